@@ -1,0 +1,114 @@
+//! What enters the engine.
+
+use headway_types::spec::Priority;
+use headway_types::{JobId, JobSpec, NodeId, NodeReport, Plan, PlanId, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::record::PolicySettings;
+
+/// One fact for the engine to digest.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A person or script wants something; answered by `Outcome::replies` under the same id.
+    Request { request: RequestId, actor: Actor, body: Request },
+    /// An agent speaks. `session` names the stream; reports of an older session than the node's newest are dropped.
+    Agent { node: NodeId, session: SessionId, report: NodeReport },
+    /// The stream ended.
+    AgentDisconnected { node: NodeId, session: SessionId },
+    /// The planning thread has finished.
+    PlanReady { plan: Box<Plan> },
+    /// The planning thread gave up; the current plan stays.
+    PlanFailed { plan: PlanId, message: String },
+    /// The timer asked for by `Outcome::wake_at`, or any later moment.
+    Tick,
+}
+
+/// Correlates a request with its reply; unique within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// One gRPC stream of an agent; rises with every stream of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Who acts, as the audit log names them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "actor", content = "name")]
+pub enum Actor {
+    User(String),
+    Scheduler,
+    Node(NodeId),
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// All of them or none.
+    Submit {
+        jobs: Vec<JobSpec>,
+        idempotency: Option<IdempotencyKey>,
+    },
+    Cancel {
+        job: JobId,
+        reason: Option<String>,
+        grace: Option<Seconds>,
+    },
+    Hold {
+        job: JobId,
+        reason: Option<String>,
+    },
+    Release {
+        job: JobId,
+    },
+    /// Save now and go on.
+    Checkpoint {
+        job: JobId,
+    },
+    SetPriority {
+        job: JobId,
+        priority: Priority,
+    },
+    /// Running jobs leave (checkpoint first), nothing new starts.
+    Drain {
+        node: NodeId,
+        reason: Option<String>,
+    },
+    /// Nothing new starts; what runs stays.
+    Cordon {
+        node: NodeId,
+        reason: Option<String>,
+    },
+    /// Takes a node back into service.
+    Uncordon {
+        node: NodeId,
+    },
+    /// An operator vouches that nothing runs on this unreachable node any more.
+    MarkLost {
+        node: NodeId,
+        reason: Option<String>,
+    },
+    /// A round now; the plan comes back as a proposal and waits for approval.
+    Rebalance {
+        min_gain: Option<f64>,
+    },
+    Approve {
+        plan: PlanId,
+    },
+    Reject {
+        plan: PlanId,
+        reason: Option<String>,
+    },
+    SetPolicy {
+        settings: PolicySettings,
+    },
+}
+
+/// Scope: principal + route; kept with the jobs it made (API.md).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct IdempotencyKey {
+    pub principal: String,
+    pub route: String,
+    pub key: String,
+    /// SHA-256 of the request body, hex: the same key with another body is a conflict.
+    pub request_hash: String,
+}

@@ -1,0 +1,98 @@
+//! What leaves the engine: facts to commit, then answers and commands to send, a plan to make, a time to wake.
+
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_planner::PlanInput;
+use headway_types::{AgentCommand, JobId, NodeId, PlanId, StepReport, Timestamp};
+
+use crate::event::RequestId;
+use crate::record::{Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings};
+
+/// The result of one batch of events. The shell commits `changes` in one transaction guarded by the term, then
+/// sends `replies` and `commands`; a crash between the two loses nothing, since the next reconcile sends them again.
+#[must_use]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// 1. Committed together or not at all. At most one per subject: later states replace earlier ones.
+    pub changes: Vec<Change>,
+    /// 2. Sent only after the commit.
+    pub replies: Vec<(RequestId, Reply)>,
+    /// 2. Sent only after the commit.
+    pub commands: Vec<(NodeId, AgentCommand)>,
+    /// 3. Solved off the loop, comes back as `PlanReady` or `PlanFailed`.
+    pub plan_request: Option<Box<PlanInput>>,
+    /// 4. The only timer.
+    pub wake_at: Option<Timestamp>,
+    /// Lossy: for the batched observation writer and the live stream.
+    pub observations: Vec<Observation>,
+}
+
+/// A fact, as a whole row: writing it twice changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    Job(Arc<Job>),
+    Node(Arc<Node>),
+    Allocation(Arc<Allocation>),
+    Checkpoint(Arc<Checkpoint>),
+    Plan(Arc<PlanRecord>),
+    /// The plan that reconcile steers towards.
+    Target(PlanId),
+    Policy(PolicySettings),
+    Idempotency(IdempotencyRecord),
+    Event(EventRecord),
+}
+
+/// Seen, not decided; may be lost at a crash.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observation {
+    /// One report with the estimates after it.
+    Steps {
+        at: Timestamp,
+        report: Box<StepReport>,
+        /// GNS φ in tokens after this report, once known.
+        noise_scale: Option<f64>,
+        /// Statistical efficiency at the report's batch.
+        efficiency: Option<f64>,
+        gpus: u32,
+    },
+    /// What has been learnt about a job (noise scale, step-time correction), to survive a restart of the scheduler.
+    Model { job: JobId, model: Arc<JobModel> },
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// In the order of the request. `replayed`: the idempotency key was known, nothing was stored.
+    Submitted {
+        jobs: Vec<Arc<Job>>,
+        replayed: bool,
+    },
+    Job(Arc<Job>),
+    Node(Arc<Node>),
+    /// A round was requested; its plan will appear under this id as a proposal.
+    Round(PlanId),
+    Plan(Arc<PlanRecord>),
+    Policy(PolicySettings),
+    Refused(Refusal),
+}
+
+/// Why a request was not done. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("no job {0}")]
+    NoSuchJob(JobId),
+    #[error("no node {0}")]
+    NoSuchNode(NodeId),
+    #[error("no plan {0}")]
+    NoSuchPlan(PlanId),
+    #[error("idempotency key {key} was used with another request body")]
+    KeyReused { key: String },
+    /// The subject's state does not allow it ("job is succeeded").
+    #[error("{0}")]
+    WrongState(String),
+    #[error("plan {plan} was made from another target; the target is now {target:?}")]
+    StalePlan { plan: PlanId, target: Option<PlanId> },
+    #[error("{0}")]
+    Invalid(String),
+}

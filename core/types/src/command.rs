@@ -1,0 +1,177 @@
+//! What the engine tells a node, and what a node reports back. The wire form is in `api`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::configuration::Configuration;
+use crate::hardware::NodeInventory;
+use crate::id::{Generation, GpuUuid, JobId, NodeId};
+use crate::placement::Placement;
+use crate::report::{Capabilities, StepReport};
+use crate::spec::{LrScaling, Run};
+use crate::unit::{Seconds, Sequences};
+
+/// A checkpoint the scheduler has committed, or one a worker offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointRef {
+    /// The generation that wrote it; it lies below `<dir>/g<N>/`.
+    pub generation: Generation,
+    pub path: String,
+    pub step: u64,
+    pub samples_seen: Sequences,
+    /// SHA-256 of its manifest, hex.
+    pub manifest_sha256: String,
+}
+
+/// Everything a node needs to launch its part of a gang. Immutable per generation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaunchOrder {
+    pub job: JobId,
+    pub generation: Generation,
+    pub job_name: String,
+    pub run: Run,
+    pub placement: Placement,
+    /// Node names and addresses in rank order.
+    pub nodes: Vec<NodeAddress>,
+    pub configuration: Option<Configuration>,
+    /// Learning-rate factor for the configuration's batch.
+    pub lr_scale: f64,
+    pub lr_scaling: LrScaling,
+    /// Batch at which `lr_scale` is 1.
+    pub reference_batch: Option<Sequences>,
+    /// Checkpoints of this generation go below `<dir>/g<N>/`.
+    pub checkpoint_dir: String,
+    pub checkpoint_every: Seconds,
+    pub resume: Option<CheckpointRef>,
+    pub grace: Seconds,
+}
+
+/// Where a node of a gang is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAddress {
+    pub node: NodeId,
+    pub name: String,
+    pub address: String,
+}
+
+/// How a group is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopMode {
+    /// Ask for a checkpoint, then SIGTERM, SIGKILL after the grace time.
+    Checkpoint,
+    /// SIGTERM at once, SIGKILL after the grace time.
+    Terminate,
+    /// SIGKILL at once.
+    Kill,
+}
+
+/// From the engine to a node's ledger. Repeating a command repeats no effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum AgentCommand {
+    /// Phase one of a gang start: GPUs clean, directories there, rendezvous port bound on the first node.
+    Prepare { order: Box<LaunchOrder> },
+    /// Phase two, once every node of the gang is prepared.
+    Launch { job: JobId, generation: Generation, rendezvous_port: u16 },
+    /// Ends the group (a group that is only prepared is dropped).
+    Stop { job: JobId, generation: Generation, mode: StopMode, grace: Seconds },
+    /// Change of batch or micro-batch in the running group. `revision` rises with each change.
+    Configure { job: JobId, generation: Generation, revision: u64, configuration: Configuration, lr_scale: f64 },
+    /// Save now and go on.
+    Checkpoint { job: JobId, generation: Generation },
+    /// The scheduler has recorded the end of this group; the ledger may drop it.
+    Forget { job: JobId, generation: Generation },
+}
+
+impl AgentCommand {
+    /// The job and generation a command speaks of.
+    #[must_use]
+    pub fn subject(&self) -> (JobId, Generation) {
+        match self {
+            AgentCommand::Prepare { order } => (order.job, order.generation),
+            AgentCommand::Launch { job, generation, .. }
+            | AgentCommand::Stop { job, generation, .. }
+            | AgentCommand::Configure { job, generation, .. }
+            | AgentCommand::Checkpoint { job, generation }
+            | AgentCommand::Forget { job, generation } => (*job, *generation),
+        }
+    }
+}
+
+/// Where a node's part of a gang stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "phase")]
+pub enum GroupPhase {
+    /// Checks are running.
+    Preparing,
+    /// Ready to launch; the first node names its rendezvous port.
+    Prepared { rendezvous_port: Option<u16> },
+    /// Processes are up (not necessarily training yet).
+    Running,
+    /// A stop is under way.
+    Stopping,
+    /// No process of this generation is left on the node.
+    Ended { outcome: GroupOutcome },
+}
+
+/// How a node's part of a gang ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum GroupOutcome {
+    /// Every process exited 0 by itself.
+    Succeeded,
+    /// Ended after a stop command.
+    Stopped,
+    /// A process failed; the message says which rank and how.
+    Failed { exit_code: Option<i32>, message: String },
+    /// The group could not be prepared or launched on this node.
+    NotStarted { message: String },
+}
+
+/// From a node to the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum NodeReport {
+    /// First message of a session: what the node offers and everything its ledger holds.
+    Registered {
+        inventory: Box<NodeInventory>,
+        groups: Vec<GroupStatus>,
+    },
+    Heartbeat,
+    /// The status of one group, sent at each change and repeated until forgotten.
+    Group {
+        status: GroupStatus,
+    },
+    /// The worker's `init()`: what the script can change.
+    Declared {
+        job: JobId,
+        generation: Generation,
+        capabilities: Capabilities,
+    },
+    Steps {
+        report: Box<StepReport>,
+    },
+    /// A complete checkpoint on disk, offered for commit.
+    CheckpointWritten {
+        job: JobId,
+        checkpoint: CheckpointRef,
+        duration: Seconds,
+    },
+    /// Seconds by phase of a worker's start (import, rendezvous, load, first step), for learning downtime.
+    StartPhases {
+        job: JobId,
+        generation: Generation,
+        phases: BTreeMap<String, Seconds>,
+    },
+}
+
+/// One entry of a node's ledger as the engine sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    pub job: JobId,
+    pub generation: Generation,
+    pub gpus: Vec<GpuUuid>,
+    pub phase: GroupPhase,
+}

@@ -1,0 +1,103 @@
+//! What a node offers: GPUs, their health, the fabric between them, and host resources.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{BootId, GpuUuid, NodeId};
+use crate::unit::{Bytes, GpuCount};
+
+/// A GPU model as the hardware catalog names it ("H100-80G", "A100-40G", "emulated").
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GpuType(pub String);
+
+impl fmt::Display for GpuType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whether a GPU may be granted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "cause")]
+pub enum GpuHealth {
+    Healthy,
+    /// Why it must not be granted, in words an operator understands.
+    Broken(String),
+}
+
+/// One GPU (or emulated slot) of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gpu {
+    pub uuid: GpuUuid,
+    /// Index on the node, as `CUDA_VISIBLE_DEVICES` counts.
+    pub index: u32,
+    pub memory: Bytes,
+    pub health: GpuHealth,
+}
+
+/// A device that keeps time instead of computing fast: the worker pads each step to what a device of this speed
+/// would take, so that more slots mean more throughput although all share the node's cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EmulatedDevice {
+    /// Achieved model FLOP/s per slot.
+    pub flop_per_second: u64,
+    /// Achieved all-reduce bandwidth per slot.
+    pub link_bytes_per_second: u64,
+}
+
+/// Nodes that are alike to the planner: same GPU type, GPU count, interconnect and fabric domain.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeClass {
+    pub gpu_type: GpuType,
+    /// GPUs a node of this class has when all are healthy.
+    pub gpus_per_node: GpuCount,
+    pub emulated: Option<EmulatedDevice>,
+    pub fabric: Fabric,
+}
+
+/// The network a node reaches other nodes through. Nodes of one fabric domain talk at full bandwidth.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Fabric {
+    /// Name of the domain (rack, leaf, pod); nodes with equal names share it.
+    pub domain: String,
+}
+
+/// What an agent offers when it registers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeInventory {
+    pub node: NodeId,
+    pub name: String,
+    pub boot: BootId,
+    pub gpu_type: GpuType,
+    pub gpus: Vec<Gpu>,
+    pub emulated: Option<EmulatedDevice>,
+    pub fabric: Fabric,
+    pub cpus: u32,
+    pub memory: Bytes,
+    /// Address other nodes reach this one at (the rendezvous listens there).
+    pub address: String,
+    /// How GPUs are kept apart between jobs: a device filter, or only `CUDA_VISIBLE_DEVICES` ("not isolated").
+    pub isolated: bool,
+    pub agent_version: String,
+}
+
+impl NodeInventory {
+    /// The class of nodes this one belongs to.
+    #[must_use]
+    pub fn class(&self) -> NodeClass {
+        NodeClass {
+            gpu_type: self.gpu_type.clone(),
+            gpus_per_node: GpuCount(self.gpus.len() as u32),
+            emulated: self.emulated,
+            fabric: self.fabric.clone(),
+        }
+    }
+
+    /// GPUs that may be granted.
+    #[must_use]
+    pub fn healthy(&self) -> GpuCount {
+        GpuCount(self.gpus.iter().filter(|gpu| gpu.health == GpuHealth::Healthy).count() as u32)
+    }
+}

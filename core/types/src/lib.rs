@@ -1,0 +1,29 @@
+//! The vocabulary of Headway: ids, units, job specification, hardware, configuration, placement, plan,
+//! report, and the messages between engine and node.
+//!
+//! This crate holds values and their arithmetic, nothing else. It never reads a clock, a socket, a file, the
+//! environment or entropy, and imports no other crate of the project. Everything stands to the right of it.
+
+pub mod command;
+pub mod configuration;
+pub mod hardware;
+pub mod id;
+pub mod model;
+pub mod placement;
+pub mod plan;
+pub mod report;
+pub mod spec;
+pub mod time;
+pub mod unit;
+
+pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
+pub use configuration::{Configuration, Layout, Tier};
+pub use hardware::{EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory};
+pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, Term};
+pub use model::{ModelShape, ModelShapeError};
+pub use placement::{NodeSlice, Placement, PlacementError};
+pub use plan::{Assignment, JobVerdict, Move, Plan, PlanReport, Prediction, Reason, ReasonCode};
+pub use report::{Capabilities, NoiseSample, StepReport};
+pub use spec::JobSpec;
+pub use time::Timestamp;
+pub use unit::{Bytes, FlopPerSecond, Flops, GpuCount, NodeCount, Seconds, Sequences, Tokens, TokensPerSecond};

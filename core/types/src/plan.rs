@@ -1,0 +1,152 @@
+//! A plan: what every job gets, and why. Immutable; names its parent; leaves no choice to execution.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::configuration::{Configuration, Tier};
+use crate::hardware::GpuType;
+use crate::id::{JobId, PlanId};
+use crate::placement::Placement;
+use crate::time::Timestamp;
+use crate::unit::{GpuCount, Seconds, TokensPerSecond};
+
+/// One decision for the whole cluster. A job it does not name gets nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub id: PlanId,
+    /// The target this plan was made from; it is adopted only while that still is the target.
+    pub parent: Option<PlanId>,
+    pub made_at: Timestamp,
+    pub assignments: BTreeMap<JobId, Assignment>,
+    pub report: PlanReport,
+}
+
+/// What one job gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    pub placement: Placement,
+    /// `None` for opaque jobs: the script decides.
+    pub configuration: Option<Configuration>,
+    pub predicted: Prediction,
+}
+
+/// What the model expects of an assignment; zero throughput means "not modelled".
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    pub step_time: Seconds,
+    pub throughput: TokensPerSecond,
+    /// Statistical efficiency E(B), 0 to 1 (above 1 below the reference batch).
+    pub efficiency: f64,
+    /// Reference tokens per second.
+    pub goodput: TokensPerSecond,
+    /// Goodput over that of the job's fair share: comparable across jobs.
+    pub speed_up: f64,
+}
+
+/// The plan's own account of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// Why the round ran, in words ("job 0192… arrived").
+    pub trigger: String,
+    /// Σ weight × utility of the chosen candidates.
+    pub objective: f64,
+    /// Objective of staying as we are.
+    pub objective_before: f64,
+    /// Upper bound on any plan's objective.
+    pub bound: f64,
+    /// (bound − objective) / |bound|, 0 when proven optimal.
+    pub gap: f64,
+    /// Value of one more GPU, per GPU type, in objective units.
+    pub shadow_prices: BTreeMap<GpuType, f64>,
+    pub jobs: BTreeMap<JobId, JobVerdict>,
+    pub moves: Vec<Move>,
+    /// Candidates offered to the ILP.
+    pub candidates: u32,
+}
+
+/// Why a job got what it got.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobVerdict {
+    /// One sentence for people.
+    pub headline: String,
+    pub gpus: GpuCount,
+    /// The next best choice for this job and what it would bring (speed-up).
+    pub runner_up: Option<Alternative>,
+    /// Speed-up gained by the next larger feasible size.
+    pub marginal_speed_up: Option<f64>,
+    pub reasons: Vec<Reason>,
+}
+
+/// A choice not taken.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    pub gpus: GpuCount,
+    pub configuration: Option<Configuration>,
+    pub speed_up: f64,
+}
+
+/// A cause with its numbers in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    pub code: ReasonCode,
+    /// Whether lifting this alone would change the outcome.
+    pub binding: bool,
+    pub detail: String,
+}
+
+/// Causes the field asks for by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasonCode {
+    NotEnoughFree,
+    Fragmented,
+    WrongGpuType,
+    MemoryInfeasible,
+    PriorityBehind,
+    NodesUnhealthy,
+    GainTooSmall,
+    Cooldown,
+    ProfileMissing,
+    PlanWaitsApproval,
+    /// Cannot run on this cluster as it is.
+    Never,
+    /// The chosen size is the best for the cluster.
+    BestForCluster,
+    AtMaximum,
+    /// Waiting for GPUs that another job is giving up.
+    GpusBeingFreed,
+    /// The last attempts failed; the next one waits.
+    BackOff,
+    Held,
+}
+
+/// One job's change from the present to the plan. It shows gain and cost before it happens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Move {
+    pub job: JobId,
+    pub kind: MoveKind,
+    pub from_gpus: GpuCount,
+    pub to_gpus: GpuCount,
+    pub from_configuration: Option<Configuration>,
+    pub to_configuration: Option<Configuration>,
+    pub goodput_before: TokensPerSecond,
+    pub goodput_after: TokensPerSecond,
+    /// Predicted downtime including rework since the last checkpoint.
+    pub downtime: Seconds,
+    /// When the gain has paid for the downtime; `None`: never for this job alone (it yields to others).
+    pub pays_back_after: Option<Seconds>,
+    /// One sentence for people.
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveKind {
+    /// From nothing to GPUs.
+    Start,
+    /// From GPUs to nothing.
+    Preempt,
+    /// A change of the given tier.
+    Reconfigure(Tier),
+}

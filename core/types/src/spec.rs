@@ -1,0 +1,242 @@
+//! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::GpuType;
+use crate::model::ModelShape;
+use crate::report::{Capabilities, Flexibility};
+use crate::unit::{Bytes, GpuCount, Seconds, Sequences, Tokens};
+
+/// A job as submitted. It has one role today; a multi-role job (trainer + rollout) will have several, ganged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobSpec {
+    pub name: String,
+    pub project: String,
+    pub priority: Priority,
+    pub labels: BTreeMap<String, String>,
+    pub roles: Vec<Role>,
+    pub elastic: Elasticity,
+    pub limits: Limits,
+}
+
+impl JobSpec {
+    /// The only role of a single-role job (admission guarantees that there is one).
+    #[must_use]
+    pub fn role(&self) -> &Role {
+        self.roles.first().expect("admission refuses a job without a role")
+    }
+
+    /// Training section of the only role.
+    #[must_use]
+    pub fn training(&self) -> Option<&Training> {
+        self.role().training.as_ref()
+    }
+}
+
+/// 0 (yields to all) to 100 (first); 50 is normal. Doubles the weight every 25 points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Priority(pub u8);
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self(50)
+    }
+}
+
+/// One kind of worker group of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Role {
+    pub name: String,
+    pub gpus: GpuRange,
+    pub per_node: NodeResources,
+    /// Absent: the job is rigid and opaque; it is scheduled but not tuned.
+    pub training: Option<Training>,
+    pub run: Run,
+}
+
+/// Which sizes a job accepts. `min == max` makes it rigid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuRange {
+    pub min: GpuCount,
+    pub max: GpuCount,
+    /// Allowed sizes, ascending; empty means every size from `min` to `max`.
+    pub sizes: Vec<GpuCount>,
+    /// Accepted GPU types; empty means any.
+    pub types: Vec<GpuType>,
+}
+
+impl GpuRange {
+    /// Whether the job may run on this many GPUs.
+    #[must_use]
+    pub fn allows(&self, gpus: GpuCount) -> bool {
+        self.min <= gpus && gpus <= self.max && (self.sizes.is_empty() || self.sizes.contains(&gpus))
+    }
+
+    /// Whether the job may run on this GPU type.
+    #[must_use]
+    pub fn accepts(&self, gpu_type: &GpuType) -> bool {
+        self.types.is_empty() || self.types.contains(gpu_type)
+    }
+}
+
+/// Host resources a job needs on each of its nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeResources {
+    pub cpus: Option<u32>,
+    pub memory: Option<Bytes>,
+}
+
+/// What makes a job tunable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    pub work: Work,
+    pub precision: Precision,
+    /// The batch the recipe was validated at; progress is counted in tokens at this batch.
+    pub reference_batch: Sequences,
+    pub batch: BatchRange,
+    pub lr_scaling: LrScaling,
+    /// Reference tokens at which the job is done; absent: when its command exits.
+    pub target: Option<Tokens>,
+    pub layouts: LayoutLimits,
+    pub checkpoint: CheckpointPolicy,
+    /// What the script can change, before the SDK says otherwise.
+    pub reconfigure: Capabilities,
+    /// Calibration κ from noise scale to critical batch.
+    pub kappa: f64,
+}
+
+/// Where the goodput curve comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Modelled from the shape and refined from reports.
+    Model(ModelShape),
+    /// Measured by the user: GPUs → relative goodput (any framework, any model), with the sequence length to count in.
+    Curve { points: BTreeMap<GpuCount, f64>, seq_len: u32 },
+}
+
+impl Work {
+    /// Tokens per sequence.
+    #[must_use]
+    pub fn seq_len(&self) -> u32 {
+        match self {
+            Work::Model(shape) => shape.seq_len,
+            Work::Curve { seq_len, .. } => *seq_len,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    Bf16,
+    Fp16,
+    Fp32,
+}
+
+/// Global batches a recipe allows, in sequences. Equal bounds fix the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchRange {
+    pub min: Sequences,
+    pub max: Sequences,
+}
+
+/// How the learning rate follows the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LrScaling {
+    None,
+    Sqrt,
+    Linear,
+    Adascale,
+}
+
+/// Parallel degrees a script supports; empty lists mean "any".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutLimits {
+    pub tp: Vec<u32>,
+    pub pp: Vec<u32>,
+    /// Largest micro-batch, in sequences.
+    pub max_micro_batch: Sequences,
+}
+
+/// How a job saves itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointPolicy {
+    /// Directory every node sees; `None`: below the cluster's checkpoint root.
+    pub dir: Option<String>,
+    pub every: Seconds,
+    /// From the stop request to the kill.
+    pub grace: Seconds,
+    /// Generations write apart and only committed checkpoints count (DESIGN §6).
+    pub fenced: bool,
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> Self {
+        Self { dir: None, every: Seconds(900.0), grace: Seconds(180.0), fenced: true }
+    }
+}
+
+/// How a worker group is launched on its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub per: RunPer,
+    pub command: Command,
+    pub workdir: Option<String>,
+    pub env: BTreeMap<String, String>,
+}
+
+/// How many processes a node gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunPer {
+    Node,
+    Gpu,
+}
+
+/// `{name}` is substituted in both forms; a shell line runs under `sh -c`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    Shell(String),
+    Argv(Vec<String>),
+}
+
+/// How often Headway may disturb the job.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Elasticity {
+    /// No move before the job has run this long on its present GPUs.
+    pub min_runtime: Seconds,
+    pub max_resizes_per_hour: u32,
+    /// Share of the job's time that moves may cost.
+    pub max_overhead: f64,
+}
+
+impl Default for Elasticity {
+    fn default() -> Self {
+        Self { min_runtime: Seconds(600.0), max_resizes_per_hour: 2, max_overhead: 0.03 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Running time after which the job is stopped.
+    pub time: Option<Seconds>,
+    /// Failures of its own after which the job has failed.
+    pub max_restarts: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: None, max_restarts: 20 }
+    }
+}
+
+impl Capabilities {
+    /// What an unknown script can do: restart at another batch, never change layout.
+    pub const UNKNOWN_SCRIPT: Capabilities = Capabilities { batch: Flexibility::Restart, layout: Flexibility::Never };
+}
