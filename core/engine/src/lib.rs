@@ -6,6 +6,8 @@
 pub mod event;
 pub mod outcome;
 pub mod record;
+pub mod view;
 
 pub use event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
 pub use outcome::{Change, Observation, Outcome, Refusal, Reply};
+pub use view::{JobView, LiveNumbers, NodeView, View};
