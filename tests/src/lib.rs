@@ -1,1 +1,1 @@
-
+//! Support for end-to-end tests of the real binaries.

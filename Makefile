@@ -1,0 +1,40 @@
+# Headway's commands. `make demo` shows it at work, `make test` proves it.
+.PHONY: demo test check fmt bench soak build release web python sqlx openapi
+
+demo: ## a living cluster with three real training jobs, from a bare machine
+	@scripts/demo.sh
+
+test: ## everything continuous integration runs
+	@scripts/test.sh
+
+check: ## the fast loop: format, types and lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt:
+	cargo fmt --all
+
+build: web
+	cargo build --workspace
+
+release: web ## optimised, without LTO
+	cargo build --release -p headway-cli
+
+web:
+	@scripts/build-web.sh
+
+python: ## the trainer's virtual environment
+	@scripts/install-python.sh
+
+sqlx: ## refresh .sqlx after a change of SQL
+	@scripts/prepare-sqlx.sh
+
+openapi: ## refresh api/openapi.json and the web client after a change of the REST API
+	UPDATE_OPENAPI=1 cargo test -p headway-scheduler --quiet openapi
+	cd web && npm run --silent generate
+
+bench: ## benchmarks with their committed results under docs/measurements
+	@scripts/bench.sh
+
+soak: ## the long versions of the crash and simulation tests
+	@scripts/soak.sh

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Everything `make test` does, in named steps. Nextest is used where it is installed.
+source "$(dirname "$0")/lib.sh"
+cd "$root"
+
+rust_tests() { # packages… as -p arguments
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --profile ci --no-tests=pass "$@"
+    else
+        cargo test "$@"
+    fi
+}
+
+cluster_tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --profile ci --no-tests=pass -p headway-tests
+    else
+        cargo test -p headway-tests -- --test-threads=1
+    fi
+}
+
+worker_tests() {
+    local venv
+    venv=$(venv_dir)
+    (cd worker && PYTHONPATH=src "$venv/bin/python" -m pytest -q)
+}
+
+core=(-p headway-types -p headway-goodput -p headway-planner -p headway-engine -p headway-node -p headway-forecast)
+
+step "system packages" scripts/install-system.sh browser
+step "python environment" scripts/install-python.sh
+step "web page" scripts/build-web.sh
+step "format" cargo fmt --all --check
+step "lints" cargo clippy --workspace --all-targets --quiet -- -D warnings
+step "build" cargo build --workspace --all-targets --quiet
+step "core" rust_tests "${core[@]}"
+step "store, scheduler, agent, api, cli" rust_tests -p headway-api -p headway-scheduler -p headway-agent -p headway-cli
+step "simulation" rust_tests -p headway-sim
+step "worker" worker_tests
+export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
+step "end to end and crash" cluster_tests
+print_summary
