@@ -1,1 +1,6 @@
+//! Wire contracts: the agent protocol, the REST v1 types, the reader of job specifications, and the typed client.
+//!
+//! Wire types are not domain types; the border between the two is explicit and tested. This crate holds no domain
+//! logic and imports nothing of the project but `headway-types`.
 
+pub mod agent;

@@ -1,0 +1,77 @@
+//! The agent protocol: what travels between the scheduler and a node, and its translation to the vocabulary.
+//!
+//! `wire` is generated from `proto/headway/agent/v1/agent.proto`. Nothing past the two shells sees it: a message is
+//! translated at the border, and what is missing or out of range is an error that names the field, never a default.
+
+mod from_wire;
+mod to_wire;
+
+#[cfg(test)]
+mod tests;
+
+use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Term};
+
+/// The generated messages, client and server.
+pub mod wire {
+    #![allow(clippy::all, missing_docs)]
+    tonic::include_proto!("headway.agent.v1");
+}
+
+/// What a node says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentToScheduler {
+    /// For the engine.
+    Report(NodeReport),
+    /// The answer to a log request; it never reaches the engine.
+    Log(LogChunk),
+}
+
+/// What the scheduler says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SchedulerToAgent {
+    /// The session is accepted.
+    Welcome { term: Term, lease: Seconds, heartbeat: Seconds },
+    /// For the ledger, fenced by the term.
+    Command { term: Term, command: AgentCommand },
+    /// Answered with one chunk; it never reaches the ledger.
+    Log(LogRequest),
+    /// The session is not accepted; the stream ends.
+    Refused { reason: String },
+}
+
+/// Asks for a piece of a worker's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRequest {
+    pub request_id: u64,
+    pub job: JobId,
+    /// Generation 0: the newest on the node.
+    pub generation: Generation,
+    /// Node-local or global rank; `None`: the first rank of the node.
+    pub rank: Option<u32>,
+    pub offset: u64,
+    pub limit_bytes: u64,
+    /// Start this many lines before the end instead of at `offset`.
+    pub tail_lines: Option<u32>,
+}
+
+/// A piece of a worker's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogChunk {
+    pub request_id: u64,
+    pub bytes: Vec<u8>,
+    /// Where the next request should read on.
+    pub next_offset: u64,
+    /// Nothing more will come: the group has ended and everything was read.
+    pub eof: bool,
+    pub error: Option<String>,
+}
+
+/// Why a message cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Also the body of a message this version does not know; such a message is to be skipped.
+    #[error("agent message lacks {field}")]
+    Missing { field: &'static str },
+    #[error("agent message has a bad {field}: {message}")]
+    Bad { field: &'static str, message: String },
+}

@@ -1,0 +1,326 @@
+//! From the wire to the vocabulary. What is missing or out of range is an error that names the field.
+
+use core::fmt::Display;
+use core::str::FromStr;
+
+use headway_types::command::{GroupStatus, NodeAddress};
+use headway_types::report::Flexibility;
+use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::{
+    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Configuration, EmulatedDevice, Fabric, Generation, Gpu,
+    GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder, Layout, NodeInventory, NodeReport, NodeSlice,
+    NoiseSample, Placement, Seconds, Sequences, StepReport, StopMode, Term, Tokens,
+};
+
+use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
+
+type Read<T> = Result<T, WireError>;
+
+fn present<T>(field: &'static str, value: Option<T>) -> Read<T> {
+    value.ok_or(WireError::Missing { field })
+}
+
+fn parse<T: FromStr>(field: &'static str, text: &str) -> Read<T>
+where
+    T::Err: Display,
+{
+    if text.is_empty() {
+        return Err(WireError::Missing { field });
+    }
+    text.parse().map_err(|error: T::Err| WireError::Bad { field, message: error.to_string() })
+}
+
+fn port(value: u32) -> Read<u16> {
+    u16::try_from(value).map_err(|error| WireError::Bad { field: "rendezvous_port", message: error.to_string() })
+}
+
+/// A finite duration that is not negative.
+fn seconds(field: &'static str, value: f64) -> Read<Seconds> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(Seconds(value))
+    } else {
+        Err(WireError::Bad { field, message: format!("{value} is not a duration") })
+    }
+}
+
+fn unknown<T>(field: &'static str, value: i32) -> Read<T> {
+    Err(WireError::Bad { field, message: format!("{value} is not known to this version") })
+}
+
+impl TryFrom<wire::AgentMessage> for AgentToScheduler {
+    type Error = WireError;
+
+    fn try_from(message: wire::AgentMessage) -> Read<Self> {
+        use wire::agent_message::Body;
+        let report = match present("body", message.body)? {
+            Body::Registered(registered) => NodeReport::Registered {
+                inventory: Box::new(inventory(present("inventory", registered.inventory)?)?),
+                groups: registered.groups.into_iter().map(group_status).collect::<Read<_>>()?,
+            },
+            Body::Heartbeat(wire::Heartbeat {}) => NodeReport::Heartbeat,
+            Body::GroupStatus(status) => NodeReport::Group { status: group_status(status)? },
+            Body::Declared(declared) => NodeReport::Declared {
+                job: parse("job_id", &declared.job_id)?,
+                generation: Generation(declared.generation),
+                capabilities: capabilities(present("capabilities", declared.capabilities)?)?,
+            },
+            Body::StepReport(report) => NodeReport::Steps { report: Box::new(step_report(report)?) },
+            Body::CheckpointWritten(written) => NodeReport::CheckpointWritten {
+                job: parse("job_id", &written.job_id)?,
+                checkpoint: checkpoint(present("checkpoint", written.checkpoint)?),
+                duration: seconds("duration_seconds", written.duration_seconds)?,
+            },
+            Body::StartPhases(phases) => NodeReport::StartPhases {
+                job: parse("job_id", &phases.job_id)?,
+                generation: Generation(phases.generation),
+                phases: phases
+                    .seconds_by_phase
+                    .into_iter()
+                    .map(|(phase, value)| Ok((phase, seconds("seconds_by_phase", value)?)))
+                    .collect::<Read<_>>()?,
+            },
+            Body::LogChunk(chunk) => {
+                return Ok(Self::Log(LogChunk {
+                    request_id: chunk.request_id,
+                    bytes: chunk.bytes,
+                    next_offset: chunk.next_offset,
+                    eof: chunk.eof,
+                    error: chunk.error,
+                }));
+            }
+        };
+        Ok(Self::Report(report))
+    }
+}
+
+impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
+    type Error = WireError;
+
+    fn try_from(message: wire::SchedulerMessage) -> Read<Self> {
+        use wire::scheduler_message::Body;
+        Ok(match present("body", message.body)? {
+            Body::Welcome(welcome) => Self::Welcome {
+                term: Term(welcome.term),
+                lease: seconds("lease_seconds", welcome.lease_seconds)?,
+                heartbeat: seconds("heartbeat_seconds", welcome.heartbeat_seconds)?,
+            },
+            Body::Command(wire::Command { term, body }) => {
+                Self::Command { term: Term(term), command: command(present("command body", body)?)? }
+            }
+            Body::LogRequest(request) => Self::Log(LogRequest {
+                request_id: request.request_id,
+                job: parse("job_id", &request.job_id)?,
+                generation: Generation(request.generation),
+                rank: request.rank,
+                offset: request.offset,
+                limit_bytes: request.limit_bytes,
+                tail_lines: request.tail_lines,
+            }),
+            Body::Refused(refused) => Self::Refused { reason: refused.reason },
+        })
+    }
+}
+
+fn command(body: wire::command::Body) -> Read<AgentCommand> {
+    use wire::command::Body;
+    Ok(match body {
+        Body::Prepare(prepare) => {
+            AgentCommand::Prepare { order: Box::new(launch_order(present("order", prepare.order)?)?) }
+        }
+        Body::Launch(launch) => AgentCommand::Launch {
+            job: parse("job_id", &launch.job_id)?,
+            generation: Generation(launch.generation),
+            rendezvous_port: port(launch.rendezvous_port)?,
+        },
+        Body::Stop(stop) => AgentCommand::Stop {
+            job: parse("job_id", &stop.job_id)?,
+            generation: Generation(stop.generation),
+            mode: match stop.mode() {
+                wire::StopMode::Unspecified => return unknown("mode", stop.mode),
+                wire::StopMode::Checkpoint => StopMode::Checkpoint,
+                wire::StopMode::Terminate => StopMode::Terminate,
+                wire::StopMode::Kill => StopMode::Kill,
+            },
+            grace: seconds("grace_seconds", stop.grace_seconds)?,
+        },
+        Body::Configure(configure) => AgentCommand::Configure {
+            job: parse("job_id", &configure.job_id)?,
+            generation: Generation(configure.generation),
+            revision: configure.revision,
+            configuration: configuration(present("configuration", configure.configuration)?)?,
+            lr_scale: configure.lr_scale,
+        },
+        Body::Checkpoint(save) => {
+            AgentCommand::Checkpoint { job: parse("job_id", &save.job_id)?, generation: Generation(save.generation) }
+        }
+        Body::Forget(forget) => {
+            AgentCommand::Forget { job: parse("job_id", &forget.job_id)?, generation: Generation(forget.generation) }
+        }
+    })
+}
+
+fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
+    let slices = order.placement.into_iter().map(node_slice).collect::<Read<Vec<_>>>()?;
+    Ok(LaunchOrder {
+        job: parse("job_id", &order.job_id)?,
+        generation: Generation(order.generation),
+        lr_scaling: match wire::LrScaling::try_from(order.lr_scaling) {
+            Ok(wire::LrScaling::None) => LrScaling::None,
+            Ok(wire::LrScaling::Sqrt) => LrScaling::Sqrt,
+            Ok(wire::LrScaling::Linear) => LrScaling::Linear,
+            Ok(wire::LrScaling::Adascale) => LrScaling::Adascale,
+            Ok(wire::LrScaling::Unspecified) | Err(_) => return unknown("lr_scaling", order.lr_scaling),
+        },
+        job_name: order.job_name,
+        run: run(present("run", order.run)?)?,
+        placement: Placement::try_new(slices)
+            .map_err(|error| WireError::Bad { field: "placement", message: error.to_string() })?,
+        nodes: order.nodes.into_iter().map(node_address).collect::<Read<_>>()?,
+        configuration: order.configuration.map(configuration).transpose()?,
+        lr_scale: order.lr_scale,
+        reference_batch: order.reference_batch.map(Sequences),
+        checkpoint_dir: order.checkpoint_dir,
+        checkpoint_every: seconds("checkpoint_every_seconds", order.checkpoint_every_seconds)?,
+        resume: order.resume.map(checkpoint),
+        grace: seconds("grace_seconds", order.grace_seconds)?,
+    })
+}
+
+fn run(run: wire::Run) -> Read<Run> {
+    Ok(Run {
+        per: match run.per() {
+            wire::RunPer::Unspecified => return unknown("per", run.per),
+            wire::RunPer::Node => RunPer::Node,
+            wire::RunPer::Gpu => RunPer::Gpu,
+        },
+        command: match present("run command", run.command)? {
+            wire::run::Command::Shell(line) => Command::Shell(line),
+            wire::run::Command::Argv(argv) => Command::Argv(argv.words),
+        },
+        workdir: run.workdir,
+        env: run.env,
+    })
+}
+
+fn node_slice(slice: wire::NodeSlice) -> Read<NodeSlice> {
+    Ok(NodeSlice { node: parse("node_id", &slice.node_id)?, gpus: slice.gpu_uuids.into_iter().map(GpuUuid).collect() })
+}
+
+fn node_address(node: wire::NodeAddress) -> Read<NodeAddress> {
+    Ok(NodeAddress { node: parse("node_id", &node.node_id)?, name: node.name, address: node.address })
+}
+
+fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
+    Ok(NodeInventory {
+        node: parse("node_id", &inventory.node_id)?,
+        name: inventory.name,
+        boot: BootId(inventory.boot_id),
+        gpu_type: GpuType(inventory.gpu_type),
+        gpus: inventory.gpus.into_iter().map(gpu).collect::<Read<_>>()?,
+        emulated: inventory.emulated.map(|device| EmulatedDevice {
+            flop_per_second: device.flop_per_second,
+            link_bytes_per_second: device.link_bytes_per_second,
+        }),
+        fabric: Fabric { domain: present("fabric", inventory.fabric)?.domain },
+        cpus: inventory.cpus,
+        memory: Bytes(inventory.memory_bytes),
+        address: inventory.address,
+        isolated: inventory.isolated,
+        agent_version: inventory.agent_version,
+    })
+}
+
+fn gpu(gpu: wire::Gpu) -> Read<Gpu> {
+    if gpu.uuid.is_empty() {
+        return Err(WireError::Missing { field: "gpu uuid" });
+    }
+    Ok(Gpu {
+        uuid: GpuUuid(gpu.uuid),
+        index: gpu.index,
+        memory: Bytes(gpu.memory_bytes),
+        health: match present("gpu health", gpu.health)? {
+            wire::gpu::Health::Healthy(wire::Healthy {}) => GpuHealth::Healthy,
+            wire::gpu::Health::Broken(broken) => GpuHealth::Broken(broken.cause),
+        },
+    })
+}
+
+fn group_status(status: wire::GroupStatus) -> Read<GroupStatus> {
+    use wire::group_status::Phase;
+    Ok(GroupStatus {
+        job: parse("job_id", &status.job_id)?,
+        generation: Generation(status.generation),
+        gpus: status.gpu_uuids.into_iter().map(GpuUuid).collect(),
+        phase: match present("phase", status.phase)? {
+            Phase::Preparing(wire::Preparing {}) => GroupPhase::Preparing,
+            Phase::Prepared(prepared) => {
+                GroupPhase::Prepared { rendezvous_port: prepared.rendezvous_port.map(port).transpose()? }
+            }
+            Phase::Running(wire::Running {}) => GroupPhase::Running,
+            Phase::Stopping(wire::Stopping {}) => GroupPhase::Stopping,
+            Phase::Ended(ended) => GroupPhase::Ended { outcome: outcome(present("outcome", ended.outcome)?) },
+        },
+    })
+}
+
+fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
+    use wire::ended::Outcome;
+    match outcome {
+        Outcome::Succeeded(wire::Succeeded {}) => GroupOutcome::Succeeded,
+        Outcome::Stopped(wire::Stopped {}) => GroupOutcome::Stopped,
+        Outcome::Failed(failed) => GroupOutcome::Failed { exit_code: failed.exit_code, message: failed.message },
+        Outcome::NotStarted(failed) => GroupOutcome::NotStarted { message: failed.message },
+    }
+}
+
+fn capabilities(capabilities: wire::Capabilities) -> Read<Capabilities> {
+    let flexibility = |field, value| match wire::Flexibility::try_from(value) {
+        Ok(wire::Flexibility::Live) => Ok(Flexibility::Live),
+        Ok(wire::Flexibility::Restart) => Ok(Flexibility::Restart),
+        Ok(wire::Flexibility::Never) => Ok(Flexibility::Never),
+        Ok(wire::Flexibility::Unspecified) | Err(_) => unknown(field, value),
+    };
+    Ok(Capabilities {
+        batch: flexibility("capabilities batch", capabilities.batch)?,
+        layout: flexibility("capabilities layout", capabilities.layout)?,
+    })
+}
+
+fn step_report(report: wire::StepReport) -> Read<StepReport> {
+    Ok(StepReport {
+        job: parse("job_id", &report.job_id)?,
+        generation: Generation(report.generation),
+        step: report.step,
+        steps: report.steps,
+        samples_seen: Sequences(report.samples_seen),
+        tokens: Tokens(report.tokens),
+        duration: seconds("duration_seconds", report.duration_seconds)?,
+        configuration: configuration(present("configuration", report.configuration)?)?,
+        loss: report.loss,
+        noise: report.noise.map(|noise| NoiseSample {
+            small_sqr: noise.small_sqr,
+            big_sqr: noise.big_sqr,
+            small_batch: noise.small_batch,
+            big_batch: noise.big_batch,
+        }),
+    })
+}
+
+fn configuration(configuration: wire::Configuration) -> Read<Configuration> {
+    let layout = present("layout", configuration.layout)?;
+    Ok(Configuration {
+        layout: Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp },
+        micro_batch: Sequences(configuration.micro_batch),
+        global_batch: Sequences(configuration.global_batch),
+    })
+}
+
+fn checkpoint(checkpoint: wire::Checkpoint) -> CheckpointRef {
+    CheckpointRef {
+        generation: Generation(checkpoint.generation),
+        path: checkpoint.path,
+        step: checkpoint.step,
+        samples_seen: Sequences(checkpoint.samples_seen),
+        manifest_sha256: checkpoint.manifest_sha256,
+    }
+}

@@ -1,0 +1,241 @@
+#![allow(clippy::unwrap_used)]
+//! Every message survives the wire as bytes, and a hole in a message is named.
+
+use std::collections::BTreeMap;
+
+use headway_types::command::{GroupStatus, NodeAddress};
+use headway_types::report::Flexibility;
+use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::{
+    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Configuration, EmulatedDevice, Fabric, Generation, Gpu,
+    GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId, LaunchOrder, Layout, NodeId, NodeInventory,
+    NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
+};
+use prost::Message;
+
+use super::*;
+
+fn job() -> JobId {
+    IdSource::seeded(1).job(Timestamp(1_000_000))
+}
+
+fn node() -> NodeId {
+    IdSource::seeded(2).node(Timestamp(1_000_000))
+}
+
+fn configuration() -> Configuration {
+    Configuration { layout: Layout { dp: 4, tp: 2, pp: 1 }, micro_batch: Sequences(2), global_batch: Sequences(32) }
+}
+
+fn checkpoint() -> CheckpointRef {
+    CheckpointRef {
+        generation: Generation(3),
+        path: "/ckpt/a/g3/step-000000120".into(),
+        step: 120,
+        samples_seen: Sequences(7680),
+        manifest_sha256: "ab".repeat(32),
+    }
+}
+
+fn status(phase: GroupPhase) -> GroupStatus {
+    GroupStatus { job: job(), generation: Generation(3), gpus: vec![GpuUuid("GPU-0".into())], phase }
+}
+
+fn inventory() -> NodeInventory {
+    NodeInventory {
+        node: node(),
+        name: "node-a".into(),
+        boot: BootId("boot".into()),
+        gpu_type: GpuType("H100-80G".into()),
+        gpus: vec![
+            Gpu { uuid: GpuUuid("GPU-0".into()), index: 0, memory: Bytes(1 << 36), health: GpuHealth::Healthy },
+            Gpu {
+                uuid: GpuUuid("GPU-1".into()),
+                index: 1,
+                memory: Bytes(1 << 36),
+                health: GpuHealth::Broken("XID 79".into()),
+            },
+        ],
+        emulated: Some(EmulatedDevice { flop_per_second: 1, link_bytes_per_second: 2 }),
+        fabric: Fabric { domain: "rack-1".into() },
+        cpus: 64,
+        memory: Bytes(1 << 39),
+        address: "10.0.0.1".into(),
+        isolated: true,
+        agent_version: "0.1.0".into(),
+    }
+}
+
+fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> LaunchOrder {
+    LaunchOrder {
+        job: job(),
+        generation: Generation(3),
+        job_name: "tiny".into(),
+        run: Run { per, command, workdir: tuned.then(|| "/w".into()), env: [("A".into(), "1".into())].into() },
+        placement: Placement::try_new(vec![NodeSlice { node: node(), gpus: vec![GpuUuid("GPU-0".into())] }]).unwrap(),
+        nodes: vec![NodeAddress { node: node(), name: "node-a".into(), address: "10.0.0.1".into() }],
+        configuration: tuned.then(configuration),
+        lr_scale: 1.5,
+        lr_scaling,
+        reference_batch: tuned.then_some(Sequences(16)),
+        checkpoint_dir: "/ckpt/a".into(),
+        checkpoint_every: Seconds(900.0),
+        resume: tuned.then(checkpoint),
+        grace: Seconds(180.0),
+    }
+}
+
+fn from_agent() -> Vec<AgentToScheduler> {
+    let (job, generation) = (job(), Generation(3));
+    let phases = [
+        GroupPhase::Preparing,
+        GroupPhase::Prepared { rendezvous_port: Some(29_500) },
+        GroupPhase::Prepared { rendezvous_port: None },
+        GroupPhase::Running,
+        GroupPhase::Stopping,
+        GroupPhase::Ended { outcome: GroupOutcome::Succeeded },
+        GroupPhase::Ended { outcome: GroupOutcome::Stopped },
+        GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(-9), message: "rank 3".into() } },
+        GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: None, message: String::new() } },
+        GroupPhase::Ended { outcome: GroupOutcome::NotStarted { message: "no such directory".into() } },
+    ];
+    let steps = |loss, noise| StepReport {
+        job,
+        generation,
+        step: 120,
+        steps: 4,
+        samples_seen: Sequences(7680),
+        tokens: Tokens(65_536.0),
+        duration: Seconds(2.41),
+        configuration: configuration(),
+        loss,
+        noise,
+    };
+    let noise = NoiseSample { small_sqr: 0.81, big_sqr: 0.22, small_batch: 4.0, big_batch: 16.0 };
+    let mut reports = vec![
+        NodeReport::Registered {
+            inventory: Box::new(inventory()),
+            groups: phases.iter().cloned().map(status).collect(),
+        },
+        NodeReport::Registered { inventory: Box::new(NodeInventory { emulated: None, ..inventory() }), groups: vec![] },
+        NodeReport::Heartbeat,
+        NodeReport::Steps { report: Box::new(steps(Some(2.3), Some(noise))) },
+        NodeReport::Steps { report: Box::new(steps(None, None)) },
+        NodeReport::CheckpointWritten { job, checkpoint: checkpoint(), duration: Seconds(0.31) },
+        NodeReport::StartPhases { job, generation, phases: BTreeMap::from([("import".into(), Seconds(3.1))]) },
+    ];
+    reports.extend(phases.into_iter().map(|phase| NodeReport::Group { status: status(phase) }));
+    let every = [Flexibility::Live, Flexibility::Restart, Flexibility::Never];
+    reports.extend(every.map(|batch| NodeReport::Declared {
+        job,
+        generation,
+        capabilities: Capabilities { batch, layout: Flexibility::Never },
+    }));
+    let mut messages: Vec<_> = reports.into_iter().map(AgentToScheduler::Report).collect();
+    messages.push(AgentToScheduler::Log(LogChunk {
+        request_id: 7,
+        bytes: b"step 1\n\xff".to_vec(),
+        next_offset: 8,
+        eof: true,
+        error: Some("rank 9 is not on this node".into()),
+    }));
+    messages
+}
+
+fn from_scheduler() -> Vec<SchedulerToAgent> {
+    let (job, generation) = (job(), Generation(3));
+    let argv = Command::Argv(vec!["python".into(), "train.py".into()]);
+    let shell = Command::Shell("python train.py".into());
+    let mut commands: Vec<_> = [LrScaling::None, LrScaling::Sqrt, LrScaling::Linear, LrScaling::Adascale]
+        .map(|rule| AgentCommand::Prepare { order: Box::new(order(argv.clone(), RunPer::Gpu, rule, true)) })
+        .into();
+    commands.push(AgentCommand::Prepare { order: Box::new(order(shell, RunPer::Node, LrScaling::None, false)) });
+    commands.push(AgentCommand::Launch { job, generation, rendezvous_port: 29_500 });
+    commands.extend([StopMode::Checkpoint, StopMode::Terminate, StopMode::Kill].map(|mode| AgentCommand::Stop {
+        job,
+        generation,
+        mode,
+        grace: Seconds(30.0),
+    }));
+    commands.push(AgentCommand::Configure {
+        job,
+        generation,
+        revision: 2,
+        configuration: configuration(),
+        lr_scale: 1.414,
+    });
+    commands.push(AgentCommand::Checkpoint { job, generation });
+    commands.push(AgentCommand::Forget { job, generation });
+    let mut messages: Vec<_> =
+        commands.into_iter().map(|command| SchedulerToAgent::Command { term: Term(9), command }).collect();
+    messages.push(SchedulerToAgent::Welcome { term: Term(9), lease: Seconds(30.0), heartbeat: Seconds(5.0) });
+    messages.push(SchedulerToAgent::Refused { reason: "node is known under another token".into() });
+    messages.push(SchedulerToAgent::Log(LogRequest {
+        request_id: 7,
+        job,
+        generation: Generation(0),
+        rank: Some(0),
+        offset: 5,
+        limit_bytes: 65_536,
+        tail_lines: Some(100),
+    }));
+    messages
+}
+
+#[test]
+fn every_message_of_an_agent_survives_the_wire() {
+    for message in from_agent() {
+        let bytes = wire::AgentMessage::from(&message).encode_to_vec();
+        let read = wire::AgentMessage::decode(bytes.as_slice()).unwrap();
+        assert_eq!(AgentToScheduler::try_from(read), Ok(message));
+    }
+}
+
+#[test]
+fn every_message_of_the_scheduler_survives_the_wire() {
+    for message in from_scheduler() {
+        let bytes = wire::SchedulerMessage::from(&message).encode_to_vec();
+        let read = wire::SchedulerMessage::decode(bytes.as_slice()).unwrap();
+        assert_eq!(SchedulerToAgent::try_from(read), Ok(message));
+    }
+}
+
+#[test]
+fn a_hole_in_a_message_is_named() {
+    use wire::{agent_message, command, scheduler_message};
+    let agent = |body| AgentToScheduler::try_from(wire::AgentMessage { body }).unwrap_err();
+    let command = |body| {
+        let command = wire::Command { term: 1, body: Some(body) };
+        let body = Some(scheduler_message::Body::Command(command));
+        SchedulerToAgent::try_from(wire::SchedulerMessage { body }).unwrap_err()
+    };
+    let job_id = job().to_string();
+    assert_eq!(agent(None), WireError::Missing { field: "body" });
+    assert_eq!(
+        agent(Some(agent_message::Body::Registered(wire::Registered::default()))),
+        WireError::Missing { field: "inventory" }
+    );
+    assert_eq!(
+        agent(Some(agent_message::Body::GroupStatus(wire::GroupStatus::default()))),
+        WireError::Missing { field: "job_id" }
+    );
+    assert!(matches!(
+        agent(Some(agent_message::Body::GroupStatus(wire::GroupStatus { job_id: "x".into(), ..Default::default() }))),
+        WireError::Bad { field: "job_id", .. }
+    ));
+    assert!(matches!(
+        command(command::Body::Launch(wire::Launch { job_id: job_id.clone(), generation: 1, rendezvous_port: 70_000 })),
+        WireError::Bad { field: "rendezvous_port", .. }
+    ));
+    let stop = |mode, grace_seconds| {
+        command::Body::Stop(wire::Stop { job_id: job_id.clone(), generation: 1, mode, grace_seconds })
+    };
+    assert!(matches!(command(stop(0, 1.0)), WireError::Bad { field: "mode", .. }));
+    assert!(matches!(command(stop(99, 1.0)), WireError::Bad { field: "mode", .. }));
+    assert!(matches!(command(stop(1, f64::NAN)), WireError::Bad { field: "grace_seconds", .. }));
+    let order = wire::LaunchOrder { job_id: job_id.clone(), ..Default::default() };
+    assert!(matches!(
+        command(command::Body::Prepare(wire::Prepare { order: Some(order) })),
+        WireError::Bad { field: "lr_scaling", .. }
+    ));
+}

@@ -1,0 +1,313 @@
+//! From the vocabulary to the wire. It cannot fail.
+
+use headway_types::command::{GroupStatus, NodeAddress};
+use headway_types::report::Flexibility;
+use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::{
+    AgentCommand, Capabilities, CheckpointRef, Configuration, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder,
+    NodeInventory, NodeReport, NodeSlice, NoiseSample, StepReport, StopMode, Term,
+};
+
+use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
+
+impl From<&AgentToScheduler> for wire::AgentMessage {
+    fn from(message: &AgentToScheduler) -> Self {
+        match message {
+            AgentToScheduler::Report(report) => report.into(),
+            AgentToScheduler::Log(chunk) => chunk.into(),
+        }
+    }
+}
+
+impl From<&NodeReport> for wire::AgentMessage {
+    fn from(report: &NodeReport) -> Self {
+        use wire::agent_message::Body;
+        let body = match report {
+            NodeReport::Registered { inventory, groups } => Body::Registered(wire::Registered {
+                inventory: Some(inventory.as_ref().into()),
+                groups: groups.iter().map(Into::into).collect(),
+            }),
+            NodeReport::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
+            NodeReport::Group { status } => Body::GroupStatus(status.into()),
+            NodeReport::Declared { job, generation, capabilities } => Body::Declared(wire::Declared {
+                job_id: job.to_string(),
+                generation: generation.0,
+                capabilities: Some(capabilities.into()),
+            }),
+            NodeReport::Steps { report } => Body::StepReport(report.as_ref().into()),
+            NodeReport::CheckpointWritten { job, checkpoint, duration } => {
+                Body::CheckpointWritten(wire::CheckpointWritten {
+                    job_id: job.to_string(),
+                    checkpoint: Some(checkpoint.into()),
+                    duration_seconds: duration.0,
+                })
+            }
+            NodeReport::StartPhases { job, generation, phases } => Body::StartPhases(wire::StartPhases {
+                job_id: job.to_string(),
+                generation: generation.0,
+                seconds_by_phase: phases.iter().map(|(phase, seconds)| (phase.clone(), seconds.0)).collect(),
+            }),
+        };
+        Self { body: Some(body) }
+    }
+}
+
+impl From<&LogChunk> for wire::AgentMessage {
+    fn from(chunk: &LogChunk) -> Self {
+        let chunk = wire::LogChunk {
+            request_id: chunk.request_id,
+            bytes: chunk.bytes.clone(),
+            next_offset: chunk.next_offset,
+            eof: chunk.eof,
+            error: chunk.error.clone(),
+        };
+        Self { body: Some(wire::agent_message::Body::LogChunk(chunk)) }
+    }
+}
+
+impl From<&SchedulerToAgent> for wire::SchedulerMessage {
+    fn from(message: &SchedulerToAgent) -> Self {
+        use wire::scheduler_message::Body;
+        let body = match message {
+            SchedulerToAgent::Welcome { term, lease, heartbeat } => {
+                Body::Welcome(wire::Welcome { term: term.0, lease_seconds: lease.0, heartbeat_seconds: heartbeat.0 })
+            }
+            SchedulerToAgent::Command { term, command } => Body::Command(command_to_wire(*term, command)),
+            SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
+            SchedulerToAgent::Refused { reason } => Body::Refused(wire::Refused { reason: reason.clone() }),
+        };
+        Self { body: Some(body) }
+    }
+}
+
+impl From<&LogRequest> for wire::LogRequest {
+    fn from(request: &LogRequest) -> Self {
+        Self {
+            request_id: request.request_id,
+            job_id: request.job.to_string(),
+            generation: request.generation.0,
+            rank: request.rank,
+            offset: request.offset,
+            limit_bytes: request.limit_bytes,
+            tail_lines: request.tail_lines,
+        }
+    }
+}
+
+fn command_to_wire(term: Term, command: &AgentCommand) -> wire::Command {
+    use wire::command::Body;
+    let (job, generation) = command.subject();
+    let (job_id, generation) = (job.to_string(), generation.0);
+    let body = match command {
+        AgentCommand::Prepare { order } => Body::Prepare(wire::Prepare { order: Some(order.as_ref().into()) }),
+        AgentCommand::Launch { rendezvous_port, .. } => {
+            Body::Launch(wire::Launch { job_id, generation, rendezvous_port: u32::from(*rendezvous_port) })
+        }
+        AgentCommand::Stop { mode, grace, .. } => {
+            let mode = match mode {
+                StopMode::Checkpoint => wire::StopMode::Checkpoint,
+                StopMode::Terminate => wire::StopMode::Terminate,
+                StopMode::Kill => wire::StopMode::Kill,
+            };
+            Body::Stop(wire::Stop { job_id, generation, mode: mode.into(), grace_seconds: grace.0 })
+        }
+        AgentCommand::Configure { revision, configuration, lr_scale, .. } => Body::Configure(wire::Configure {
+            job_id,
+            generation,
+            revision: *revision,
+            configuration: Some(configuration.into()),
+            lr_scale: *lr_scale,
+        }),
+        AgentCommand::Checkpoint { .. } => Body::Checkpoint(wire::SaveCheckpoint { job_id, generation }),
+        AgentCommand::Forget { .. } => Body::Forget(wire::Forget { job_id, generation }),
+    };
+    wire::Command { term: term.0, body: Some(body) }
+}
+
+impl From<&LaunchOrder> for wire::LaunchOrder {
+    fn from(order: &LaunchOrder) -> Self {
+        Self {
+            job_id: order.job.to_string(),
+            generation: order.generation.0,
+            job_name: order.job_name.clone(),
+            run: Some((&order.run).into()),
+            placement: order.placement.slices().iter().map(Into::into).collect(),
+            nodes: order.nodes.iter().map(Into::into).collect(),
+            configuration: order.configuration.as_ref().map(Into::into),
+            lr_scale: order.lr_scale,
+            lr_scaling: match order.lr_scaling {
+                LrScaling::None => wire::LrScaling::None,
+                LrScaling::Sqrt => wire::LrScaling::Sqrt,
+                LrScaling::Linear => wire::LrScaling::Linear,
+                LrScaling::Adascale => wire::LrScaling::Adascale,
+            }
+            .into(),
+            reference_batch: order.reference_batch.map(|batch| batch.0),
+            checkpoint_dir: order.checkpoint_dir.clone(),
+            checkpoint_every_seconds: order.checkpoint_every.0,
+            resume: order.resume.as_ref().map(Into::into),
+            grace_seconds: order.grace.0,
+        }
+    }
+}
+
+impl From<&Run> for wire::Run {
+    fn from(run: &Run) -> Self {
+        Self {
+            per: match run.per {
+                RunPer::Node => wire::RunPer::Node,
+                RunPer::Gpu => wire::RunPer::Gpu,
+            }
+            .into(),
+            command: Some(match &run.command {
+                Command::Shell(line) => wire::run::Command::Shell(line.clone()),
+                Command::Argv(words) => wire::run::Command::Argv(wire::Argv { words: words.clone() }),
+            }),
+            workdir: run.workdir.clone(),
+            env: run.env.clone(),
+        }
+    }
+}
+
+impl From<&NodeSlice> for wire::NodeSlice {
+    fn from(slice: &NodeSlice) -> Self {
+        Self { node_id: slice.node.to_string(), gpu_uuids: slice.gpus.iter().map(|gpu| gpu.0.clone()).collect() }
+    }
+}
+
+impl From<&NodeAddress> for wire::NodeAddress {
+    fn from(node: &NodeAddress) -> Self {
+        Self { node_id: node.node.to_string(), name: node.name.clone(), address: node.address.clone() }
+    }
+}
+
+impl From<&NodeInventory> for wire::NodeInventory {
+    fn from(inventory: &NodeInventory) -> Self {
+        Self {
+            node_id: inventory.node.to_string(),
+            name: inventory.name.clone(),
+            boot_id: inventory.boot.0.clone(),
+            gpu_type: inventory.gpu_type.0.clone(),
+            gpus: inventory.gpus.iter().map(Into::into).collect(),
+            emulated: inventory.emulated.map(|device| wire::EmulatedDevice {
+                flop_per_second: device.flop_per_second,
+                link_bytes_per_second: device.link_bytes_per_second,
+            }),
+            fabric: Some(wire::Fabric { domain: inventory.fabric.domain.clone() }),
+            cpus: inventory.cpus,
+            memory_bytes: inventory.memory.0,
+            address: inventory.address.clone(),
+            isolated: inventory.isolated,
+            agent_version: inventory.agent_version.clone(),
+        }
+    }
+}
+
+impl From<&Gpu> for wire::Gpu {
+    fn from(gpu: &Gpu) -> Self {
+        Self {
+            uuid: gpu.uuid.0.clone(),
+            index: gpu.index,
+            memory_bytes: gpu.memory.0,
+            health: Some(match &gpu.health {
+                GpuHealth::Healthy => wire::gpu::Health::Healthy(wire::Healthy {}),
+                GpuHealth::Broken(cause) => wire::gpu::Health::Broken(wire::Broken { cause: cause.clone() }),
+            }),
+        }
+    }
+}
+
+impl From<&GroupStatus> for wire::GroupStatus {
+    fn from(status: &GroupStatus) -> Self {
+        use wire::group_status::Phase;
+        Self {
+            job_id: status.job.to_string(),
+            generation: status.generation.0,
+            gpu_uuids: status.gpus.iter().map(|gpu| gpu.0.clone()).collect(),
+            phase: Some(match &status.phase {
+                GroupPhase::Preparing => Phase::Preparing(wire::Preparing {}),
+                GroupPhase::Prepared { rendezvous_port } => {
+                    Phase::Prepared(wire::Prepared { rendezvous_port: rendezvous_port.map(u32::from) })
+                }
+                GroupPhase::Running => Phase::Running(wire::Running {}),
+                GroupPhase::Stopping => Phase::Stopping(wire::Stopping {}),
+                GroupPhase::Ended { outcome } => Phase::Ended(wire::Ended { outcome: Some(outcome.into()) }),
+            }),
+        }
+    }
+}
+
+impl From<&GroupOutcome> for wire::ended::Outcome {
+    fn from(outcome: &GroupOutcome) -> Self {
+        match outcome {
+            GroupOutcome::Succeeded => Self::Succeeded(wire::Succeeded {}),
+            GroupOutcome::Stopped => Self::Stopped(wire::Stopped {}),
+            GroupOutcome::Failed { exit_code, message } => {
+                Self::Failed(wire::Failed { exit_code: *exit_code, message: message.clone() })
+            }
+            GroupOutcome::NotStarted { message } => Self::NotStarted(wire::NotStarted { message: message.clone() }),
+        }
+    }
+}
+
+impl From<&Capabilities> for wire::Capabilities {
+    fn from(capabilities: &Capabilities) -> Self {
+        let flexibility = |flexibility| match flexibility {
+            Flexibility::Live => wire::Flexibility::Live.into(),
+            Flexibility::Restart => wire::Flexibility::Restart.into(),
+            Flexibility::Never => wire::Flexibility::Never.into(),
+        };
+        Self { batch: flexibility(capabilities.batch), layout: flexibility(capabilities.layout) }
+    }
+}
+
+impl From<&StepReport> for wire::StepReport {
+    fn from(report: &StepReport) -> Self {
+        Self {
+            job_id: report.job.to_string(),
+            generation: report.generation.0,
+            step: report.step,
+            steps: report.steps,
+            samples_seen: report.samples_seen.0,
+            tokens: report.tokens.0,
+            duration_seconds: report.duration.0,
+            configuration: Some((&report.configuration).into()),
+            loss: report.loss,
+            noise: report.noise.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<&NoiseSample> for wire::NoiseSample {
+    fn from(noise: &NoiseSample) -> Self {
+        Self {
+            small_sqr: noise.small_sqr,
+            big_sqr: noise.big_sqr,
+            small_batch: noise.small_batch,
+            big_batch: noise.big_batch,
+        }
+    }
+}
+
+impl From<&Configuration> for wire::Configuration {
+    fn from(configuration: &Configuration) -> Self {
+        let layout = configuration.layout;
+        Self {
+            layout: Some(wire::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
+            micro_batch: configuration.micro_batch.0,
+            global_batch: configuration.global_batch.0,
+        }
+    }
+}
+
+impl From<&CheckpointRef> for wire::Checkpoint {
+    fn from(checkpoint: &CheckpointRef) -> Self {
+        Self {
+            generation: checkpoint.generation.0,
+            path: checkpoint.path.clone(),
+            step: checkpoint.step,
+            samples_seen: checkpoint.samples_seen.0,
+            manifest_sha256: checkpoint.manifest_sha256.clone(),
+        }
+    }
+}
