@@ -1,0 +1,105 @@
+//! The rules of the ledger, one test each, and the laws they add up to.
+#![allow(clippy::unwrap_used)]
+
+mod laws;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use headway_types::command::{GroupStatus, NodeAddress};
+use headway_types::placement::NodeSlice;
+use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::{
+    AgentCommand, BootId, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeReport, Placement, Seconds, StopMode,
+    Term, Timestamp,
+};
+
+use crate::{Ledger, NodeEvent, NodeOutcome, Process};
+
+const TERM: Term = Term(1);
+const PORT: u16 = 29_500;
+
+fn id(n: u128) -> uuid::Uuid {
+    uuid::Uuid::from_u128(n)
+}
+
+fn node() -> NodeId {
+    NodeId(id(1000))
+}
+
+fn job(n: u128) -> JobId {
+    JobId(id(n))
+}
+
+fn ledger() -> Ledger {
+    Ledger::new(node(), BootId("boot-1".into()))
+}
+
+fn order(job_number: u128, generation: u64, gpus: &[&str]) -> LaunchOrder {
+    let slice = NodeSlice { node: node(), gpus: gpus.iter().map(|gpu| GpuUuid((*gpu).into())).collect() };
+    LaunchOrder {
+        job: job(job_number),
+        generation: Generation(generation),
+        job_name: "test".into(),
+        run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
+        placement: Placement::try_new(vec![slice]).unwrap(),
+        nodes: vec![NodeAddress { node: node(), name: "n".into(), address: "127.0.0.1".into() }],
+        configuration: None,
+        lr_scale: 1.0,
+        lr_scaling: LrScaling::None,
+        reference_batch: None,
+        checkpoint_dir: "/tmp/checkpoints".into(),
+        checkpoint_every: Seconds(60.0),
+        resume: None,
+        grace: Seconds(20.0),
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp(seconds * 1_000_000)
+}
+
+fn command(command: AgentCommand) -> NodeEvent {
+    NodeEvent::Command { term: TERM, command }
+}
+
+fn prepare(order: &LaunchOrder) -> NodeEvent {
+    command(AgentCommand::Prepare { order: Box::new(order.clone()) })
+}
+
+fn prepared(order: &LaunchOrder) -> NodeEvent {
+    NodeEvent::PrepareDone { job: order.job, generation: order.generation, result: Ok(Some(PORT)) }
+}
+
+fn launch(order: &LaunchOrder) -> NodeEvent {
+    command(AgentCommand::Launch { job: order.job, generation: order.generation, rendezvous_port: PORT })
+}
+
+fn stop(order: &LaunchOrder, mode: StopMode) -> NodeEvent {
+    command(AgentCommand::Stop { job: order.job, generation: order.generation, mode, grace: Seconds(20.0) })
+}
+
+fn spawned(order: &LaunchOrder) -> NodeEvent {
+    let processes = (0..order.placement.gpus().0)
+        .map(|rank| Process { rank, pid: 100 * order.generation.0 as u32 + rank, started: 7 })
+        .collect();
+    NodeEvent::Spawned { job: order.job, generation: order.generation, processes }
+}
+
+/// A ledger in which the order's group runs.
+fn running(order: &LaunchOrder) -> Ledger {
+    let mut ledger = ledger();
+    for event in [prepare(order), prepared(order), launch(order), spawned(order)] {
+        let _ = ledger.handle(at(0), event);
+    }
+    ledger
+}
+
+/// The last group status an outcome reports.
+fn status(outcome: &NodeOutcome) -> GroupStatus {
+    let group = outcome.reports.iter().rev().find_map(|report| match report {
+        NodeReport::Group { status } => Some(status.clone()),
+        _ => None,
+    });
+    group.expect("the outcome reports a group")
+}
