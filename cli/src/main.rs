@@ -1,1 +1,134 @@
-fn main() {}
+//! `headway`: the one binary. It parses arguments, calls the REST API like any script could, and prints; the server,
+//! the agent and `up` are entered from here.
+
+mod command;
+mod context;
+mod demo;
+mod failure;
+mod output;
+mod up;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use context::Connection;
+use failure::Failure;
+use output::Format;
+
+/// Goodput-maximising scheduler for clusters that train large language models.
+#[derive(Parser)]
+#[command(name = "headway", version, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short = 'o', long, global = true, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Print no header line.
+    #[arg(long, global = true)]
+    no_headers: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a whole cluster on this machine.
+    Up(up::Up),
+    /// Run the scheduler.
+    Server(command::server::Server),
+    /// Run the agent of this node.
+    Agent(command::agent::Agent),
+    /// Submit jobs from specification files.
+    Submit(command::submit::Submit),
+    /// Check a specification without submitting it.
+    Validate(command::submit::Validate),
+    /// List jobs.
+    Ps(command::ps::Ps),
+    /// Show one job whole.
+    Describe(command::describe::Describe),
+    /// Print what a job's ranks wrote.
+    Logs(command::logs::Logs),
+    /// End a job.
+    Cancel(command::cancel::Cancel),
+    /// Why a job has what it has, or why it waits.
+    Why(command::why::Why),
+    /// Nodes: list, drain, undrain, cordon.
+    #[command(subcommand)]
+    Node(command::node::Node),
+    /// Plans: show the present one, rebalance, approve, reject.
+    #[command(subcommand)]
+    Plan(command::plan::Plan),
+    /// What happened, with reasons.
+    Events(command::events::Events),
+    /// Submit three demonstration jobs to a running cluster and watch them.
+    Demo(demo::Demo),
+    /// Print a completion script.
+    Completion { shell: clap_complete::Shell },
+    /// A worker that follows a performance model instead of training (for tests and demonstrations).
+    #[command(hide = true)]
+    EmulatedWorker,
+}
+
+fn main() -> ExitCode {
+    // One TLS provider for the whole process; a second installation can only be ours and is harmless.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let cli = Cli::parse();
+    if let Command::EmulatedWorker = cli.command {
+        return headway_agent::emulated::emulated_worker_main();
+    }
+    start_logging();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("headway: starting the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(cli)) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn start_logging() {
+    let filter = EnvFilter::try_from_env("HEADWAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn,headway=info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if std::env::var("HEADWAY_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        builder.json().init();
+    } else {
+        builder.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).init();
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let print = output::Printer { format: cli.output, headers: !cli.no_headers };
+    match cli.command {
+        Command::Up(up) => up::run(up).await?,
+        Command::Server(server) => command::server::run(server).await?,
+        Command::Agent(agent) => command::agent::run(agent).await?,
+        Command::Submit(submit) => command::submit::run(&cli.connection.client()?, &print, submit).await?,
+        Command::Validate(validate) => command::submit::validate(&print, validate)?,
+        Command::Ps(ps) => command::ps::run(&cli.connection.client()?, &print, ps).await?,
+        Command::Describe(describe) => command::describe::run(&cli.connection.client()?, &print, describe).await?,
+        Command::Logs(logs) => command::logs::run(&cli.connection.client()?, logs).await?,
+        Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,
+        Command::Why(why) => command::why::run(&cli.connection.client()?, &print, why).await?,
+        Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
+        Command::Plan(plan) => command::plan::run(&cli.connection.client()?, &print, plan).await?,
+        Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
+        Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
+        Command::Completion { shell } => {
+            use clap::CommandFactory as _;
+            clap_complete::generate(shell, &mut Cli::command(), "headway", &mut std::io::stdout());
+        }
+        Command::EmulatedWorker => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,1 +1,10 @@
-//! Support for end-to-end tests of the real binaries.
+//! Support for end-to-end and crash tests: a whole cluster of real processes on this machine, and patience with a
+//! deadline. Used by `tests/tests/*.rs` alone.
+
+pub mod cluster;
+pub mod job;
+pub mod process;
+pub mod wait;
+
+pub use cluster::Cluster;
+pub use wait::{soon, until};

@@ -1,0 +1,31 @@
+//! `headway cancel`: end a job for good, with a reason that stays in its history.
+
+use clap::Args;
+use headway_api::client::Client;
+
+use super::resolve_job;
+use crate::failure::Failure;
+use crate::output::Printer;
+
+#[derive(Args, Clone, Debug)]
+pub struct Cancel {
+    /// Ids, unique ends or beginnings of one, or names.
+    #[arg(required = true)]
+    pub jobs: Vec<String>,
+    /// Why, for the event log.
+    #[arg(long)]
+    pub reason: Option<String>,
+}
+
+pub async fn run(client: &Client, print: &Printer, cancel: Cancel) -> Result<(), Failure> {
+    for text in &cancel.jobs {
+        let id = resolve_job(client, text).await?;
+        let job = client.cancel(&id, cancel.reason.as_deref()).await?;
+        if print.structured() {
+            print.value(&job)?;
+        } else {
+            println!("job {} is {}", job.name, job.state);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! `headway node …`: the machines.
+
+use clap::{Args, Subcommand};
+use headway_api::client::Client;
+use headway_api::v1::Node as NodeReply;
+
+use crate::failure::Failure;
+use crate::output::Printer;
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Node {
+    /// List nodes.
+    List,
+    /// Move running jobs away (checkpoint first) and start nothing new.
+    Drain(Change),
+    /// Start nothing new; what runs stays.
+    Cordon(Change),
+    /// Take a node back into service.
+    Undrain(Name),
+    /// Take a node back into service.
+    Uncordon(Name),
+    /// Vouch that nothing runs on an unreachable node any more.
+    Lost(Change),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Name {
+    /// Name or id of the node.
+    pub node: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Change {
+    /// Name or id of the node.
+    pub node: String,
+    /// Why, for the event log.
+    #[arg(long)]
+    pub reason: Option<String>,
+}
+
+pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Failure> {
+    let changed = match node {
+        Node::List => {
+            let nodes = client.nodes().await?;
+            return print.list(&nodes, &["NAME", "GPU TYPE", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "REASON"], row, |node| {
+                node.name.clone()
+            });
+        }
+        Node::Drain(change) => client.drain(&change.node, change.reason.as_deref()).await?,
+        Node::Cordon(change) => client.cordon(&change.node, change.reason.as_deref()).await?,
+        Node::Lost(change) => client.lost(&change.node, change.reason.as_deref()).await?,
+        Node::Undrain(name) | Node::Uncordon(name) => client.uncordon(&name.node).await?,
+    };
+    if print.structured() {
+        print.value(&changed)
+    } else {
+        println!("node {} is {}, {}", changed.name, changed.policy, changed.availability);
+        Ok(())
+    }
+}
+
+fn row(node: &NodeReply) -> Vec<String> {
+    let healthy = node.gpus.iter().filter(|gpu| gpu.healthy).count();
+    let busy = node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count();
+    vec![
+        node.name.clone(),
+        node.gpu_type.clone(),
+        format!("{healthy} of {}", node.gpus.len()),
+        busy.to_string(),
+        node.availability.clone(),
+        node.policy.clone(),
+        node.policy_reason.clone().unwrap_or_else(|| "-".into()),
+    ]
+}

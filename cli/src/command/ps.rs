@@ -1,0 +1,83 @@
+//! `headway ps`: jobs with their newest numbers.
+
+use std::time::Duration;
+
+use clap::Args;
+use headway_api::client::{Client, JobFilter};
+use headway_api::v1::Job;
+
+use super::{short, watch};
+use crate::failure::Failure;
+use crate::output::{Printer, duration, optional, si};
+
+#[derive(Args, Clone, Debug)]
+pub struct Ps {
+    /// Ended jobs too.
+    #[arg(short, long)]
+    pub all: bool,
+    /// Only jobs in this state.
+    #[arg(long)]
+    pub state: Vec<String>,
+    /// Only jobs of this project.
+    #[arg(long)]
+    pub project: Option<String>,
+    /// At most this many.
+    #[arg(long, default_value_t = 100)]
+    pub limit: u32,
+    /// Repeat every two seconds.
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+pub const HEADERS: &[&str] = &[
+    "ID", "NAME", "STATE", "GPUS", "LAYOUT", "BATCH", "TOK/S", "GNS", "EFF", "GOODPUT", "LOSS", "DONE", "ETA",
+];
+
+pub async fn run(client: &Client, print: &Printer, ps: Ps) -> Result<(), Failure> {
+    if ps.watch {
+        watch(Duration::from_secs(2), || show(client, print, &ps)).await
+    } else {
+        show(client, print, &ps).await
+    }
+}
+
+async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> {
+    let states = if ps.state.is_empty() && !ps.all {
+        ["queued", "held", "starting", "running", "stopping"].map(String::from).to_vec()
+    } else {
+        ps.state.clone()
+    };
+    let filter = JobFilter { states, project: ps.project.clone(), limit: Some(ps.limit), ..JobFilter::default() };
+    let page = client.jobs(&filter).await?;
+    print.list(&page.items, HEADERS, row, |job| job.id.to_string())
+}
+
+/// One line of the table of jobs.
+pub fn row(job: &Job) -> Vec<String> {
+    vec![
+        short(&job.id.to_string()).into(),
+        job.name.clone(),
+        job.state.clone(),
+        gpus(job),
+        job.layout.map_or_else(|| "-".into(), |layout| format!("{}×{}×{}", layout.dp, layout.tp, layout.pp)),
+        batch(job),
+        optional(job.throughput_tokens_per_second, si),
+        optional(job.noise_scale_tokens, si),
+        optional(job.efficiency, |e| format!("{e:.2}")),
+        optional(job.goodput_tokens_per_second, si),
+        optional(job.loss, |loss| format!("{loss:.3}")),
+        optional(job.progress_fraction, |part| format!("{:.0}%", part * 100.0)),
+        optional(job.eta_seconds, duration),
+    ]
+}
+
+pub fn gpus(job: &Job) -> String {
+    if job.gpus == 0 { format!("0 of {}", job.gpus_max) } else { job.gpus.to_string() }
+}
+
+pub fn batch(job: &Job) -> String {
+    match (job.global_batch_sequences, job.micro_batch_sequences) {
+        (Some(global), Some(micro)) => format!("{global} ({micro}×{})", job.accumulation.unwrap_or(1)),
+        _ => "-".into(),
+    }
+}

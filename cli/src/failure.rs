@@ -1,0 +1,96 @@
+//! How a command fails: a message for people and the exit code that scripts rely on (docs/cli.md).
+
+use std::fmt;
+use std::process::ExitCode;
+
+use headway_api::client::ClientError;
+
+/// What went wrong, by what a script can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Denied = 4,
+    Conflict = 5,
+    Unreachable = 6,
+    WaitTimeout = 124,
+}
+
+/// The end of a command that did not succeed.
+#[derive(Debug)]
+pub struct Failure {
+    pub kind: Kind,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "headway: {}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(Kind::Failed, format!("{error:#}"))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(Kind::Failed, error.to_string())
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Problem(problem) => {
+                let kind = match problem.status {
+                    401 | 403 => Kind::Denied,
+                    404 => Kind::NotFound,
+                    409 | 412 => Kind::Conflict,
+                    400 | 422 => Kind::Usage,
+                    503 => Kind::Unreachable,
+                    _ => Kind::Failed,
+                };
+                let message = match (&problem.field, &problem.detail) {
+                    (Some(field), Some(detail)) => format!("{field}: {detail}"),
+                    (None, Some(detail)) => detail.clone(),
+                    (_, None) => problem.title.clone(),
+                };
+                Self { kind, message, hint: problem.hint }
+            }
+            other => {
+                let mut message = other.to_string();
+                let mut source = std::error::Error::source(&other);
+                while let Some(cause) = source {
+                    message.push_str(&format!(": {cause}"));
+                    source = cause.source();
+                }
+                Self::new(Kind::Unreachable, message)
+                    .hint("is the scheduler running? start one with `headway up`, or set HEADWAY_URL")
+            }
+        }
+    }
+}

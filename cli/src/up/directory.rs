@@ -1,0 +1,107 @@
+//! The data directory of `headway up`: where it lies, who holds it, and the tokens kept in it.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use nix::fcntl::{Flock, FlockArg};
+
+pub struct DataDirectory {
+    root: PathBuf,
+    /// Held for the life of the process: two `up` on one directory would run two schedulers on one Postgres.
+    _lock: Flock<File>,
+}
+
+/// A bearer token and the file that holds it.
+pub struct Token {
+    pub secret: String,
+    pub file: PathBuf,
+}
+
+impl DataDirectory {
+    /// Opens or creates the directory and takes its lock.
+    pub fn open(chosen: Option<PathBuf>) -> anyhow::Result<Self> {
+        let root = match chosen {
+            Some(path) => path,
+            None => Self::default_root()?,
+        };
+        fs::create_dir_all(&root).with_context(|| format!("creating {}", root.display()))?;
+        let root = root.canonicalize().with_context(|| format!("resolving {}", root.display()))?;
+        if nix::unistd::geteuid().is_root() && root.starts_with("/root") {
+            bail!(
+                "{} lies below /root, where Postgres (which refuses to run as root) cannot reach it; choose another --data-dir",
+                root.display()
+            );
+        }
+        // Postgres runs as another user when we are root: it must be able to pass through.
+        fs::set_permissions(&root, Permissions::from_mode(0o755))?;
+        let file = File::create(root.join("lock")).context("creating the lock file")?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| error)
+            .with_context(|| format!("another `headway up` runs on {}", root.display()))?;
+        for name in ["secrets", "logs", "checkpoints"] {
+            fs::create_dir_all(root.join(name))?;
+        }
+        fs::set_permissions(root.join("secrets"), Permissions::from_mode(0o700))?;
+        Ok(Self { root, _lock: lock })
+    }
+
+    fn default_root() -> anyhow::Result<PathBuf> {
+        if nix::unistd::geteuid().is_root() {
+            return Ok("/var/lib/headway".into());
+        }
+        let base = std::env::var_os("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")))
+            .context("neither XDG_DATA_HOME nor HOME is set; give --data-dir")?;
+        Ok(base.join("headway"))
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The named token, made at the first call and kept readable to its owner only.
+    pub fn token(&self, name: &str) -> anyhow::Result<Token> {
+        let file = self.root.join(format!("secrets/{name}.token"));
+        if let Ok(secret) = fs::read_to_string(&file) {
+            return Ok(Token { secret: secret.trim().to_owned(), file });
+        }
+        let mut bytes = [0u8; 24];
+        getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("drawing a token: {error}"))?;
+        let secret = format!("hw_{}", hex::encode(bytes));
+        let mut handle = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file)
+            .with_context(|| format!("creating {}", file.display()))?;
+        handle.write_all(secret.as_bytes())?;
+        handle.sync_all()?;
+        Ok(Token { secret, file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(Some(dir.path().join("data"))).unwrap();
+        let first = directory.token("admin").unwrap();
+        assert_eq!(first.secret, directory.token("admin").unwrap().secret);
+        assert_eq!(fs::metadata(&first.file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_data_directory_has_one_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let _held = DataDirectory::open(Some(dir.path().join("data"))).unwrap();
+        assert!(DataDirectory::open(Some(dir.path().join("data"))).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! `headway up`: a living cluster on one machine. A private Postgres, the scheduler and agents run as children of this
+//! process, all below one data directory; Ctrl-C checkpoints what trains and stops everything, and the next `up` resumes.
+
+mod child;
+mod directory;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use headway_api::client::Client;
+use headway_scheduler::postgres::PrivatePostgres;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::context::Context;
+use child::Child;
+use directory::DataDirectory;
+
+/// Reason by which the next start recognises its own drains.
+const STOPPING: &str = "headway up is stopping";
+
+#[derive(Args, Clone, Debug)]
+pub struct Up {
+    /// Where everything is kept [default: /var/lib/headway for root, else ~/.local/share/headway].
+    #[arg(long, env = "HEADWAY_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Port for people: REST, stream, web page.
+    #[arg(long, default_value = "127.0.0.1:7600")]
+    pub listen: SocketAddr,
+    /// Port for agents: gRPC.
+    #[arg(long, default_value = "127.0.0.1:7601")]
+    pub agent_listen: SocketAddr,
+    /// Local agents to run.
+    #[arg(long, default_value_t = 2)]
+    pub nodes: u32,
+    /// Emulated devices per agent.
+    #[arg(long, default_value_t = 4)]
+    pub gpus_per_node: u32,
+    /// Compute rate of an emulated device, FLOP/s.
+    #[arg(long, default_value_t = 1_000_000_000)]
+    pub device_flops: u64,
+    /// Link rate of an emulated device, bytes/s.
+    #[arg(long, default_value_t = 4_000_000)]
+    pub link_bytes_per_second: u64,
+    /// Python interpreter for `{python}` in job commands.
+    #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
+    pub python: PathBuf,
+    /// Seconds that training jobs get to save themselves when `up` is stopped.
+    #[arg(long, default_value_t = 60)]
+    pub stop_grace: u64,
+}
+
+/// Runs until Ctrl-C or SIGTERM.
+pub async fn run(up: Up) -> anyhow::Result<()> {
+    let directory = DataDirectory::open(up.data_dir.clone())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+
+    eprintln!("headway: data in {}", directory.root().display());
+    let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
+    let admin = directory.token("admin")?;
+    let agent = directory.token("agent")?;
+    let url = format!("http://{}", up.listen);
+
+    let mut children = vec![Child::start("server", &directory, server_arguments(&up, &directory, &postgres))?];
+    let client = Client::new(&url, &admin.secret)?;
+    wait_until_ready(&client, &mut children[0]).await?;
+    for number in 1..=up.nodes {
+        let name = format!("node-{number}");
+        let arguments = agent_arguments(&up, &directory, &name, &agent.file);
+        children.push(Child::start(&name, &directory, arguments)?);
+    }
+    return_nodes_to_service(&client).await?;
+    Context { url: url.clone(), token_file: admin.file.clone() }.save()?;
+
+    println!("Headway is up: {} nodes with {} emulated devices each", up.nodes, up.gpus_per_node);
+    println!("  web page  {url}/#token={}", admin.secret);
+    println!("  REST      {url}/api/v1   (token in {})", admin.file.display());
+    println!("  try       headway ps · headway submit job.yaml · headway node list");
+    println!("Ctrl-C saves what trains and stops everything; the next `headway up` resumes.");
+
+    let outcome = tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        failed = child::supervise(&mut children) => failed,
+    };
+    eprintln!("\nheadway: stopping; training jobs save themselves first (again Ctrl-C to skip)");
+    tokio::select! {
+        saved = drain(&client, Duration::from_secs(up.stop_grace)) => {
+            if let Err(error) = saved {
+                eprintln!("headway: could not drain before stopping: {error:#}");
+            }
+        }
+        _ = interrupt.recv() => eprintln!("headway: not waiting; jobs resume from their last checkpoint"),
+    }
+    // Agents first: what they still have to say is said to a scheduler that can store it.
+    while let Some(child) = children.pop() {
+        child.stop().await?;
+    }
+    postgres.stop().await.context("stopping Postgres")?;
+    eprintln!("headway: stopped");
+    outcome
+}
+
+fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {
+    let path = |name: &str| directory.root().join(name).display().to_string();
+    vec![
+        "server".into(),
+        "--database-url".into(),
+        postgres.url(),
+        "--listen".into(),
+        up.listen.to_string(),
+        "--agent-listen".into(),
+        up.agent_listen.to_string(),
+        "--admin-token-file".into(),
+        path("secrets/admin.token"),
+        "--agent-token-file".into(),
+        path("secrets/agent.token"),
+        "--checkpoint-root".into(),
+        path("checkpoints"),
+    ]
+}
+
+fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::path::Path) -> Vec<String> {
+    vec![
+        "agent".into(),
+        "--server".into(),
+        format!("http://{}", up.agent_listen),
+        "--agent-token-file".into(),
+        token.display().to_string(),
+        "--data-dir".into(),
+        directory.root().join(name).display().to_string(),
+        "--name".into(),
+        name.into(),
+        "--gpus".into(),
+        up.gpus_per_node.to_string(),
+        "--device-flops".into(),
+        up.device_flops.to_string(),
+        "--link-bytes-per-second".into(),
+        up.link_bytes_per_second.to_string(),
+        "--python".into(),
+        up.python.display().to_string(),
+    ]
+}
+
+async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if client.ready().await.unwrap_or(false) {
+            return Ok(());
+        }
+        if let Some(status) = server.exited()? {
+            bail!("the scheduler ended at start ({status}); its log is {}", server.log().display());
+        }
+        if Instant::now() >= deadline {
+            bail!("the scheduler was not ready within a minute; its log is {}", server.log().display());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Undoes the drains of the last stop, and only those.
+async fn return_nodes_to_service(client: &Client) -> anyhow::Result<()> {
+    for node in client.nodes().await? {
+        if node.policy_reason.as_deref() == Some(STOPPING) {
+            client.uncordon(&node.name).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Checkpoints and stops every worker through the scheduler, so that each stop is a recorded decision.
+async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
+    let deadline = Instant::now() + grace;
+    for node in client.nodes().await? {
+        if node.policy == "schedulable" {
+            client.drain(&node.name, Some(STOPPING)).await?;
+        }
+    }
+    loop {
+        let busy: usize =
+            client.nodes().await?.iter().map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();
+        if busy == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!("{busy} devices were still busy after {} s", grace.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}

@@ -1,0 +1,205 @@
+//! A cluster of real processes: private Postgres, one scheduler, agents with emulated devices.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use headway_api::client::Client;
+use headway_scheduler::postgres::PrivatePostgres;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::process::Process;
+use crate::wait::{soon, until};
+
+const TOKEN: &str = "hw_test_admin_token_000000000000000000";
+const AGENT_TOKEN: &str = "hw_test_agent_token_000000000000000000";
+
+/// Seconds of silence after which the scheduler of a test gives a node up.
+pub const LEASE_SECONDS: f64 = 2.0;
+
+pub struct Cluster {
+    pub client: Client,
+    pub url: String,
+    agent_url: String,
+    gpus: u32,
+    server: Option<Process>,
+    agents: Vec<Option<Process>>,
+    postgres: Option<PrivatePostgres>,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// Starts Postgres, the scheduler and `nodes` agents with `gpus` emulated devices each, and waits for them.
+    pub async fn start(nodes: usize, gpus: u32) -> Self {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
+        open_to_postgres(dir.path());
+        for (name, secret) in [("admin.token", TOKEN), ("agent.token", AGENT_TOKEN)] {
+            std::fs::write(dir.path().join(name), secret).expect("writing a token");
+        }
+        let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("a private Postgres");
+        let (people, agents) = (free_port(), free_port());
+        let url = format!("http://127.0.0.1:{people}");
+        let client = Client::new(&url, TOKEN).expect("a client");
+        let mut cluster = Self {
+            client,
+            url,
+            agent_url: format!("http://127.0.0.1:{agents}"),
+            gpus,
+            server: None,
+            agents: Vec::new(),
+            postgres: Some(postgres),
+            dir,
+        };
+        cluster.start_server().await;
+        for index in 0..nodes {
+            cluster.agents.push(None);
+            cluster.start_agent(index);
+        }
+        cluster.wait_for_nodes(nodes).await;
+        cluster
+    }
+
+    /// Starts the scheduler on the same ports and store as before, and waits until it serves.
+    pub async fn start_server(&mut self) {
+        let path = |name: &str| self.dir.path().join(name).display().to_string();
+        let address = |url: &str| url.trim_start_matches("http://").to_owned();
+        let arguments = [
+            "server",
+            "--database-url",
+            &self.postgres.as_ref().expect("Postgres runs as long as the cluster").url(),
+            "--listen",
+            &address(&self.url),
+            "--agent-listen",
+            &address(&self.agent_url),
+            "--admin-token-file",
+            &path("admin.token"),
+            "--agent-token-file",
+            &path("agent.token"),
+            "--checkpoint-root",
+            &path("checkpoints"),
+            "--lease-seconds",
+            &LEASE_SECONDS.to_string(),
+        ]
+        .map(String::from);
+        let mut process = Process::start(&arguments, &self.log("server")).expect("starting the scheduler");
+        let client = &self.client;
+        until("the scheduler to be ready", soon(), || {
+            let ended = process.ended();
+            async move {
+                assert!(ended.is_none(), "the scheduler ended: {}", ended.unwrap_or_default());
+                client.ready().await.unwrap_or(false).then_some(())
+            }
+        })
+        .await;
+        self.server = Some(process);
+    }
+
+    pub fn start_agent(&mut self, index: usize) {
+        let path = |name: &str| self.dir.path().join(name).display().to_string();
+        let name = format!("node-{}", index + 1);
+        let arguments = [
+            "agent",
+            "--server",
+            &self.agent_url,
+            "--agent-token-file",
+            &path("agent.token"),
+            "--data-dir",
+            &path(&name),
+            "--name",
+            &name,
+            "--gpus",
+            &self.gpus.to_string(),
+            "--device-flops",
+            "1000000000",
+            "--link-bytes-per-second",
+            "4000000",
+            "--python",
+            &std::env::var("HEADWAY_TEST_PYTHON").unwrap_or_else(|_| "python3".into()),
+        ]
+        .map(String::from);
+        self.agents[index] = Some(Process::start(&arguments, &self.log(&name)).expect("starting an agent"));
+    }
+
+    pub async fn wait_for_nodes(&self, nodes: usize) {
+        until("the nodes to be available", soon(), || async {
+            let list = self.client.nodes().await.ok()?;
+            (list.iter().filter(|node| node.availability == "available").count() >= nodes).then_some(())
+        })
+        .await;
+    }
+
+    /// `kill -9` of the scheduler.
+    pub fn kill_server(&mut self) {
+        self.server.take().expect("the scheduler runs").kill_outright();
+    }
+
+    /// `kill -9` of an agent; its workers live on.
+    pub fn kill_agent(&mut self, index: usize) {
+        self.agents[index].take().expect("the agent runs").kill_outright();
+    }
+
+    /// SIGSTOP or SIGCONT of an agent.
+    pub fn signal_agent(&self, index: usize, signal: Signal) {
+        self.agents[index].as_ref().expect("the agent runs").signal(signal);
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.log"))
+    }
+
+    /// Stops everything in order and checks that nobody complained.
+    pub async fn stop(mut self, allowed: &[&str]) {
+        self.agents.drain(..).flatten().for_each(Process::stop);
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
+        let mut complaints = Vec::new();
+        for entry in std::fs::read_dir(self.dir.path()).expect("the directory of the cluster").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "log") {
+                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                complaints.extend(
+                    text.lines()
+                        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR ") || line.contains("panicked"))
+                        .filter(|line| !allowed.iter().any(|known| line.contains(known)))
+                        .map(|line| format!("{}: {line}", entry.file_name().display())),
+                );
+            }
+        }
+        if let Some(postgres) = self.postgres.take() {
+            postgres.stop().await.expect("stopping Postgres");
+        }
+        assert!(complaints.is_empty(), "unexpected warnings:\n{}", complaints.join("\n"));
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.agents.clear();
+        self.server = None;
+        // Workers outlive their agent by design; those of a test end with it.
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let here = self.dir.path().display().to_string();
+            if String::from_utf8_lossy(&environment).contains(&format!("HEADWAY_SOCKET={here}")) {
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).ok();
+            }
+        }
+    }
+}
+
+/// Postgres runs as another user when the tests run as root.
+fn open_to_postgres(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("opening the directory");
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}

@@ -1,0 +1,75 @@
+// The one page of the first release: is the cluster doing useful work, what changed, and why.
+
+import { useState } from "react";
+import { ApiError } from "./api/client";
+import { useEvents, useJobs, useLiveUpdates, useNodes, usePlan } from "./api/queries";
+import { setToken, token } from "./api/token";
+import { EventFeed } from "./components/EventFeed";
+import { GoodputChart } from "./components/GoodputChart";
+import { JobTable } from "./components/JobTable";
+import { NodeMap } from "./components/NodeMap";
+import { Panel } from "./components/Panel";
+import { Tiles } from "./components/Tiles";
+import { TokenGate } from "./components/TokenGate";
+import { TopBar } from "./components/TopBar";
+import { clock } from "./lib/format";
+import { colours } from "./lib/palette";
+
+export function App() {
+  const [secret, setSecret] = useState(token());
+  if (!secret) {
+    return (
+      <TokenGate
+        onToken={(value) => {
+          setToken(value);
+          setSecret(value);
+        }}
+      />
+    );
+  }
+  return <Overview onForget={() => setSecret(null)} />;
+}
+
+function Overview({ onForget }: { onForget: () => void }) {
+  const connection = useLiveUpdates();
+  const [jobs, nodes, events, plan] = [useJobs(), useNodes(), useEvents(), usePlan()];
+  const items = jobs.data?.items ?? [];
+  const palette = colours(items.map((job) => job.id));
+  const denied = jobs.error instanceof ApiError && jobs.error.status === 401;
+
+  return (
+    <>
+      <a className="skip" href="#jobs">
+        Skip to jobs
+      </a>
+      <TopBar connection={connection} plan={plan.data} onForget={onForget} />
+      {connection === "lost" && jobs.dataUpdatedAt > 0 && (
+        <div className="banner" role="status">
+          Reconnecting; data from {clock(new Date(jobs.dataUpdatedAt).toISOString())}
+        </div>
+      )}
+      {denied && (
+        <div className="banner" role="alert">
+          The scheduler does not accept this token. <button onClick={onForget}>Give another</button>
+        </div>
+      )}
+      <main className="grid">
+        <div className="whole">
+          <Tiles jobs={items} nodes={nodes.data ?? []} />
+        </div>
+        <Panel className="wide" title="Goodput by job" unit="reference tokens per second" updatedAt={jobs.dataUpdatedAt}>
+          <GoodputChart jobs={items} colours={palette} />
+        </Panel>
+        <Panel className="narrow" title="Nodes" updatedAt={nodes.dataUpdatedAt} error={nodes.error}>
+          <NodeMap nodes={nodes.data} jobs={items} colours={palette} />
+        </Panel>
+        <Panel className="whole" title="Jobs" id="jobs" updatedAt={jobs.dataUpdatedAt} error={jobs.error}>
+          <JobTable jobs={jobs.data?.items} colours={palette} />
+        </Panel>
+        <Panel className="whole" title="What happened, and why" updatedAt={events.dataUpdatedAt} error={events.error}>
+          <EventFeed events={events.data?.items} jobs={items} colours={palette} />
+        </Panel>
+      </main>
+    </>
+  );
+}

@@ -1,0 +1,66 @@
+import { Skeleton } from "@mantine/core";
+import type { Job, Node } from "../api/client";
+
+interface Props {
+  nodes: Node[] | undefined;
+  jobs: Job[];
+  colours: Map<string, string>;
+}
+
+/** Nodes as cards, one cell per GPU, coloured by the job that holds it. */
+export function NodeMap({ nodes, jobs, colours }: Props) {
+  if (!nodes) return <Skeleton height={120} />;
+  if (nodes.length === 0) {
+    return (
+      <p className="muted">
+        No agent has joined. Start one: <code>headway agent --server …</code>
+      </p>
+    );
+  }
+  const names = new Map(jobs.map((job) => [job.id, job.name]));
+  return (
+    <>
+      <div className="nodes" data-testid="nodes">
+        {nodes.map((node) => (
+          <div className="node" key={node.id}>
+            <strong>{node.name}</strong>{" "}
+            <span className={node.availability === "available" ? "muted" : "bad"}>
+              {node.policy === "schedulable" ? node.availability : node.policy}
+            </span>
+            <div className="cells">
+              {node.gpus.map((gpu) => {
+                const holder = gpu.job_id ? (names.get(gpu.job_id) ?? gpu.job_id) : undefined;
+                const label = !gpu.healthy ? "broken" : (holder ?? "idle");
+                return (
+                  <div
+                    key={gpu.uuid}
+                    className={`cell ${holder ? "held" : ""} ${gpu.healthy ? "" : "broken"}`}
+                    style={gpu.job_id ? { background: colours.get(gpu.job_id) ?? "var(--muted)" } : undefined}
+                    role="img"
+                    aria-label={`GPU ${gpu.index}: ${label}`}
+                    title={`GPU ${gpu.index}: ${label}`}
+                  >
+                    {gpu.healthy ? gpu.index : "✕"}
+                  </div>
+                );
+              })}
+            </div>
+            <div className="muted" style={{ marginTop: 6 }}>
+              {node.gpu_type}
+            </div>
+          </div>
+        ))}
+      </div>
+      <div className="legend">
+        {jobs
+          .filter((job) => job.gpus > 0)
+          .map((job) => (
+            <span key={job.id}>
+              <span className="swatch" style={{ background: colours.get(job.id) }} />
+              {job.name} ({job.gpus})
+            </span>
+          ))}
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,45 @@
+// Numbers and times as people read them. An absent number is a dash, never a zero.
+
+const SUFFIXES: [number, string][] = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+
+/** 1234.5 → "1.23k": three significant digits with SI suffixes. */
+export function si(value: number | null | undefined): string {
+  if (value == null || !Number.isFinite(value)) return "–";
+  const [divisor, suffix] = SUFFIXES.find(([limit]) => Math.abs(value) >= limit) ?? [1, ""];
+  const scaled = value / divisor;
+  const size = Math.abs(scaled);
+  const digits = size >= 100 || (suffix === "" && Number.isInteger(scaled)) ? 0 : size >= 10 ? 1 : 2;
+  return `${scaled.toFixed(digits)}${suffix}`;
+}
+
+/** 0.4217 → "0.42". */
+export function fixed(value: number | null | undefined, digits = 2): string {
+  return value == null || !Number.isFinite(value) ? "–" : value.toFixed(digits);
+}
+
+/** 0.42 → "42 %". */
+export function percent(value: number | null | undefined): string {
+  return value == null || !Number.isFinite(value) ? "–" : `${Math.round(value * 100)} %`;
+}
+
+/** 3725 → "1h 02m": the two largest units. */
+export function duration(seconds: number | null | undefined): string {
+  if (seconds == null || !Number.isFinite(seconds)) return "–";
+  const total = Math.max(0, Math.round(seconds));
+  const [d, h, m, s] = [Math.floor(total / 86400), Math.floor(total / 3600) % 24, Math.floor(total / 60) % 60, total % 60];
+  const two = (n: number) => String(n).padStart(2, "0");
+  if (d > 0) return `${d}d ${two(h)}h`;
+  if (h > 0) return `${h}h ${two(m)}m`;
+  if (m > 0) return `${m}m ${two(s)}s`;
+  return `${s}s`;
+}
+
+/** Time of day, with seconds. */
+export function clock(at: string): string {
+  return new Date(at).toLocaleTimeString([], { hour12: false });
+}
