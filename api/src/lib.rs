@@ -4,3 +4,4 @@
 //! logic and imports nothing of the project but `headway-types`.
 
 pub mod agent;
+pub mod v1;

@@ -1,0 +1,31 @@
+//! REST v1: the types of bodies and replies below `/api/v1`.
+//!
+//! Plain wire types, additive only: nothing is renamed or removed, and readers ignore what they do not know. Units
+//! stand in field names, times are RFC 3339 in UTC, an absent value is `null`. They are not domain types: the
+//! scheduler's HTTP shell converts explicitly.
+
+mod access;
+mod cluster;
+mod history;
+mod job;
+mod node;
+mod plan;
+mod problem;
+mod stream;
+
+pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
+pub use cluster::{Overview, Policy, PolicyMode, Version};
+pub use history::{
+    AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
+    SliceRecord,
+};
+pub use job::{
+    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Job, JobDetail, JobList, JobPatch,
+    JobSpecification, JobSubmission, LastChange, Layout, ReasonRequest, SubmitReply,
+};
+pub use node::{Gpu, Node, NodeList};
+pub use plan::{
+    Alternative, Assignment, Explain, Move, Plan, PlanList, PlanSummary, Prediction, Reason, RebalanceRequest, Verdict,
+};
+pub use problem::Problem;
+pub use stream::StreamMessage;

@@ -1,0 +1,81 @@
+//! The cluster as a whole: overview, policy, version.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Is the cluster doing useful work?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Overview {
+    pub at: DateTime<Utc>,
+    pub nodes_total: u32,
+    pub nodes_available: u32,
+    pub gpus_total: u32,
+    pub gpus_healthy: u32,
+    pub gpus_busy: u32,
+    /// Number of jobs by state; states without jobs may be absent.
+    pub jobs_by_state: BTreeMap<String, u64>,
+    /// GPUs that waiting jobs ask for at least.
+    pub gpus_waited_for: u32,
+    /// Σ of the running jobs' goodput, reference tokens per second.
+    pub goodput_tokens_per_second: f64,
+    /// Σ of the running jobs' throughput, raw tokens per second.
+    pub throughput_tokens_per_second: f64,
+    /// Σ of the running jobs' speed-up over their fair share.
+    pub speed_up_sum: f64,
+    /// Useful FLOP/s ÷ peak FLOP/s of all healthy GPUs, where both are known.
+    pub goodput_mfu: Option<f64>,
+    /// The plan being carried out.
+    pub plan_id: Option<Uuid>,
+    /// Proposals that wait for approval.
+    pub plans_waiting: Vec<Uuid>,
+    pub policy_mode: PolicyMode,
+    /// The last event this reflects: resume the stream from here.
+    pub seq: u64,
+}
+
+/// What plans may do by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyMode {
+    /// Plans that verify are adopted.
+    Auto,
+    /// Plans that move GPUs of running jobs wait for approval.
+    Advisory,
+    /// No rounds.
+    Paused,
+}
+
+/// What an operator may change while Headway runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    pub mode: PolicyMode,
+    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 0 is the logarithm.
+    pub power: f64,
+    /// ε of the value function.
+    pub epsilon: f64,
+    /// Longest time over which a move may pay for itself.
+    pub horizon_seconds: f64,
+    /// A move of GPUs must raise the objective by this share of one job's value.
+    pub min_gain: f64,
+    /// A live batch change must raise the job's goodput by this share.
+    pub min_batch_gain: f64,
+    /// Solver work limit.
+    pub node_budget: u32,
+    /// Longest time between rounds while jobs run.
+    pub round_every_seconds: f64,
+    /// Shortest time between rounds.
+    pub round_pause_seconds: f64,
+}
+
+/// `GET /version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    pub version: String,
+    /// Version of the REST interface: `v1`.
+    pub api: String,
+}

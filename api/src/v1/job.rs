@@ -1,0 +1,190 @@
+//! Jobs: what is submitted, what a table or page shows, what may be asked of one.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum JobSubmission {
+    Batch { jobs: Vec<JobSpecification> },
+    One(JobSpecification),
+}
+
+/// A job specification, `version: 1`. Read by `headway_api::spec`, which names every field that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = Object)]
+pub struct JobSpecification(pub serde_json::Value);
+
+/// In the order of the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SubmitReply {
+    pub jobs: Vec<Job>,
+}
+
+/// Degrees of data, tensor and pipeline parallelism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Layout {
+    pub dp: u32,
+    pub tp: u32,
+    pub pp: u32,
+}
+
+/// How a job trains on the GPUs it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Configuration {
+    pub layout: Layout,
+    pub micro_batch_sequences: u64,
+    pub global_batch_sequences: u64,
+}
+
+/// A job with its newest numbers. What has not been measured or does not apply is `null`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    pub id: Uuid,
+    pub name: String,
+    pub project: String,
+    pub owner: String,
+    /// 0 (yields to all) to 100 (first); 50 is normal.
+    pub priority: u8,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// `queued`, `held`, `starting`, `running`, `stopping`, `succeeded`, `failed` or `cancelled`.
+    pub state: String,
+    pub state_since: DateTime<Utc>,
+    /// Why it is in this state: the cause of a stop, the message of a failure, the reason of a hold.
+    pub state_cause: Option<String>,
+    /// GPUs it holds; 0 while it waits.
+    pub gpus: u32,
+    pub gpus_min: u32,
+    pub gpus_max: u32,
+    /// Allowed sizes; empty: every size of the range.
+    pub gpu_sizes: Vec<u32>,
+    /// Names of the nodes it holds GPUs on, in rank order.
+    pub nodes: Vec<String>,
+    pub layout: Option<Layout>,
+    pub micro_batch_sequences: Option<u64>,
+    pub global_batch_sequences: Option<u64>,
+    pub global_batch_tokens: Option<f64>,
+    /// Micro-batches each replica accumulates per optimizer step.
+    pub accumulation: Option<u64>,
+    pub throughput_tokens_per_second: Option<f64>,
+    /// Throughput × statistical efficiency, in reference tokens.
+    pub goodput_tokens_per_second: Option<f64>,
+    pub efficiency: Option<f64>,
+    /// Gradient noise scale φ.
+    pub noise_scale_tokens: Option<f64>,
+    /// Standard error of φ relative to φ.
+    pub noise_error: Option<f64>,
+    pub loss: Option<f64>,
+    pub step: Option<u64>,
+    pub samples_seen: Option<u64>,
+    /// Reference tokens reached.
+    pub progress_tokens: f64,
+    /// Reference tokens at which the job is done.
+    pub target_tokens: Option<f64>,
+    pub progress_fraction: Option<f64>,
+    pub eta_seconds: Option<f64>,
+    pub last_change: Option<LastChange>,
+    /// Times GPUs or layout changed while it lived.
+    pub reconfigurations: u32,
+    /// Live batch changes.
+    pub batch_changes: u32,
+    /// Failures of its own since it last made progress.
+    pub restarts: u32,
+    /// Fencing number of the newest allocation; 0 before the first.
+    pub generation: u64,
+    pub submitted_at: DateTime<Utc>,
+    pub started_at: Option<DateTime<Utc>>,
+    pub ended_at: Option<DateTime<Utc>>,
+    /// The one the next generation resumes from.
+    pub checkpoint: Option<CheckpointSummary>,
+    /// Rises with every stored change; the ETag.
+    pub version: u64,
+}
+
+/// What changed last and why, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastChange {
+    pub at: DateTime<Utc>,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckpointSummary {
+    pub generation: u64,
+    pub step: u64,
+    pub samples_seen: u64,
+    pub path: String,
+    pub committed_at: Option<DateTime<Utc>>,
+}
+
+/// A job and what was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobDetail {
+    #[serde(flatten)]
+    pub job: Job,
+    /// As admitted, defaults filled in; it can be submitted again.
+    #[schema(value_type = Object)]
+    pub spec: serde_json::Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobList {
+    pub items: Vec<Job>,
+    pub next_cursor: Option<String>,
+}
+
+/// Body of `PATCH /jobs/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobPatch {
+    /// 0 to 100.
+    pub priority: u8,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequest {
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Seconds from SIGTERM to SIGKILL; absent: the job's own.
+    #[serde(default)]
+    pub grace_s: Option<f64>,
+}
+
+/// Body of an action that people may explain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReasonRequest {
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// The goodput curve: what more GPUs would bring.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Curve {
+    pub job_id: Uuid,
+    pub gpu_type: Option<String>,
+    /// Ascending by GPUs.
+    pub points: Vec<CurvePoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CurvePoint {
+    pub gpus: u32,
+    /// The best configuration at this size.
+    pub configuration: Option<Configuration>,
+    pub throughput_tokens_per_second: f64,
+    pub efficiency: f64,
+    pub goodput_tokens_per_second: f64,
+    pub speed_up: Option<f64>,
+    /// The size the job has now.
+    pub chosen: bool,
+    /// Why this size cannot be had.
+    pub infeasible: Option<String>,
+}

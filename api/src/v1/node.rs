@@ -1,0 +1,55 @@
+//! Nodes and their GPUs.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A machine with GPUs and an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    pub id: Uuid,
+    pub name: String,
+    pub gpu_type: String,
+    pub gpus: Vec<Gpu>,
+    /// Devices that keep time instead of computing fast.
+    pub emulated: bool,
+    pub fabric_domain: String,
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    pub address: String,
+    /// Whether a device filter keeps jobs apart.
+    pub isolated: bool,
+    pub agent_version: String,
+    /// What users want: `schedulable`, `cordoned` or `draining`.
+    pub policy: String,
+    pub policy_by: Option<String>,
+    pub policy_reason: Option<String>,
+    pub policy_since: Option<DateTime<Utc>>,
+    /// What is seen: `registering`, `available`, `unreachable` or `lost`.
+    pub availability: String,
+    pub availability_since: Option<DateTime<Utc>>,
+    pub registered_at: DateTime<Utc>,
+    /// Rises with every stored change.
+    pub version: u64,
+}
+
+/// One GPU (or emulated slot).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Gpu {
+    pub uuid: String,
+    pub index: u32,
+    pub memory_bytes: u64,
+    pub healthy: bool,
+    /// Why it must not be granted.
+    pub broken_cause: Option<String>,
+    /// Who holds it.
+    pub job_id: Option<Uuid>,
+    pub job_name: Option<String>,
+    pub generation: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeList {
+    pub items: Vec<Node>,
+}

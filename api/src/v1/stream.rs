@@ -1,0 +1,22 @@
+//! Messages of `GET /stream`, server-sent events.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{EventRecord, Job, Node, PlanSummary};
+
+/// One message: the event name says which, the data is the content alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", tag = "event", content = "data")]
+pub enum StreamMessage {
+    /// The newest state of a job that changed.
+    Job(Box<Job>),
+    /// The newest state of a node that changed.
+    Node(Box<Node>),
+    /// The newest state of a plan that changed.
+    Plan(Box<PlanSummary>),
+    /// One line of the event log; its `seq` is the id to resume from.
+    Event(Box<EventRecord>),
+    /// The reader is too far behind: fetch everything again.
+    Reset,
+}
