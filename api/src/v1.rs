@@ -21,11 +21,12 @@ pub use history::{
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, LastChange, Layout, ReasonRequest, SubmitReply,
+    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, ReasonRequest, Submitted, Validation,
 };
 pub use node::{Gpu, Node, NodeList};
 pub use plan::{
-    Alternative, Assignment, Explain, Move, Plan, PlanList, PlanSummary, Prediction, Reason, RebalanceRequest, Verdict,
+    Alternative, Assignment, Explanation, Move, Plan, PlanList, PlanSummary, Prediction, Reason, RebalanceRequest,
+    Verdict,
 };
 pub use problem::Problem;
 pub use stream::StreamMessage;

@@ -22,8 +22,26 @@ pub struct JobSpecification(pub serde_json::Value);
 
 /// In the order of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct SubmitReply {
+pub struct Submitted {
     pub jobs: Vec<Job>,
+}
+
+/// Reply of `POST /jobs/validate` and of a dry run, in the order of the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Validation {
+    pub jobs: Vec<JobValidation>,
+}
+
+/// What one well-formed specification would find on the present nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobValidation {
+    pub name: String,
+    /// Whether it can run at any size.
+    pub feasible: bool,
+    /// Sizes and what they would bring.
+    pub points: Vec<CurvePoint>,
+    /// Why it cannot run at all.
+    pub reason: Option<String>,
 }
 
 /// Degrees of data, tensor and pipeline parallelism.
@@ -129,6 +147,7 @@ pub struct JobDetail {
     #[serde(flatten)]
     pub job: Job,
     /// As admitted, defaults filled in; it can be submitted again.
+    #[serde(default)]
     #[schema(value_type = Object)]
     pub spec: serde_json::Value,
 }

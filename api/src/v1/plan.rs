@@ -143,7 +143,7 @@ pub struct Reason {
 
 /// Why a job is where it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Explain {
+pub struct Explanation {
     pub job_id: Uuid,
     /// One sentence.
     pub headline: String,
