@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# `make demo`: from a bare machine to a living cluster with three real training jobs, and a summary.
+source "$(dirname "$0")/lib.sh"
+cd "$root"
+
+step "system packages" scripts/install-system.sh
+step "web page" scripts/build-web.sh
+step "headway (optimised build)" cargo build --release -p headway-cli
+step "python environment (PyTorch)" scripts/install-python.sh
+
+# Postgres refuses to run as root and cannot reach below /root, so the demo keeps its data in /var/tmp.
+data=${HEADWAY_DEMO_DIR:-/var/tmp/headway-demo-$(id -un)}
+python="$(venv_dir)/bin/python"
+headway=target/release/headway
+port=${HEADWAY_DEMO_PORT:-7600}
+rm -rf "$data"
+mkdir -p "$data"
+
+cleanup() {
+    if [ -n "${up_pid:-}" ] && kill -0 "$up_pid" 2>/dev/null; then
+        kill -INT "$up_pid" && wait "$up_pid" || true
+    fi
+}
+trap cleanup EXIT
+
+printf '\n==> headway up\n'
+"$headway" up --data-dir "$data" --python "$python" --listen "127.0.0.1:$port" \
+    --agent-listen "127.0.0.1:$((port + 1))" >"$data/up.log" 2>&1 &
+up_pid=$!
+for _ in $(seq 600); do
+    grep -q '^Headway is up' "$data/up.log" && break
+    kill -0 "$up_pid" 2>/dev/null || { cat "$data/up.log" >&2; exit 1; }
+    sleep 0.1
+done
+cat "$data/up.log"
+printf '\nready %s s after `make demo` began\n' "$SECONDS"
+
+printf '\n==> three training jobs\n'
+begin=$SECONDS
+"$headway" demo --url "http://127.0.0.1:$port" --token-file "$data/secrets/admin.token" \
+    --worker-path "$root/worker/src" "$@"
+printf '\ndemo: %s s after installation\n' $((SECONDS - begin))
+print_summary
+if [ -t 0 ] && [ -z "${YES:-}${CI:-}" ]; then
+    read -r -p "The cluster still runs: look at the web page above. Enter stops it. " _
+fi

@@ -1,0 +1,130 @@
+//! Nothing acknowledged is lost and nothing runs twice when processes die.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use headway_tests::job::EmulatedJob;
+use headway_tests::{Cluster, until};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a dead peer makes the others say.
+const EXPECTED: &[&str] = &["disconnected", "session", "reconnect", "unreachable", "lease", "scheduler", "connection"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_acknowledged_submit_is_lost_or_doubled_when_the_scheduler_is_killed() {
+    let mut cluster = Cluster::start(1, 2).await;
+    // Large jobs, so that they stay queued and only the submits matter.
+    let yaml = |n: usize| EmulatedJob { min_gpus: 64, max_gpus: 64, ..EmulatedJob::named(&format!("job-{n}")) }.yaml();
+
+    let acknowledged: Vec<(usize, String)> = futures::stream::iter(0..100)
+        .map(|n| {
+            let client = cluster.client.clone();
+            async move { (n, client.submit_yaml(&yaml(n), Some(&format!("key-{n}"))).await.unwrap().jobs[0].id.to_string()) }
+        })
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    cluster.kill_server();
+    cluster.start_server().await;
+
+    let stored: Vec<String> = cluster.client.all_jobs().await.unwrap().iter().map(|job| job.id.to_string()).collect();
+    let unique: BTreeSet<&String> = stored.iter().collect();
+    assert_eq!(stored.len(), 100, "jobs after the crash");
+    assert!(acknowledged.iter().all(|(_, id)| unique.contains(id)), "an acknowledged job is missing");
+
+    // A client that retries because it never saw the answer gets the same job.
+    for (n, id) in acknowledged.iter().take(10) {
+        let again = cluster.client.submit_yaml(&yaml(*n), Some(&format!("key-{n}"))).await.unwrap();
+        assert_eq!(&again.jobs[0].id.to_string(), id);
+    }
+    assert_eq!(cluster.client.all_jobs().await.unwrap().len(), 100, "jobs after the retries");
+    cluster.stop(EXPECTED).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn training_goes_on_while_the_scheduler_is_away() {
+    let mut cluster = Cluster::start(2, 2).await;
+    let id = start_training(&cluster, "steady").await;
+    let before = cluster.client.job(&id).await.unwrap().job;
+    cluster.kill_server();
+    cluster.start_server().await;
+    let after = until("the job to report again", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        (job.samples_seen > before.samples_seen).then_some(job)
+    })
+    .await;
+    assert_eq!(after.generation, before.generation, "the same workers go on");
+    assert_eq!(after.restarts, before.restarts);
+    cluster.stop(EXPECTED).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_outlive_their_agent_and_are_adopted_again() {
+    let mut cluster = Cluster::start(1, 2).await;
+    let id = start_training(&cluster, "adopted").await;
+    let before = cluster.client.job(&id).await.unwrap().job;
+    cluster.kill_agent(0);
+    cluster.start_agent(0);
+    let after = until("the job to report through the new agent", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        (job.samples_seen > before.samples_seen).then_some(job)
+    })
+    .await;
+    assert_eq!(after.generation, before.generation, "the agent adopts what it finds");
+    cluster.stop(EXPECTED).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_resumes_from_its_checkpoint() {
+    let cluster = Cluster::start(2, 2).await;
+    let id = start_training(&cluster, "mortal").await;
+    let before = until("a committed checkpoint", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        job.checkpoint.is_some().then_some(job)
+    })
+    .await;
+    let saved = before.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen).unwrap();
+    kill_a_worker(&cluster, &id);
+    let after = until("the next generation to train", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        (job.generation > before.generation && job.state == "running" && job.samples_seen > saved).then_some(job)
+    })
+    .await;
+    assert!(after.restarts >= 1);
+    let resumed = &cluster.client.allocations(&id).await.unwrap();
+    let newest = resumed.iter().max_by_key(|allocation| allocation.generation).unwrap();
+    assert!(newest.resumed_from_samples.unwrap_or(0) >= saved, "it resumed from the committed checkpoint");
+    cluster.stop(&["worker", "group", "rank", "failed"]).await;
+}
+
+async fn start_training(cluster: &Cluster, name: &str) -> String {
+    let reply = cluster.client.submit_yaml(&EmulatedJob::named(name).yaml(), None).await.unwrap();
+    let id = reply.jobs[0].id.to_string();
+    until("the job to train", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        (job.state == "running" && job.samples_seen > 0).then_some(())
+    })
+    .await;
+    id
+}
+
+/// `kill -9` of one process of the job, found by its environment.
+fn kill_a_worker(cluster: &Cluster, job: &str) {
+    let here = format!("HEADWAY_SOCKET={}", cluster.dir().display());
+    let victim = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok())
+        .find(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let environment = String::from_utf8_lossy(&environment);
+            environment.contains(&here)
+                && environment.contains(&format!("HEADWAY_JOB_ID={job}"))
+                && String::from_utf8_lossy(&command).starts_with(&*headway_tests::process::binary().to_string_lossy())
+        })
+        .expect("a worker of the job runs");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim), nix::sys::signal::Signal::SIGKILL).unwrap();
+}

@@ -1,0 +1,68 @@
+//! The reference trainer on real text, under the real binaries. Skipped, and said so, without an interpreter that has PyTorch
+//! (`HEADWAY_TEST_PYTHON`, set by `make test`).
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use headway_tests::{Cluster, until};
+
+const PATIENCE: Duration = Duration::from_secs(240);
+
+fn yaml(name: &str, gpus: u32, priority: u32, samples: u64) -> String {
+    let worker = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("worker/src");
+    format!(
+        "version: 1
+name: {name}
+priority: {priority}
+resources:
+  gpus: {{min: {gpus}, max: 4}}
+training:
+  model: {{layers: 2, hidden: 32, heads: 4, kv_heads: 2, ffn_hidden: 64, gated: true, vocab: 256, seq_len: 32, tied: true}}
+  precision: fp32
+  reference_batch: 16 sequences
+  batch: {{min: 8 sequences, max: 128 sequences}}
+  layouts: {{tp: [1], pp: [1], micro_batch: 4}}
+  reconfigure: {{batch: live, layout: restart}}
+  checkpoint: {{every: 5s, grace: 30s}}
+elastic: {{min_runtime: 0s, max_resizes_per_hour: 1000}}
+run:
+  command: [\"{{python}}\", -m, headway.trainer, --layers, \"2\", --hidden, \"32\", --heads, \"4\", --kv-heads, \"2\", --ffn, \"64\",
+            --vocab, \"256\", --seq-len, \"32\", --lr, \"3e-3\", --max-samples, \"{samples}\"]
+  env: {{PYTHONPATH: \"{}\"}}
+",
+        worker.display()
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_training_moves_between_gpus_and_finishes() {
+    if std::env::var_os("HEADWAY_TEST_PYTHON").is_none() {
+        eprintln!("skipped: HEADWAY_TEST_PYTHON names no interpreter with PyTorch");
+        return;
+    }
+    let cluster = Cluster::start(2, 2).await;
+    let client = &cluster.client;
+    let first = client.submit_yaml(&yaml("first", 1, 50, 6_000), None).await.unwrap().jobs[0].id.to_string();
+    let before = until("real training with a measured noise scale", PATIENCE, || async {
+        let job = client.job(&first).await.ok()?.job;
+        (job.loss.is_some() && job.noise_scale_tokens.is_some()).then_some(job)
+    })
+    .await;
+    assert!(before.gpus >= 2, "alone on the cluster it takes more than its minimum");
+
+    let second = client.submit_yaml(&yaml("second", 2, 90, 600), None).await.unwrap().jobs[0].id.to_string();
+    for (id, what) in [(&second, "the second job to finish"), (&first, "the first job to finish")] {
+        let job = until(what, PATIENCE, || async {
+            let job = client.job(id).await.ok()?.job;
+            assert_ne!(job.state, "failed", "{:?}", job.state_cause);
+            (job.state == "succeeded").then_some(job)
+        })
+        .await;
+        assert!(job.loss.unwrap() < 5.0, "the loss fell below that of a uniform guess (ln 256 = 5.5)");
+    }
+    let after = client.job(&first).await.unwrap().job;
+    assert!(after.generation > before.generation, "it was moved to make room and moved back or resumed");
+    assert!(after.samples_seen >= 6_000);
+    cluster.stop(&[]).await;
+}
