@@ -1,0 +1,40 @@
+"""The worker's side of Headway, for any training script.
+
+Outside a Headway job every call is a no-op, so the same script runs anywhere. Nothing here blocks or raises because of
+the scheduler: a worker that loses its agent goes on training. Importing this package never imports torch.
+
+    headway.init()
+    ...
+    headway.report(step=step, samples_seen=seen, tokens=tokens, duration_s=seconds, loss=loss, noise=noise)
+    match headway.poll():
+        case headway.Configure(configuration=configuration, lr_scale=lr_scale): ...
+        case headway.Checkpoint(): ...
+        case headway.Stop(checkpoint=save): ...
+"""
+
+from headway.environment import Environment
+from headway.message import Checkpoint, Configuration, Configure, Directive, Layout, Stop
+from headway.noise import NoiseAverage, NoiseSample
+from headway.sdk import checkpoint_done, close, init, phases, poll, report, stopped
+from headway.window import StepSummary, StepWindow
+
+__all__ = [
+    "Checkpoint",
+    "Configuration",
+    "Configure",
+    "Directive",
+    "Environment",
+    "Layout",
+    "NoiseAverage",
+    "NoiseSample",
+    "StepSummary",
+    "StepWindow",
+    "Stop",
+    "checkpoint_done",
+    "close",
+    "init",
+    "phases",
+    "poll",
+    "report",
+    "stopped",
+]

@@ -1,0 +1,97 @@
+"""One process per node becomes one per GPU: torch is imported once, then the ranks are forked, because the import is nearly all
+of a restart's cost. The parent does nothing but watch. Must be called before any thread or CUDA context exists."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Termination:
+    """Whether this process was asked to end by SIGTERM."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def catch(self) -> None:
+        signal.signal(signal.SIGTERM, self._request)
+
+    def _request(self, *_: object) -> None:
+        self.requested = True
+
+
+def fork_ranks(count: int, main: Callable[[Termination], int]) -> int:
+    """Runs `main` in `count` ranks of this node; returns the exit code of the first that failed, or 0.
+
+    One rank's death ends all: its peers would wait for it in a collective until their timeout.
+    """
+    first_rank = int(os.environ.get("RANK", "0"))
+    os.environ.setdefault("WORLD_SIZE", str(count))
+    # A SIGTERM between fork and handler must neither get lost nor kill half the ranks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    gc.freeze()
+    sys.stdout.flush()
+    children = set()
+    for local in range(count):
+        child = os.fork()
+        if child == 0:
+            os._exit(_rank(local, first_rank, count, main))
+        children.add(child)
+
+    def forward(number: int, _: object) -> None:
+        for child in children:
+            _kill(child, number)
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the ranks by itself
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    code = 0
+    while children:
+        child, status = os.wait()
+        children.discard(child)
+        ended = os.waitstatus_to_exitcode(status)
+        if ended and not code:
+            code = ended if ended > 0 else 128 - ended
+            print(f"a rank ended with {code}, ending the others", file=sys.stderr, flush=True)
+            for other in children:
+                _kill(other, signal.SIGKILL)
+    return code
+
+
+def _rank(local: int, first_rank: int, count: int, main: Callable[[Termination], int]) -> int:
+    """A child's whole life; never returns into the parent's stack."""
+    try:
+        parent = os.getppid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return 1
+        os.environ.update(
+            RANK=str(first_rank + local), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(count)
+        )
+        termination = Termination()
+        termination.catch()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return main(termination)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _kill(process: int, number: int) -> None:
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,88 @@
+"""What the agent may ask of a worker, read from the protocol's JSON. Never fails on what a newer agent sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees of data, tensor and pipeline parallelism."""
+
+    dp: int
+    tp: int = 1
+    pp: int = 1
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Layout, micro-batch and global batch; batches in sequences."""
+
+    layout: Layout
+    micro_batch: int
+    global_batch: int
+
+    def accumulation(self) -> int | None:
+        """Micro-batches each replica accumulates per step, or None where the batch does not divide."""
+        per_round = self.layout.dp * self.micro_batch
+        if per_round <= 0 or self.global_batch <= 0 or self.global_batch % per_round:
+            return None
+        return self.global_batch // per_round
+
+    def to_json(self) -> dict[str, Any]:
+        layout = {"dp": self.layout.dp, "tp": self.layout.tp, "pp": self.layout.pp}
+        return {"layout": layout, "micro_batch": self.micro_batch, "global_batch": self.global_batch}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Configuration:
+        layout = value["layout"]
+        return Configuration(
+            Layout(int(layout["dp"]), int(layout["tp"]), int(layout["pp"])),
+            int(value["micro_batch"]),
+            int(value["global_batch"]),
+        )
+
+
+@dataclass(frozen=True)
+class Configure:
+    """Train with another configuration from the next step on."""
+
+    revision: int
+    configuration: Configuration
+    lr_scale: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Save soon."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Save if asked, then exit 0."""
+
+    checkpoint: bool
+    grace_s: float | None = None
+
+
+Directive = Configure | Checkpoint | Stop
+
+
+def parse_directive(message: Mapping[str, Any]) -> Directive | None:
+    """The directive in a message; None for any other or malformed one, which the protocol says to ignore."""
+    try:
+        match message.get("type"):
+            case "configure":
+                configuration = Configuration.from_json(message["configuration"])
+                return Configure(int(message["revision"]), configuration, float(message.get("lr_scale", 1.0)))
+            case "checkpoint":
+                return Checkpoint()
+            case "stop":
+                grace = message.get("grace_s")
+                return Stop(bool(message.get("checkpoint", True)), None if grace is None else float(grace))
+            case _:
+                return None
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,36 @@
+"""Keeps the time of an emulated device: the arithmetic is real, the waiting makes it take as long as a device of the stated speed
+would. It can only slow down, so the stated speed must be below what the CPU reaches."""
+
+from __future__ import annotations
+
+import time
+
+from headway.flops import ModelShape
+
+
+class Pacer:
+    """Without stated speeds it never waits."""
+
+    def __init__(
+        self, shape: ModelShape, replicas: int, device_flops: float | None, link_bytes_per_second: float | None
+    ) -> None:
+        self._seconds_per_sequence = 0.0
+        self._reduce_seconds = 0.0
+        if device_flops:
+            self._seconds_per_sequence = shape.training_flops_per_token() * shape.seq_len / device_flops
+        if link_bytes_per_second:
+            # A ring all-reduce moves 2(n - 1)/n of the fp32 gradient over each link.
+            ring = 2 * (replicas - 1) / replicas
+            self._reduce_seconds = ring * 4 * shape.parameters() / link_bytes_per_second
+
+    def after_micro_batch(self, started: float, sequences: int) -> None:
+        _sleep_until(started + sequences * self._seconds_per_sequence)
+
+    def after_reduce(self, started: float) -> None:
+        _sleep_until(started + self._reduce_seconds)
+
+
+def _sleep_until(moment: float) -> None:
+    left = moment - time.monotonic()
+    if left > 0:
+        time.sleep(left)

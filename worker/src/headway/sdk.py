@@ -1,0 +1,209 @@
+"""The calls a training script makes. State is one session per process; a forked child begins with none.
+
+Nothing here waits for the agent, except `close`, for a bounded time. The thread starts with the first `poll`, `report`
+or other message, so a script may fork after `init`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import signal
+import threading
+from collections import deque
+from typing import Any
+
+from headway.environment import Environment
+from headway.message import Checkpoint, Configuration, Configure, Directive, Stop, parse_directive
+from headway.noise import NoiseSample
+from headway.transport import Transport
+
+log = logging.getLogger("headway")
+
+PROTOCOL_VERSION = 1
+
+
+class _Session:
+    """What this process knows of its agent."""
+
+    def __init__(self, environment: Environment, capabilities: dict[str, str], heartbeat_s: float) -> None:
+        self._environment = environment
+        self._capabilities = capabilities
+        self._heartbeat_s = heartbeat_s
+        self._lock = threading.Lock()
+        self._stop: Stop | None = None
+        self._configure: Configure | None = None
+        self._revision = -1
+        self._checkpoint = False
+        self._terminated = False
+        self._transport: Transport | None = None
+        self.configuration = environment.configuration
+
+    def send(self, message: dict[str, Any], droppable: bool = False) -> None:
+        self.transport().send(message, droppable)
+
+    def transport(self) -> Transport:
+        """Started on first use."""
+        if self._transport is None:
+            environment = self._environment
+            hello = {
+                "type": "hello",
+                "version": PROTOCOL_VERSION,
+                "job": environment.job_id,
+                "generation": environment.generation,
+                "secret": environment.secret,
+                "rank": environment.rank,
+                "pid": os.getpid(),
+                "capabilities": self._capabilities,
+            }
+            self._transport = Transport(environment.socket, hello, self._receive, self._heartbeat_s)
+            self._transport.start()
+            atexit.register(close)
+        return self._transport
+
+    def next_directive(self) -> Directive | None:
+        """Stop before configure before checkpoint: what ends the run makes the others moot."""
+        self.transport()
+        if self._terminated:
+            self._terminated = False
+            return Stop(checkpoint=True, grace_s=self._environment.grace_s)
+        with self._lock:
+            if self._stop is not None:
+                stop, self._stop = self._stop, None
+                return stop
+            if self._configure is not None:
+                configure, self._configure = self._configure, None
+                self.configuration = configure.configuration
+                return configure
+            if self._checkpoint:
+                self._checkpoint = False
+                return Checkpoint()
+        return None
+
+    def terminate(self) -> None:
+        """From a signal handler: touches one flag, takes no lock."""
+        self._terminated = True
+
+    def close(self, timeout_s: float) -> None:
+        if self._transport is not None:
+            self._transport.close(timeout_s)
+            self._transport = None
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        """On the transport's thread. Of several configurations only the newest counts."""
+        directive = parse_directive(message)
+        with self._lock:
+            match directive:
+                case Stop():
+                    self._stop = directive
+                case Checkpoint():
+                    self._checkpoint = True
+                case Configure(revision=revision) if revision > self._revision:
+                    self._revision = revision
+                    self._configure = directive
+
+
+_session: _Session | None = None
+
+
+def init(
+    *, batch: str = "live", layout: str = "restart", handle_sigterm: bool = True, heartbeat_s: float = 5.0
+) -> Environment | None:
+    """Joins the Headway job this process was launched for; None (and every later call a no-op) outside Headway.
+
+    `batch` and `layout` say how the script takes a change: "live", "restart" or "never". With `handle_sigterm`,
+    SIGTERM makes `poll` return `Stop(checkpoint=True)` instead of ending the process.
+    """
+    global _session
+    environment = Environment.read(os.environ)
+    if environment is None:
+        return None
+    _session = _Session(environment, {"batch": batch, "layout": layout}, heartbeat_s)
+    if handle_sigterm and threading.current_thread() is threading.main_thread():
+        session = _session
+        signal.signal(signal.SIGTERM, lambda *_: session.terminate())
+    return environment
+
+
+def poll() -> Directive | None:
+    """The next thing the scheduler asks for. Call it on rank 0 at a step boundary and let every rank do the same."""
+    return None if _session is None else _session.next_directive()
+
+
+def report(
+    *,
+    step: int,
+    samples_seen: int,
+    tokens: int,
+    duration_s: float,
+    steps: int = 1,
+    configuration: Configuration | None = None,
+    loss: float | None = None,
+    noise: NoiseSample | None = None,
+) -> None:
+    """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones."""
+    if _session is None:
+        return
+    message: dict[str, Any] = {
+        "type": "step",
+        "step": step,
+        "steps": steps,
+        "samples_seen": samples_seen,
+        "tokens": tokens,
+        "duration_s": duration_s,
+    }
+    configuration = configuration or _session.configuration
+    if configuration is not None:
+        message["configuration"] = configuration.to_json()
+    if loss is not None and math.isfinite(loss):
+        message["loss"] = loss
+    if noise is not None and noise.is_finite():
+        message["noise"] = noise.to_json()
+    _session.send(message, droppable=True)
+
+
+def phases(durations_s: dict[str, float]) -> None:
+    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step."""
+    if _session is not None:
+        _session.send({"type": "phases", "phases": durations_s})
+
+
+def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256: str, duration_s: float) -> None:
+    """Offers a complete checkpoint. It counts once the scheduler has committed it."""
+    if _session is None:
+        return
+    _session.send(
+        {
+            "type": "checkpoint",
+            "step": step,
+            "samples_seen": samples_seen,
+            "path": path,
+            "manifest_sha256": manifest_sha256,
+            "duration_s": duration_s,
+        }
+    )
+
+
+def stopped(*, step: int, samples_seen: int) -> None:
+    """Says that this worker stops because it was asked to; exit 0 right after."""
+    if _session is not None:
+        _session.send({"type": "stopped", "step": step, "samples_seen": samples_seen})
+
+
+def close(timeout_s: float = 5.0) -> None:
+    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits."""
+    global _session
+    if _session is not None:
+        session, _session = _session, None
+        session.close(timeout_s)
+
+
+def _forget() -> None:
+    """A thread does not survive a fork, and a child must not speak with its parent's connection."""
+    global _session
+    _session = None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,62 @@
+"""Checkpoints on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway import checkpoint
+from headway.checkpoint import CheckpointError
+
+STATES = {"model": {"w": torch.arange(4.0)}, "optimizer": {"steps": 3}}
+
+
+def save(directory: Path, step: int, generation: int = 3) -> Path:
+    return Path(checkpoint.save(str(directory), "job", generation, step, 64 * step, STATES).path)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    saved = checkpoint.save(str(tmp_path), "job", 3, 120, 7680, STATES)
+    assert saved.path == str(tmp_path / "g3" / "step-000000120")
+    manifest = (Path(saved.path) / "manifest.json").read_bytes()
+    assert saved.manifest_sha256 == hashlib.sha256(manifest).hexdigest()
+    assert json.loads(manifest).keys() == {"job", "generation", "step", "samples_seen", "files"}
+    loaded = checkpoint.load(saved.path)
+    assert (loaded.step, loaded.samples_seen) == (120, 7680)
+    assert torch.equal(loaded.states["model"]["w"], STATES["model"]["w"])
+
+
+def test_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    data = bytearray((path / "model.pt").read_bytes())
+    data[len(data) // 2] ^= 1
+    (path / "model.pt").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"model\.pt does not match"):
+        checkpoint.load(str(path))
+
+
+@pytest.mark.parametrize("missing", ["manifest.json", "model.pt"])
+def test_a_missing_file_is_refused(tmp_path: Path, missing: str) -> None:
+    path = save(tmp_path, 1)
+    (path / missing).unlink()
+    with pytest.raises(CheckpointError):
+        checkpoint.load(str(path))
+
+
+def test_only_the_newest_two_of_the_own_generation_stay(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save(tmp_path, step, generation=2)
+    interrupted = tmp_path / "g3" / ".step-000000001.99"
+    interrupted.mkdir(parents=True)
+    for step in (4, 5, 6):
+        save(tmp_path, step, generation=3)
+    assert sorted(path.name for path in (tmp_path / "g2").iterdir()) == ["step-000000002", "step-000000003"]
+    assert sorted(path.name for path in (tmp_path / "g3").iterdir()) == ["step-000000005", "step-000000006"]
+
+
+def test_saving_a_step_twice_gives_the_same_checkpoint(tmp_path: Path) -> None:
+    assert save(tmp_path, 1) == save(tmp_path, 1)

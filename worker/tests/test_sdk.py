@@ -1,0 +1,212 @@
+"""The SDK against a fake agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent import JOB, FakeAgent, environment
+
+import headway
+
+CONFIGURE = {
+    "type": "configure",
+    "revision": 2,
+    "configuration": {"layout": {"dp": 4, "tp": 1, "pp": 1}, "micro_batch": 4, "global_batch": 32},
+    "lr_scale": 1.414,
+}
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAgent]:
+    fake = FakeAgent(tmp_path / "agent.sock")
+    for name, value in environment(fake, 4, 4, 16).items():
+        monkeypatch.setenv(name, value)
+    yield fake
+    fake.hang_up()
+    headway.close(timeout_s=0.0)
+
+
+def next_directive(agent: FakeAgent) -> headway.Directive:
+    found: list[headway.Directive] = []
+
+    def arrived() -> bool:
+        if (directive := headway.poll()) is not None:
+            found.append(directive)
+        return bool(found)
+
+    agent.serve(arrived)
+    return found[0]
+
+
+def report(step: int) -> None:
+    headway.report(step=step, samples_seen=16 * step, tokens=1024, duration_s=0.5, loss=2.5)
+
+
+def test_outside_headway_nothing_happens() -> None:
+    assert headway.init() is None
+    report(1)
+    headway.checkpoint_done(step=1, samples_seen=1, path="/", manifest_sha256="", duration_s=0.0)
+    assert headway.poll() is None
+    headway.close()
+    assert threading.active_count() == 1
+
+
+def test_importing_the_sdk_does_not_import_torch() -> None:
+    code = "import sys, headway; sys.exit('torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    assert subprocess.run([sys.executable, "-S", "-c", code], env=environment).returncode == 0
+
+
+def test_hello_comes_first_and_reports_follow_the_welcome(agent: FakeAgent) -> None:
+    launched = headway.init()
+    assert launched is not None and launched.configuration is not None
+    assert launched.configuration.accumulation() == 1
+    assert threading.active_count() == 1, "the thread starts with the first call, after any fork"
+    noise = headway.NoiseSample(0.81, 0.22, 4.0, 16.0)
+    headway.report(step=120, steps=4, samples_seen=7680, tokens=65536, duration_s=2.41, loss=2.317, noise=noise)
+    headway.phases({"import": 3.1})
+    agent.serve(lambda: bool(agent.of("phases")))
+    hello, step, phases = agent.messages
+    assert hello == {
+        "type": "hello",
+        "version": 1,
+        "job": JOB,
+        "generation": 1,
+        "secret": "5ec2e7",
+        "rank": 0,
+        "pid": os.getpid(),
+        "capabilities": {"batch": "live", "layout": "restart"},
+    }
+    assert step == {
+        "type": "step",
+        "step": 120,
+        "steps": 4,
+        "samples_seen": 7680,
+        "tokens": 65536,
+        "duration_s": 2.41,
+        "configuration": {"layout": {"dp": 4, "tp": 1, "pp": 1}, "micro_batch": 4, "global_batch": 16},
+        "loss": 2.317,
+        "noise": {"small_sqr": 0.81, "big_sqr": 0.22, "small_batch": 4.0, "big_batch": 16.0},
+    }
+    assert phases == {"type": "phases", "phases": {"import": 3.1}}
+
+
+def test_nothing_but_hello_goes_out_without_a_welcome(agent: FakeAgent) -> None:
+    agent.welcoming = False
+    headway.init()
+    report(1)
+    agent.serve(lambda: bool(agent.messages))
+    agent.say({"type": "from_the_future"})
+    agent.serve_once(lambda _: None)
+    assert [message["type"] for message in agent.messages] == ["hello"]
+    agent.say({"type": "welcome"})
+    agent.serve(lambda: bool(agent.of("step")))
+
+
+def test_the_newest_configuration_wins_and_repeats_are_harmless(agent: FakeAgent) -> None:
+    headway.init()
+    headway.poll()
+    agent.serve(lambda: bool(agent.connections))
+    agent.say({**CONFIGURE, "revision": 1}, {"type": "unknown", "x": 1}, CONFIGURE)
+    agent.say_raw(b'not json\n[]\n{"type":"configure","revision":9}\n')
+    agent.say(CONFIGURE, {**CONFIGURE, "revision": 1}, {"type": "checkpoint"})
+    headway.report(step=1, samples_seen=1, tokens=1, duration_s=1.0)
+    configure = next_directive(agent)
+    while isinstance(configure, headway.Configure) and configure.revision == 1:
+        configure = next_directive(agent)
+    assert isinstance(configure, headway.Configure)
+    assert (configure.revision, configure.configuration.global_batch, configure.lr_scale) == (2, 32, 1.414)
+    assert next_directive(agent) == headway.Checkpoint()
+    assert headway.poll() is None
+
+
+def test_a_stop_arrives_beside_other_requests_and_is_answered(agent: FakeAgent) -> None:
+    headway.init()
+    headway.poll()
+    agent.serve(lambda: bool(agent.of("hello")))
+    agent.say({"type": "checkpoint"}, CONFIGURE, {"type": "stop", "checkpoint": True, "grace_s": 30.0})
+    directives = [next_directive(agent) for _ in range(3)]
+    assert headway.Stop(checkpoint=True, grace_s=30.0) in directives
+    headway.stopped(step=121, samples_seen=7744)
+    agent.serve(lambda: agent.messages[-1] == {"type": "stopped", "step": 121, "samples_seen": 7744})
+
+
+def test_sigterm_means_stop_with_a_checkpoint(agent: FakeAgent) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        headway.init()
+        signal.raise_signal(signal.SIGTERM)
+        assert headway.poll() == headway.Stop(checkpoint=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_heartbeats_come_without_any_step(agent: FakeAgent) -> None:
+    headway.init(heartbeat_s=0.05)
+    headway.poll()
+    agent.serve(lambda: len(agent.of("heartbeat")) >= 3)
+
+
+def test_a_worker_outlives_its_agent_and_reconnects(agent: FakeAgent) -> None:
+    headway.init()
+    report(1)
+    agent.serve(lambda: bool(agent.of("step")))
+    agent.hang_up()
+    report(2)
+    headway.checkpoint_done(step=2, samples_seen=32, path="/c", manifest_sha256="ab", duration_s=0.1)
+    agent.messages.clear()
+    agent.listen()
+    agent.serve(lambda: bool(agent.of("checkpoint")))
+    assert agent.messages[0]["type"] == "hello"
+
+
+def test_a_full_queue_drops_the_oldest_steps_and_no_checkpoint(agent: FakeAgent) -> None:
+    agent.hang_up()
+    headway.init()
+    report(0)
+    headway.checkpoint_done(step=0, samples_seen=0, path="/c", manifest_sha256="ab", duration_s=0.1)
+    started = time.monotonic()
+    for step in range(1, 2000):
+        report(step)
+    assert time.monotonic() - started < 1.0, "reporting never waits"
+    agent.listen()
+    agent.serve(lambda: any(message.get("step") == 1999 for message in agent.of("step")))
+    assert len(agent.of("checkpoint")) == 1
+    assert len(agent.of("step")) <= 257
+
+
+def test_what_is_not_a_number_stays_out_of_the_json(agent: FakeAgent) -> None:
+    headway.init()
+    noise = headway.NoiseSample(float("nan"), 1.0, 1.0, 2.0)
+    headway.report(step=1, samples_seen=1, tokens=1, duration_s=1.0, loss=float("inf"), noise=noise)
+    agent.serve(lambda: bool(agent.of("step")))
+    assert not {"loss", "noise"} & agent.of("step")[0].keys()
+    json.dumps(agent.messages, allow_nan=False)
+
+
+def test_close_delivers_what_is_queued(agent: FakeAgent) -> None:
+    headway.init()
+    report(1)
+    closing = threading.Thread(target=headway.close, args=(10.0,))
+    closing.start()
+    agent.serve(lambda: not closing.is_alive())
+    agent.serve(lambda: bool(agent.of("step")))
+    assert threading.active_count() == 1
+
+
+def test_close_gives_up_on_an_absent_agent(agent: FakeAgent) -> None:
+    agent.hang_up()
+    headway.init()
+    report(1)
+    started = time.monotonic()
+    headway.close(timeout_s=0.3)
+    assert time.monotonic() - started < 3.0
