@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use headway_api::agent::LogRequest;
 use headway_engine::record::EventRecord;
 use headway_engine::{Actor, Reply, Request, View};
 use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
@@ -13,7 +14,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::driver::Input;
-use crate::grpc::Sessions;
+use crate::grpc::{SessionError, Sessions};
 use crate::store::{SeriesPoint, Store};
 
 /// Longest wait for the answer to a request; its outcome is unknown to the caller after that.
@@ -23,12 +24,18 @@ const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Cluster {
     inbox: mpsc::Sender<Input>,
-    view: watch::Receiver<Arc<View>>,
-    feed: broadcast::Sender<Arc<Feed>>,
-    ready: watch::Receiver<bool>,
+    outlook: Outlook,
     store: Store,
     sessions: Sessions,
     clock: Clock,
+}
+
+/// What the loop publishes after each commit; the loop holds the other ends.
+#[derive(Clone)]
+pub(crate) struct Outlook {
+    pub view: watch::Receiver<Arc<View>>,
+    pub feed: broadcast::Sender<Arc<Feed>>,
+    pub ready: watch::Receiver<bool>,
 }
 
 /// What a live page wants to hear of, published after the commit.
@@ -100,22 +107,53 @@ pub enum LogError {
     Store,
 }
 
+impl From<SessionError> for LogError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::NotConnected(node) => Self::NotConnected(node),
+            SessionError::TimedOut(node) => Self::TimedOut(node),
+        }
+    }
+}
+
 impl Cluster {
+    pub(crate) fn new(
+        inbox: mpsc::Sender<Input>,
+        outlook: Outlook,
+        store: Store,
+        sessions: Sessions,
+        clock: Clock,
+    ) -> Self {
+        Self { inbox, outlook, store, sessions, clock }
+    }
+
     /// Hands a request to the engine and waits until its changes are committed.
     pub async fn request(&self, actor: Actor, body: Request) -> Result<Reply, RequestError> {
-        todo!()
+        if !self.ready() {
+            return Err(RequestError::Unavailable);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.inbox.try_send(Input::Request { actor, body, reply }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => RequestError::Busy,
+            mpsc::error::TrySendError::Closed(_) => RequestError::Unavailable,
+        })?;
+        match tokio::time::timeout(REQUEST_DEADLINE, answer).await {
+            Err(_) => Err(RequestError::TimedOut),
+            Ok(Err(_)) => Err(RequestError::Unavailable),
+            Ok(Ok(reply)) => Ok(reply),
+        }
     }
 
     /// The newest committed snapshot.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
-        self.view.borrow().clone()
+        self.outlook.view.borrow().clone()
     }
 
     /// Everything published from now on; a slow reader loses the oldest (`RecvError::Lagged`).
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Feed>> {
-        self.feed.subscribe()
+        self.outlook.feed.subscribe()
     }
 
     #[must_use]
@@ -123,9 +161,30 @@ impl Cluster {
         &self.store
     }
 
-    /// Reads a piece of a job's log from the agent that runs the rank.
+    /// Reads a piece of a job's log from the agent that runs (or ran) the rank.
     pub async fn logs(&self, job: JobId, query: LogQuery) -> Result<LogPage, LogError> {
-        todo!()
+        let (generation, node) = self.whereabouts(job, query.generation, query.rank).await?;
+        let request = LogRequest {
+            request_id: self.sessions.next_request(),
+            job,
+            generation,
+            rank: Some(query.rank),
+            offset: query.offset,
+            limit_bytes: u64::from(query.limit),
+            tail_lines: query.tail_lines,
+        };
+        let chunk = self.sessions.ask(node, request).await?;
+        if let Some(refusal) = chunk.error {
+            return Err(LogError::Refused(refusal));
+        }
+        Ok(LogPage {
+            generation,
+            rank: query.rank,
+            offset: chunk.next_offset.saturating_sub(chunk.bytes.len() as u64),
+            next_offset: chunk.next_offset,
+            at_end: chunk.eof || chunk.bytes.is_empty(),
+            data: chunk.bytes,
+        })
     }
 
     #[must_use]
@@ -136,6 +195,36 @@ impl Cluster {
     /// Whether the loop leads and answers requests.
     #[must_use]
     pub fn ready(&self) -> bool {
-        *self.ready.borrow()
+        *self.outlook.ready.borrow()
+    }
+
+    /// Changes of `ready`.
+    pub(crate) fn readiness(&self) -> watch::Receiver<bool> {
+        self.outlook.ready.clone()
+    }
+
+    /// Which generation is meant, and the node that has its rank.
+    async fn whereabouts(
+        &self,
+        job: JobId,
+        generation: Option<Generation>,
+        rank: u32,
+    ) -> Result<(Generation, NodeId), LogError> {
+        let live = self.view().jobs.get(&job).and_then(|view| view.allocation.clone());
+        let allocation = match live {
+            Some(live) if generation.is_none_or(|wanted| wanted == live.generation) => live,
+            _ => {
+                let stored = self.store.allocations(job).await.map_err(|error| {
+                    tracing::error!(job_id = %job, error = &error as &dyn std::error::Error, "allocations unreadable");
+                    LogError::Store
+                })?;
+                let found =
+                    stored.into_iter().rfind(|one| generation.is_none_or(|wanted| wanted == one.generation));
+                Arc::new(found.ok_or(LogError::NotStarted)?)
+            }
+        };
+        let node = allocation.placement.ranks().nth(rank as usize).map(|(node, _)| node);
+        let generation = allocation.generation;
+        Ok((generation, node.ok_or(LogError::NoSuchRank { generation, rank })?))
     }
 }

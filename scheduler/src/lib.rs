@@ -1,1 +1,24 @@
+//! The live shell of the scheduler: the loop around `core/engine`, its Postgres store, the port for agents and the
+//! port for people.
+//!
+//! It never decides. It gathers events, commits what the engine decides, and only then answers and commands.
 
+pub mod cluster;
+pub mod config;
+pub mod http;
+pub mod metrics;
+pub mod postgres;
+pub mod server;
+pub mod store;
+
+mod clock;
+mod driver;
+mod grpc;
+mod leader;
+mod observer;
+mod planning;
+mod web;
+
+pub use config::{InitialToken, ServerConfig, TlsPaths};
+pub use postgres::PrivatePostgres;
+pub use server::{Bound, ServerError, serve, serve_reporting};

@@ -1,0 +1,99 @@
+//! What an installation sets before the server starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use headway_engine::EngineConfig;
+
+use crate::store::Scope;
+
+/// Everything `serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// `postgres://…`; the database must exist, its schema is brought up to date at start.
+    pub database_url: String,
+    /// For people: REST, the event stream, the web UI, metrics. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// For agents. Port 0 takes a free one.
+    pub agent_listen: SocketAddr,
+    /// Needed on both ports as soon as one of them is reachable from other machines.
+    pub tls: Option<TlsPaths>,
+    /// Lease, checkpoint root, deadlines, priors.
+    pub engine: EngineConfig,
+    /// Tokens that exist from the start, for the first administrator and the agents.
+    pub tokens: Vec<InitialToken>,
+    /// Serve `/metrics`; one server per process can.
+    pub metrics: bool,
+}
+
+/// PEM files.
+#[derive(Clone, Debug)]
+pub struct TlsPaths {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// A token whose secret the installation has chosen.
+#[derive(Clone)]
+pub struct InitialToken {
+    pub name: String,
+    pub scope: Scope,
+    pub secret: String,
+}
+
+impl std::fmt::Debug for InitialToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InitialToken").field("name", &self.name).field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+/// Why a configuration is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("refusing to listen on {0} without TLS: tokens would cross the network in the clear")]
+    PlainBeyondLoopback(SocketAddr),
+}
+
+impl ServerConfig {
+    /// Refuses what would be unsafe to run.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let exposed = [self.listen, self.agent_listen].into_iter().find(|address| !address.ip().is_loopback());
+        match exposed {
+            Some(address) if self.tls.is_none() => Err(ConfigError::PlainBeyondLoopback(address)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(listen: &str) -> ServerConfig {
+        ServerConfig {
+            database_url: "postgres:///headway".into(),
+            listen: listen.parse().unwrap(),
+            agent_listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
+            engine: EngineConfig::default(),
+            tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "hush".into() }],
+            metrics: false,
+        }
+    }
+
+    #[test]
+    fn other_machines_are_served_over_tls_only() {
+        assert_eq!(config("127.0.0.1:7070").check(), Ok(()));
+        assert_eq!(config("[::1]:7070").check(), Ok(()));
+        let open = config("0.0.0.0:7070");
+        assert_eq!(open.check(), Err(ConfigError::PlainBeyondLoopback("0.0.0.0:7070".parse().unwrap())));
+        let tls = TlsPaths { certificate: "cert.pem".into(), key: "key.pem".into() };
+        assert_eq!(ServerConfig { tls: Some(tls), ..open }.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_secret_is_never_printed() {
+        assert!(!format!("{:?}", config("127.0.0.1:0")).contains("hush"));
+    }
+}

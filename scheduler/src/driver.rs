@@ -1,0 +1,289 @@
+//! The loop: gather events, let the engine decide, commit, and only then act.
+//!
+//! Nothing leaves this loop before the changes behind it are committed. When a commit fails or its outcome is
+//! unknown, the engine's state is dropped and read back from the store under a new term. The loop itself decides
+//! nothing and waits for nothing but the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Outcome, Reply, Request, RequestId, View};
+use headway_types::{Term, Timestamp};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::cluster::{Cluster, Feed, Outlook};
+use crate::grpc::Sessions;
+use crate::leader::{Leader, LeaderError};
+use crate::observer::Observer;
+use crate::planning::Planning;
+use crate::store::{SeriesPoint, Store, StoreError};
+
+/// Most events of one batch.
+const BATCH: usize = 512;
+/// Longest time a batch waits for more events.
+const BATCH_WAIT: Duration = Duration::from_millis(5);
+/// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
+const INBOX: usize = 4_096;
+/// What a slow stream may lag behind before it loses events.
+const FEED: usize = 4_096;
+/// Between attempts to lead again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What reaches the loop.
+#[derive(Debug)]
+pub enum Input {
+    Request { actor: Actor, body: Request, reply: oneshot::Sender<Reply> },
+    Event(Event),
+}
+
+/// The loop before it runs.
+pub struct Driver {
+    inbox: mpsc::Receiver<Input>,
+    view: watch::Sender<Arc<View>>,
+    feed: broadcast::Sender<Arc<Feed>>,
+    ready: watch::Sender<bool>,
+    config: EngineConfig,
+    leader: Leader,
+    store: Store,
+    sessions: Sessions,
+    clock: Clock,
+    planning: Planning,
+    observer: Observer,
+    last_request: u64,
+    /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
+    pending: BTreeMap<RequestId, oneshot::Sender<Reply>>,
+}
+
+/// Why the loop could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Leader(#[from] LeaderError),
+    #[error("loading the cluster")]
+    Load(#[source] StoreError),
+    #[error("starting the planning thread")]
+    Planning(#[source] std::io::Error),
+    #[error("reading entropy")]
+    Entropy(#[source] getrandom::Error),
+}
+
+/// The loop, ready to run, with the ends that others hold.
+pub struct Started {
+    pub driver: Driver,
+    pub engine: Engine,
+    pub cluster: Cluster,
+    /// Where agents' reports go.
+    pub inbox: mpsc::Sender<Input>,
+}
+
+impl Driver {
+    /// Takes the lead and loads the cluster. Refuses while another server leads.
+    pub async fn start(
+        store: Store,
+        mut leader: Leader,
+        sessions: Sessions,
+        clock: Clock,
+        config: EngineConfig,
+    ) -> Result<Started, StartError> {
+        let term = leader.begin_term(&store).await?;
+        let engine = load(&store, &config, term, &clock).await?;
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let (view, views) = watch::channel(Arc::new(engine.view()));
+        let (feed, _) = broadcast::channel(FEED);
+        let (ready, readiness) = watch::channel(false);
+        let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
+        let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept);
+        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness };
+        let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone());
+        let driver = Driver {
+            inbox,
+            view,
+            feed,
+            ready,
+            config,
+            leader,
+            store,
+            sessions,
+            clock,
+            planning,
+            observer,
+            last_request: 0,
+            pending: BTreeMap::new(),
+        };
+        Ok(Started { driver, engine, cluster, inbox: sender })
+    }
+
+    /// Runs until shutdown; a lost term begins anew with what the store says.
+    pub async fn run(mut self, engine: Engine, shutdown: CancellationToken) {
+        let mut engine = Some(engine);
+        while !shutdown.is_cancelled() {
+            let Some(leading) = engine.take() else {
+                engine = self.lead_again(&shutdown).await;
+                continue;
+            };
+            tracing::info!(term = %leading.term(), "term begins");
+            self.view.send_replace(Arc::new(leading.view()));
+            self.sessions.begin(leading.term());
+            self.ready.send_replace(true);
+            let ended = self.lead(leading, &shutdown).await;
+            self.ready.send_replace(false);
+            self.sessions.close_all();
+            self.pending.clear();
+            if let Err(error) = ended {
+                tracing::error!(error = &error as &dyn std::error::Error, "commit failed, reloading under a new term");
+            }
+        }
+        self.observer.finish().await;
+    }
+
+    /// Begins another term from what is stored; `None` on shutdown or when it must be tried again.
+    async fn lead_again(&mut self, shutdown: &CancellationToken) -> Option<Engine> {
+        let attempt = async {
+            let term = self.leader.begin_term(&self.store).await?;
+            load(&self.store, &self.config, term, &self.clock).await
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => None,
+            attempt = attempt => match attempt {
+                Ok(engine) => Some(engine),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "cannot lead, trying again");
+                    tokio::time::sleep(RETRY).await;
+                    None
+                }
+            },
+        }
+    }
+
+    /// One term: decide, commit, act, until shutdown or a failed commit.
+    async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let term = engine.term();
+        let mut wake_at = Some(self.clock.now());
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                gathered = gather(&mut self.inbox, &mut batch, self.clock.now(), wake_at) => {
+                    if !gathered {
+                        return Ok(());
+                    }
+                }
+            }
+            let events = batch.drain(..).map(|input| self.admit(input)).collect();
+            let outcome = engine.handle(self.clock.now(), events);
+            if !outcome.changes.is_empty() {
+                self.store.commit(term, &outcome.changes).await?;
+            }
+            wake_at = outcome.wake_at;
+            self.view.send_replace(Arc::new(engine.view()));
+            self.act(outcome);
+        }
+    }
+
+    /// Numbers a request and keeps its asker.
+    fn admit(&mut self, input: Input) -> Event {
+        match input {
+            Input::Event(event) => event,
+            Input::Request { actor, body, reply } => {
+                self.last_request += 1;
+                let request = RequestId(self.last_request);
+                self.pending.insert(request, reply);
+                Event::Request { request, actor, body }
+            }
+        }
+    }
+
+    /// Everything that may happen only after the commit.
+    fn act(&mut self, outcome: Outcome) {
+        for (request, reply) in outcome.replies {
+            if let Some(asker) = self.pending.remove(&request) {
+                // The asker may have given up meanwhile.
+                let _ = asker.send(reply);
+            }
+        }
+        for (node, command) in outcome.commands {
+            self.sessions.command(node, command);
+        }
+        if let Some(input) = outcome.plan_request {
+            self.planning.request(input);
+        }
+        if self.feed.receiver_count() > 0 {
+            outcome.changes.iter().filter_map(heard).chain(outcome.observations.iter().filter_map(seen)).for_each(
+                |feed| {
+                    // Nobody may be listening any more.
+                    let _ = self.feed.send(Arc::new(feed));
+                },
+            );
+        }
+        for observation in outcome.observations {
+            self.observer.take(observation);
+        }
+    }
+}
+
+async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
+    let now = clock.now();
+    let snapshot = store.load(now - config.idempotency_kept).await.map_err(StartError::Load)?;
+    let seed = getrandom::u64().map_err(StartError::Entropy)?;
+    tracing::info!(%term, jobs = snapshot.jobs.len(), nodes = snapshot.nodes.len(), "cluster loaded");
+    Ok(Engine::restore(config.clone(), term, seed, now, snapshot))
+}
+
+/// Waits for the first event or the timer, then a moment for more. False once nobody can send any more.
+async fn gather(
+    inbox: &mut mpsc::Receiver<Input>,
+    batch: &mut Vec<Input>,
+    now: Timestamp,
+    wake_at: Option<Timestamp>,
+) -> bool {
+    let wait = wake_at.map(|at| Duration::from_secs_f64(at.since(now).0));
+    let first = match wait {
+        None => inbox.recv_many(batch, BATCH).await,
+        Some(wait) => match tokio::time::timeout(wait, inbox.recv_many(batch, BATCH)).await {
+            Ok(received) => received,
+            Err(_) => {
+                batch.push(Input::Event(Event::Tick));
+                return true;
+            }
+        },
+    };
+    if first == 0 {
+        return false;
+    }
+    let deadline = tokio::time::Instant::now() + BATCH_WAIT;
+    while batch.len() < BATCH {
+        let room = BATCH - batch.len();
+        match tokio::time::timeout_at(deadline, inbox.recv_many(batch, room)).await {
+            Ok(received) if received > 0 => {}
+            _ => break,
+        }
+    }
+    true
+}
+
+fn heard(change: &Change) -> Option<Feed> {
+    match change {
+        Change::Event(event) => Some(Feed::Event(event.clone())),
+        Change::Job(job) => Some(Feed::Job(job.id)),
+        Change::Node(node) => Some(Feed::Node(node.inventory.node)),
+        Change::Plan(record) => Some(Feed::Plan(record.plan.id)),
+        Change::Allocation(_)
+        | Change::Checkpoint(_)
+        | Change::Target(_)
+        | Change::Policy(_)
+        | Change::Idempotency(_) => None,
+    }
+}
+
+fn seen(observation: &Observation) -> Option<Feed> {
+    match observation {
+        Observation::Steps { at, report, noise_scale, efficiency, gpus } => Some(Feed::Steps {
+            job: report.job,
+            point: SeriesPoint::of(*at, report, *noise_scale, *efficiency, *gpus),
+        }),
+        Observation::Model { .. } => None,
+    }
+}

@@ -1,0 +1,10 @@
+//! The port for agents: one bidirectional stream per node carries reports in and commands and log requests out.
+//!
+//! It translates and forwards. It never decides, and never holds up the loop: an agent that does not read its
+//! commands is disconnected and told again when it comes back.
+
+mod gateway;
+mod sessions;
+
+pub use gateway::Gateway;
+pub use sessions::{SessionError, Sessions};

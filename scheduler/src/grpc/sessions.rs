@@ -1,0 +1,240 @@
+//! Which node is connected, under which session, and what waits to be sent to it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, wire};
+use headway_engine::SessionId;
+use headway_types::{AgentCommand, NodeId, Term};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// Messages a slow agent may leave unread before it is disconnected.
+const QUEUE: usize = 512;
+/// Longest wait for a piece of a log.
+const LOG_DEADLINE: Duration = Duration::from_secs(10);
+
+pub(super) type Outgoing = Result<wire::SchedulerMessage, Status>;
+
+/// The open sessions; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Sessions {
+    registry: Arc<Mutex<Registry>>,
+}
+
+#[derive(Default)]
+struct Registry {
+    /// The term commands are sent under; `None` while nobody leads, and then no session is open.
+    term: Option<Term>,
+    open: BTreeMap<NodeId, Open>,
+    last_session: u64,
+    last_request: u64,
+    /// Log requests without an answer yet.
+    asked: BTreeMap<u64, oneshot::Sender<LogChunk>>,
+}
+
+struct Open {
+    session: SessionId,
+    queue: mpsc::Sender<Outgoing>,
+    closed: CancellationToken,
+}
+
+/// Why a node could not be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    #[error("node {0} is not connected")]
+    NotConnected(NodeId),
+    #[error("node {0} did not answer in time")]
+    TimedOut(NodeId),
+}
+
+/// One newly opened session.
+pub(super) struct Opened {
+    pub session: SessionId,
+    pub term: Term,
+    pub outgoing: mpsc::Receiver<Outgoing>,
+    /// Cancelled when a newer session replaces this one, its queue overflows, or the term ends.
+    pub closed: CancellationToken,
+}
+
+impl Sessions {
+    /// Accepts sessions and sends commands under this term from now on.
+    pub fn begin(&self, term: Term) {
+        self.lock().term = Some(term);
+    }
+
+    /// Closes every session; agents come back and register anew.
+    pub fn close_all(&self) {
+        let mut registry = self.lock();
+        registry.term = None;
+        std::mem::take(&mut registry.open).into_values().for_each(|open| open.closed.cancel());
+        registry.asked.clear();
+    }
+
+    /// Opens a session; an older one of the same node ends. `None` while nobody leads.
+    pub(super) fn open(&self, node: NodeId) -> Option<Opened> {
+        let mut registry = self.lock();
+        let term = registry.term?;
+        registry.last_session += 1;
+        let session = SessionId(registry.last_session);
+        let (queue, outgoing) = mpsc::channel(QUEUE);
+        let closed = CancellationToken::new();
+        if let Some(older) = registry.open.insert(node, Open { session, queue, closed: closed.clone() }) {
+            tracing::info!(node_id = %node, "newer session replaces an open one");
+            older.closed.cancel();
+        }
+        Some(Opened { session, term, outgoing, closed })
+    }
+
+    /// Forgets a session that has ended, unless a newer one has taken its place.
+    pub(super) fn close(&self, node: NodeId, session: SessionId) {
+        let mut registry = self.lock();
+        if registry.open.get(&node).is_some_and(|open| open.session == session) {
+            registry.open.remove(&node);
+        }
+    }
+
+    /// Queues a command. A node that is not connected misses it: the engine repeats commands until it sees their effect.
+    pub fn command(&self, node: NodeId, command: AgentCommand) {
+        let mut registry = self.lock();
+        if let Some(term) = registry.term {
+            registry.send(node, &SchedulerToAgent::Command { term, command });
+        }
+    }
+
+    /// Queues any message; false if the node is not connected or does not read.
+    pub(super) fn send(&self, node: NodeId, message: &SchedulerToAgent) -> bool {
+        self.lock().send(node, message)
+    }
+
+    /// A number for the next log request.
+    #[must_use]
+    pub fn next_request(&self) -> u64 {
+        let mut registry = self.lock();
+        registry.last_request += 1;
+        registry.last_request
+    }
+
+    /// Asks a node for a piece of a log and waits for the answer.
+    pub async fn ask(&self, node: NodeId, request: LogRequest) -> Result<LogChunk, SessionError> {
+        let id = request.request_id;
+        let (answer, chunk) = oneshot::channel();
+        {
+            let mut registry = self.lock();
+            if !registry.send(node, &SchedulerToAgent::Log(request)) {
+                return Err(SessionError::NotConnected(node));
+            }
+            registry.asked.insert(id, answer);
+        }
+        let waited = tokio::time::timeout(LOG_DEADLINE, chunk).await;
+        self.lock().asked.remove(&id);
+        match waited {
+            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Err(_)) => Err(SessionError::NotConnected(node)),
+            Err(_) => Err(SessionError::TimedOut(node)),
+        }
+    }
+
+    /// Hands an answer to whoever asked; late ones are dropped.
+    pub(super) fn answered(&self, chunk: LogChunk) {
+        if let Some(asker) = self.lock().asked.remove(&chunk.request_id) {
+            // The asker may have given up meanwhile.
+            let _ = asker.send(chunk);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().expect("nothing panics while it holds the registry")
+    }
+}
+
+impl Registry {
+    fn send(&mut self, node: NodeId, message: &SchedulerToAgent) -> bool {
+        let Some(open) = self.open.get(&node) else { return false };
+        if open.queue.try_send(Ok(message.into())).is_ok() {
+            return true;
+        }
+        tracing::warn!(node_id = %node, "agent does not read its commands, disconnecting it");
+        open.closed.cancel();
+        self.open.remove(&node);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::{Generation, IdSource, JobId, Timestamp};
+
+    use super::*;
+
+    fn names() -> (NodeId, JobId) {
+        let mut ids = IdSource::seeded(1);
+        (ids.node(Timestamp(0)), ids.job(Timestamp(0)))
+    }
+
+    fn request(id: u64, job: JobId) -> LogRequest {
+        LogRequest {
+            request_id: id,
+            job,
+            generation: Generation(1),
+            rank: Some(0),
+            offset: 0,
+            limit_bytes: 10,
+            tail_lines: None,
+        }
+    }
+
+    #[test]
+    fn nobody_connects_before_the_term_begins() {
+        let sessions = Sessions::default();
+        let (node, _) = names();
+        assert!(sessions.open(node).is_none());
+        sessions.begin(Term(3));
+        assert_eq!(sessions.open(node).unwrap().term, Term(3));
+    }
+
+    #[test]
+    fn a_newer_session_replaces_the_older() {
+        let sessions = Sessions::default();
+        let (node, _) = names();
+        sessions.begin(Term(1));
+        let older = sessions.open(node).unwrap();
+        let newer = sessions.open(node).unwrap();
+        assert!(newer.session > older.session);
+        assert!(older.closed.is_cancelled() && !newer.closed.is_cancelled());
+        sessions.close(node, older.session);
+        let welcome = SchedulerToAgent::Refused { reason: "test".into() };
+        assert!(sessions.send(node, &welcome), "the newer session must survive the end of the older");
+    }
+
+    #[test]
+    fn an_agent_that_does_not_read_is_disconnected() {
+        let sessions = Sessions::default();
+        let (node, job) = names();
+        sessions.begin(Term(1));
+        let opened = sessions.open(node).unwrap();
+        for _ in 0..=QUEUE {
+            sessions.command(node, AgentCommand::Checkpoint { job, generation: Generation(1) });
+        }
+        assert!(opened.closed.is_cancelled());
+        assert!(!sessions.send(node, &SchedulerToAgent::Refused { reason: "test".into() }));
+    }
+
+    #[tokio::test]
+    async fn an_answer_finds_who_asked() {
+        let sessions = Sessions::default();
+        let (node, job) = names();
+        assert_eq!(sessions.ask(node, request(1, job)).await, Err(SessionError::NotConnected(node)));
+        sessions.begin(Term(1));
+        let _opened = sessions.open(node).unwrap();
+        let id = sessions.next_request();
+        let chunk = LogChunk { request_id: id, bytes: b"x".to_vec(), next_offset: 1, eof: false, error: None };
+        let (asked, ()) = tokio::join!(sessions.ask(node, request(id, job)), async {
+            sessions.answered(chunk.clone());
+        });
+        assert_eq!(asked, Ok(chunk));
+    }
+}

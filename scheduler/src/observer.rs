@@ -1,0 +1,121 @@
+//! The observation writer: batches what was seen into the store, off the loop.
+//!
+//! It is lossy on purpose: when Postgres is slow it drops observations rather than hold up decisions. It also prunes
+//! what is past its time, since that too may wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headway_engine::Observation;
+use headway_goodput::JobModel;
+use headway_types::{JobId, Seconds};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
+use crate::store::{SeriesPoint, Store, StoreError};
+
+/// Observations that may wait to be written.
+const QUEUE: usize = 8_192;
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Takes observations and writes them about once a second.
+pub struct Observer {
+    queue: mpsc::Sender<Observation>,
+    writer: JoinHandle<()>,
+    dropped: u64,
+}
+
+impl Observer {
+    /// Starts the writer. Idempotency keys older than `keys_kept` are pruned with the finer measurements.
+    #[must_use]
+    pub fn start(store: Store, clock: Clock, keys_kept: Seconds) -> Self {
+        let (queue, observations) = mpsc::channel(QUEUE);
+        let writer = tokio::spawn(Writer { store, clock, keys_kept, observations }.run());
+        Self { queue, writer, dropped: 0 }
+    }
+
+    /// Hands one over; drops it when the writer cannot keep up.
+    pub fn take(&mut self, observation: Observation) {
+        if self.queue.try_send(observation).is_err() {
+            if self.dropped.is_multiple_of(QUEUE as u64) {
+                tracing::warn!(dropped = self.dropped + 1, "observations come faster than they can be written");
+            }
+            self.dropped += 1;
+        }
+    }
+
+    /// Writes what is left and ends.
+    pub async fn finish(self) {
+        drop(self.queue);
+        if let Err(error) = self.writer.await {
+            tracing::error!(error = &error as &dyn std::error::Error, "observation writer died");
+        }
+    }
+}
+
+struct Writer {
+    store: Store,
+    clock: Clock,
+    keys_kept: Seconds,
+    observations: mpsc::Receiver<Observation>,
+}
+
+/// What has been gathered since the last write.
+#[derive(Default)]
+struct Gathered {
+    points: Vec<(JobId, SeriesPoint)>,
+    models: BTreeMap<JobId, Arc<JobModel>>,
+}
+
+impl Writer {
+    async fn run(mut self) {
+        let mut gathered = Gathered::default();
+        let mut writes = tokio::time::interval(WRITE_EVERY);
+        writes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut prunes = tokio::time::interval(PRUNE_EVERY);
+        loop {
+            tokio::select! {
+                observation = self.observations.recv() => match observation {
+                    Some(observation) => gathered.add(observation),
+                    None => break,
+                },
+                _ = writes.tick() => self.write(std::mem::take(&mut gathered)).await,
+                _ = prunes.tick() => self.prune().await,
+            }
+        }
+        self.write(gathered).await;
+    }
+
+    async fn write(&self, gathered: Gathered) {
+        log(self.store.add_series(&gathered.points).await, "measurements lost");
+        log(self.store.save_models(self.clock.now(), &gathered.models).await, "models lost");
+    }
+
+    async fn prune(&self) {
+        let now = self.clock.now();
+        log(self.store.prune_series(now).await, "measurements not pruned");
+        log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, observation: Observation) {
+        match observation {
+            Observation::Steps { at, report, noise_scale, efficiency, gpus } => {
+                self.points.push((report.job, SeriesPoint::of(at, &report, noise_scale, efficiency, gpus)));
+            }
+            Observation::Model { job, model } => {
+                self.models.insert(job, model);
+            }
+        }
+    }
+}
+
+fn log<T>(result: Result<T, StoreError>, message: &'static str) {
+    if let Err(error) = result {
+        tracing::warn!(error = &error as &dyn std::error::Error, "{message}");
+    }
+}

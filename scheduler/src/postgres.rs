@@ -1,0 +1,254 @@
+//! A private Postgres from the machine's binaries, on a unix socket only: for `headway up` and for tests.
+//!
+//! The cluster lies below one directory that only its owner may enter, and nothing listens on TCP; so every local
+//! connection is trusted. Postgres refuses to run as root, so root lends it to user `postgres` or `nobody`.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, User, geteuid};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+
+/// `sun_path` holds 108 bytes with the final zero.
+const SOCKET_PATH_BYTES: usize = 107;
+const SOCKET_NAME: &str = ".s.PGSQL.5432";
+const ROLE: &str = "headway";
+const DATABASE: &str = "headway";
+const START_DEADLINE: Duration = Duration::from_secs(60);
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A running private cluster. Dropping it leaves it running; `stop` ends it.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    root: PathBuf,
+    /// Absent where a server of an earlier process was found running.
+    child: Option<Child>,
+}
+
+/// Why there is no private Postgres.
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresError {
+    #[error("no Postgres found: install the `postgresql` package, or give a database URL")]
+    NotInstalled,
+    #[error("{path} is too long for a unix socket ({bytes} bytes, at most 107): choose a shorter data directory")]
+    PathTooLong { path: PathBuf, bytes: usize },
+    #[error("Postgres does not run as root, and neither user postgres nor nobody exists")]
+    NoUser,
+    #[error("user {user} cannot reach {path}: Postgres does not run as root, so choose a data directory outside it")]
+    Unreachable { user: String, path: PathBuf },
+    #[error("preparing {path}")]
+    Prepare {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("running {program}")]
+    Run {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("initdb failed: {0}")]
+    Init(String),
+    #[error("Postgres did not start: {0}")]
+    Start(String),
+    #[error("Postgres did not stop in time")]
+    Stop,
+    #[error("creating the database")]
+    Database(#[source] sqlx::Error),
+}
+
+/// Whom Postgres runs as, where that is not the current user.
+#[derive(Clone, Debug)]
+struct Lent {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+}
+
+impl PrivatePostgres {
+    /// Starts the cluster below `data_dir`, making it first if need be. A server that an earlier process left running
+    /// there is taken over; whether a lock file is stale is for Postgres to say.
+    pub async fn start(data_dir: &Path) -> Result<Self, PostgresError> {
+        let root = std::path::absolute(data_dir).map_err(prepare(data_dir))?;
+        let bytes = root.join(SOCKET_NAME).as_os_str().len();
+        if bytes > SOCKET_PATH_BYTES {
+            return Err(PostgresError::PathTooLong { path: root, bytes });
+        }
+        let bin = find_binaries()?;
+        let lent = if geteuid().is_root() { Some(lend()?) } else { None };
+        make_private(&root, lent.as_ref())?;
+        let mut postgres = Self { root, child: None };
+        if postgres.connect("postgres").await.is_err() {
+            if !postgres.data().join("PG_VERSION").exists() {
+                postgres.init(&bin, lent.as_ref())?;
+            }
+            postgres.child = Some(postgres.spawn(&bin, lent.as_ref())?);
+            postgres.wait().await?;
+        }
+        postgres.create_database().await?;
+        Ok(postgres)
+    }
+
+    /// Where to connect: the database `headway`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.options(DATABASE).to_url_lossy().to_string()
+    }
+
+    /// The directory it was started in.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.root
+    }
+
+    /// Fast shutdown: open transactions are rolled back, everything committed is kept.
+    pub async fn stop(mut self) -> Result<(), PostgresError> {
+        let Some(pid) = self.pid() else { return Ok(()) };
+        // It may have ended by itself meanwhile.
+        let _ = kill(pid, Signal::SIGINT);
+        let deadline = Instant::now() + STOP_DEADLINE;
+        loop {
+            let gone = match &mut self.child {
+                Some(child) => matches!(child.try_wait(), Ok(Some(_))),
+                None => kill(pid, None).is_err(),
+            };
+            if gone {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(PostgresError::Stop);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    fn options(&self, database: &str) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass().socket(&self.root).port(5432).username(ROLE).database(database)
+    }
+
+    async fn connect(&self, database: &str) -> Result<sqlx::PgConnection, sqlx::Error> {
+        self.options(database).connect().await
+    }
+
+    /// The server's process as its own lock file names it.
+    fn pid(&self) -> Option<Pid> {
+        let file = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        file.lines().next()?.trim().parse().ok().map(Pid::from_raw)
+    }
+
+    fn init(&self, bin: &Path, lent: Option<&Lent>) -> Result<(), PostgresError> {
+        let program = bin.join("initdb");
+        let mut command = Command::new(&program);
+        command.arg("-D").arg(self.data()).args(["-U", ROLE, "--auth=trust", "-E", "UTF8", "--locale=C"]);
+        let done = self.as_owner(command, lent).output().map_err(|source| PostgresError::Run { program, source })?;
+        if done.status.success() {
+            return Ok(());
+        }
+        // A half-made cluster would be taken for a whole one at the next start.
+        let _ = fs::remove_dir_all(self.data());
+        Err(PostgresError::Init(String::from_utf8_lossy(&done.stderr).trim().to_owned()))
+    }
+
+    fn spawn(&self, bin: &Path, lent: Option<&Lent>) -> Result<Child, PostgresError> {
+        let program = bin.join("postgres");
+        let log = self.root.join("postgres.log");
+        let output = fs::OpenOptions::new().create(true).append(true).open(&log).map_err(prepare(&log))?;
+        let errors = output.try_clone().map_err(prepare(&log))?;
+        let mut command = Command::new(&program);
+        command.arg("-D").arg(self.data()).arg("-k").arg(&self.root);
+        for setting in ["listen_addresses=", "fsync=on", "synchronous_commit=on", "max_connections=100"] {
+            command.arg("-c").arg(setting);
+        }
+        // A process group of its own: an interrupt from the terminal is for Headway, which stops Postgres last.
+        command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
+        self.as_owner(command, lent).spawn().map_err(|source| PostgresError::Run { program, source })
+    }
+
+    fn as_owner(&self, mut command: Command, lent: Option<&Lent>) -> Command {
+        command.current_dir(&self.root).env("LC_ALL", "C");
+        if let Some(lent) = lent {
+            command.uid(lent.uid.as_raw()).gid(lent.gid.as_raw());
+        }
+        command
+    }
+
+    async fn wait(&mut self) -> Result<(), PostgresError> {
+        let deadline = Instant::now() + START_DEADLINE;
+        while let Err(error) = self.connect("postgres").await {
+            let ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
+            if ended || Instant::now() > deadline {
+                let log = fs::read_to_string(self.root.join("postgres.log")).unwrap_or_default();
+                let last = log.lines().rev().find(|line| line.contains("FATAL")).unwrap_or_default();
+                return Err(PostgresError::Start(if last.is_empty() { error.to_string() } else { last.to_owned() }));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    async fn create_database(&self) -> Result<(), PostgresError> {
+        let mut connection = self.connect("postgres").await.map_err(PostgresError::Database)?;
+        let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'headway')")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(PostgresError::Database)?;
+        if !exists {
+            sqlx::query("CREATE DATABASE headway").execute(&mut connection).await.map_err(PostgresError::Database)?;
+        }
+        connection.close().await.map_err(PostgresError::Database)
+    }
+}
+
+/// The newest distribution's directory, else wherever PATH has both programs.
+fn find_binaries() -> Result<PathBuf, PostgresError> {
+    let whole = |dir: &PathBuf| dir.join("initdb").is_file() && dir.join("postgres").is_file();
+    let version = |dir: &PathBuf| {
+        dir.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse::<u32>().ok()).unwrap_or(0)
+    };
+    let installed = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"))
+        .filter(whole)
+        .max_by_key(version);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    installed.or_else(|| std::env::split_paths(&path).find(whole)).ok_or(PostgresError::NotInstalled)
+}
+
+fn lend() -> Result<Lent, PostgresError> {
+    let user = ["postgres", "nobody"].into_iter().find_map(|name| User::from_name(name).ok().flatten());
+    user.map(|user| Lent { name: user.name, uid: user.uid, gid: user.gid }).ok_or(PostgresError::NoUser)
+}
+
+/// Makes the directory, for its owner alone, and checks that the owner can get there.
+fn make_private(root: &Path, lent: Option<&Lent>) -> Result<(), PostgresError> {
+    fs::create_dir_all(root).map_err(prepare(root))?;
+    fs::set_permissions(root, fs::Permissions::from_mode(0o700)).map_err(prepare(root))?;
+    let Some(lent) = lent else { return Ok(()) };
+    chown(root, Some(lent.uid.as_raw()), Some(lent.gid.as_raw())).map_err(prepare(root))?;
+    let mut probe = Command::new("/bin/sh");
+    probe.args(["-c", "cd \"$0\" && exec test -w ."]).arg(root).current_dir("/");
+    probe.uid(lent.uid.as_raw()).gid(lent.gid.as_raw()).stdout(Stdio::null()).stderr(Stdio::null());
+    match probe.status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(PostgresError::Unreachable { user: lent.name.clone(), path: root.to_owned() }),
+    }
+}
+
+fn prepare(path: &Path) -> impl FnOnce(std::io::Error) -> PostgresError {
+    let path = path.to_owned();
+    move |source| PostgresError::Prepare { path, source }
+}

@@ -1,0 +1,70 @@
+//! One batch of changes, committed together or not at all, under the newest term only.
+
+use headway_engine::Change;
+use headway_engine::record::{
+    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings,
+};
+use headway_types::{PlanId, Term};
+
+use super::{Store, StoreError, allocations, checkpoints, cluster, events, idempotency, jobs, nodes, plans};
+
+impl Store {
+    /// Commits the changes in one transaction. On `Fenced` and `Conflict` nothing was written; on `Database` that is
+    /// unknown, and the caller must reload before it acts again.
+    pub async fn commit(&self, term: Term, changes: &[Change]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        changes.iter().for_each(|change| batch.add(change));
+        let failed = StoreError::during;
+
+        let mut tx = self.pool.begin().await.map_err(failed("opening a transaction"))?;
+        if !cluster::guard(&mut tx, term).await.map_err(failed("checking the term"))? {
+            return Err(StoreError::Fenced { term });
+        }
+        if !jobs::upsert(&mut tx, &batch.jobs).await.map_err(failed("saving jobs"))? {
+            return Err(StoreError::Conflict { row: "job" });
+        }
+        nodes::upsert(&mut tx, &batch.nodes).await.map_err(failed("saving nodes"))?;
+        plans::upsert(&mut tx, &batch.plans).await.map_err(failed("saving plans"))?;
+        allocations::upsert(&mut tx, &batch.allocations).await.map_err(failed("saving allocations"))?;
+        checkpoints::insert(&mut tx, &batch.checkpoints).await.map_err(failed("saving checkpoints"))?;
+        idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
+        events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
+        let last_seq = batch.events.iter().map(|event| event.seq).max();
+        if batch.target.is_some() || batch.policy.is_some() || last_seq.is_some() {
+            cluster::update(&mut tx, batch.target, batch.policy, last_seq)
+                .await
+                .map_err(failed("saving the target"))?;
+        }
+        tx.commit().await.map_err(failed("committing changes"))
+    }
+}
+
+/// Changes by table; empty tables cost no round trip.
+#[derive(Default)]
+struct Batch<'a> {
+    jobs: Vec<&'a Job>,
+    nodes: Vec<&'a Node>,
+    allocations: Vec<&'a Allocation>,
+    checkpoints: Vec<&'a Checkpoint>,
+    plans: Vec<&'a PlanRecord>,
+    events: Vec<&'a EventRecord>,
+    idempotency: Vec<&'a IdempotencyRecord>,
+    target: Option<PlanId>,
+    policy: Option<&'a PolicySettings>,
+}
+
+impl<'a> Batch<'a> {
+    fn add(&mut self, change: &'a Change) {
+        match change {
+            Change::Job(job) => self.jobs.push(job),
+            Change::Node(node) => self.nodes.push(node),
+            Change::Allocation(allocation) => self.allocations.push(allocation),
+            Change::Checkpoint(checkpoint) => self.checkpoints.push(checkpoint),
+            Change::Plan(plan) => self.plans.push(plan),
+            Change::Target(plan) => self.target = Some(*plan),
+            Change::Policy(policy) => self.policy = Some(policy),
+            Change::Idempotency(record) => self.idempotency.push(record),
+            Change::Event(event) => self.events.push(event),
+        }
+    }
+}

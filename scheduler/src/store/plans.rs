@@ -1,0 +1,88 @@
+//! Table `plans`.
+
+use headway_engine::record::{PlanRecord, PlanState};
+use headway_types::PlanId;
+use sqlx::PgConnection;
+use sqlx::types::Json;
+
+use super::column::{document, time};
+use super::{Page, Store, StoreError};
+
+impl Store {
+    /// Plans, newest first.
+    pub async fn plans(&self, before: Option<PlanId>, limit: u32) -> Result<Page<PlanRecord, PlanId>, StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT body AS "body: Json<PlanRecord>" FROM plans
+            WHERE $1::uuid IS NULL OR plan_id < $1 ORDER BY plan_id DESC LIMIT $2"#,
+            before.map(|plan| plan.0),
+            i64::from(limit) + 1,
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("listing plans"))?;
+        Ok(Page::of(rows.into_iter().map(|row| row.body.0).collect(), limit, |record: &PlanRecord| record.plan.id))
+    }
+
+    pub async fn plan(&self, plan: PlanId) -> Result<Option<PlanRecord>, StoreError> {
+        let row = sqlx::query!(r#"SELECT body AS "body: Json<PlanRecord>" FROM plans WHERE plan_id = $1"#, plan.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::during("reading a plan"))?;
+        Ok(row.map(|row| row.body.0))
+    }
+}
+
+/// Writes whole rows; only what became of a plan changes.
+pub(super) async fn upsert(connection: &mut PgConnection, plans: &[&PlanRecord]) -> Result<(), sqlx::Error> {
+    if plans.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = plans.iter().map(|record| record.plan.id.0).collect();
+    let parents: Vec<_> = plans.iter().map(|record| record.plan.parent.map(|plan| plan.0)).collect();
+    let states: Vec<_> = plans.iter().map(|record| state_name(&record.state).to_owned()).collect();
+    let made: Vec<_> = plans.iter().map(|record| time(record.plan.made_at)).collect();
+    let decided: Vec<_> = plans.iter().map(|record| record.decided_at.map(time)).collect();
+    let bodies: Vec<_> = plans.iter().map(|record| document(record)).collect();
+    sqlx::query!(
+        "INSERT INTO plans (plan_id, parent_plan_id, state, made_at, decided_at, body)
+        SELECT plan_id, parent_plan_id, state, made_at, decided_at, body::jsonb
+        FROM UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[])
+            AS new (plan_id, parent_plan_id, state, made_at, decided_at, body)
+        ON CONFLICT (plan_id) DO UPDATE SET
+            state = excluded.state, decided_at = excluded.decided_at, body = excluded.body",
+        &ids,
+        &parents as &[Option<uuid::Uuid>],
+        &states,
+        &made,
+        &decided as &[Option<chrono::DateTime<chrono::Utc>>],
+        &bodies,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The target and everything that waits for approval.
+pub(super) async fn live(
+    connection: &mut PgConnection,
+    target: Option<PlanId>,
+) -> Result<Vec<PlanRecord>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"SELECT body AS "body: Json<PlanRecord>" FROM plans
+        WHERE state = 'proposed' OR plan_id = $1 ORDER BY plan_id"#,
+        target.map(|plan| plan.0),
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| row.body.0).collect())
+}
+
+fn state_name(state: &PlanState) -> &'static str {
+    match state {
+        PlanState::Proposed => "proposed",
+        PlanState::Adopted => "adopted",
+        PlanState::Superseded => "superseded",
+        PlanState::Rejected { .. } => "rejected",
+        PlanState::Stale => "stale",
+    }
+}

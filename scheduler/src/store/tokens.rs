@@ -1,0 +1,165 @@
+//! Table `tokens`: who may do what. Secrets are never stored.
+
+use headway_types::Timestamp;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::column::{moment, time};
+use super::{Store, StoreError};
+
+/// What a token may do; `User` includes `Viewer`, `Admin` everything. `Agent` speaks only for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Agent,
+    Viewer,
+    User,
+    Admin,
+}
+
+impl Scope {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Viewer => "viewer",
+            Self::User => "user",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The scope of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Agent, Self::Viewer, Self::User, Self::Admin].into_iter().find(|scope| scope.as_str() == name)
+    }
+}
+
+/// A bearer token without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    pub id: Uuid,
+    pub name: String,
+    pub scope: Scope,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// SHA-256 of a token's secret. Secrets are random and long, so a plain hash is enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    #[must_use]
+    pub fn of(secret: &str) -> Self {
+        Self(Sha256::digest(secret.as_bytes()).into())
+    }
+}
+
+impl Store {
+    /// Stores a new token under this hash.
+    pub async fn create_token(
+        &self,
+        name: &str,
+        scope: Scope,
+        hash: &TokenHash,
+        now: Timestamp,
+        expires_at: Option<Timestamp>,
+    ) -> Result<Token, StoreError> {
+        let token = Token { id: Uuid::now_v7(), name: name.to_owned(), scope, created_at: now, expires_at };
+        sqlx::query!(
+            "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at, expires_at)
+            VALUES ($1, $2, $3, $4, $5, $6)",
+            token.id,
+            token.name,
+            scope.as_str(),
+            &hash.0[..],
+            time(now),
+            expires_at.map(time),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("creating a token"))?;
+        Ok(token)
+    }
+
+    /// Makes sure that this secret opens this scope: for the tokens `headway up` and configuration files bring.
+    pub async fn ensure_token(
+        &self,
+        name: &str,
+        scope: Scope,
+        secret: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query!(
+            "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope",
+            Uuid::now_v7(),
+            name,
+            scope.as_str(),
+            &TokenHash::of(secret).0[..],
+            time(now),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("ensuring a token"))?;
+        Ok(())
+    }
+
+    /// The token with this hash, unless it has expired or was revoked.
+    pub async fn find_token(&self, hash: &TokenHash, now: Timestamp) -> Result<Option<Token>, StoreError> {
+        let row = sqlx::query!(
+            "SELECT token_id, name, scope, created_at, expires_at FROM tokens
+            WHERE secret_sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)",
+            &hash.0[..],
+            time(now),
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::during("looking up a token"))?;
+        Ok(row.and_then(|row| {
+            Some(Token {
+                id: row.token_id,
+                name: row.name,
+                scope: Scope::from_name(&row.scope)?,
+                created_at: moment(row.created_at),
+                expires_at: row.expires_at.map(moment),
+            })
+        }))
+    }
+
+    /// Tokens that have not been revoked, newest first.
+    pub async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT token_id, name, scope, created_at, expires_at FROM tokens
+            WHERE revoked_at IS NULL ORDER BY token_id DESC"
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("listing tokens"))?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| {
+                Some(Token {
+                    id: row.token_id,
+                    name: row.name,
+                    scope: Scope::from_name(&row.scope)?,
+                    created_at: moment(row.created_at),
+                    expires_at: row.expires_at.map(moment),
+                })
+            })
+            .collect())
+    }
+
+    /// Revokes a token at once; false if there was none to revoke.
+    pub async fn revoke_token(&self, token: Uuid, now: Timestamp) -> Result<bool, StoreError> {
+        let done = sqlx::query!(
+            "UPDATE tokens SET revoked_at = $2 WHERE token_id = $1 AND revoked_at IS NULL",
+            token,
+            time(now),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("revoking a token"))?;
+        Ok(done.rows_affected() == 1)
+    }
+}

@@ -1,0 +1,154 @@
+//! A real Postgres for tests: one server for all test processes, one database per test, cloned from a migrated
+//! template.
+//!
+//! `HEADWAY_TEST_DATABASE_URL` names a server whose role may create databases; without it a private one is started
+//! below the temporary directory and left running for the next test process. Databases of test processes that have
+//! ended are dropped by the next one.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use headway_engine::record::{Job, JobState};
+use headway_scheduler::PrivatePostgres;
+use headway_scheduler::store::Store;
+use headway_types::spec::{Command, Elasticity, GpuRange, Limits, NodeResources, Priority, Role, Run, RunPer};
+use headway_types::{Generation, GpuCount, JobId, JobSpec, Timestamp, Tokens};
+use sha2::{Digest, Sha256};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+
+/// Any moment; tests count from here.
+pub const START: Timestamp = Timestamp(1_790_000_000_000_000);
+
+/// One test's own database.
+pub struct TestDatabase {
+    pub options: PgConnectOptions,
+}
+
+impl TestDatabase {
+    pub async fn create() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let server = server().await;
+        let mut admin = server.connect().await.unwrap();
+        // Released with the connection.
+        sqlx::query("SELECT pg_advisory_lock(4711)").execute(&mut admin).await.unwrap();
+        drop_leftovers(&mut admin).await;
+        let template = template(&server, &mut admin).await;
+        let name = format!("headway_test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        run(&mut admin, format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+        admin.close().await.unwrap();
+        Self { options: server.database(&name) }
+    }
+
+    pub async fn store(&self) -> Store {
+        Store::connect(self.options.clone()).await.unwrap()
+    }
+
+    pub fn url(&self) -> String {
+        self.options.to_url_lossy().to_string()
+    }
+}
+
+async fn server() -> PgConnectOptions {
+    if let Ok(url) = std::env::var("HEADWAY_TEST_DATABASE_URL") {
+        return url.parse().unwrap();
+    }
+    let dir = std::env::temp_dir().join(format!("headway-test-postgres-{}", nix::unistd::geteuid()));
+    let lock = File::create(dir.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    PrivatePostgres::start(&dir).await.unwrap().url().parse().unwrap()
+}
+
+/// The migrated template, named after its migrations so that a change makes a new one.
+async fn template(server: &PgConnectOptions, admin: &mut PgConnection) -> String {
+    let mut files: Vec<_> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    let mut hash = Sha256::new();
+    files.iter().for_each(|file| hash.update(std::fs::read(file).unwrap()));
+    let name = format!("headway_template_{}", hex::encode(&hash.finalize()[..8]));
+    let exists: bool = sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
+        .bind(&name)
+        .fetch_one(&mut *admin)
+        .await
+        .unwrap();
+    if !exists {
+        run(admin, "DROP DATABASE IF EXISTS headway_template_new WITH (FORCE)".into()).await;
+        run(admin, "CREATE DATABASE headway_template_new".into()).await;
+        let store = Store::connect(server.clone().database("headway_template_new")).await.unwrap();
+        store.migrate().await.unwrap();
+        store.close().await;
+        run(admin, format!("ALTER DATABASE headway_template_new RENAME TO {name}")).await;
+    }
+    name
+}
+
+async fn drop_leftovers(admin: &mut PgConnection) {
+    let names: Vec<String> = sqlx::query_scalar("SELECT datname FROM pg_database WHERE datname LIKE 'headway_test_%'")
+        .fetch_all(&mut *admin)
+        .await
+        .unwrap();
+    for name in names {
+        let process = name.split('_').nth(2).unwrap_or_default();
+        if !Path::new("/proc").join(process).exists() {
+            run(admin, format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+        }
+    }
+}
+
+async fn run(admin: &mut PgConnection, sql: String) {
+    sqlx::query(AssertSqlSafe(sql)).execute(admin).await.unwrap();
+}
+
+/// A rigid job's specification that admission accepts.
+pub fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        name: name.into(),
+        project: "nlp".into(),
+        priority: Priority::default(),
+        labels: BTreeMap::from([("exp".into(), "a".into())]),
+        roles: vec![Role {
+            name: "trainer".into(),
+            gpus: GpuRange { min: GpuCount(1), max: GpuCount(1), sizes: vec![], types: vec![] },
+            per_node: NodeResources::default(),
+            training: None,
+            run: Run {
+                per: RunPer::Node,
+                command: Command::Shell("true".into()),
+                workdir: None,
+                env: BTreeMap::new(),
+            },
+        }],
+        elastic: Elasticity::default(),
+        limits: Limits::default(),
+    }
+}
+
+/// A queued job as the engine would store it.
+pub fn job(id: JobId, name: &str) -> Job {
+    Job {
+        id,
+        spec: spec(name),
+        owner: "ada".into(),
+        submitted_at: START,
+        state: JobState::Queued { since: START },
+        generation: Generation(0),
+        capabilities: None,
+        checkpoint: None,
+        checkpoint_at: None,
+        progress: Tokens(0.1 + 0.2),
+        started_at: None,
+        failures: 0,
+        not_before: None,
+        wish: None,
+        reconfigurations: 0,
+        batch_changes: 0,
+        last_change: None,
+        version: 1,
+    }
+}
