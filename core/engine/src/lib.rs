@@ -4,10 +4,33 @@
 //! anything: the live shell (`scheduler`) and the simulated one (`sim`) commit its changes and send its commands.
 
 pub mod event;
+pub mod job;
 pub mod outcome;
 pub mod record;
 pub mod view;
 
+mod admission;
+mod config;
+mod draft;
+mod gang;
+mod grant;
+mod input;
+mod invariants;
+mod lease;
+mod node;
+mod operate;
+mod reconcile;
+mod reports;
+mod rounds;
+mod snapshot;
+mod state;
+mod steps;
+
+pub use config::EngineConfig;
 pub use event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
+pub use invariants::InvariantViolation;
+pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, Observation, Outcome, Refusal, Reply};
+pub use snapshot::Snapshot;
+pub use state::Engine;
 pub use view::{JobView, LiveNumbers, NodeView, View};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Seconds, Sequences, Term, Timestamp, Tokens,
-    TokensPerSecond,
+    Generation, GpuCount, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, Seconds, Sequences, Term,
+    Timestamp, Tokens, TokensPerSecond,
 };
 
-use crate::record::{Allocation, Job, Node, PlanRecord, PolicySettings};
+use crate::record::{Allocation, Job, JobState, Node, PlanRecord, PolicySettings};
+use crate::state::{Engine, JobEntry};
 
 /// Live jobs only; ended ones are read from the store.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,4 +65,61 @@ pub struct NodeView {
     pub node: Arc<Node>,
     pub heard_at: Option<Timestamp>,
     pub held: BTreeMap<GpuUuid, (JobId, Generation)>,
+}
+
+impl Engine {
+    /// A snapshot for readers; shares rows, copies none.
+    #[must_use]
+    pub fn view(&self, now: Timestamp) -> View {
+        let held = self.holders();
+        let jobs = self.jobs.iter().filter(|(_, entry)| !entry.job.state.is_final()).map(|(id, entry)| {
+            let allocation = self.allocations.get(&(*id, entry.job.generation)).filter(|one| one.holds()).cloned();
+            let view = JobView {
+                job: entry.job.clone(),
+                allocation,
+                verdict: self.verdict_of(entry, now),
+                model: entry.model.clone(),
+                live: entry.live.clone(),
+            };
+            (*id, view)
+        });
+        let nodes = self.nodes.iter().map(|(id, entry)| {
+            let gpus = entry.node.inventory.gpus.iter();
+            let held = gpus.filter_map(|gpu| Some((gpu.uuid.clone(), *held.get(&gpu.uuid)?))).collect();
+            (*id, NodeView { node: entry.node.clone(), heard_at: entry.heard_at, held })
+        });
+        View {
+            at: now,
+            term: self.term(),
+            jobs: jobs.collect(),
+            nodes: nodes.collect(),
+            target: self.target.clone(),
+            proposals: self.proposals.clone(),
+            policy: self.policy.clone(),
+        }
+    }
+
+    /// The planner's verdict, or the engine's own where the planner was not asked.
+    fn verdict_of(&self, entry: &JobEntry, now: Timestamp) -> Option<JobVerdict> {
+        let job = &entry.job;
+        let own = |code, headline: String| JobVerdict {
+            headline: headline.clone(),
+            gpus: GpuCount(0),
+            runner_up: None,
+            marginal_speed_up: None,
+            reasons: vec![Reason { code, binding: true, detail: headline }],
+        };
+        match (&job.state, job.not_before) {
+            (JobState::Held { reason, .. }, _) => {
+                let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+                Some(own(ReasonCode::Held, format!("on hold until it is released{why}")))
+            }
+            (JobState::Queued { .. }, Some(moment)) if moment > now => {
+                let wait = moment.since(now).0;
+                let headline = format!("waits {wait:.0} s after {} failures in a row", job.failures);
+                Some(own(ReasonCode::BackOff, headline))
+            }
+            _ => self.verdicts.get(&job.id).cloned(),
+        }
+    }
 }

@@ -1,0 +1,49 @@
+//! Constants of the engine that an installation may set. What operators change while it runs is in
+//! `record::PolicySettings`.
+
+use headway_types::Seconds;
+
+/// Deadlines, repeats and priors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineConfig {
+    /// How long a silent node is still believed to be there.
+    pub lease: Seconds,
+    /// Jobs that name no checkpoint directory save below `<checkpoint_root>/<job id>`.
+    pub checkpoint_root: String,
+    /// From the grant until every node of the gang has prepared.
+    pub prepare_deadline: Seconds,
+    /// From then until every node of the gang runs.
+    pub launch_deadline: Seconds,
+    /// A command whose effect is not seen is sent again after this long.
+    pub command_repeat: Seconds,
+    /// Wait after the first failure of a job's own; doubles with each further one.
+    pub backoff_base: Seconds,
+    pub backoff_max: Seconds,
+    /// Downtime of a restart before a job has shown its own.
+    pub restart_prior: Seconds,
+    pub micro_batch_prior: Seconds,
+    pub batch_prior: Seconds,
+    /// Learnt models go to the observation writer this often at most.
+    pub model_save_every: Seconds,
+    /// How long an idempotency key is remembered.
+    pub idempotency_kept: Seconds,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            lease: Seconds(30.0),
+            checkpoint_root: "/var/lib/headway/checkpoints".into(),
+            prepare_deadline: Seconds(120.0),
+            launch_deadline: Seconds(120.0),
+            command_repeat: Seconds(2.0),
+            backoff_base: Seconds(5.0),
+            backoff_max: Seconds(300.0),
+            restart_prior: Seconds(30.0),
+            micro_batch_prior: Seconds(1.0),
+            batch_prior: Seconds(0.1),
+            model_save_every: Seconds(30.0),
+            idempotency_kept: Seconds(86_400.0),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The outcome in the making: which rows a batch has touched, and what is to be answered and sent.
+//! Rows are gathered once, at the end, so that an outcome holds each subject once and at its newest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_types::{AgentCommand, Generation, JobId, NodeId, PlanId, Timestamp};
+
+use crate::event::{Actor, RequestId};
+use crate::outcome::{Observation, Reply};
+use crate::record::{Checkpoint, EventRecord, IdempotencyRecord, PlanRecord};
+
+/// Everything one batch has done so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draft {
+    pub jobs: BTreeSet<JobId>,
+    pub nodes: BTreeSet<NodeId>,
+    pub allocations: BTreeSet<(JobId, Generation)>,
+    pub checkpoints: BTreeMap<JobId, Vec<Arc<Checkpoint>>>,
+    pub plans: BTreeMap<PlanId, Arc<PlanRecord>>,
+    pub target: Option<PlanId>,
+    pub policy: bool,
+    pub idempotency: Vec<IdempotencyRecord>,
+    pub events: Vec<EventRecord>,
+    pub replies: Vec<(RequestId, Reply)>,
+    pub commands: Vec<(NodeId, AgentCommand)>,
+    pub observations: Vec<Observation>,
+    /// When the earliest unacknowledged command is due again.
+    pub repeat_at: Option<Timestamp>,
+}
+
+/// Who and what an event is about; everything but the sentence.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub actor: Actor,
+    pub verb: &'static str,
+    pub job: Option<JobId>,
+    pub node: Option<NodeId>,
+    pub plan: Option<PlanId>,
+    pub message: String,
+    pub detail: BTreeMap<String, String>,
+}
+
+impl Note {
+    /// An event of the scheduler's own.
+    pub fn new(verb: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            actor: Actor::Scheduler,
+            verb,
+            job: None,
+            node: None,
+            plan: None,
+            message: message.into(),
+            detail: BTreeMap::new(),
+        }
+    }
+
+    pub fn by(mut self, actor: Actor) -> Self {
+        self.actor = actor;
+        self
+    }
+
+    pub fn job(mut self, job: JobId) -> Self {
+        self.job = Some(job);
+        self
+    }
+
+    pub fn node(mut self, node: NodeId) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    pub fn plan(mut self, plan: PlanId) -> Self {
+        self.plan = Some(plan);
+        self
+    }
+
+    pub fn with(mut self, key: &str, value: impl ToString) -> Self {
+        self.detail.insert(key.into(), value.to_string());
+        self
+    }
+}

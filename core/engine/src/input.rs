@@ -1,0 +1,208 @@
+//! What the planner may look at in a round: usable GPUs, jobs that want some, what each holds, and what it is free
+//! to do. Building it changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
+use headway_types::{
+    Assignment, Capabilities, Generation, GpuHealth, GpuUuid, JobId, NodeId, PlanId, Prediction, Seconds, Tokens,
+    TokensPerSecond,
+};
+
+use crate::record::{Allocation, Availability, Job, JobState, NodePolicy, StopCause};
+use crate::state::{Engine, JobEntry};
+
+/// Moves beyond this age no longer count against `max_resizes_per_hour`.
+pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
+
+/// Which round an input is for.
+#[derive(Clone, Debug)]
+pub(crate) struct RoundKind {
+    pub plan: PlanId,
+    pub trigger: String,
+    /// Overrides the policy's smallest gain.
+    pub min_gain: Option<f64>,
+    /// Running jobs keep their GPUs: their moves wait for approval.
+    pub pinned: bool,
+}
+
+impl Engine {
+    pub(crate) fn build_input(&self, kind: &RoundKind) -> PlanInput {
+        let jobs: Vec<PlanJob> = self
+            .jobs
+            .values()
+            .filter(|entry| self.wants_gpus(&entry.job))
+            .map(|entry| self.plan_job(entry, kind.pinned))
+            .collect();
+        let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
+        let held = self.holders();
+        let nodes = self.nodes.keys().map(|id| self.plan_node(*id, &named, &held)).collect();
+        let objective = &self.policy.objective;
+        let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
+        PlanInput {
+            plan: kind.plan,
+            parent: self.target.as_ref().map(|target| target.plan.id),
+            now: self.now,
+            trigger: kind.trigger.clone(),
+            policy: Policy { min_gain, ..objective.clone() },
+            nodes,
+            jobs,
+        }
+    }
+
+    /// Live jobs that are neither held, nor ending for good, nor waiting after a failure.
+    pub(crate) fn wants_gpus(&self, job: &Job) -> bool {
+        let waits = job.not_before.is_some_and(|moment| moment > self.now);
+        match &job.state {
+            JobState::Queued { .. } => !waits,
+            JobState::Starting { .. } | JobState::Running { .. } => true,
+            JobState::Stopping { cause, .. } => {
+                let comes_back = match cause {
+                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
+                    StopCause::NodeLost { .. } | StopCause::GangBroken { .. } => true,
+                    StopCause::Cancel | StopCause::Hold | StopCause::TargetReached | StopCause::TimeLimit => false,
+                };
+                comes_back && job.wish.is_none() && !waits
+            }
+            _ => false,
+        }
+    }
+
+    fn plan_node(&self, id: NodeId, jobs: &BTreeSet<JobId>, held: &BTreeMap<GpuUuid, (JobId, Generation)>) -> PlanNode {
+        let entry = &self.nodes[&id];
+        let grantable = self.grantable(id);
+        let usable = |gpu: &&headway_types::Gpu| match held.get(&gpu.uuid) {
+            None => grantable.contains(&gpu.uuid),
+            Some((job, generation)) => {
+                let state = self.jobs.get(job).map(|entry| &entry.job.state);
+                let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job);
+                let leaving = matches!(state, Some(JobState::Stopping { .. }));
+                present && (!leaving || (grantable.contains(&gpu.uuid) && gpu.health == GpuHealth::Healthy))
+            }
+        };
+        let inventory = &entry.node.inventory;
+        let mut gpus: Vec<&headway_types::Gpu> = inventory.gpus.iter().filter(usable).collect();
+        gpus.sort_by_key(|gpu| gpu.index);
+        PlanNode {
+            node: id,
+            name: inventory.name.clone(),
+            class: inventory.class(),
+            gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
+            draining: matches!(entry.node.policy, NodePolicy::Draining { .. }),
+        }
+    }
+
+    fn plan_job(&self, entry: &JobEntry, pinned: bool) -> PlanJob {
+        let job = &entry.job;
+        let (current, freedom) = self.standing(entry, pinned);
+        let target = job.spec.training().and_then(|training| training.target);
+        PlanJob {
+            job: job.id,
+            name: job.spec.name.clone(),
+            priority: job.spec.priority,
+            submitted_at: job.submitted_at,
+            range: job.spec.role().gpus.clone(),
+            model: entry.model.clone(),
+            capabilities: capabilities(job),
+            current,
+            downtime: Downtime {
+                batch: self.config.batch_prior,
+                micro_batch: self.config.micro_batch_prior,
+                restart: entry.restart.unwrap_or(self.config.restart_prior),
+            },
+            rework: self.rework(job),
+            remaining: target.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
+            freedom,
+        }
+    }
+
+    /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
+    fn rework(&self, job: &Job) -> Seconds {
+        match job.state {
+            JobState::Running { since, .. } if job.capabilities.is_none() => {
+                self.now.since(job.checkpoint_at.map_or(since, |at| at.max(since)))
+            }
+            _ => Seconds(0.0),
+        }
+    }
+
+    /// What a job holds, and whether this round may move it. A job that is stopping holds nothing worth keeping,
+    /// and one on a draining node must leave: both start afresh.
+    fn standing(&self, entry: &JobEntry, pinned: bool) -> (Option<Assignment>, Freedom) {
+        let job = &entry.job;
+        let generation = match job.state {
+            JobState::Starting { generation, .. } | JobState::Running { generation, .. } => generation,
+            _ => return (None, Freedom::Free),
+        };
+        let Some(allocation) = self.allocations.get(&(job.id, generation)) else { return (None, Freedom::Free) };
+        let current = Some(self.assignment_of(allocation));
+        let fixed = |reason: String| Freedom::Fixed { reason };
+        let JobState::Running { since, .. } = job.state else {
+            return (current, fixed("it is starting".into()));
+        };
+        if let Some(reason) = self.out_of_reach(allocation) {
+            return (current, fixed(reason));
+        }
+        if self.touches(allocation, |policy| matches!(policy, NodePolicy::Draining { .. })) {
+            return (None, Freedom::Free);
+        }
+        if self.touches(allocation, |policy| matches!(policy, NodePolicy::Cordoned { .. })) {
+            return (current, fixed("its node is cordoned".into()));
+        }
+        if pinned {
+            return (current, fixed("moves of running jobs wait for approval".into()));
+        }
+        let elastic = job.spec.elastic;
+        let ran = self.now.since(since);
+        if ran.0 < elastic.min_runtime.0 {
+            let reason =
+                format!("it has run {:.0} s of the {:.0} s before it may be moved", ran.0, elastic.min_runtime.0);
+            return (current, fixed(reason));
+        }
+        let resizes = entry.resizes.iter().filter(|at| self.now.since(**at).0 < RESIZE_WINDOW.0).count();
+        if resizes >= elastic.max_resizes_per_hour as usize {
+            let reason = format!("it was moved {resizes} times within the hour, as often as it allows");
+            return (current, fixed(reason));
+        }
+        (current, Freedom::Free)
+    }
+
+    fn touches(&self, allocation: &Allocation, which: impl Fn(&NodePolicy) -> bool) -> bool {
+        let mut slices = allocation.placement.slices().iter();
+        slices.any(|slice| self.nodes.get(&slice.node).is_some_and(|entry| which(&entry.node.policy)))
+    }
+
+    fn out_of_reach(&self, allocation: &Allocation) -> Option<String> {
+        allocation.placement.slices().iter().find_map(|slice| {
+            let entry = self.nodes.get(&slice.node);
+            let near = entry.is_some_and(|one| one.connected() && one.node.availability == Availability::Available);
+            (!near).then(|| format!("node {} cannot be reached", self.node_name(slice.node)))
+        })
+    }
+
+    fn assignment_of(&self, allocation: &Allocation) -> Assignment {
+        let planned = self
+            .target
+            .as_ref()
+            .and_then(|target| target.plan.assignments.get(&allocation.job))
+            .filter(|one| one.placement == allocation.placement && one.configuration == allocation.configuration);
+        let predicted = planned.map_or(
+            Prediction {
+                step_time: Seconds(0.0),
+                throughput: TokensPerSecond(0.0),
+                efficiency: 1.0,
+                goodput: TokensPerSecond(allocation.predicted_goodput),
+                speed_up: 1.0,
+            },
+            |one| one.predicted,
+        );
+        Assignment { placement: allocation.placement.clone(), configuration: allocation.configuration, predicted }
+    }
+}
+
+/// What the running script can do: its own word, else the specification's.
+pub(crate) fn capabilities(job: &Job) -> Capabilities {
+    job.capabilities
+        .or_else(|| job.spec.training().map(|training| training.reconfigure))
+        .unwrap_or(Capabilities::UNKNOWN_SCRIPT)
+}

@@ -1,0 +1,71 @@
+//! What must hold after every batch, whatever came before. Checked by tests and by the simulator after each event.
+
+use std::collections::BTreeMap;
+
+use headway_types::{Generation, GpuUuid, JobId, PlanId};
+
+use crate::record::PlanState;
+use crate::state::Engine;
+
+/// A broken promise of the engine.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InvariantViolation {
+    #[error("GPU {gpu} is granted to {first:?} and to {second:?}")]
+    GrantedTwice { gpu: GpuUuid, first: (JobId, Generation), second: (JobId, Generation) },
+    #[error("job {job} is {state} under {generation} without an allocation")]
+    NoAllocation { job: JobId, state: &'static str, generation: Generation },
+    #[error("job {job} has issued up to {issued}, but {used} is in use")]
+    GenerationBeyondIssued { job: JobId, issued: Generation, used: Generation },
+    #[error("job {job} lives under {live}, but has issued {issued}")]
+    NotNewest { job: JobId, live: Generation, issued: Generation },
+    #[error("checkpoint of job {job} is of {checkpoint}, but only {issued} was issued")]
+    CheckpointAhead { job: JobId, checkpoint: Generation, issued: Generation },
+    #[error("progress of job {job} is {progress}")]
+    Progress { job: JobId, progress: f64 },
+    #[error("the target {plan} is {state:?}")]
+    TargetNotAdopted { plan: PlanId, state: PlanState },
+}
+
+impl Engine {
+    /// Checks every invariant; the first broken one is returned.
+    pub fn check_invariants(&self) -> Result<(), InvariantViolation> {
+        use InvariantViolation as V;
+        let mut held: BTreeMap<&GpuUuid, (JobId, Generation)> = BTreeMap::new();
+        for (key, allocation) in &self.allocations {
+            let slices = allocation.placement.slices().iter();
+            for gpu in slices.filter(|one| !allocation.released.contains_key(&one.node)).flat_map(|one| &one.gpus) {
+                if let Some(first) = held.insert(gpu, *key) {
+                    return Err(V::GrantedTwice { gpu: gpu.clone(), first, second: *key });
+                }
+            }
+            if let Some(entry) = self.jobs.get(&key.0)
+                && entry.job.generation < key.1
+            {
+                return Err(V::GenerationBeyondIssued { job: key.0, issued: entry.job.generation, used: key.1 });
+            }
+        }
+        for (id, entry) in &self.jobs {
+            let (job, row) = (*id, &entry.job);
+            if let Some(generation) = row.state.generation() {
+                if !self.allocations.contains_key(&(job, generation)) {
+                    return Err(V::NoAllocation { job, state: row.state.name(), generation });
+                }
+                if generation != row.generation {
+                    return Err(V::NotNewest { job, live: generation, issued: row.generation });
+                }
+            }
+            if let Some(checkpoint) = row.checkpoint.as_ref().filter(|one| one.generation > row.generation) {
+                return Err(V::CheckpointAhead { job, checkpoint: checkpoint.generation, issued: row.generation });
+            }
+            if !(row.progress.0.is_finite() && row.progress.0 >= 0.0) {
+                return Err(V::Progress { job, progress: row.progress.0 });
+            }
+        }
+        match &self.target {
+            Some(target) if target.state != PlanState::Adopted => {
+                Err(V::TargetNotAdopted { plan: target.plan.id, state: target.state.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Requests about nodes, plans and policy: what operators want.
+
+use headway_types::NodeId;
+
+use crate::admission::actor_name;
+use crate::draft::Note;
+use crate::event::{Actor, Request};
+use crate::outcome::{Refusal, Reply};
+use crate::record::{Availability, NodePolicy, PolicySettings, ReleaseProof};
+use crate::state::Engine;
+
+impl Engine {
+    pub(crate) fn operate(&mut self, actor: &Actor, body: Request) -> Result<Reply, Refusal> {
+        match body {
+            Request::Drain { node, reason } => {
+                let policy = NodePolicy::Draining { by: actor_name(actor), reason: reason.clone(), since: self.now };
+                self.set_node_policy(actor, node, policy, "node.draining", "is drained", reason)
+            }
+            Request::Cordon { node, reason } => {
+                let policy = NodePolicy::Cordoned { by: actor_name(actor), reason: reason.clone(), since: self.now };
+                self.set_node_policy(actor, node, policy, "node.cordoned", "takes nothing new", reason)
+            }
+            Request::Uncordon { node } => self.set_node_policy(
+                actor,
+                node,
+                NodePolicy::Schedulable,
+                "node.uncordoned",
+                "is back in service",
+                None,
+            ),
+            Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
+            Request::Rebalance { min_gain } => Ok(Reply::Round(self.rebalance(actor, min_gain))),
+            Request::Approve { plan } => self.approve(actor, plan),
+            Request::Reject { plan, reason } => self.reject(actor, plan, reason),
+            Request::SetPolicy { settings } => self.set_policy(actor, settings),
+            other => Err(Refusal::Invalid(format!("{other:?} is no operator's request"))),
+        }
+    }
+
+    fn set_node_policy(
+        &mut self,
+        actor: &Actor,
+        id: NodeId,
+        policy: NodePolicy,
+        verb: &'static str,
+        what: &str,
+        reason: Option<String>,
+    ) -> Result<Reply, Refusal> {
+        let entry = self.nodes.get(&id).ok_or(Refusal::NoSuchNode(id))?;
+        let name = entry.node.inventory.name.clone();
+        self.edit_node(id, |node| node.policy = policy);
+        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        self.note(Note::new(verb, format!("node {name} {what}{why}")).by(actor.clone()).node(id));
+        self.rounds.ask(format!("node {name} {what}"));
+        self.node_reply(id)
+    }
+
+    fn node_reply(&self, id: NodeId) -> Result<Reply, Refusal> {
+        Ok(Reply::Node(self.nodes.get(&id).ok_or(Refusal::NoSuchNode(id))?.node.clone()))
+    }
+
+    /// The operator's word is the third proof, next to the agent's report and a new boot.
+    fn mark_lost(&mut self, actor: &Actor, id: NodeId, reason: Option<String>) -> Result<Reply, Refusal> {
+        let entry = self.nodes.get(&id).ok_or(Refusal::NoSuchNode(id))?;
+        if matches!(entry.node.availability, Availability::Available | Availability::Registering { .. }) {
+            return Err(Refusal::WrongState("node is not unreachable; drain it instead".into()));
+        }
+        let name = entry.node.inventory.name.clone();
+        let since = self.now;
+        self.edit_node(id, |node| node.availability = Availability::Lost { since });
+        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        let message = format!("{} vouches that nothing runs on node {name} any more{why}", actor_name(actor));
+        self.note(Note::new("node.lost", message).by(actor.clone()).node(id));
+        self.release_node(id, ReleaseProof::Operator, |_| true);
+        self.rounds.ask(format!("node {name} is lost"));
+        self.node_reply(id)
+    }
+
+    fn set_policy(&mut self, actor: &Actor, settings: PolicySettings) -> Result<Reply, Refusal> {
+        let objective = &settings.objective;
+        let numbers = [objective.power, objective.epsilon, objective.horizon.0, objective.min_gain];
+        if numbers.iter().any(|number| !number.is_finite()) || objective.epsilon <= 0.0 || objective.horizon.0 <= 0.0 {
+            return Err(Refusal::Invalid("objective: numbers must be finite, epsilon and horizon positive".into()));
+        }
+        if !(settings.round_pause.0 >= 0.0 && settings.round_every.0 >= 1.0) {
+            return Err(Refusal::Invalid("round_every must be at least 1 s and round_pause not negative".into()));
+        }
+        let message = format!("policy is now {:?}, a round at least every {} s", settings.mode, settings.round_every.0);
+        self.policy = settings.clone();
+        self.draft.policy = true;
+        self.note(Note::new("policy.changed", message).by(actor.clone()));
+        self.rounds.ask("the policy was changed".into());
+        Ok(Reply::Policy(settings))
+    }
+}

@@ -1,0 +1,287 @@
+//! Reconcile: compares the target plan, the jobs' states and what nodes hold, and takes what leads from here to
+//! there. It looks at everything, takes no hint of what changed, and asking twice changes nothing; a command is
+//! repeated until its effect is seen.
+
+use headway_types::report::Flexibility;
+use headway_types::{AgentCommand, Assignment, Configuration, Generation, GroupPhase, JobId, NodeId, StopMode, Tier};
+
+use crate::draft::Note;
+use crate::gang::Part;
+use crate::grant::{checkpoint_policy, lr_scale};
+use crate::input::capabilities;
+use crate::record::{Allocation, JobState, LastChange, NodePolicy, StopCause};
+use crate::state::{Engine, Seen};
+
+impl Engine {
+    pub(crate) fn reconcile(&mut self) {
+        self.judge_gangs();
+        self.steer_running();
+        self.judge_gangs();
+        self.grant_targets();
+        self.drive_gangs();
+        self.clear_strays();
+    }
+
+    /// Running jobs that differ from the target are stopped or reconfigured.
+    fn steer_running(&mut self) {
+        let Some(target) = self.target.clone() else { return };
+        let running: Vec<(JobId, Generation)> = self
+            .jobs
+            .iter()
+            .filter_map(|(id, entry)| match entry.job.state {
+                JobState::Running { generation, .. } => Some((*id, generation)),
+                _ => None,
+            })
+            .collect();
+        for (job, generation) in running {
+            let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
+            match target.plan.assignments.get(&job) {
+                Some(assignment) if assignment.placement == allocation.placement => {
+                    self.steer_configuration(job, &allocation, assignment);
+                }
+                Some(assignment) => {
+                    let (from, to) = (allocation.placement.gpus(), assignment.placement.gpus());
+                    let reason = self.reason_of(job).unwrap_or_else(|| format!("it moves from {from} to {to} GPUs"));
+                    self.reconfigure(job, &reason, self.is_draining(&allocation));
+                }
+                None => self.preempt(job, &allocation),
+            }
+        }
+    }
+
+    fn is_draining(&self, allocation: &Allocation) -> bool {
+        allocation.placement.slices().iter().any(|slice| {
+            self.nodes.get(&slice.node).is_some_and(|entry| matches!(entry.node.policy, NodePolicy::Draining { .. }))
+        })
+    }
+
+    fn preempt(&mut self, job: JobId, allocation: &Allocation) {
+        let draining = self.is_draining(allocation);
+        let fallback = if draining { "its node is drained" } else { "others make more of its GPUs" };
+        let reason = self.reason_of(job).unwrap_or_else(|| fallback.into());
+        let name = self.job_name(job);
+        let gpus = allocation.placement.gpus();
+        self.note(Note::new("job.preempted", format!("{name} gives up {gpus} GPUs: {reason}")).job(job));
+        let at = self.now;
+        self.edit_job(job, |job| job.last_change = Some(LastChange { at, reason: reason.clone() }));
+        self.stop(job, if draining { StopCause::Drain } else { StopCause::Preempt }, &reason);
+    }
+
+    fn reconfigure(&mut self, job: JobId, reason: &str, draining: bool) {
+        let at = self.now;
+        self.edit_job(job, |job| {
+            job.reconfigurations += 1;
+            job.last_change = Some(LastChange { at, reason: reason.into() });
+        });
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.resizes.push(at);
+        }
+        self.stop(job, if draining { StopCause::Drain } else { StopCause::Rescale }, reason);
+    }
+
+    /// Same GPUs, perhaps another configuration: live where the script can, by restart where it must.
+    fn steer_configuration(&mut self, job: JobId, allocation: &Allocation, assignment: &Assignment) {
+        let (Some(from), Some(to)) = (allocation.configuration, assignment.configuration) else { return };
+        let Some(tier) = from.tier_to(&to) else { return };
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let able = capabilities(&entry.job);
+        let flexibility = if tier == Tier::Layout { able.layout } else { able.batch };
+        let reason = self.reason_of(job).unwrap_or_else(|| format!("{from} becomes {to}"));
+        match flexibility {
+            Flexibility::Never => {}
+            Flexibility::Live if tier.is_live() => self.change_live(job, allocation, from, to, &reason),
+            Flexibility::Live | Flexibility::Restart => self.reconfigure(job, &reason, false),
+        }
+    }
+
+    fn change_live(
+        &mut self,
+        job: JobId,
+        allocation: &Allocation,
+        from: Configuration,
+        to: Configuration,
+        reason: &str,
+    ) {
+        let revision = allocation.revision + 1;
+        let goodput = self
+            .target
+            .as_ref()
+            .and_then(|target| target.plan.assignments.get(&job))
+            .map_or(allocation.predicted_goodput, |one| one.predicted.goodput.0);
+        self.edit_allocation((job, allocation.generation), |one| {
+            one.configuration = Some(to);
+            one.revision = revision;
+            one.predicted_goodput = goodput;
+        });
+        let at = self.now;
+        self.edit_job(job, |job| {
+            job.batch_changes += 1;
+            job.last_change = Some(LastChange { at, reason: reason.into() });
+        });
+        let message = format!(
+            "{} goes from batch {} to {} (micro-batch {} to {}): {reason}",
+            self.job_name(job),
+            from.global_batch,
+            to.global_batch,
+            from.micro_batch,
+            to.micro_batch
+        );
+        let note = Note::new("job.batch_changed", message).job(job).with("from", from).with("to", to);
+        self.note(note.with("revision", revision));
+    }
+
+    /// The commands each live generation's state calls for.
+    fn drive_gangs(&mut self) {
+        let live: Vec<(JobId, Generation)> =
+            self.jobs.iter().filter_map(|(id, entry)| Some((*id, entry.job.state.generation()?))).collect();
+        for (job, generation) in live {
+            let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
+            let parts = self.parts(&allocation);
+            match self.jobs.get(&job).map(|entry| entry.job.state.clone()) {
+                Some(JobState::Starting { .. }) => self.drive_start(job, &allocation, &parts),
+                Some(JobState::Running { .. }) => self.drive_running(job, &allocation),
+                Some(JobState::Stopping { cause, .. }) => self.drive_stop(job, &allocation, &cause, &parts),
+                _ => {}
+            }
+        }
+    }
+
+    fn drive_start(&mut self, job: JobId, allocation: &Allocation, parts: &[(NodeId, Part)]) {
+        let generation = allocation.generation;
+        let absent = parts.iter().filter(|(_, part)| *part == Part::Absent);
+        for (node, _) in absent {
+            let Some(entry) = self.jobs.get(&job) else { return };
+            let order = Box::new(self.launch_order(entry, allocation));
+            self.send(*node, AgentCommand::Prepare { order });
+        }
+        let ready = |part: &Part| matches!(part, Part::Prepared | Part::Running | Part::Ended(_));
+        if !parts.iter().all(|(_, part)| ready(part)) {
+            return;
+        }
+        let Some(port) = self.rendezvous_port(job, allocation) else { return };
+        for (node, _) in parts.iter().filter(|(_, part)| *part == Part::Prepared) {
+            self.send(*node, AgentCommand::Launch { job, generation, rendezvous_port: port });
+        }
+    }
+
+    /// The port rank 0's node has bound; kept once seen, since a running group no longer names it.
+    fn rendezvous_port(&mut self, job: JobId, allocation: &Allocation) -> Option<u16> {
+        let first = self.nodes.get(&allocation.placement.first_node())?;
+        let group = first.group(job, allocation.generation)?;
+        let seen = match group.phase {
+            GroupPhase::Prepared { rendezvous_port } => rendezvous_port,
+            _ => None,
+        };
+        let entry = self.jobs.get_mut(&job)?;
+        if let Some(port) = seen {
+            entry.rendezvous = Some((allocation.generation, port));
+        }
+        entry.rendezvous.filter(|(generation, _)| *generation == allocation.generation).map(|(_, port)| port)
+    }
+
+    fn drive_running(&mut self, job: JobId, allocation: &Allocation) {
+        let generation = allocation.generation;
+        let first = allocation.placement.first_node();
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let save = entry.save_wanted.is_some();
+        if let Some(configuration) = allocation.configuration
+            && entry.reported.is_some_and(|reported| reported != configuration)
+            && allocation.revision > 1
+        {
+            let lr_scale = entry.configured_lr.filter(|(revision, _)| *revision == allocation.revision);
+            let lr_scale = lr_scale.map_or_else(|| self::lr_scale(entry, Some(configuration)), |(_, scale)| scale);
+            let revision = allocation.revision;
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                // A repeat must carry the same body, though the noise scale moves on.
+                entry.configured_lr = Some((revision, lr_scale));
+            }
+            let command = AgentCommand::Configure { job, generation, revision, configuration, lr_scale };
+            self.send(first, command);
+        }
+        if save {
+            self.send(first, AgentCommand::Checkpoint { job, generation });
+        }
+    }
+
+    fn drive_stop(&mut self, job: JobId, allocation: &Allocation, cause: &StopCause, parts: &[(NodeId, Part)]) {
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let policy = checkpoint_policy(&entry.job.spec);
+        let grace = entry.grace.unwrap_or(policy.grace);
+        let mode = match cause {
+            // A gang that never trained has nothing to save or to say.
+            StopCause::GangBroken { .. } if allocation.training_at.is_none() => StopMode::Kill,
+            // A broken gang hangs in its collectives and cannot save.
+            StopCause::GangBroken { .. } | StopCause::NodeLost { .. } => StopMode::Terminate,
+            _ => StopMode::Checkpoint,
+        };
+        for (node, part) in parts {
+            if !matches!(part, Part::Ended(_) | Part::Vanished) && !allocation.released.contains_key(node) {
+                let command = AgentCommand::Stop { job, generation: allocation.generation, mode, grace };
+                self.send(*node, command);
+            }
+        }
+    }
+
+    /// Groups that no live generation owns are stopped; ended ones whose end is recorded are forgotten.
+    fn clear_strays(&mut self) {
+        let mut commands = Vec::new();
+        let mut forgotten = Vec::new();
+        for (node, entry) in &self.nodes {
+            let Seen::Known { groups, connected: true, .. } = &entry.seen else { continue };
+            for ((job, generation), group) in groups {
+                let (job, generation) = (*job, *generation);
+                let holds = self.allocations.get(&(job, generation)).is_some_and(|one| {
+                    !one.released.contains_key(node) && one.placement.slices().iter().any(|slice| slice.node == *node)
+                });
+                let owner = self.jobs.get(&job);
+                let owned = owner.is_some_and(|entry| entry.job.state.generation() == Some(generation));
+                if matches!(group.phase, GroupPhase::Ended { .. }) {
+                    if !owned && !holds {
+                        commands.push((*node, AgentCommand::Forget { job, generation }));
+                        forgotten.push((*node, (job, generation)));
+                    }
+                } else if !(owned && holds) {
+                    // The newest generation of a queued job may still save what it did while out of sight.
+                    let useful = self.is_newest(job, generation) && holds;
+                    let mode = if useful { StopMode::Checkpoint } else { StopMode::Kill };
+                    let grace = owner.map(|entry| checkpoint_policy(&entry.job.spec)).unwrap_or_default().grace;
+                    commands.push((*node, AgentCommand::Stop { job, generation, mode, grace }));
+                }
+            }
+        }
+        for (node, command) in commands {
+            self.send(node, command);
+        }
+        // Not answered: an agent that missed it reports the group again, and is told again.
+        for (node, key) in forgotten {
+            if let Some(Seen::Known { groups, .. }) = self.nodes.get_mut(&node).map(|entry| &mut entry.seen) {
+                groups.remove(&key);
+            }
+        }
+    }
+
+    /// Sends to a connected node unless the same command went out a moment ago.
+    fn send(&mut self, node: NodeId, command: AgentCommand) {
+        if !self.nodes.get(&node).is_some_and(|entry| entry.connected()) {
+            return;
+        }
+        let (job, generation) = command.subject();
+        let (kind, number) = match &command {
+            AgentCommand::Prepare { .. } => ("prepare", 0),
+            AgentCommand::Launch { .. } => ("launch", 0),
+            AgentCommand::Stop { mode, .. } => ("stop", *mode as u64),
+            AgentCommand::Configure { revision, .. } => ("configure", *revision),
+            AgentCommand::Checkpoint { .. } => ("checkpoint", 0),
+            AgentCommand::Forget { .. } => ("forget", 0),
+        };
+        let key = (node, job, generation, kind, number);
+        let due = self.sent.get(&key).is_none_or(|at| self.now.since(*at).0 >= self.config.command_repeat.0);
+        if due {
+            self.sent.insert(key, self.now);
+            self.draft.commands.push((node, command));
+        }
+        let sent_at = self.sent.get(&key).copied().unwrap_or(self.now);
+        let again = sent_at + self.config.command_repeat;
+        self.draft.repeat_at = Some(self.draft.repeat_at.map_or(again, |at| at.min(again)));
+    }
+}

@@ -1,0 +1,117 @@
+//! What agents say. Reports of an older session than the node's newest are dropped here; reports of a generation
+//! that is not the job's newest teach nothing and commit nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headway_types::command::GroupStatus;
+use headway_types::{Capabilities, CheckpointRef, Generation, JobId, NodeId, NodeReport, Seconds};
+
+use crate::draft::Note;
+use crate::event::{Actor, SessionId};
+use crate::record::Checkpoint;
+use crate::state::{Engine, NodeEntry, Seen, SeenGroup};
+
+impl Engine {
+    pub(crate) fn hear(&mut self, node: NodeId, session: SessionId, report: NodeReport) {
+        if let NodeReport::Registered { inventory, groups } = report {
+            self.register(node, session, *inventory, groups);
+            return;
+        }
+        let newest = match self.nodes.get(&node).map(|entry| &entry.seen) {
+            Some(Seen::Known { session: newest, connected: true, .. }) => *newest == session,
+            _ => false,
+        };
+        if !newest {
+            return;
+        }
+        self.renew(node);
+        match report {
+            NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
+            NodeReport::Group { status } => self.group_seen(node, status),
+            NodeReport::Declared { job, generation, capabilities } => self.declared(job, generation, capabilities),
+            NodeReport::Steps { report } => self.step_reported(node, *report),
+            NodeReport::CheckpointWritten { job, checkpoint, duration } => {
+                self.checkpoint_written(node, job, checkpoint, duration);
+            }
+            NodeReport::StartPhases { job, generation, phases } => self.start_phases(job, generation, &phases),
+        }
+    }
+
+    fn group_seen(&mut self, node: NodeId, status: GroupStatus) {
+        let key = (status.job, status.generation);
+        if let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) {
+            groups.insert(key, SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() });
+        }
+        self.release_if_ended(node, key);
+    }
+
+    /// Whether the job's newest generation is this one and the job is not over.
+    pub(crate) fn is_newest(&self, job: JobId, generation: Generation) -> bool {
+        self.jobs.get(&job).is_some_and(|entry| entry.job.generation == generation && !entry.job.state.is_final())
+    }
+
+    /// Whether the job's newest generation was granted GPUs on this node.
+    pub(crate) fn is_placed_on(&self, job: JobId, generation: Generation, node: NodeId) -> bool {
+        self.allocations
+            .get(&(job, generation))
+            .is_some_and(|allocation| allocation.placement.slices().iter().any(|slice| slice.node == node))
+    }
+
+    fn declared(&mut self, job: JobId, generation: Generation, capabilities: Capabilities) {
+        if self.is_newest(job, generation)
+            && self.jobs.get(&job).is_some_and(|entry| entry.job.capabilities != Some(capabilities))
+        {
+            self.edit_job(job, |job| job.capabilities = Some(capabilities));
+        }
+    }
+
+    /// Compare-and-set on the generation: only the newest one's checkpoints count, and none goes back.
+    fn checkpoint_written(&mut self, node: NodeId, job: JobId, checkpoint: CheckpointRef, duration: Seconds) {
+        let generation = checkpoint.generation;
+        if !self.is_newest(job, generation) || !self.is_placed_on(job, generation, node) {
+            return;
+        }
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let older = |last: &CheckpointRef| checkpoint.samples_seen <= last.samples_seen;
+        if entry.job.checkpoint.as_ref().is_some_and(older) {
+            return;
+        }
+        let progress = self.progress_at(job, checkpoint.samples_seen).max(entry.job.progress.0);
+        let progress = headway_types::Tokens(progress);
+        let now = self.now;
+        let message = format!(
+            "{} saved step {} ({} sequences) in {:.1} s",
+            entry.job.spec.name, checkpoint.step, checkpoint.samples_seen, duration.0
+        );
+        let record = Checkpoint { job, checkpoint: checkpoint.clone(), duration, committed_at: now, progress };
+        self.edit_job(job, |job| {
+            job.checkpoint = Some(checkpoint);
+            job.checkpoint_at = Some(now);
+            job.progress = progress;
+            job.failures = 0;
+        });
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.save_wanted = None;
+            // An observation may have been lost; the checkpoint is a fact.
+            entry.live.progress.0 = entry.live.progress.0.max(progress.0);
+        }
+        self.draft.checkpoints.entry(job).or_default().push(Arc::new(record));
+        let note = Note::new("checkpoint.committed", message).by(Actor::Node(node)).job(job);
+        self.note(note.with("generation", generation).with("reference_tokens", format!("{:.0}", progress.0)));
+    }
+
+    /// Before a restart was ever measured, the first start tells what one costs.
+    fn start_phases(&mut self, job: JobId, generation: Generation, phases: &BTreeMap<String, Seconds>) {
+        if !self.is_newest(job, generation) {
+            return;
+        }
+        let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
+        if let Some(entry) = self.jobs.get_mut(&job)
+            && entry.restart.is_none()
+            && total > 0.0
+        {
+            entry.restart = Some(Seconds(total));
+        }
+    }
+}

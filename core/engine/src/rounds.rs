@@ -1,0 +1,288 @@
+//! Rounds: when to ask for a plan, and what becomes of the answer. At most one is in flight; a plan becomes the
+//! target only if its parent still is the target and it still fits the cluster as it is now.
+
+use std::sync::Arc;
+
+use headway_planner::{PlanInput, verify};
+use headway_types::plan::MoveKind;
+use headway_types::{Plan, PlanId, Timestamp};
+
+use crate::draft::Note;
+use crate::event::Actor;
+use crate::input::{RESIZE_WINDOW, RoundKind};
+use crate::outcome::{Refusal, Reply};
+use crate::record::{PlanRecord, PlanState, PolicyMode};
+use crate::state::Engine;
+
+/// A job's noise scale must have moved by this share since the last round to call for a new one.
+const NOISE_MOVED: f64 = 0.15;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rounds {
+    /// Why a round is wanted, in words; the first cause stands.
+    wanted: Option<String>,
+    in_flight: Option<InFlight>,
+    last_at: Option<Timestamp>,
+    /// A round an operator asked for.
+    manual: Option<(PlanId, Option<f64>, Actor)>,
+    /// The next automatic round moves no running job, since a proposal that does waits for approval.
+    pinned: bool,
+}
+
+#[derive(Clone, Debug)]
+struct InFlight {
+    input: Box<PlanInput>,
+    kind: RoundKind,
+    asked_by: Option<Actor>,
+}
+
+impl Rounds {
+    pub fn new() -> Self {
+        let wanted = Some("the scheduler took over".into());
+        Self { wanted, in_flight: None, last_at: None, manual: None, pinned: false }
+    }
+
+    pub fn ask(&mut self, trigger: String) {
+        self.wanted.get_or_insert(trigger);
+    }
+
+    /// When the next round may or must begin.
+    pub fn due(&self, policy: &crate::record::PolicySettings, now: Timestamp) -> Option<Timestamp> {
+        if self.in_flight.is_some() || (policy.mode == PolicyMode::Paused && self.manual.is_none()) {
+            return None;
+        }
+        let pause =
+            if self.wanted.is_some() || self.manual.is_some() { policy.round_pause } else { policy.round_every };
+        Some(self.last_at.map_or(now, |last| last + pause))
+    }
+}
+
+impl Engine {
+    /// The input of a round, if one is due.
+    pub(crate) fn consider_round(&mut self) -> Option<Box<PlanInput>> {
+        self.notice_changes();
+        if self.rounds.due(&self.policy, self.now).is_none_or(|due| due > self.now) || self.awaits_nodes() {
+            return None;
+        }
+        let (kind, asked_by) = match self.rounds.manual.take() {
+            Some((plan, min_gain, actor)) => {
+                let trigger = format!("{} asked for it", crate::admission::actor_name(&actor));
+                (RoundKind { plan, trigger, min_gain, pinned: false }, Some(actor))
+            }
+            None => {
+                let trigger = self.rounds.wanted.take().unwrap_or_else(|| "time has passed".into());
+                let plan = self.ids.plan(self.now);
+                let pinned = std::mem::take(&mut self.rounds.pinned);
+                (RoundKind { plan, trigger, min_gain: None, pinned }, None)
+            }
+        };
+        let input = Box::new(self.build_input(&kind));
+        self.rounds.last_at = Some(self.now);
+        if input.jobs.is_empty() && asked_by.is_none() {
+            return None;
+        }
+        for entry in self.jobs.values_mut() {
+            entry.planned = input.jobs.iter().any(|job| job.job == entry.job.id);
+            entry.planned_noise = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
+            entry.resizes.retain(|at| self.now.since(*at).0 < RESIZE_WINDOW.0);
+        }
+        self.rounds.in_flight = Some(InFlight { input: input.clone(), kind, asked_by });
+        Some(input)
+    }
+
+    /// A round made while nodes are still registering would take them for gone.
+    fn awaits_nodes(&self) -> bool {
+        let waiting = |entry: &crate::state::NodeEntry| {
+            matches!(entry.node.availability, crate::record::Availability::Registering { .. })
+        };
+        self.nodes.values().any(waiting)
+    }
+
+    fn notice_changes(&mut self) {
+        if self.rounds.wanted.is_some() {
+            return;
+        }
+        let cause = self.jobs.values().find_map(|entry| {
+            let name = &entry.job.spec.name;
+            if self.wants_gpus(&entry.job) && !entry.planned {
+                return Some(format!("job {name} wants GPUs"));
+            }
+            let now = entry.model.as_ref()?.noise_scale()?.0;
+            match entry.planned_noise {
+                None => Some(format!("the noise scale of {name} is known: {now:.0} tokens")),
+                Some(before) => ((now - before).abs() > NOISE_MOVED * before.abs())
+                    .then(|| format!("the noise scale of {name} moved from {before:.0} to {now:.0} tokens")),
+            }
+        });
+        self.rounds.wanted = cause;
+    }
+
+    pub(crate) fn plan_failed(&mut self, plan: PlanId, message: &str) {
+        if self.rounds.in_flight.as_ref().is_some_and(|round| round.kind.plan == plan) {
+            self.rounds.in_flight = None;
+            self.note(Note::new("plan.failed", format!("the round gave no plan: {message}")).plan(plan));
+        }
+    }
+
+    pub(crate) fn plan_ready(&mut self, plan: Plan) {
+        let Some(round) = self.rounds.in_flight.take_if(|round| round.kind.plan == plan.id) else { return };
+        if let Err(violation) = verify(&round.input, &plan) {
+            let message = format!("the plan is refused, the target stays: {violation}");
+            self.note(Note::new("plan.refused", message).plan(plan.id));
+            return;
+        }
+        if !self.still_fits(&round.kind, &round.input, &plan) {
+            self.rounds.ask(format!("the cluster changed while planning ({})", round.kind.trigger));
+            if let Some(actor) = round.asked_by {
+                self.rounds.manual = Some((plan.id, round.kind.min_gain, actor));
+            }
+            return;
+        }
+        self.verdicts.extend(plan.report.jobs.clone());
+        let waits = self.policy.mode == PolicyMode::Advisory && moves_running(&plan);
+        if round.asked_by.is_some() || waits {
+            self.propose(plan, round.asked_by);
+        } else if self.changes_something(&round.input, &plan) {
+            self.adopt(Arc::new(plan), Actor::Scheduler);
+        }
+    }
+
+    /// Whether a plan could still be made from the cluster as it is now.
+    fn still_fits(&self, kind: &RoundKind, input: &PlanInput, plan: &Plan) -> bool {
+        let fresh = self.build_input(kind);
+        let known = |job: headway_types::JobId| input.jobs.iter().any(|one| one.job == job);
+        if fresh.jobs.iter().any(|job| job.current.is_some() && !known(job.job)) {
+            return false;
+        }
+        // Jobs that are over by now need nothing; what the plan gave them stays free until the next round.
+        let mut rest = plan.clone();
+        rest.assignments.retain(|id, _| fresh.jobs.iter().any(|job| job.job == *id));
+        verify(&fresh, &rest).is_ok()
+    }
+
+    fn changes_something(&self, input: &PlanInput, plan: &Plan) -> bool {
+        let Some(target) = &self.target else { return true };
+        input.jobs.iter().any(|job| {
+            let before = target.plan.assignments.get(&job.job);
+            let after = plan.assignments.get(&job.job);
+            before.map(|one| (&one.placement, &one.configuration))
+                != after.map(|one| (&one.placement, &one.configuration))
+        })
+    }
+
+    fn propose(&mut self, plan: Plan, asked_by: Option<Actor>) {
+        let same = |one: &Arc<PlanRecord>| one.plan.assignments == plan.assignments && one.plan.parent == plan.parent;
+        let automatic = asked_by.is_none();
+        if automatic {
+            // Starts on free GPUs do not wait for the approval of moves.
+            self.rounds.pinned = true;
+            self.rounds.ask("starts need no approval".into());
+            if self.proposals.values().any(same) {
+                self.rounds.pinned = false;
+                self.rounds.wanted = None;
+                return;
+            }
+        }
+        let id = plan.id;
+        let message =
+            format!("a plan with {} moves waits for approval ({})", plan.report.moves.len(), plan.report.trigger);
+        let record = Arc::new(PlanRecord {
+            plan: Arc::new(plan),
+            state: PlanState::Proposed,
+            decided_at: None,
+            decided_by: None,
+        });
+        self.proposals.insert(id, record.clone());
+        self.draft.plans.insert(id, record);
+        self.note(Note::new("plan.proposed", message).by(asked_by.unwrap_or(Actor::Scheduler)).plan(id));
+    }
+
+    fn adopt(&mut self, plan: Arc<Plan>, by: Actor) {
+        let id = plan.id;
+        if let Some(old) = self.target.take() {
+            self.decide(&old, PlanState::Superseded, &by);
+        }
+        let report = &plan.report;
+        let message = format!(
+            "a plan with {} moves becomes the target ({}): objective {:.4} instead of {:.4}",
+            report.moves.len(),
+            report.trigger,
+            report.objective,
+            report.objective_before
+        );
+        let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", format!("{:.4}", report.gap));
+        self.note(note);
+        let record =
+            PlanRecord { plan, state: PlanState::Adopted, decided_at: Some(self.now), decided_by: Some(by.clone()) };
+        let record = Arc::new(record);
+        self.proposals.remove(&id);
+        self.draft.plans.insert(id, record.clone());
+        self.draft.target = Some(id);
+        self.target = Some(record);
+        // Every other proposal was made from the former target.
+        for stale in std::mem::take(&mut self.proposals).into_values() {
+            self.decide(&stale, PlanState::Stale, &by);
+        }
+    }
+
+    fn decide(&mut self, record: &PlanRecord, state: PlanState, by: &Actor) -> Arc<PlanRecord> {
+        let record = Arc::new(PlanRecord {
+            plan: record.plan.clone(),
+            state,
+            decided_at: Some(self.now),
+            decided_by: Some(by.clone()),
+        });
+        self.draft.plans.insert(record.plan.id, record.clone());
+        record
+    }
+
+    pub(crate) fn rebalance(&mut self, actor: &Actor, min_gain: Option<f64>) -> PlanId {
+        if let Some((plan, ..)) = &self.rounds.manual {
+            return *plan;
+        }
+        let plan = self.ids.plan(self.now);
+        self.rounds.manual = Some((plan, min_gain, actor.clone()));
+        plan
+    }
+
+    pub(crate) fn approve(&mut self, actor: &Actor, id: PlanId) -> Result<Reply, Refusal> {
+        let record = self.proposals.get(&id).cloned().ok_or(Refusal::NoSuchPlan(id))?;
+        let target = self.target.as_ref().map(|target| target.plan.id);
+        let kind = RoundKind { plan: id, trigger: record.plan.report.trigger.clone(), min_gain: None, pinned: false };
+        let fresh = self.build_input(&kind);
+        if record.plan.parent != target || !self.still_fits(&kind, &fresh, &record.plan) {
+            return Err(Refusal::StalePlan { plan: id, target });
+        }
+        // A round in flight was asked from the target that now ends.
+        self.rounds.in_flight = None;
+        self.adopt(record.plan.clone(), actor.clone());
+        self.target.clone().map(Reply::Plan).ok_or(Refusal::NoSuchPlan(id))
+    }
+
+    pub(crate) fn reject(&mut self, actor: &Actor, id: PlanId, reason: Option<String>) -> Result<Reply, Refusal> {
+        let record = self.proposals.remove(&id).ok_or(Refusal::NoSuchPlan(id))?;
+        let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+        let record = self.decide(&record, PlanState::Rejected { reason }, actor);
+        self.note(Note::new("plan.rejected", format!("the proposal is rejected{why}")).by(actor.clone()).plan(id));
+        Ok(Reply::Plan(record))
+    }
+
+    /// The earliest moment at which time alone changes something.
+    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+        let leases = self.nodes.keys().filter_map(|id| self.lease_end(*id));
+        let jobs = self.jobs.values().flat_map(|entry| self.job_deadlines(entry));
+        let round = self.jobs.values().any(|entry| !entry.job.state.is_final()) || self.rounds.manual.is_some();
+        let round = round.then(|| self.rounds.due(&self.policy, self.now)).flatten();
+        let soon = self.now + headway_types::Seconds(0.001);
+        leases.chain(jobs).chain(self.draft.repeat_at).chain(round).min().map(|at| at.max(soon))
+    }
+}
+
+/// Whether a plan takes or changes GPUs of jobs that have some.
+fn moves_running(plan: &Plan) -> bool {
+    plan.report.moves.iter().any(|one| match one.kind {
+        MoveKind::Start => false,
+        MoveKind::Preempt => true,
+        MoveKind::Reconfigure(tier) => !tier.is_live(),
+    })
+}

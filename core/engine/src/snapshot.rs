@@ -1,0 +1,27 @@
+//! What a new leader loads before its first event: all facts that are still alive.
+
+use std::collections::BTreeMap;
+
+use headway_goodput::JobModel;
+use headway_types::JobId;
+
+use crate::record::{Allocation, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings};
+
+/// The store's content as far as the engine needs it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Live jobs, and ended ones that a record in `idempotency` names.
+    pub jobs: Vec<Job>,
+    pub nodes: Vec<Node>,
+    /// All that are not fully released, and the newest of every live job.
+    pub allocations: Vec<Allocation>,
+    /// The adopted plan.
+    pub target: Option<PlanRecord>,
+    pub proposals: Vec<PlanRecord>,
+    /// Not older than `EngineConfig::idempotency_kept`.
+    pub idempotency: Vec<IdempotencyRecord>,
+    pub policy: PolicySettings,
+    /// Newest saved model per live job, where there is one.
+    pub models: BTreeMap<JobId, JobModel>,
+    pub last_event_seq: u64,
+}

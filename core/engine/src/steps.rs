@@ -1,0 +1,106 @@
+//! Step reports: folded into the job's model, its live numbers and its progress in reference tokens. All of this is
+//! observation; only the first step of a generation and a reached target become facts.
+
+use std::sync::Arc;
+
+use headway_types::{JobId, NodeId, Seconds, Sequences, StepReport, Tokens, TokensPerSecond};
+
+use crate::draft::Note;
+use crate::outcome::Observation;
+use crate::record::{JobState, StopCause};
+use crate::state::Engine;
+
+/// Weight of the newest report in smoothed throughput, and of the newest restart in its learnt downtime.
+const NEWEST: f64 = 0.3;
+
+impl Engine {
+    pub(crate) fn step_reported(&mut self, node: NodeId, report: StepReport) {
+        let (job, key) = (report.job, (report.job, report.generation));
+        let sane = report.duration.0.is_finite() && report.duration.0 > 0.0 && report.tokens.0.is_finite();
+        if !sane || !self.is_newest(job, report.generation) || !self.is_placed_on(job, report.generation, node) {
+            return;
+        }
+        let Some(allocation) = self.allocations.get(&key) else { return };
+        let (nodes, gpus) = (allocation.placement.nodes(), allocation.placement.gpus());
+        let first = allocation.training_at.is_none();
+        let class = self.nodes.get(&node).map(|entry| entry.node.inventory.class());
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        // Progress follows the sample clock, which no lost or repeated report can bend.
+        let fresh = report.samples_seen.saturating_sub(entry.live.samples_seen);
+        if fresh == Sequences(0) && !first {
+            return;
+        }
+        if let (Some(model), Some(class)) = (&mut entry.model, &class) {
+            Arc::make_mut(model).observe(class, nodes, &report);
+        }
+        let efficiency = entry.model.as_ref().map(|model| model.efficiency(report.configuration.global_batch));
+        let seq_len = entry.job.spec.training().map_or(0, |training| training.work.seq_len());
+        let noise = entry.model.as_ref().and_then(|model| model.noise_scale());
+        let live = &mut entry.live;
+        let rate = (report.tokens / report.duration).0;
+        let smooth = live.throughput.map_or(rate, |old| old.0 + NEWEST * (rate - old.0));
+        live.throughput = Some(TokensPerSecond(smooth));
+        live.efficiency = efficiency;
+        live.goodput = efficiency.map(|efficiency| TokensPerSecond(smooth * efficiency));
+        live.progress += fresh.tokens(seq_len) * efficiency.unwrap_or(0.0);
+        live.samples_seen = live.samples_seen.max(report.samples_seen);
+        live.reported_at = Some(self.now);
+        live.step = live.step.max(report.step);
+        live.loss = report.loss.or(live.loss);
+        (live.noise_scale, live.noise_error) = noise.unzip();
+        let target = entry.job.spec.training().and_then(|training| training.target);
+        live.remaining = target.zip(live.goodput).and_then(|(target, goodput)| {
+            (goodput.0 > 0.0).then(|| Tokens((target.0 - live.progress.0).max(0.0)) / goodput)
+        });
+        entry.reported = Some(report.configuration);
+        let reached = target.is_some_and(|target| live.progress.0 >= target.0);
+        let noise_scale = noise.map(|(phi, _)| phi);
+        self.draft.observations.push(Observation::Steps {
+            at: self.now,
+            report: Box::new(report),
+            noise_scale,
+            efficiency,
+            gpus: gpus.0,
+        });
+        self.save_model(job);
+        if first {
+            self.first_step(key.0, key);
+        }
+        if reached && matches!(self.jobs.get(&job).map(|entry| &entry.job.state), Some(JobState::Running { .. })) {
+            self.stop(job, StopCause::TargetReached, "it has reached its target of reference tokens");
+        }
+    }
+
+    fn save_model(&mut self, job: JobId) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let due = entry.model_saved_at.is_none_or(|at| self.now.since(at).0 >= self.config.model_save_every.0);
+        if let Some(model) = entry.model.clone().filter(|_| due) {
+            entry.model_saved_at = Some(self.now);
+            self.draft.observations.push(Observation::Model { job, model });
+        }
+    }
+
+    /// The moment a generation trains: the end of its downtime.
+    fn first_step(&mut self, job: JobId, key: (JobId, headway_types::Generation)) {
+        let now = self.now;
+        self.edit_allocation(key, |allocation| allocation.training_at = Some(now));
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let mut message = format!("{} trains under {}", entry.job.spec.name, key.1);
+        if let Some(stopped) = entry.stopped_at.take() {
+            let took = now.since(stopped);
+            let known = entry.restart.unwrap_or(took);
+            entry.restart = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
+            message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
+        }
+        self.note(Note::new("job.training", message).job(job));
+    }
+
+    /// Reference tokens at a point of the sample clock near the newest report.
+    pub(crate) fn progress_at(&self, job: JobId, samples: Sequences) -> f64 {
+        let Some(entry) = self.jobs.get(&job) else { return 0.0 };
+        let seq_len = entry.job.spec.training().map_or(0, |training| training.work.seq_len());
+        let per_sequence = f64::from(seq_len) * entry.live.efficiency.unwrap_or(1.0);
+        let ahead = samples.0 as f64 - entry.live.samples_seen.0 as f64;
+        (entry.live.progress.0 + ahead * per_sequence).max(0.0)
+    }
+}
