@@ -1,5 +1,30 @@
-//! The planner: `PlanInput -> Plan`, a pure function.
+//! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
+//!
+//! Read in this order: [`input`] (all a round may look at), `cluster` (nodes by class), `curves` (goodput per shape),
+//! `candidate` (what each job could get), `value` (what that is worth), `solver` (the integer program), `place` (which
+//! GPUs), `decide` (solve and place until both agree), `explain` and `moves` (why), [`verify`](verify()) (the check
+//! that shares no code with the rest). The planner never reads a clock and never fails for lack of a good answer: the
+//! present assignment is always one.
 
+mod candidate;
+mod cluster;
+mod curves;
+mod decide;
+mod explain;
 pub mod input;
+mod moves;
+mod place;
+mod round;
+mod solver;
+mod value;
+mod verify;
 
+#[cfg(test)]
+mod builder;
+#[cfg(test)]
+mod laws;
+
+pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
+pub use round::{PlanError, plan};
+pub use verify::{Violation, verify};

@@ -1,0 +1,130 @@
+//! Small rounds for tests.
+
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_types::report::{Capabilities, Flexibility};
+use headway_types::spec::{
+    BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, Precision, Priority, Training, Work,
+};
+use headway_types::{
+    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, ModelShape, NodeClass, NodeId, Plan, PlanId,
+    Seconds, Sequences, Timestamp,
+};
+
+use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
+
+pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+
+fn uuid(kind: u8, number: u32) -> String {
+    format!("018bcfe5-{:04x}-7000-8000-{:012x}", kind, number)
+}
+
+pub(crate) fn job_id(number: u32) -> JobId {
+    uuid(1, number).parse().expect("a well-formed id")
+}
+
+pub(crate) fn node_id(number: u32) -> NodeId {
+    uuid(2, number).parse().expect("a well-formed id")
+}
+
+pub(crate) fn plan_id(number: u32) -> PlanId {
+    uuid(3, number).parse().expect("a well-formed id")
+}
+
+pub(crate) fn class(gpu_type: &str, gpus_per_node: u32) -> NodeClass {
+    NodeClass {
+        gpu_type: GpuType(gpu_type.into()),
+        gpus_per_node: GpuCount(gpus_per_node),
+        emulated: Some(EmulatedDevice { flop_per_second: 2_000_000_000, link_bytes_per_second: 1_000_000_000 }),
+        fabric: Fabric { domain: "rack".into() },
+    }
+}
+
+pub(crate) fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
+    PlanNode {
+        node: node_id(number),
+        name: format!("n{number}"),
+        class: class(gpu_type, gpus),
+        gpus: (0..gpus).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect(),
+        draining: false,
+    }
+}
+
+/// A tiny model, so that curves are cheap.
+pub(crate) fn model() -> Arc<JobModel> {
+    let shape = ModelShape {
+        layers: 2,
+        hidden: 64,
+        heads: 4,
+        kv_heads: 4,
+        ffn_hidden: 256,
+        gated: false,
+        vocab: 256,
+        seq_len: 64,
+        tied: true,
+    };
+    model_of(Work::Model(shape))
+}
+
+pub(crate) fn model_of(work: Work) -> Arc<JobModel> {
+    Arc::new(JobModel { training: (Training {
+        work,
+        precision: Precision::Fp32,
+        reference_batch: Sequences(16),
+        batch: BatchRange { min: Sequences(8), max: Sequences(128) },
+        lr_scaling: LrScaling::Sqrt,
+        target: None,
+        layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(4) },
+        checkpoint: CheckpointPolicy::default(),
+        reconfigure: FLEXIBLE,
+        kappa: 1.0,
+    }) })
+}
+
+pub(crate) const FLEXIBLE: Capabilities = Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart };
+
+pub(crate) fn job(number: u32, min: u32, max: u32) -> PlanJob {
+    PlanJob {
+        job: job_id(number),
+        name: format!("job-{number}"),
+        priority: Priority(50),
+        submitted_at: NOW,
+        range: GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() },
+        model: Some(model()),
+        capabilities: FLEXIBLE,
+        current: None,
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), restart: Seconds(30.0) },
+        rework: Seconds(0.0),
+        remaining: None,
+        freedom: Freedom::Free,
+    }
+}
+
+pub(crate) fn rigid(number: u32, gpus: u32) -> PlanJob {
+    PlanJob { model: None, capabilities: Capabilities::UNKNOWN_SCRIPT, ..job(number, gpus, gpus) }
+}
+
+pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
+    PlanInput {
+        plan: plan_id(1),
+        parent: None,
+        now: NOW,
+        trigger: "job job-1 arrived".into(),
+        policy: Policy::default(),
+        nodes,
+        jobs,
+    }
+}
+
+/// The round after `plan` has been carried out.
+pub(crate) fn after(input: &PlanInput, plan: &Plan) -> PlanInput {
+    let mut next = input.clone();
+    next.plan = plan_id(2);
+    next.parent = Some(plan.id);
+    for job in &mut next.jobs {
+        let assignment: Option<&Assignment> = plan.assignments.get(&job.job);
+        job.current = assignment.cloned();
+    }
+    next
+}

@@ -1,0 +1,235 @@
+//! What holds for every round, whatever is in it.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use headway_types::plan::MoveKind;
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, GpuType, Plan, ReasonCode, Tier};
+use proptest::prelude::*;
+
+use crate::builder::{after, job, job_id, node, rigid, round};
+use crate::candidate::{self, Options};
+use crate::cluster::Cluster;
+use crate::curves::CurveCache;
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
+use crate::{decide, place, plan, verify};
+
+fn planned(input: &PlanInput) -> Plan {
+    let plan = plan(input, &mut CurveCache::new()).unwrap();
+    assert_eq!(verify(input, &plan), Ok(()));
+    plan
+}
+
+fn nodes() -> impl Strategy<Value = Vec<PlanNode>> {
+    let broken = 0u32..3;
+    proptest::collection::vec((0usize..2, broken), 1..4).prop_map(|kinds| {
+        kinds
+            .into_iter()
+            .enumerate()
+            .map(|(number, (kind, broken))| {
+                let mut node = node(number as u32, ["alpha", "beta"][kind], 4);
+                node.gpus.truncate(4usize.saturating_sub((broken / 2) as usize));
+                node
+            })
+            .collect()
+    })
+}
+
+fn jobs(most: usize) -> impl Strategy<Value = Vec<PlanJob>> {
+    let shape = (1u32..5, 0u32..5, any::<bool>(), 0u8..101, 0usize..4);
+    proptest::collection::vec(shape, 0..most).prop_map(|shapes| {
+        shapes
+            .into_iter()
+            .enumerate()
+            .map(|(number, (min, more, tuned, priority, kind))| {
+                let number = number as u32 + 1;
+                let mut job = if tuned { job(number, min, min + more) } else { rigid(number, min) };
+                job.priority = Priority(priority);
+                if kind == 3 {
+                    job.range.types = vec![GpuType("beta".into())];
+                }
+                job
+            })
+            .collect()
+    })
+}
+
+/// A round whose jobs partly run already: the first half came earlier.
+fn rounds(most: usize) -> impl Strategy<Value = PlanInput> {
+    (nodes(), jobs(most), 0usize..4, any::<bool>()).prop_map(|(nodes, jobs, fixed, drain)| {
+        let early = PlanInput { jobs: jobs[..jobs.len() / 2].to_vec(), ..round(nodes.clone(), Vec::new()) };
+        let running = after(&early, &planned(&early));
+        let mut input = round(nodes, jobs);
+        for (job, earlier) in input.jobs.iter_mut().zip(&running.jobs) {
+            job.current = earlier.current.clone();
+        }
+        if let Some(job) = input.jobs.get_mut(fixed) {
+            job.freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
+        }
+        input.nodes[0].draining = drain;
+        input
+    })
+}
+
+/// The best objective over all combinations of candidates that can be placed.
+fn exhaustive(cluster: &Cluster<'_>, options: &[Options<'_>]) -> i64 {
+    fn search(cluster: &Cluster<'_>, options: &[Options<'_>], choice: &mut Vec<usize>, best: &mut i64) {
+        let Some(next) = options.get(choice.len()) else {
+            let value: i64 = options.iter().zip(&*choice).map(|(job, &at)| job.candidates[at].value.0).sum();
+            let movers: BTreeSet<usize> =
+                (0..options.len()).filter(|&job| options[job].candidates[choice[job]].shape.is_some()).collect();
+            if value > *best
+                && [BTreeSet::new(), movers].iter().any(|out| place::place(cluster, options, choice, out).is_ok())
+            {
+                *best = value;
+            }
+            return;
+        };
+        for at in 0..next.candidates.len() {
+            choice.push(at);
+            search(cluster, options, choice, best);
+            choice.pop();
+        }
+    }
+    let mut best = i64::MIN;
+    search(cluster, options, &mut Vec::new(), &mut best);
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn every_plan_verifies_and_explains_every_job(input in rounds(7)) {
+        let plan = plan(&input, &mut CurveCache::new()).unwrap();
+        prop_assert_eq!(verify(&input, &plan), Ok(()));
+        prop_assert_eq!(plan.report.jobs.len(), input.jobs.len());
+        prop_assert!(plan.report.objective >= plan.report.objective_before);
+        prop_assert!(plan.report.bound >= plan.report.objective);
+        for verdict in plan.report.jobs.values() {
+            prop_assert!(!verdict.reasons.is_empty(), "{}", verdict.headline);
+        }
+    }
+
+    #[test]
+    fn planning_again_changes_nothing(input in rounds(6)) {
+        let first = planned(&input);
+        let second = planned(&after(&input, &first));
+        prop_assert_eq!(&first.assignments, &second.assignments);
+        prop_assert!(second.report.moves.is_empty());
+    }
+
+    #[test]
+    fn the_same_round_gives_the_same_bytes(input in rounds(6)) {
+        let mut warm = CurveCache::new();
+        let first = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
+        let again = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
+        prop_assert_eq!(&first, &again);
+        prop_assert_eq!(&first, &serde_json::to_vec(&planned(&input)).unwrap());
+    }
+
+    #[test]
+    fn no_choice_of_candidates_is_worth_more(input in rounds(4)) {
+        let cluster = Cluster::new(&input.nodes);
+        let mut curves = CurveCache::new();
+        let options: Vec<_> =
+            input.jobs.iter().map(|job| candidate::options(&input, &cluster, job, &mut curves)).collect();
+        let combinations: usize = options.iter().map(|job| job.candidates.len()).product();
+        prop_assume!(combinations <= 20_000);
+        let decision = decide::decide(&input.policy, &cluster, &options);
+        let best = exhaustive(&cluster, &options);
+        let slack = (best.abs() as f64 * 1e-3) as i64;
+        prop_assert!(decision.objective.0 >= best - slack, "{} of {best}", decision.objective.0);
+    }
+}
+
+#[test]
+fn an_empty_cluster_has_an_empty_plan_with_reasons() {
+    let plan = planned(&round(Vec::new(), vec![job(1, 1, 8)]));
+    assert!(plan.assignments.is_empty());
+    assert!(plan.report.jobs[&job_id(1)].headline.contains("no node offers GPUs yet"));
+}
+
+#[test]
+fn a_job_larger_than_the_cluster_never_runs() {
+    let plan = planned(&round(vec![node(1, "alpha", 4)], vec![rigid(1, 8)]));
+    let verdict = &plan.report.jobs[&job_id(1)];
+    assert_eq!(verdict.reasons[0].code, ReasonCode::Never);
+    assert_eq!(verdict.headline, "Cannot run on this cluster: it needs 8 GPUs of one node class, and the largest has 4");
+}
+
+#[test]
+fn a_job_for_absent_gpus_never_runs() {
+    let mut job = job(1, 1, 2);
+    job.range.types = vec![GpuType("gamma".into())];
+    let plan = planned(&round(vec![node(1, "alpha", 4)], vec![job]));
+    assert_eq!(plan.report.jobs[&job_id(1)].reasons[1].code, ReasonCode::WrongGpuType);
+}
+
+#[test]
+fn an_arrival_takes_gpus_from_a_running_job() {
+    let alone = round(vec![node(1, "alpha", 8)], vec![job(1, 1, 8)]);
+    let running = after(&alone, &planned(&alone));
+    assert_eq!(running.jobs[0].current.as_ref().unwrap().placement.gpus(), GpuCount(8));
+    let mut both = running;
+    both.jobs.push(job(2, 1, 8));
+    let plan = planned(&both);
+    assert_eq!(plan.assignments.len(), 2);
+    assert_eq!(plan.report.moves.len(), 2);
+    assert_eq!(plan.report.moves[0].kind, MoveKind::Reconfigure(Tier::Migration));
+    assert_eq!(plan.report.moves[1].kind, MoveKind::Start);
+    assert_eq!(plan.report.jobs[&job_id(2)].reasons[0].code, ReasonCode::GpusBeingFreed);
+}
+
+#[test]
+fn a_draining_node_is_left() {
+    let start = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 2)]);
+    let first = planned(&start);
+    let mut drained = after(&start, &first);
+    let held = first.assignments[&job_id(1)].placement.first_node();
+    for node in &mut drained.nodes {
+        node.draining = node.node == held;
+    }
+    let plan = planned(&drained);
+    assert_ne!(plan.assignments[&job_id(1)].placement.first_node(), held);
+    assert!(plan.report.moves[0].reason.contains("drains"), "{}", plan.report.moves[0].reason);
+}
+
+#[test]
+fn a_rigid_job_waits_for_room_and_names_who_has_it() {
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 6)]);
+    let mut both = after(&start, &planned(&start));
+    both.jobs.push(rigid(2, 4));
+    let plan = planned(&both);
+    assert_eq!(
+        plan.report.jobs[&job_id(2)].headline,
+        "Needs 4 GPUs; 2 are free and taking 2 from job-1 would lose more than it gains"
+    );
+}
+
+#[test]
+fn a_neighbour_moves_to_make_room_on_one_node() {
+    // Two jobs of two GPUs on two nodes of four; a third needs four on one node, worth far more than their restart.
+    let start = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 2), rigid(2, 2)]);
+    let mut input = after(&start, &planned(&start));
+    let ids: Vec<_> = input.nodes.iter().map(|node| (node.node, node.gpus.clone())).collect();
+    for (job, (node, gpus)) in input.jobs.iter_mut().zip(ids) {
+        let slice = headway_types::NodeSlice { node, gpus: gpus[..2].to_vec() };
+        job.current.as_mut().unwrap().placement = headway_types::Placement::try_new(vec![slice]).unwrap();
+    }
+    let mut third = rigid(3, 4);
+    third.priority = Priority(100);
+    input.jobs.push(third);
+    let plan = planned(&input);
+    assert_eq!(plan.assignments.len(), 3);
+}
+
+#[test]
+fn the_account_of_a_small_round_reads_well() {
+    let start = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![job(1, 1, 8), rigid(2, 2)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs.push(job(3, 2, 4));
+    input.jobs.push(rigid(4, 16));
+    insta::assert_json_snapshot!(planned(&input).report);
+}

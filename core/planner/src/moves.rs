@@ -1,0 +1,164 @@
+//! Every difference between the present and the plan, with its gain, its cost and its reason in one sentence.
+
+use std::collections::BTreeMap;
+
+use headway_types::plan::MoveKind;
+use headway_types::{Configuration, GpuCount, GpuUuid, Move, Placement, Seconds, Tier, TokensPerSecond};
+
+use crate::candidate::{Candidate, Options};
+use crate::cluster::Cluster;
+use crate::decide::Decision;
+use crate::explain::tokens;
+use crate::input::PlanInput;
+
+pub(crate) fn moves(
+    input: &PlanInput,
+    cluster: &Cluster<'_>,
+    options: &[Options<'_>],
+    decision: &Decision,
+) -> Vec<Move> {
+    let holders = holders(options);
+    options
+        .iter()
+        .zip(&decision.choice)
+        .zip(&decision.placements)
+        .filter_map(|((options, &at), placement)| {
+            let chosen = &options.candidates[at];
+            let kind = kind(options, chosen, placement.as_ref())?;
+            let reason = match kind {
+                MoveKind::Start => started(input, options, chosen, placement.as_ref(), &holders),
+                MoveKind::Preempt => {
+                    format!("{}: {}'s GPUs serve the cluster better elsewhere", trigger(input, cluster, options), name(options))
+                }
+                MoveKind::Reconfigure(tier) if tier.is_live() => batch_changed(options, chosen),
+                MoveKind::Reconfigure(_) => moved(input, cluster, options, chosen),
+            };
+            Some(account(options, chosen, kind, reason))
+        })
+        .collect()
+}
+
+fn kind(options: &Options<'_>, chosen: &Candidate, placement: Option<&Placement>) -> Option<MoveKind> {
+    match (&options.job.current, placement) {
+        (None, None) => None,
+        (None, Some(_)) => Some(MoveKind::Start),
+        (Some(_), None) => Some(MoveKind::Preempt),
+        (Some(current), Some(placement)) if current.placement != *placement => {
+            Some(MoveKind::Reconfigure(Tier::Migration))
+        }
+        (Some(current), Some(_)) => {
+            let (from, to) = (current.configuration?, chosen.configuration?);
+            from.tier_to(&to).map(MoveKind::Reconfigure)
+        }
+    }
+}
+
+fn account(options: &Options<'_>, chosen: &Candidate, kind: MoveKind, reason: String) -> Move {
+    let current = options.job.current.as_ref();
+    let before = options.present.map_or(TokensPerSecond(0.0), |present| present.goodput);
+    let after = chosen.prediction.goodput;
+    let gains = after.0 > before.0 && kind != MoveKind::Preempt;
+    Move {
+        job: options.job.job,
+        kind,
+        from_gpus: current.map_or(GpuCount(0), |current| current.placement.gpus()),
+        to_gpus: chosen.gpus,
+        from_configuration: current.and_then(|current| current.configuration),
+        to_configuration: chosen.configuration,
+        goodput_before: before,
+        goodput_after: after,
+        downtime: chosen.cost,
+        // After t seconds (t − d)·G′ tokens are done instead of t·G; equal at t = d·G′/(G′ − G).
+        pays_back_after: gains.then(|| Seconds(chosen.cost.0 * after.0 / (after.0 - before.0))),
+        reason,
+    }
+}
+
+/// Who holds which GPU now.
+fn holders<'a>(options: &'a [Options<'_>]) -> BTreeMap<&'a GpuUuid, &'a Options<'a>> {
+    options
+        .iter()
+        .flat_map(|options| {
+            options.job.current.iter().flat_map(move |at| at.placement.ranks().map(move |(_, gpu)| (gpu, options)))
+        })
+        .collect()
+}
+
+fn name<'a>(options: &'a Options<'_>) -> &'a str {
+    &options.job.name
+}
+
+/// What set the move off: a draining node under the job, else what set off the round.
+fn trigger(input: &PlanInput, cluster: &Cluster<'_>, options: &Options<'_>) -> String {
+    let draining = options.job.current.iter().flat_map(|current| current.placement.slices()).find_map(|slice| {
+        cluster.node(slice.node).filter(|node| node.draining).map(|node| format!("node {} drains", node.name))
+    });
+    draining.unwrap_or_else(|| input.trigger.clone())
+}
+
+fn described(gpus: GpuCount, configuration: Option<&Configuration>) -> String {
+    match configuration {
+        Some(at) => format!("{} ({}, batch {})", crate::explain::gpus(gpus), at.layout, at.global_batch),
+        None => crate::explain::gpus(gpus),
+    }
+}
+
+fn started(
+    input: &PlanInput,
+    options: &Options<'_>,
+    chosen: &Candidate,
+    placement: Option<&Placement>,
+    holders: &BTreeMap<&GpuUuid, &Options<'_>>,
+) -> String {
+    let what = described(chosen.gpus, chosen.configuration.as_ref());
+    let mut from: Vec<&str> = placement
+        .iter()
+        .flat_map(|placement| placement.ranks())
+        .filter_map(|(_, gpu)| holders.get(gpu).map(|holder| holder.job.name.as_str()))
+        .collect();
+    from.sort_unstable();
+    from.dedup();
+    let source = if from.is_empty() { String::new() } else { format!(", once {} has given them up", from.join(" and ")) };
+    format!("{}: {} starts on {what}{source}", input.trigger, name(options))
+}
+
+fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
+    let from = options.job.current.as_ref().and_then(|current| current.configuration);
+    let (Some(from), Some(to), Some(change)) = (from, chosen.configuration, options.batch_change) else {
+        return "another batch is more goodput".into();
+    };
+    let gain = crate::explain::percent(change.gain);
+    let noise = options.model.as_ref().and_then(|model| crate::curves::noise_scale(model));
+    if from.global_batch == to.global_batch {
+        return format!("a micro-batch of {} is {gain} more goodput than {}", to.micro_batch, from.micro_batch);
+    }
+    let direction = if to.global_batch > from.global_batch { "rose" } else { "fell" };
+    match noise {
+        Some(noise) => {
+            format!("GNS {direction} to {} tokens: a batch of {} is {gain} more goodput", tokens(noise), to.global_batch)
+        }
+        None => format!("a batch of {} is {gain} more goodput than {}", to.global_batch, from.global_batch),
+    }
+}
+
+fn moved(input: &PlanInput, cluster: &Cluster<'_>, options: &Options<'_>, chosen: &Candidate) -> String {
+    let current = options.job.current.as_ref();
+    let from = current.map_or(GpuCount(0), |current| current.placement.gpus());
+    let before = described(from, current.and_then(|current| current.configuration).as_ref());
+    let after = described(chosen.gpus, chosen.configuration.as_ref());
+    let was = options.present.map_or(0.0, |present| present.speed_up);
+    let verb = match chosen.gpus.cmp(&from) {
+        std::cmp::Ordering::Greater => "grows",
+        std::cmp::Ordering::Less => "shrinks",
+        std::cmp::Ordering::Equal if before == after => {
+            return format!("{}: {} moves to other GPUs to make room", trigger(input, cluster, options), name(options));
+        }
+        std::cmp::Ordering::Equal => "changes",
+    };
+    format!(
+        "{}: {} {verb} from {before} to {after}, speed-up {was:.2} to {:.2}",
+        trigger(input, cluster, options),
+        name(options),
+        chosen.prediction.speed_up
+    )
+}

@@ -1,0 +1,189 @@
+//! The check every plan passes before it is adopted. It shares no code with the planner's search: a bug there must not
+//! hide here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headway_types::report::Flexibility;
+use headway_types::{Assignment, Configuration, GpuCount, GpuType, GpuUuid, JobId, NodeId, Plan, PlanId, Tier};
+
+use crate::curves;
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
+
+/// Why a plan must not be adopted.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Violation {
+    #[error("the plan is {plan}, the round was for {expected}")]
+    WrongPlan { plan: PlanId, expected: PlanId },
+    #[error("the plan was made from {parent:?}, the round from {expected:?}")]
+    WrongParent { parent: Option<PlanId>, expected: Option<PlanId> },
+    #[error("job {0} is not part of the round")]
+    UnknownJob(JobId),
+    #[error("job {job} is given node {node}, which is not part of the round")]
+    UnknownNode { job: JobId, node: NodeId },
+    #[error("job {job} is given GPU {gpu}, which is not usable on node {node}")]
+    UnusableGpu { job: JobId, node: NodeId, gpu: GpuUuid },
+    #[error("GPU {gpu} is granted to job {first} and to job {second}")]
+    GrantedTwice { gpu: GpuUuid, first: JobId, second: JobId },
+    #[error("job {job} is given GPUs on node {node}, which is draining")]
+    Draining { job: JobId, node: NodeId },
+    #[error("job {job} does not run on {gpus} GPUs")]
+    Size { job: JobId, gpus: GpuCount },
+    #[error("job {job} does not run on {gpu_type}")]
+    Type { job: JobId, gpu_type: GpuType },
+    #[error("job {job} is spread over nodes of different classes")]
+    MixedClasses { job: JobId },
+    #[error("job {job} must keep its GPUs and layout in this round")]
+    MovedFixed { job: JobId },
+    #[error("job {job} has a configuration that does not fit its allocation: {reason}")]
+    Configuration { job: JobId, reason: String },
+    #[error("job {job} cannot change its layout")]
+    LayoutChanged { job: JobId },
+    #[error("job {job} cannot change its batch like that")]
+    BatchChanged { job: JobId },
+}
+
+/// Whether a plan for this round may be adopted.
+pub fn verify(input: &PlanInput, plan: &Plan) -> Result<(), Violation> {
+    if plan.id != input.plan {
+        return Err(Violation::WrongPlan { plan: plan.id, expected: input.plan });
+    }
+    if plan.parent != input.parent {
+        return Err(Violation::WrongParent { parent: plan.parent, expected: input.parent });
+    }
+    let nodes: BTreeMap<NodeId, &PlanNode> = input.nodes.iter().map(|node| (node.node, node)).collect();
+    let jobs: BTreeMap<JobId, &PlanJob> = input.jobs.iter().map(|job| (job.job, job)).collect();
+    let mut granted: BTreeMap<&GpuUuid, JobId> = BTreeMap::new();
+    for (&id, assignment) in &plan.assignments {
+        let job = jobs.get(&id).ok_or(Violation::UnknownJob(id))?;
+        for (_, gpu) in assignment.placement.ranks() {
+            if let Some(first) = granted.insert(gpu, id) {
+                return Err(Violation::GrantedTwice { gpu: gpu.clone(), first, second: id });
+            }
+        }
+        check_assignment(&nodes, job, assignment)?;
+    }
+    for job in &input.jobs {
+        let fixed = matches!(job.freedom, Freedom::Fixed { .. });
+        if fixed && job.current.is_some() != plan.assignments.contains_key(&job.job) {
+            return Err(Violation::MovedFixed { job: job.job });
+        }
+    }
+    Ok(())
+}
+
+fn check_assignment(
+    nodes: &BTreeMap<NodeId, &PlanNode>,
+    job: &PlanJob,
+    assignment: &Assignment,
+) -> Result<(), Violation> {
+    let current = job.current.as_ref();
+    let same_gpus = current.is_some_and(|current| current.placement == assignment.placement);
+    if matches!(job.freedom, Freedom::Fixed { .. }) {
+        // Its GPUs are the engine's business while something is in flight; they only must not change.
+        if !same_gpus {
+            return Err(Violation::MovedFixed { job: job.job });
+        }
+    } else {
+        check_gpus(nodes, job, assignment, same_gpus)?;
+    }
+    match (&job.model, &assignment.configuration) {
+        (None, Some(_)) => {
+            Err(Violation::Configuration { job: job.job, reason: "the job is opaque and takes none".into() })
+        }
+        (Some(_), Some(configuration)) => check_configuration(nodes, job, assignment, configuration, same_gpus),
+        (_, None) => Ok(()),
+    }
+}
+
+fn check_gpus(
+    nodes: &BTreeMap<NodeId, &PlanNode>,
+    job: &PlanJob,
+    assignment: &Assignment,
+    same_gpus: bool,
+) -> Result<(), Violation> {
+    let id = job.job;
+    let held: BTreeSet<NodeId> = job
+        .current
+        .iter()
+        .filter(|_| same_gpus)
+        .flat_map(|current| current.placement.slices().iter().map(|slice| slice.node))
+        .collect();
+    let mut classes = BTreeSet::new();
+    for slice in assignment.placement.slices() {
+        let node = nodes.get(&slice.node).ok_or(Violation::UnknownNode { job: id, node: slice.node })?;
+        if let Some(gpu) = slice.gpus.iter().find(|gpu| !node.gpus.contains(gpu)) {
+            return Err(Violation::UnusableGpu { job: id, node: slice.node, gpu: gpu.clone() });
+        }
+        if node.draining && !held.contains(&slice.node) {
+            return Err(Violation::Draining { job: id, node: slice.node });
+        }
+        if !same_gpus && !job.range.accepts(&node.class.gpu_type) {
+            return Err(Violation::Type { job: id, gpu_type: node.class.gpu_type.clone() });
+        }
+        classes.insert(&node.class);
+    }
+    if classes.len() > 1 {
+        return Err(Violation::MixedClasses { job: id });
+    }
+    let gpus = assignment.placement.gpus();
+    let size = if job.model.is_some() { job.range.allows(gpus) } else { gpus == job.range.max };
+    if !same_gpus && !size {
+        return Err(Violation::Size { job: id, gpus });
+    }
+    Ok(())
+}
+
+fn check_configuration(
+    nodes: &BTreeMap<NodeId, &PlanNode>,
+    job: &PlanJob,
+    assignment: &Assignment,
+    configuration: &Configuration,
+    same_gpus: bool,
+) -> Result<(), Violation> {
+    let id = job.job;
+    let refuse = |reason: String| Err(Violation::Configuration { job: id, reason });
+    let former = job.current.as_ref().and_then(|current| current.configuration);
+    if same_gpus && former == Some(*configuration) {
+        return Ok(());
+    }
+    let Some(model) = &job.model else { return Ok(()) };
+    let placement = &assignment.placement;
+    if configuration.layout.gpus() != placement.gpus() {
+        return refuse(format!("{} does not occupy {} GPUs", configuration.layout, placement.gpus()));
+    }
+    if configuration.accumulation().is_none() {
+        return refuse(format!("{configuration} does not divide into whole micro-batches"));
+    }
+    let least_per_node = placement.slices().iter().map(|slice| slice.gpus.len() as u32).min().unwrap_or(0);
+    if configuration.layout.tp > least_per_node {
+        return refuse(format!("{} spans nodes with its tensor parallelism", configuration.layout));
+    }
+    let batch = configuration.global_batch;
+    let kept = former.is_some_and(|former| former.global_batch == batch);
+    if !kept && (batch < model.training.batch.min || model.training.batch.max < batch) {
+        return refuse(format!("batch {batch} is outside the recipe's range"));
+    }
+    if let Some(former) = former {
+        let tier = former.tier_to(configuration);
+        if matches!(job.freedom, Freedom::Fixed { .. }) && tier == Some(Tier::Layout) {
+            return Err(Violation::MovedFixed { job: id });
+        }
+        if job.capabilities.layout == Flexibility::Never && former.layout != configuration.layout {
+            return Err(Violation::LayoutChanged { job: id });
+        }
+        let in_place = same_gpus && former.layout == configuration.layout;
+        if (!kept && job.capabilities.batch == Flexibility::Never)
+            || (in_place && tier.is_some() && job.capabilities.batch != Flexibility::Live)
+        {
+            return Err(Violation::BatchChanged { job: id });
+        }
+    }
+    let moved = !same_gpus || former.is_none_or(|former| former.layout != configuration.layout);
+    let Some(node) = nodes.get(&placement.first_node()).filter(|_| moved) else { return Ok(()) };
+    match curves::predict(model, &node.class, placement.gpus(), placement.nodes(), Some(configuration)) {
+        Ok(_) => Ok(()),
+        // What runs now is proof enough for a mere change of GPUs.
+        Err(_) if former == Some(*configuration) => Ok(()),
+        Err(why) => refuse(why.detail),
+    }
+}
