@@ -4,4 +4,5 @@
 //! logic and imports nothing of the project but `headway-types`.
 
 pub mod agent;
+pub mod client;
 pub mod v1;

@@ -6,6 +6,7 @@
 
 mod access;
 mod cluster;
+mod goodput;
 mod history;
 mod job;
 mod node;
@@ -14,7 +15,8 @@ mod problem;
 mod stream;
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
-pub use cluster::{Overview, Policy, PolicyMode, Version};
+pub use cluster::{Baseline, BaselineList, Overview, Policy, PolicyMode, Version};
+pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
     SliceRecord,

@@ -72,6 +72,22 @@ pub struct Policy {
     pub round_pause_seconds: f64,
 }
 
+/// What a job would do on a static share of the cluster: predicted by its model, paying for no start and no pause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Baseline {
+    pub job_id: Uuid,
+    /// GPUs of the static share.
+    pub gpus: u32,
+    /// At the reference batch.
+    pub goodput_tokens_per_second: f64,
+}
+
+/// `GET /goodput`: one baseline per job that has a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BaselineList {
+    pub items: Vec<Baseline>,
+}
+
 /// `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {

@@ -1,0 +1,163 @@
+//! A typed client of REST v1, for the command line, tests and scripts in Rust.
+//!
+//! It never retries: whether a request may be repeated is the caller's to know (give `submit` an idempotency key). It
+//! refuses to carry a token over plain HTTP beyond loopback.
+
+mod cluster;
+mod jobs;
+mod stream;
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::{Method, RequestBuilder, Response, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::v1::Problem;
+
+pub use jobs::{JobFilter, LogPage, LogRequest};
+pub use stream::StreamItem;
+
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Above the scheduler's own limit, so that its account of what took so long arrives.
+const REQUEST_TIME: Duration = Duration::from_secs(40);
+
+/// A connection to one scheduler in the name of one token. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    root: Url,
+    token: String,
+}
+
+/// Why a request brought no answer of use.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The URL or the certificate authority cannot be used at all.
+    #[error("cannot speak to {url}: {message}")]
+    Setup { url: String, message: String },
+    /// No reply: nobody listens, the connection broke, or it took too long. Whether the request was done is unknown.
+    #[error("no reply from {url}")]
+    Unreachable {
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The scheduler says what is wrong.
+    #[error("{}: {}", .0.title, .0.detail)]
+    Problem(Box<Problem>),
+    /// A reply that is not of this interface, as from a proxy or another service.
+    #[error("{url} does not reply as a scheduler: {message}")]
+    BadReply { url: String, message: String },
+}
+
+impl Client {
+    /// A client of the scheduler at `base_url` ("http://127.0.0.1:7600", "https://headway.example"), trusting the
+    /// system's certificate authorities.
+    pub fn new(base_url: &str, token: &str) -> Result<Self, ClientError> {
+        Self::build(base_url, token, None)
+    }
+
+    /// A client that trusts only the authorities in this PEM text.
+    pub fn with_authority(base_url: &str, token: &str, pem: &[u8]) -> Result<Self, ClientError> {
+        Self::build(base_url, token, Some(pem))
+    }
+
+    fn build(base_url: &str, token: &str, authority: Option<&[u8]>) -> Result<Self, ClientError> {
+        let setup = |message: String| ClientError::Setup { url: base_url.to_owned(), message };
+        let root = Url::parse(base_url).map_err(|error| setup(error.to_string()))?;
+        let loopback = is_loopback(&root);
+        let encrypted = match root.scheme() {
+            "https" => true,
+            "http" if loopback => false,
+            "http" => return Err(setup("beyond loopback only https keeps the token secret".into())),
+            other => return Err(setup(format!("{other} is neither http nor https"))),
+        };
+        // An error means that the process has chosen a provider already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIME)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("headway/", env!("CARGO_PKG_VERSION")));
+        if loopback {
+            builder = builder.no_proxy();
+        }
+        if let Some(pem) = authority {
+            let certificates =
+                reqwest::Certificate::from_pem_bundle(pem).map_err(|error| setup(format!("authority: {error}")))?;
+            builder = builder.tls_certs_only(certificates);
+        } else if !encrypted {
+            // Without encryption there is no need for the system's authorities, which small images lack.
+            builder = builder.tls_certs_only([]);
+        }
+        let http = builder.build().map_err(|error| setup(error.to_string()))?;
+        Ok(Self { http, root, token: token.to_owned() })
+    }
+
+    /// A path below the root; every segment is escaped.
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.root.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// A request below `/api/v1`.
+    fn request(&self, method: Method, segments: &[&str]) -> RequestBuilder {
+        let path: Vec<&str> = ["api", "v1"].iter().chain(segments).copied().collect();
+        self.http.request(method, self.url(&path)).bearer_auth(&self.token)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, segments: &[&str]) -> Result<T, ClientError> {
+        self.read(self.request(Method::GET, segments)).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, segments: &[&str], body: &impl Serialize) -> Result<T, ClientError> {
+        self.read(self.request(Method::POST, segments).json(body)).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        let response = self.send(request.timeout(REQUEST_TIME)).await?;
+        let url = response.url().to_string();
+        let bytes = response.bytes().await.map_err(|source| ClientError::Unreachable { url: url.clone(), source })?;
+        serde_json::from_slice(&bytes).map_err(|error| ClientError::BadReply { url, message: error.to_string() })
+    }
+
+    /// Sends, and turns every status that is no success into an error.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request
+            .send()
+            .await
+            .map_err(|source| ClientError::Unreachable { url: self.root.to_string(), source: source.without_url() })?;
+        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
+    }
+}
+
+async fn problem(response: Response) -> ClientError {
+    let (url, status) = (response.url().to_string(), response.status());
+    let is_problem = header(response.headers(), CONTENT_TYPE.as_str())
+        .is_some_and(|kind| kind.starts_with("application/problem+json"));
+    let request_id = header(response.headers(), "x-request-id").map(str::to_owned);
+    let body = response.bytes().await.unwrap_or_default();
+    if is_problem && let Ok(problem) = serde_json::from_slice::<Problem>(&body) {
+        let request_id = problem.request_id.or(request_id);
+        return ClientError::Problem(Box::new(Problem { request_id, ..problem }));
+    }
+    ClientError::BadReply { url, message: format!("status {status}") }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let Some(host) = url.host_str() else { return false };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Requests about nodes, plans, the policy, and the cluster as a whole.
+
+use reqwest::Method;
+
+use super::{Client, ClientError, REQUEST_TIME};
+use crate::v1::{
+    Baseline, BaselineList, EventList, EventRecord, Node, NodeList, Overview, Plan, PlanList, Policy, ReasonRequest,
+    RebalanceRequest, Version,
+};
+
+impl Client {
+    pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
+        Ok(self.get::<NodeList>(&["nodes"]).await?.items)
+    }
+
+    /// A node by id or name.
+    pub async fn node(&self, node: &str) -> Result<Node, ClientError> {
+        self.get(&["nodes", node]).await
+    }
+
+    /// Running jobs leave, nothing new starts.
+    pub async fn drain(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
+        self.act_on_node(node, "drain", reason).await
+    }
+
+    /// Nothing new starts; what runs stays.
+    pub async fn cordon(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
+        self.act_on_node(node, "cordon", reason).await
+    }
+
+    /// Takes a node back into service, after a drain as after a cordon.
+    pub async fn uncordon(&self, node: &str) -> Result<Node, ClientError> {
+        self.read(self.request(Method::POST, &["nodes", node, "uncordon"])).await
+    }
+
+    /// Vouches that nothing runs on an unreachable node any more.
+    pub async fn lost(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
+        self.act_on_node(node, "lost", reason).await
+    }
+
+    async fn act_on_node(&self, node: &str, action: &str, reason: Option<&str>) -> Result<Node, ClientError> {
+        self.post(&["nodes", node, action], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+    }
+
+    /// The plan being carried out.
+    pub async fn current_plan(&self) -> Result<Plan, ClientError> {
+        self.get(&["plans", "current"]).await
+    }
+
+    pub async fn plan(&self, id: &str) -> Result<Plan, ClientError> {
+        self.get(&["plans", id]).await
+    }
+
+    /// One page of plans, newest first, after a `next_cursor`.
+    pub async fn plans(&self, cursor: Option<&str>) -> Result<PlanList, ClientError> {
+        let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
+        self.read(self.request(Method::GET, &["plans"]).query(&query)).await
+    }
+
+    /// Runs a round now; its plan is a proposal that moves nothing before it is approved.
+    pub async fn rebalance(&self, min_gain_pct: Option<f64>) -> Result<Plan, ClientError> {
+        self.post(&["plans", "rebalance"], &RebalanceRequest { min_gain_pct }).await
+    }
+
+    /// Makes a proposal the target.
+    pub async fn approve(&self, plan: &str) -> Result<Plan, ClientError> {
+        self.read(self.request(Method::POST, &["plans", plan, "approve"])).await
+    }
+
+    /// Drops a proposal.
+    pub async fn reject(&self, plan: &str, reason: Option<&str>) -> Result<Plan, ClientError> {
+        self.post(&["plans", plan, "reject"], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+    }
+
+    pub async fn policy(&self) -> Result<Policy, ClientError> {
+        self.get(&["policy"]).await
+    }
+
+    pub async fn set_policy(&self, policy: &Policy) -> Result<Policy, ClientError> {
+        self.read(self.request(Method::PUT, &["policy"]).json(policy)).await
+    }
+
+    pub async fn overview(&self) -> Result<Overview, ClientError> {
+        self.get(&["overview"]).await
+    }
+
+    /// What these jobs would do on a static share each; jobs without a model are left out.
+    pub async fn baseline(&self, jobs: &[String]) -> Result<Vec<Baseline>, ClientError> {
+        let request = self.request(Method::GET, &["goodput"]).query(&[("jobs", jobs.join(","))]);
+        Ok(self.read::<BaselineList>(request).await?.items)
+    }
+
+    /// The newest events, newest first.
+    pub async fn events(&self, limit: u32) -> Result<Vec<EventRecord>, ClientError> {
+        let request = self.request(Method::GET, &["events"]).query(&[("limit", limit)]);
+        Ok(self.read::<EventList>(request).await?.items)
+    }
+
+    pub async fn version(&self) -> Result<Version, ClientError> {
+        self.read(self.http.get(self.url(&["version"]))).await
+    }
+
+    /// Whether the scheduler leads and answers requests.
+    pub async fn ready(&self) -> Result<bool, ClientError> {
+        match self.send(self.http.get(self.url(&["readyz"])).timeout(REQUEST_TIME)).await {
+            Ok(_) => Ok(true),
+            Err(ClientError::Problem(problem)) if problem.status == 503 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

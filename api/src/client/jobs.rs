@@ -1,0 +1,215 @@
+//! Requests about jobs.
+
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, RequestBuilder};
+
+use super::{Client, ClientError, REQUEST_TIME, header};
+use crate::v1::{
+    AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, EventList, EventRecord,
+    Explanation, Job, JobDetail, JobList, JobPatch, ReasonRequest, Series, SeriesPoint, Submitted, Validation,
+};
+
+const JOBS_PER_PAGE: u32 = 500;
+
+/// Which jobs to list. Empty and absent fields do not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Names of states, or `live` and `ended` for groups of them.
+    pub states: Vec<String>,
+    pub project: Option<String>,
+    /// Owner.
+    pub user: Option<String>,
+    /// Part of the name.
+    pub name_contains: Option<String>,
+    /// The `next_cursor` of the page before.
+    pub cursor: Option<String>,
+    pub limit: Option<u32>,
+}
+
+/// Which piece of a rank's output to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogRequest {
+    /// Global rank.
+    pub rank: u32,
+    /// First byte; absent: the beginning.
+    pub offset: Option<u64>,
+    /// Only the last lines.
+    pub tail: Option<u32>,
+}
+
+/// A piece of a rank's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPage {
+    /// Bytes that are no UTF-8 are replaced.
+    pub text: String,
+    /// Where to read on.
+    pub next_offset: u64,
+    /// Nothing more is there now.
+    pub at_end: bool,
+    /// The generation that wrote it.
+    pub generation: u64,
+}
+
+impl Client {
+    /// Submits a specification in YAML. The same key and text submit once, however often they are sent.
+    pub async fn submit_yaml(&self, text: &str, idempotency_key: Option<&str>) -> Result<Submitted, ClientError> {
+        let request = self.request(Method::POST, &["jobs"]).header(CONTENT_TYPE, "application/yaml");
+        self.submit(request.body(text.to_owned()), idempotency_key).await
+    }
+
+    /// Submits one specification, or `{"jobs": […]}`, in JSON.
+    pub async fn submit_json(
+        &self,
+        body: &serde_json::Value,
+        idempotency_key: Option<&str>,
+    ) -> Result<Submitted, ClientError> {
+        self.submit(self.request(Method::POST, &["jobs"]).json(body), idempotency_key).await
+    }
+
+    async fn submit(&self, request: RequestBuilder, key: Option<&str>) -> Result<Submitted, ClientError> {
+        let request = match key {
+            Some(key) => request.header("Idempotency-Key", key),
+            None => request,
+        };
+        self.read(request).await
+    }
+
+    /// Asks whether and how the present nodes could run a specification in YAML; stores nothing.
+    pub async fn validate_yaml(&self, text: &str) -> Result<Validation, ClientError> {
+        let request = self.request(Method::POST, &["jobs", "validate"]).header(CONTENT_TYPE, "application/yaml");
+        self.read(request.body(text.to_owned())).await
+    }
+
+    /// One page of jobs, newest first.
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<JobList, ClientError> {
+        let states = (!filter.states.is_empty()).then(|| filter.states.join(","));
+        let limit = filter.limit.map(|limit| limit.to_string());
+        let query: Vec<(&str, &str)> = [
+            ("state", states.as_deref()),
+            ("project", filter.project.as_deref()),
+            ("user", filter.user.as_deref()),
+            ("q", filter.name_contains.as_deref()),
+            ("cursor", filter.cursor.as_deref()),
+            ("limit", limit.as_deref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
+        self.read(self.request(Method::GET, &["jobs"]).query(&query)).await
+    }
+
+    /// Every job there is, page by page, newest first.
+    pub async fn all_jobs(&self) -> Result<Vec<Job>, ClientError> {
+        let mut filter = JobFilter { limit: Some(JOBS_PER_PAGE), ..JobFilter::default() };
+        let mut jobs = Vec::new();
+        loop {
+            let page = self.jobs(&filter).await?;
+            jobs.extend(page.items);
+            if page.next_cursor.is_none() {
+                return Ok(jobs);
+            }
+            filter.cursor = page.next_cursor;
+        }
+    }
+
+    pub async fn job(&self, id: &str) -> Result<JobDetail, ClientError> {
+        self.get(&["jobs", id]).await
+    }
+
+    pub async fn cancel(&self, id: &str, reason: Option<&str>) -> Result<Job, ClientError> {
+        let body = CancelRequest { reason: reason.map(str::to_owned), grace_s: None };
+        self.post(&["jobs", id, "cancel"], &body).await
+    }
+
+    pub async fn hold(&self, id: &str, reason: Option<&str>) -> Result<Job, ClientError> {
+        self.post(&["jobs", id, "hold"], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+    }
+
+    pub async fn release(&self, id: &str) -> Result<Job, ClientError> {
+        self.read(self.request(Method::POST, &["jobs", id, "release"])).await
+    }
+
+    /// Has a running job save now and go on.
+    pub async fn checkpoint(&self, id: &str) -> Result<Job, ClientError> {
+        self.read(self.request(Method::POST, &["jobs", id, "checkpoint"])).await
+    }
+
+    /// Sets the priority, 0 to 100.
+    pub async fn set_priority(&self, id: &str, priority: u8) -> Result<Job, ClientError> {
+        self.read(self.request(Method::PATCH, &["jobs", id]).json(&JobPatch { priority })).await
+    }
+
+    /// Why a job waits, or has the size it has.
+    pub async fn explain(&self, id: &str) -> Result<Explanation, ClientError> {
+        self.get(&["jobs", id, "explain"]).await
+    }
+
+    pub async fn curve(&self, id: &str) -> Result<Curve, ClientError> {
+        self.get(&["jobs", id, "curve"]).await
+    }
+
+    /// What a job holds and held, oldest first.
+    pub async fn allocations(&self, id: &str) -> Result<Vec<AllocationRecord>, ClientError> {
+        Ok(self.get::<AllocationList>(&["jobs", id, "allocations"]).await?.items)
+    }
+
+    /// Committed checkpoints, newest first.
+    pub async fn checkpoints(&self, id: &str) -> Result<Vec<Checkpoint>, ClientError> {
+        Ok(self.get::<CheckpointList>(&["jobs", id, "checkpoints"]).await?.items)
+    }
+
+    /// Measurements over a job's whole life, oldest first.
+    pub async fn series(&self, id: &str) -> Result<Vec<SeriesPoint>, ClientError> {
+        Ok(self.get::<Series>(&["jobs", id, "series"]).await?.points)
+    }
+
+    /// The newest events of a job, newest first.
+    pub async fn job_events(&self, id: &str, limit: u32) -> Result<Vec<EventRecord>, ClientError> {
+        let request = self.request(Method::GET, &["jobs", id, "events"]).query(&[("limit", limit)]);
+        Ok(self.read::<EventList>(request).await?.items)
+    }
+
+    /// A piece of one rank's output. A character that the end of the piece cuts is left to the next one.
+    pub async fn logs(&self, id: &str, wanted: &LogRequest) -> Result<LogPage, ClientError> {
+        let query: Vec<(&str, u64)> =
+            [("rank", Some(u64::from(wanted.rank))), ("offset", wanted.offset), ("tail", wanted.tail.map(u64::from))]
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect();
+        let request = self.request(Method::GET, &["jobs", id, "logs"]).query(&query);
+        let response = self.send(request.timeout(REQUEST_TIME)).await?;
+        let url = response.url().to_string();
+        let number = |name: &str| -> Result<u64, ClientError> {
+            let value = header(response.headers(), name).and_then(|value| value.parse().ok());
+            value.ok_or_else(|| ClientError::BadReply { url: url.clone(), message: format!("no {name} header") })
+        };
+        let (next_offset, generation) = (number("x-next-offset")?, number("x-generation")?);
+        let at_end = header(response.headers(), "x-log-end") == Some("true");
+        let bytes = response.bytes().await.map_err(|source| ClientError::Unreachable { url, source })?;
+        let whole = whole_characters(&bytes);
+        Ok(LogPage {
+            text: String::from_utf8_lossy(&bytes[..whole]).into_owned(),
+            next_offset: next_offset.saturating_sub((bytes.len() - whole) as u64),
+            at_end,
+            generation,
+        })
+    }
+}
+
+/// How many leading bytes do not end within a character; all, where nothing but a torn character is there.
+pub(super) fn whole_characters(bytes: &[u8]) -> usize {
+    let tail = (1..=bytes.len().min(3)).find(|back| {
+        let lead = bytes[bytes.len() - back];
+        let length = match lead {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ => 0,
+        };
+        *back < length
+    });
+    match tail {
+        Some(back) if back < bytes.len() => bytes.len() - back,
+        _ => bytes.len(),
+    }
+}

@@ -1,0 +1,136 @@
+#![allow(clippy::unwrap_used)]
+//! The client against a listener that replies from a script, and its parsers alone.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_stream::StreamExt as _;
+
+use super::jobs::whole_characters;
+use super::stream::Parser;
+use super::*;
+use crate::v1::StreamMessage;
+
+const EVENT: &str = r#"{"seq":17,"at":"2026-01-02T03:04:05Z","actor":"scheduler","verb":"plan.adopted","message":"m"}"#;
+
+/// Replies once with `status`, `headers` and `body`, and returns the request as it came.
+async fn once(status: &str, headers: &str, body: &str) -> (Client, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), "hw_secret").unwrap();
+    let reply =
+        format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    let server = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+            let read = socket.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "the request ends with its headers at least");
+            request.extend_from_slice(&buffer[..read]);
+        }
+        socket.write_all(reply.as_bytes()).await.unwrap();
+        String::from_utf8_lossy(&request).into_owned()
+    });
+    (client, server)
+}
+
+#[tokio::test]
+async fn a_request_carries_token_and_query() {
+    let (client, server) = once("200 OK", "", r#"{"items":[],"next_cursor":null}"#).await;
+    let filter = JobFilter { states: vec!["queued".into(), "held".into()], limit: Some(5), ..JobFilter::default() };
+    assert!(client.jobs(&filter).await.unwrap().items.is_empty());
+    let request = server.await.unwrap();
+    assert!(request.starts_with("GET /api/v1/jobs?state=queued%2Cheld&limit=5 HTTP/1.1"), "{request}");
+    assert!(request.contains("authorization: Bearer hw_secret"), "{request}");
+}
+
+#[tokio::test]
+async fn a_submission_carries_its_key() {
+    let (client, server) = once("201 Created", "", r#"{"jobs":[]}"#).await;
+    client.submit_yaml("version: 1\n", Some("once")).await.unwrap();
+    let request = server.await.unwrap();
+    assert!(request.contains("idempotency-key: once"), "{request}");
+    assert!(request.contains("content-type: application/yaml"), "{request}");
+}
+
+#[tokio::test]
+async fn a_name_cannot_leave_its_place_in_the_path() {
+    let (client, server) = once("404 Not Found", "", "").await;
+    client.node("a/../b?c").await.unwrap_err();
+    assert!(server.await.unwrap().starts_with("GET /api/v1/nodes/a%2F..%2Fb%3Fc HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn a_problem_is_told_from_a_strange_reply() {
+    let body = r#"{"type":"about:blank","title":"Conflict","status":409,"code":"stale_plan","detail":"d","hint":"h"}"#;
+    let headers = "content-type: application/problem+json\r\nx-request-id: r1\r\n";
+    let (client, _server) = once("409 Conflict", headers, body).await;
+    let ClientError::Problem(problem) = client.approve("p").await.unwrap_err() else { panic!("no problem") };
+    assert_eq!((problem.code.as_str(), problem.request_id.as_deref()), ("stale_plan", Some("r1")));
+
+    let (client, _server) = once("502 Bad Gateway", "content-type: text/html\r\n", "<html>").await;
+    assert!(matches!(client.overview().await.unwrap_err(), ClientError::BadReply { .. }));
+
+    let (client, _server) = once("200 OK", "", "<html>").await;
+    assert!(matches!(client.overview().await.unwrap_err(), ClientError::BadReply { .. }));
+}
+
+#[tokio::test]
+async fn nobody_listening_is_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client = Client::new(&format!("http://{address}/"), "hw_secret").unwrap();
+    assert!(matches!(client.nodes().await.unwrap_err(), ClientError::Unreachable { .. }));
+}
+
+#[tokio::test]
+async fn a_log_page_leaves_a_torn_character_to_the_next() {
+    let headers = "x-next-offset: 10\r\nx-log-end: true\r\nx-generation: 3\r\n";
+    let (client, _server) = once("200 OK", headers, "loss é").await;
+    let page = client.logs("j", &LogRequest::default()).await.unwrap();
+    assert_eq!((page.text.as_str(), page.next_offset, page.at_end, page.generation), ("loss é", 10, true, 3));
+
+    let text = "aé€🦀".as_bytes();
+    assert_eq!(whole_characters(text), text.len());
+    assert_eq!(whole_characters(&text[..text.len() - 1]), "aé€".len());
+    assert_eq!(whole_characters(&text[..5]), "aé".len());
+    assert_eq!(whole_characters(&text[..2]), 1);
+    assert_eq!(whole_characters(&"é".as_bytes()[..1]), 1);
+    assert_eq!(whole_characters(b"\xff\xff"), 2);
+}
+
+#[tokio::test]
+async fn the_stream_yields_messages_until_it_ends() {
+    let body = format!(": alive\n\nevent: event\nid: 17\ndata: {EVENT}\n\nevent: reset\ndata: {{}}\n\n");
+    let (client, server) = once("200 OK", "content-type: text/event-stream\r\n", &body).await;
+    let stream = client.stream(&["events"], Some(16)).await.unwrap();
+    let items: Vec<_> = stream.map(|item| item.unwrap()).collect().await;
+    assert!(server.await.unwrap().contains("last-event-id: 16"));
+    assert!(matches!(&items[0], StreamItem { seq: Some(17), message: StreamMessage::Event(event) } if event.seq == 17));
+    assert_eq!(items[1], StreamItem { seq: Some(17), message: StreamMessage::Reset });
+    assert_eq!(items.len(), 2);
+}
+
+#[test]
+fn messages_are_the_same_however_the_bytes_arrive() {
+    let text = format!("event: future\ndata: 1\n\nevent: event\r\nid: 17\r\ndata: {EVENT}\r\n\r\n");
+    let mut parser = Parser::default();
+    let items: Vec<_> = text.as_bytes().iter().flat_map(|byte| parser.push(&[*byte]).unwrap()).collect();
+    assert_eq!(items, Parser::default().push(text.as_bytes()).unwrap());
+    assert_eq!(items.len(), 1);
+    assert!(Parser::default().push(b"event: event\ndata: {\n\n").is_err());
+}
+
+#[test]
+fn a_token_does_not_travel_in_the_clear() {
+    for refused in ["http://10.0.0.1:7600", "http://headway.example", "ftp://127.0.0.1", "nonsense"] {
+        assert!(matches!(Client::new(refused, "t"), Err(ClientError::Setup { .. })), "{refused}");
+    }
+    for accepted in ["http://127.0.0.1:7600", "http://[::1]:7600", "http://localhost:7600"] {
+        assert!(Client::new(accepted, "t").is_ok(), "{accepted}");
+    }
+    assert!(matches!(
+        Client::with_authority("https://headway.example", "t", b"-----BEGIN CERTIFICATE-----\nx"),
+        Err(ClientError::Setup { .. })
+    ));
+}
