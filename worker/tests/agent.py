@@ -1,7 +1,8 @@
-"""A stand-in for the node's agent: speaks the worker protocol on a unix socket, without a thread, so that tests may fork."""
+"""A stand-in for the node's agent: speaks the worker protocol on a unix socket, without a thread, as tests fork."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -48,12 +49,15 @@ class FakeAgent:
 
     def say_raw(self, data: bytes) -> None:
         for connection in self.connections:
-            connection.sendall(data)
+            with contextlib.suppress(BrokenPipeError):  # a worker may just have left
+                connection.sendall(data)
 
     def of(self, kind: str) -> list[Message]:
         return [message for message in self.messages if message["type"] == kind]
 
-    def serve(self, until: Callable[[], bool], deadline_s: float = 60.0, hear: Callable[[Message], None] = lambda _: None) -> None:
+    def serve(
+        self, until: Callable[[], bool], deadline_s: float = 60.0, hear: Callable[[Message], None] = lambda _: None
+    ) -> None:
         """Serves until the condition holds; `hear` is called with every message."""
         end = time.monotonic() + deadline_s
         while not until():

@@ -1,5 +1,5 @@
-"""Fenced checkpoints: each generation writes below its own directory and nowhere else, and a directory is complete exactly when
-its manifest matches its files (docs/worker-protocol.md, "Checkpoint on disk")."""
+"""Fenced checkpoints: each generation writes below its own directory and nowhere else, and a directory is complete
+exactly when its manifest matches its files (docs/worker-protocol.md, "Checkpoint on disk")."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ class Loaded:
     states: dict[str, Any]
 
 
-def save(
-    directory: str, job: str, generation: int, step: int, samples_seen: int, states: Mapping[str, Any]
-) -> Saved:
+def save(directory: str, job: str, generation: int, step: int, samples_seen: int, states: Mapping[str, Any]) -> Saved:
     """Writes `states` as `<name>.pt` each, on one rank only. Complete or invisible, whenever the machine dies."""
     home = Path(directory) / f"g{generation}"
     home.mkdir(parents=True, exist_ok=True)

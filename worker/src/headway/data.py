@@ -1,5 +1,5 @@
-"""A byte-level corpus whose sample i is a pure function of i, so that every layout, batch and resume point sees each sample
-exactly once and in the same order. No state, no shuffle buffer: `samples_seen` is the whole position."""
+"""A byte-level corpus whose sample i is a pure function of i, so that every layout, batch and resume point sees each
+sample exactly once and in the same order. No state, no shuffle buffer: `samples_seen` is the whole position."""
 
 from __future__ import annotations
 

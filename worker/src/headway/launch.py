@@ -1,8 +1,10 @@
-"""One process per node becomes one per GPU: torch is imported once, then the ranks are forked, because the import is nearly all
-of a restart's cost. The parent does nothing but watch. Must be called before any thread or CUDA context exists."""
+"""One process per node becomes one per GPU: torch is imported once, then the ranks are forked, because the import is
+nearly all of a restart's cost. The parent does nothing but watch. Must be called before any thread or CUDA context
+exists."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -73,9 +75,7 @@ def _rank(local: int, first_rank: int, count: int, main: Callable[[Termination],
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             return 1
-        os.environ.update(
-            RANK=str(first_rank + local), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(count)
-        )
+        os.environ.update(RANK=str(first_rank + local), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(count))
         termination = Termination()
         termination.catch()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -91,7 +91,5 @@ def _rank(local: int, first_rank: int, count: int, main: Callable[[Termination],
 
 
 def _kill(process: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(process, number)
-    except ProcessLookupError:
-        pass

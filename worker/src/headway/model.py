@@ -1,4 +1,4 @@
-"""A small Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Nothing distributed in here."""
+"""A small Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Nothing distributed here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Attention(nn.Module):
         y = functional.scaled_dot_product_attention(
             rotate(q, rotation), rotate(k, rotation), v, is_causal=True, enable_gqa=self.heads != self.kv_heads
         )
-        return self.out(y.transpose(1, 2).reshape(batch, length, hidden))
+        projected: Tensor = self.out(y.transpose(1, 2).reshape(batch, length, hidden))
+        return projected
 
 
 class FeedForward(nn.Module):
@@ -45,7 +46,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(functional.silu(gate) * up)
+        projected: Tensor = self.down(functional.silu(gate) * up)
+        return projected
 
 
 class Layer(nn.Module):
@@ -58,7 +60,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), rotation)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        x = x + self.feed_forward(self.feed_forward_norm(x))
+        return x
 
 
 class Decoder(nn.Module):
@@ -81,7 +84,8 @@ class Decoder(nn.Module):
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x, self.rotation)
-        return self.head(self.norm(x))
+        logits: Tensor = self.head(self.norm(x))
+        return logits
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean next-token cross-entropy of (batch, seq_len + 1) tokens."""

@@ -1,7 +1,7 @@
 """The gradient noise scale from squared gradient norms (McCandlish et al. 2018, appendix A.1). Pure arithmetic.
 
 With K small batches of b sequences and B = K·b: small = mean |g_k|², big = |mean g_k|², and unbiased
-|G|² = (K·big − small)/(K − 1), tr Σ = b·K/(K − 1)·(small − big), φ = tr Σ/|G|² (in sequences).
+|G|² = (K·big - small)/(K - 1), tr Σ = b·K/(K - 1)·(small - big), φ = tr Σ/|G|² (in sequences).
 Workers report the raw squares; this module also serves their own log lines.
 """
 

@@ -1,5 +1,5 @@
-"""AdamW on flat buffers: three vector operations a step instead of one per parameter, and no import of torch.compile, which
-torch.optim pulls in and which costs seconds at every restart."""
+"""AdamW on flat buffers: a few vector operations a step instead of several per parameter, and no import of
+torch.compile, which the optimizers of torch.optim pull in at first use and which costs seconds at every restart."""
 
 from __future__ import annotations
 

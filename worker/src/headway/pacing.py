@@ -1,5 +1,5 @@
-"""Keeps the time of an emulated device: the arithmetic is real, the waiting makes it take as long as a device of the stated speed
-would. It can only slow down, so the stated speed must be below what the CPU reaches."""
+"""Keeps the time of an emulated device: the arithmetic is real, the waiting makes it take as long as a device of the
+stated speed would. It can only slow down, so the stated speed must be below what the CPU reaches."""
 
 from __future__ import annotations
 

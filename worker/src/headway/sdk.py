@@ -12,7 +12,6 @@ import math
 import os
 import signal
 import threading
-from collections import deque
 from typing import Any
 
 from headway.environment import Environment

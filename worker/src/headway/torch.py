@@ -1,8 +1,8 @@
 """Gradient accumulation for plain PyTorch data parallelism that measures the noise scale on the way.
 
-Every micro-batch's gradient is squared before it joins the sum, and the sum is all-reduced in one flat buffer; so a step
-over dp replicas with M micro-batches each yields K = dp·M small batches whatever the split, and the same sample in every
-layout with the same micro-batch. It replaces DistributedDataParallel, whose reducer hides the micro-batches.
+Every micro-batch's gradient is squared before it joins the sum, and the sum is all-reduced in one flat buffer; so a
+step over dp replicas with M micro-batches each yields K = dp·M small batches whatever the split, and the same sample in
+every layout with the same micro-batch. It replaces DistributedDataParallel, whose reducer hides the micro-batches.
 """
 
 from __future__ import annotations
@@ -95,5 +95,5 @@ class GradientAccumulator:
 
 def views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """Slices of a flat buffer in the parameters' shapes."""
-    pieces = flat.split([parameter.numel() for parameter in parameters])
+    pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
     return [piece.view(parameter.shape) for piece, parameter in zip(pieces, parameters, strict=True)]

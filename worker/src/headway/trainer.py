@@ -1,5 +1,6 @@
-"""The reference trainer's entry: `python -m headway.trainer`, once per node. It reads the options, imports torch, forks one rank
-per GPU and hands over to `training`. Under torchrun, or with one process per GPU, give `--no-fork`; it also runs alone."""
+"""The reference trainer's entry: `python -m headway.trainer`, once per node. It reads the options, imports torch, forks
+one rank per GPU and hands over to `training`. Under torchrun, or with one process per GPU, give `--no-fork`; it also
+runs alone."""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line. Batches given here serve only outside Headway."""
     parser = argparse.ArgumentParser(prog="headway.trainer", description="Train a small Llama-style decoder on text.")
     model = parser.add_argument_group("model")
-    for name, size in {"layers": 4, "hidden": 64, "heads": 4, "kv-heads": 2, "ffn": 176, "vocab": 256, "seq-len": 64}.items():
+    for name, size in {
+        "layers": 4,
+        "hidden": 64,
+        "heads": 4,
+        "kv-heads": 2,
+        "ffn": 176,
+        "vocab": 256,
+        "seq-len": 64,
+    }.items():
         model.add_argument(f"--{name}", type=int, default=size)
     model.add_argument("--tied", action="store_true", help="output projection shares the embedding")
     recipe = parser.add_argument_group("recipe")
@@ -41,7 +50,14 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("--vocab must be at least 256: the corpus is bytes")
     try:
         parsed.shape = ModelShape(
-            parsed.layers, parsed.hidden, parsed.heads, parsed.kv_heads, parsed.ffn, parsed.vocab, parsed.seq_len, tied=parsed.tied
+            parsed.layers,
+            parsed.hidden,
+            parsed.heads,
+            parsed.kv_heads,
+            parsed.ffn,
+            parsed.vocab,
+            parsed.seq_len,
+            tied=parsed.tied,
         )
     except ValueError as error:
         parser.error(str(error))
@@ -54,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Before the import: one thread per rank, and none in the process that forks.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    import headway.training as training  # noqa: PLC0415 - torch comes in only now, after the options are known good
+    import headway.training as training  # torch comes in only now, after the options are known good
 
     corpus = training.read_corpus(chosen)
     import_s = time.time() - _started_at()

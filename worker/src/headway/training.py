@@ -1,6 +1,7 @@
 """One rank of the reference trainer: the data-parallel loop, what it reports and how it follows the scheduler.
 
-All ranks act at the same step: what a rank was asked rides in the step's own small all-reduce, and takes effect after it.
+All ranks act at the same step: what a rank was asked rides in the step's own small all-reduce, and takes effect after
+it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class _Asked:
 
 
 class _LearningRate:
-    """base × scale for the batch, re-warmed over a few steps when the scale changes, and a warm-up at the run's start."""
+    """The base rate times the batch's factor, re-warmed over a few steps when that changes; warmed up at the start."""
 
     def __init__(self, base: float, warmup_steps: int, scale: float) -> None:
         self._base, self._warmup_steps = base, warmup_steps
@@ -101,9 +102,7 @@ class _LearningRate:
 
 
 class _Training:
-    def __init__(
-        self, options: argparse.Namespace, corpus: Corpus, termination: Termination, import_s: float
-    ) -> None:
+    def __init__(self, options: argparse.Namespace, corpus: Corpus, termination: Termination, import_s: float) -> None:
         began = time.monotonic()
         self._options, self._corpus, self._termination = options, corpus, termination
         self._rank, self._world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -209,7 +208,7 @@ class _Training:
             tokens = self._tokens([self._corpus.sample(index) for index in range(start, start + micro_batch)])
             with self._precision():
                 loss = self._model.loss(tokens)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self._gradients.end_micro_batch(loss)
             self._pacer.after_micro_batch(began, micro_batch)
 

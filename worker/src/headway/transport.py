@@ -3,6 +3,7 @@ socket, reconnects with backoff, and forgets the oldest step reports first when 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import select
@@ -77,10 +78,8 @@ class Transport:
             self._wake_write.close()
 
     def _wake(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # a full pipe already wakes the thread; a closed one has none
             self._wake_write.send(b"\0")
-        except OSError:
-            pass  # a full pipe already wakes the thread; a closed one has none
 
     def _finished(self) -> bool:
         if not self._closing.is_set():
@@ -133,9 +132,7 @@ class _Conversation:
                 raise _Disconnected("no welcome", False)
             timeout = max(0.0, min(self._heartbeat_at - now, 1.0))
             writers = [self._connection] if self._sending else []
-            readable, writable, _ = select.select(
-                [self._connection, self._transport._wake_read], writers, [], timeout
-            )
+            readable, writable, _ = select.select([self._connection, self._transport._wake_read], writers, [], timeout)
             if self._transport._wake_read in readable:
                 self._transport._wake_read.recv(4096)
             if self._connection in readable:
