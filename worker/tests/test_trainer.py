@@ -148,6 +148,32 @@ def test_sigterm_saves_and_exits_cleanly(runs: Runs, tmp_path: Path) -> None:
     assert [message["type"] for message in agent.messages[-2:]] == ["checkpoint", "stopped"]
 
 
+def test_a_gang_over_two_nodes_stops_together_when_either_is_asked(runs: Runs, tmp_path: Path) -> None:
+    agent = FakeAgent(tmp_path / "both.sock")
+    shared = environment(agent, 4, 2, 8, GPUS_PER_NODE="2", HEADWAY_CHECKPOINT_DIR=str(tmp_path / "saved"))
+    arguments = [*TINY, "--corpus", str(runs.corpus)]
+    nodes = [
+        Worker(lambda: trainer.main(arguments), {**shared, "RANK": rank}, tmp_path / f"{rank}.log")
+        for rank in ("0", "2")
+    ]
+
+    def terminate_the_second(message: Message) -> None:
+        if message["type"] == "step" and message["step"] == 2:
+            os.kill(nodes[1].pid, signal.SIGTERM)
+
+    try:
+        agent.serve(lambda: all([node.ended() for node in nodes]), hear=terminate_the_second)
+        agent.serve(lambda: not agent.connections, deadline_s=5.0)
+    finally:
+        for node in nodes:
+            node.kill()
+        agent.hang_up()
+    assert [node.code for node in nodes] == [0, 0]
+    assert sorted(hello["rank"] for hello in agent.of("hello")) == [0, 2]
+    assert len(agent.of("checkpoint")) == 1
+    assert len({(message["step"], message["samples_seen"]) for message in agent.of("stopped")}) == 1
+
+
 def test_a_dead_rank_ends_the_group(runs: Runs) -> None:
     def kill_a_rank(_: FakeAgent, message: Message, worker: Worker) -> None:
         if message["type"] == "step" and message["step"] == 2:
