@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
-use headway_types::{Configuration, GpuCount, Prediction, Seconds, Tier, TokensPerSecond};
+use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, TokensPerSecond};
 
 use crate::cluster::{Cluster, Shape, Slot};
 use crate::curves::{self, CurveCache, Offer, Refusal};
@@ -22,6 +22,9 @@ pub(crate) struct Use {
 /// Resources per class: its GPUs; its nodes for slices of more than half a node, of which each node holds one; and
 /// its whole nodes. The last two keep the program from promising what fragmentation forbids.
 pub(crate) const RESOURCES_PER_CLASS: usize = 3;
+
+/// What an opaque job is assumed to lose per node beyond the first. Modelled jobs know their own loss.
+const SPREAD_LOSS: f64 = 0.01;
 
 /// One choice for one job.
 #[derive(Clone, Debug)]
@@ -53,9 +56,13 @@ pub(crate) struct BatchChange {
 pub(crate) enum Obstacle {
     WrongType,
     /// The cluster as built has too few GPUs of the accepted types.
-    TooLarge { built: GpuCount },
+    TooLarge {
+        built: GpuCount,
+    },
     /// Enough are built, too few are usable now.
-    NotUsable { usable: GpuCount },
+    NotUsable {
+        usable: GpuCount,
+    },
     /// No configuration is feasible; the model's own words.
     Infeasible(Refusal),
 }
@@ -141,11 +148,7 @@ fn effective_model(job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
 }
 
 /// Every shape of every size the job accepts. Rigid jobs have one size.
-fn shapes(
-    cluster: &Cluster<'_>,
-    job: &PlanJob,
-    shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>,
-) -> Vec<Shape> {
+fn shapes(cluster: &Cluster<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>) -> Vec<Shape> {
     let smallest = if job.model.is_some() { job.range.min } else { job.range.max };
     (0..cluster.classes.len())
         .filter(|&class| job.range.accepts(&cluster.classes[class].gpu_type))
@@ -263,8 +266,9 @@ impl<'a, 'c> Maker<'a, 'c> {
     ) -> Self {
         let mut maker = Self { input, cluster, job, reference, present: None, move_penalty: 0.0 };
         maker.present = maker.predict_present(model);
-        maker.move_penalty =
-            maker.present.map_or(0.0, |present| input.policy.min_gain * maker.worth(&present, Seconds(0.0)));
+        maker.move_penalty = maker
+            .present
+            .map_or(0.0, |present| input.policy.min_gain * maker.worth(&present, Seconds(0.0), held_nodes(job)));
         maker
     }
 
@@ -299,7 +303,8 @@ impl<'a, 'c> Maker<'a, 'c> {
             let gain = prediction.goodput.0 / present.goodput.0.max(f64::MIN_POSITIVE) - 1.0;
             let cost = self.cost_of(from.tier_to(&to));
             let taken = gain >= self.input.policy.min_batch_gain
-                && self.worth(&prediction, cost) > self.worth(&present, Seconds(0.0));
+                && self.worth(&prediction, cost, held_nodes(self.job))
+                    > self.worth(&present, Seconds(0.0), held_nodes(self.job));
             if taken {
                 chosen = (Some(to), prediction, cost);
             }
@@ -314,7 +319,7 @@ impl<'a, 'c> Maker<'a, 'c> {
             stays: true,
             cost,
             uses: self.uses_of_slots(&self.cluster.known_slots(&current.placement)),
-            value: Quanta::of(self.worth(&prediction, cost)),
+            value: Quanta::of(self.worth(&prediction, cost, held_nodes(self.job))),
         };
         Some((candidate, change))
     }
@@ -356,8 +361,8 @@ impl<'a, 'c> Maker<'a, 'c> {
                 return None;
             }
             // A job that can stay stays rather than restart for a batch alone.
-            let can_stay = self.cluster.slots(&current.placement).is_some()
-                && !self.cluster.touches_draining(&current.placement);
+            let can_stay =
+                self.cluster.slots(&current.placement).is_some() && !self.cluster.touches_draining(&current.placement);
             if same_gpus && same_layout && can_stay {
                 return self.relocate(shape);
             }
@@ -382,15 +387,17 @@ impl<'a, 'c> Maker<'a, 'c> {
             stays: false,
             cost,
             uses: uses(shape.class, whole, std::iter::repeat_n(shape.per_node(), shape.nodes.0 as usize)),
-            value: Quanta::of(self.worth(&prediction, cost) - self.move_penalty),
+            value: Quanta::of(self.worth(&prediction, cost, shape.nodes) - self.move_penalty),
         }
     }
 
-    fn worth(&self, prediction: &Prediction, cost: Seconds) -> f64 {
+    fn worth(&self, prediction: &Prediction, cost: Seconds, nodes: NodeCount) -> f64 {
         let policy = &self.input.policy;
+        let whole = 1.0 - SPREAD_LOSS * f64::from(nodes.0.saturating_sub(1));
+        let spread = if self.job.model.is_some() { 1.0 } else { whole.max(0.5) };
         let remaining = self.job.remaining.filter(|_| self.job.model.is_some());
         let share = value::useful_share(policy, cost, remaining, prediction.goodput);
-        value::value(policy, self.job, self.input.now, prediction.speed_up, share)
+        value::value(policy, self.job, self.input.now, prediction.speed_up * spread, share)
     }
 
     fn cost_of(&self, tier: Option<Tier>) -> Seconds {
@@ -421,6 +428,10 @@ impl<'a, 'c> Maker<'a, 'c> {
         let class = self.cluster.class_of(first);
         uses(class, self.cluster.classes[class].gpus_per_node.0, per_node.into_values())
     }
+}
+
+fn held_nodes(job: &PlanJob) -> NodeCount {
+    job.current.as_ref().map_or(NodeCount(0), |current| current.placement.nodes())
 }
 
 fn uses(class: usize, whole: u32, slices: impl Iterator<Item = u32>) -> Vec<Use> {

@@ -2,21 +2,24 @@
 //! the two ways out (another shape for that job, or moving a neighbour) and keeps the best that can be placed. The
 //! present assignment is always one, so there is always a decision.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use headway_types::Placement;
 
 use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::input::Policy;
-use crate::place::{self, NoRoom};
+use crate::place;
 use crate::solver::{self, Column, Problem};
 use crate::value::Quanta;
 
-/// Solves per round; a choice without room costs one each.
-const ATTEMPTS: u32 = 24;
+/// Solves per round; a choice without room costs one each. Fewer where each takes longer.
+const ATTEMPTS: usize = 48;
+const LEAST_ATTEMPTS: usize = 4;
+const ATTEMPTS_TIMES_JOBS: usize = 2_000;
 /// Neighbours tried per choice without room, cheapest first.
-const NEIGHBOURS: usize = 2;
+const NEIGHBOURS: usize = 6;
 
 /// One candidate per job, and where it goes.
 #[derive(Clone, Debug)]
@@ -42,11 +45,13 @@ struct Attempt {
 pub(crate) fn decide(policy: &Policy, cluster: &Cluster<'_>, options: &[Options<'_>]) -> Decision {
     let incumbent: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
     let mut best = keep(cluster, options, &incumbent);
-    let mut waiting = VecDeque::from([Attempt::default()]);
+    // Most promising first; of equals the earliest.
+    let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);
     let mut seen = BTreeSet::new();
+    let attempts = (ATTEMPTS_TIMES_JOBS / options.len().max(1)).clamp(LEAST_ATTEMPTS, ATTEMPTS);
     let mut solves = 0;
-    while let Some(attempt) = waiting.pop_front() {
-        if solves == ATTEMPTS {
+    while let Some((_, _, attempt)) = waiting.pop() {
+        if solves == attempts {
             break;
         }
         if !seen.insert(attempt.clone()) {
@@ -63,14 +68,17 @@ pub(crate) fn decide(policy: &Policy, cluster: &Cluster<'_>, options: &[Options<
             continue;
         }
         let choice: Vec<usize> = solution.choice.iter().zip(&kept).map(|(column, kept)| kept[*column]).collect();
-        match place::place(cluster, options, &choice, &attempt.evicted) {
-            Ok(placements) => {
-                best = Decision { choice, placements, objective: solution.objective, ..best };
+        let placed = place::place(cluster, options, &choice, &attempt.evicted);
+        if let Some(job) = placed.no_room {
+            best.fragmented.insert(job);
+            for (loss, way) in ways_out(cluster, options, &choice, job, &attempt) {
+                let order = (seen.len() + waiting.len()) as u32;
+                waiting.push((Quanta(solution.objective.0 - loss), Reverse(order), way));
             }
-            Err(NoRoom { job }) => {
-                best.fragmented.insert(job);
-                waiting.extend(ways_out(cluster, options, &choice, job, &attempt));
-            }
+        }
+        let objective = value(options, &placed.choice);
+        if objective > best.objective {
+            best = Decision { choice: placed.choice, placements: placed.placements, objective, ..best };
         }
     }
     best
@@ -78,9 +86,8 @@ pub(crate) fn decide(policy: &Policy, cluster: &Cluster<'_>, options: &[Options<
 
 /// Everybody stays as it is.
 fn keep(cluster: &Cluster<'_>, options: &[Options<'_>], incumbent: &[usize]) -> Decision {
-    let placements =
-        place::place(cluster, options, incumbent, &BTreeSet::new()).expect("a present placement needs no other room");
-    let objective = Quanta(options.iter().zip(incumbent).map(|(job, &at)| job.candidates[at].value.0).sum());
+    let placements = place::place(cluster, options, incumbent, &BTreeSet::new()).placements;
+    let objective = value(options, incumbent);
     Decision {
         choice: incumbent.to_vec(),
         placements,
@@ -90,6 +97,10 @@ fn keep(cluster: &Cluster<'_>, options: &[Options<'_>], incumbent: &[usize]) -> 
         prices: vec![0.0; cluster.classes.len() * candidate::RESOURCES_PER_CLASS],
         fragmented: BTreeSet::new(),
     }
+}
+
+fn value(options: &[Options<'_>], choice: &[usize]) -> Quanta {
+    Quanta(options.iter().zip(choice).map(|(job, &at)| job.candidates[at].value.0).sum())
 }
 
 /// The program without what the attempt forbids, and per job which candidates its columns stand for. `None` where
@@ -112,7 +123,9 @@ fn problem(
     let start: Option<Vec<usize>> = kept
         .iter()
         .zip(incumbent)
-        .map(|(kept, at)| kept.iter().position(|candidate| candidate == at).or(if kept.is_empty() { None } else { Some(0) }))
+        .map(|(kept, at)| {
+            kept.iter().position(|candidate| candidate == at).or(if kept.is_empty() { None } else { Some(0) })
+        })
         .collect();
     let jobs = options
         .iter()
@@ -127,36 +140,41 @@ fn problem(
     Some((Problem { jobs, capacity, incumbent: start?, node_budget: policy.node_budget }, kept))
 }
 
-/// Without the choice that has no room; or with it and without one of the neighbours that could move at least loss.
+/// Without the choice that has no room; or with it and without what one of the neighbours has. Each with what that
+/// job at least loses by it.
 fn ways_out(
     cluster: &Cluster<'_>,
     options: &[Options<'_>],
     choice: &[usize],
     job: usize,
     attempt: &Attempt,
-) -> Vec<Attempt> {
-    let mut without = attempt.clone();
-    without.forbidden.insert((job, choice[job]));
-    let class = options[job].candidates[choice[job]].shape.map(|shape| shape.class);
-    let mut neighbours: Vec<(i64, usize)> = (0..options.len())
-        .filter(|&other| other != job && options[other].candidates[choice[other]].stays)
-        .filter(|&other| {
-            let current = options[other].job.current.as_ref();
-            current.and_then(|current| cluster.class_of_placement(&current.placement)) == class
+) -> Vec<(i64, Attempt)> {
+    let class_of = |other: usize| {
+        let chosen = &options[other].candidates[choice[other]];
+        let held = options[other].job.current.as_ref().filter(|_| chosen.stays);
+        chosen.shape.map(|shape| shape.class).or_else(|| cluster.class_of_placement(&held?.placement))
+    };
+    let least_loss = |other: usize| {
+        let candidates = options[other].candidates.iter().enumerate();
+        let left = candidates
+            .filter(|(at, _)| *at != choice[other] && !attempt.forbidden.contains(&(other, *at)))
+            .map(|(_, candidate)| candidate.value.0);
+        left.max().map(|value| options[other].candidates[choice[other]].value.0 - value)
+    };
+    let neighbours = (0..options.len()).filter(|&other| other != job && class_of(other) == class_of(job));
+    let mut losses: Vec<(i64, usize)> = neighbours.filter_map(|other| Some((least_loss(other)?, other))).collect();
+    losses.sort_unstable();
+    losses.truncate(NEIGHBOURS);
+    losses.extend(least_loss(job).map(|loss| (loss, job)));
+    losses
+        .into_iter()
+        .map(|(loss, other)| {
+            let mut way = attempt.clone();
+            way.forbidden.insert((other, choice[other]));
+            if options[other].candidates[choice[other]].stays {
+                way.evicted.insert(other);
+            }
+            (loss, way)
         })
-        .filter_map(|other| {
-            let stay = &options[other].candidates[choice[other]];
-            let alternatives = options[other].candidates.iter().filter(|candidate| candidate.shape.is_some());
-            let least = alternatives.map(|candidate| stay.value.0 - candidate.value.0).min()?;
-            Some((least, other))
-        })
-        .collect();
-    neighbours.sort_unstable();
-    let evictions = neighbours.into_iter().take(NEIGHBOURS).map(|(_, other)| {
-        let mut moved = attempt.clone();
-        moved.forbidden.insert((other, choice[other]));
-        moved.evicted.insert(other);
-        moved
-    });
-    std::iter::once(without).chain(evictions).collect()
+        .collect()
 }

@@ -53,12 +53,7 @@ struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    fn new(
-        input: &'a PlanInput,
-        cluster: &'a Cluster<'a>,
-        options: &'a [Options<'a>],
-        decision: &'a Decision,
-    ) -> Self {
+    fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, options: &'a [Options<'a>], decision: &'a Decision) -> Self {
         let mut free: Vec<GpuCount> = (0..cluster.classes.len()).map(|class| cluster.open(class)).collect();
         for (options, &at) in options.iter().zip(&decision.choice) {
             for part in &options.candidates[at].uses {

@@ -28,7 +28,11 @@ pub(crate) fn moves(
             let reason = match kind {
                 MoveKind::Start => started(input, options, chosen, placement.as_ref(), &holders),
                 MoveKind::Preempt => {
-                    format!("{}: {}'s GPUs serve the cluster better elsewhere", trigger(input, cluster, options), name(options))
+                    format!(
+                        "{}: {}'s GPUs serve the cluster better elsewhere",
+                        trigger(input, cluster, options),
+                        name(options)
+                    )
                 }
                 MoveKind::Reconfigure(tier) if tier.is_live() => batch_changed(options, chosen),
                 MoveKind::Reconfigure(_) => moved(input, cluster, options, chosen),
@@ -118,7 +122,8 @@ fn started(
         .collect();
     from.sort_unstable();
     from.dedup();
-    let source = if from.is_empty() { String::new() } else { format!(", once {} has given them up", from.join(" and ")) };
+    let source =
+        if from.is_empty() { String::new() } else { format!(", once {} has given them up", from.join(" and ")) };
     format!("{}: {} starts on {what}{source}", input.trigger, name(options))
 }
 
@@ -135,7 +140,11 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
     let direction = if to.global_batch > from.global_batch { "rose" } else { "fell" };
     match noise {
         Some(noise) => {
-            format!("GNS {direction} to {} tokens: a batch of {} is {gain} more goodput", tokens(noise), to.global_batch)
+            format!(
+                "GNS {direction} to {} tokens: a batch of {} is {gain} more goodput",
+                tokens(noise),
+                to.global_batch
+            )
         }
         None => format!("a batch of {} is {gain} more goodput than {}", to.global_batch, from.global_batch),
     }

@@ -1,6 +1,8 @@
 //! From shapes to GPUs: the present placement where it can stay, buddy-aligned inside a node, the fullest nodes first.
-//! It decides nothing about sizes; where a shape does not fit it says whose.
+//! It decides about sizes only where
+//! a shape finds no room: that job then gets its next best that does.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use headway_types::{NodeSlice, Placement};
@@ -8,10 +10,14 @@ use headway_types::{NodeSlice, Placement};
 use crate::candidate::{Candidate, Options};
 use crate::cluster::{Cluster, Shape, Slot};
 
-/// The job (by index) whose chosen shape has no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoRoom {
-    pub job: usize,
+/// Where everything goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// What was asked for, but the next best of a job that found no room for it.
+    pub choice: Vec<usize>,
+    pub placements: Vec<Option<Placement>>,
+    /// The first job (by index) that found no room for its choice.
+    pub no_room: Option<usize>,
 }
 
 /// Places every job's chosen candidate. `evicted` jobs must not simply get back what they hold.
@@ -20,10 +26,10 @@ pub(crate) fn place(
     options: &[Options<'_>],
     choice: &[usize],
     evicted: &BTreeSet<usize>,
-) -> Result<Vec<Option<Placement>>, NoRoom> {
+) -> Placed {
     let chosen = |job: usize| &options[job].candidates[choice[job]];
     let mut free = Free::new(cluster);
-    let mut placements: Vec<Option<Placement>> = vec![None; options.len()];
+    let mut placed = Placed { choice: choice.to_vec(), placements: vec![None; options.len()], no_room: None };
     let mut open = Vec::new();
     for job in 0..options.len() {
         let candidate = chosen(job);
@@ -32,25 +38,44 @@ pub(crate) fn place(
         match current.filter(|_| in_place) {
             Some(current) => {
                 free.take(&cluster.known_slots(current));
-                placements[job] = Some(current.clone());
+                placed.placements[job] = Some(current.clone());
             }
-            None if candidate.shape.is_some() => open.push(job),
-            None => {}
+            None => open.extend(candidate.shape.map(|shape| (job, shape))),
         }
     }
     // Large slices first: what is left then is small enough for the small ones.
-    open.sort_by_key(|&job| {
-        let shape = chosen(job).shape.expect("only candidates with a shape are open");
-        (std::cmp::Reverse(shape.per_node()), std::cmp::Reverse(shape.nodes), options[job].job.job)
-    });
-    for job in open {
-        let shape = chosen(job).shape.expect("only candidates with a shape are open");
+    open.sort_by_key(|&(job, shape)| (Reverse(shape.per_node()), Reverse(shape.nodes), options[job].job.job));
+    for (job, shape) in open {
         let current = options[job].job.current.as_ref().and_then(|current| cluster.slots(&current.placement));
-        let slots = free.find(shape, &current.unwrap_or_default()).ok_or(NoRoom { job })?;
+        let current = current.unwrap_or_default();
+        let slots = match free.find(shape, &current) {
+            Some(slots) => slots,
+            None => {
+                placed.no_room.get_or_insert(job);
+                let (at, slots) = next_best(&options[job], &free, &current);
+                placed.choice[job] = at;
+                slots
+            }
+        };
         free.take(&slots);
-        placements[job] = Some(placement(cluster, &slots));
+        placed.placements[job] = placement(cluster, &slots);
     }
-    Ok(placements)
+    placed
+}
+
+/// The most valuable candidate that has room in what is left, and where; having nothing always has.
+fn next_best(options: &Options<'_>, free: &Free<'_>, current: &[Slot]) -> (usize, Vec<Slot>) {
+    let mut order: Vec<usize> = (0..options.candidates.len()).collect();
+    order.sort_by_key(|&at| (Reverse(options.candidates[at].value), at));
+    let fits = order.into_iter().find_map(|at| {
+        let candidate = &options.candidates[at];
+        match candidate.shape {
+            Some(shape) => free.find(shape, current).map(|slots| (at, slots)),
+            None if candidate.stays => free.all(current).then(|| (at, current.to_vec())),
+            None => Some((at, Vec::new())),
+        }
+    });
+    fits.expect("a job that may move may also have nothing")
 }
 
 /// Whether a move keeps class, size and spread (a layout change), on GPUs that still may be used for it.
@@ -63,8 +88,8 @@ fn same_shape(cluster: &Cluster<'_>, candidate: &Candidate, current: Option<&Pla
         && !cluster.touches_draining(current)
 }
 
-/// Slots in rank order: by node, then index.
-fn placement(cluster: &Cluster<'_>, slots: &[Slot]) -> Placement {
+/// Slots in rank order (by node, then index); `None` where there are none.
+fn placement(cluster: &Cluster<'_>, slots: &[Slot]) -> Option<Placement> {
     let mut slices: Vec<NodeSlice> = Vec::new();
     for slot in slots {
         let node = &cluster.nodes[slot.node];
@@ -74,7 +99,7 @@ fn placement(cluster: &Cluster<'_>, slots: &[Slot]) -> Placement {
             _ => slices.push(NodeSlice { node: node.node, gpus: vec![gpu] }),
         }
     }
-    Placement::try_new(slices).expect("slots are distinct and grouped by node")
+    Placement::try_new(slices).ok()
 }
 
 struct Free<'c> {
@@ -95,6 +120,10 @@ impl<'c> Free<'c> {
         }
     }
 
+    fn all(&self, slots: &[Slot]) -> bool {
+        !slots.is_empty() && slots.iter().all(|slot| self.free[slot.node][slot.position])
+    }
+
     fn count(&self, node: usize) -> u32 {
         self.free[node].iter().filter(|free| **free).count() as u32
     }
@@ -106,7 +135,7 @@ impl<'c> Free<'c> {
             self.cluster.nodes_of(shape.class).filter(|&node| self.count(node) >= per_node).collect();
         nodes.sort_by_key(|&node| {
             let own = current.iter().filter(|slot| slot.node == node && self.free[node][slot.position]).count();
-            (std::cmp::Reverse(own), self.count(node), node)
+            (Reverse(own), self.count(node), node)
         });
         nodes.truncate(shape.nodes.0 as usize);
         nodes.sort_unstable();
@@ -127,7 +156,7 @@ impl<'c> Free<'c> {
             .min_by_key(|window| {
                 let mine = window.clone().filter(|&position| free[position] && own(position)).count();
                 let open = free[window.clone()].iter().filter(|free| **free).count();
-                (std::cmp::Reverse(mine), open, window.start)
+                (Reverse(mine), open, window.start)
             })
             .unwrap_or(0..free.len());
         let mut positions: Vec<usize> = window.filter(|&position| free[position]).collect();

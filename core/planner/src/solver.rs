@@ -309,11 +309,8 @@ fn branch_and_bound(problem: &Problem, core: &[Vec<usize>], best: &Primal) -> Op
             column(j, c).uses.iter().find(|part| part.resource == resource).map_or(0.0, |part| f64::from(part.amount))
         };
         let taken: f64 = (0..core.len()).filter(|&j| core[j].len() == 1).map(|j| amount(j, core[j][0])).sum();
-        let used: Expression = handles
-            .iter()
-            .filter(|&&(j, c, _)| amount(j, c) > 0.0)
-            .map(|&(j, c, x)| amount(j, c) * x)
-            .sum();
+        let used: Expression =
+            handles.iter().filter(|&&(j, c, _)| amount(j, c) > 0.0).map(|&(j, c, x)| amount(j, c) * x).sum();
         model.add_constraint(constraint!(used <= f64::from(capacity) - taken));
     }
     // good_lp has no word for a node budget; its backend has.
@@ -402,7 +399,9 @@ mod tests {
                 sizes
                     .into_iter()
                     .map(|gpus| Column {
-                        value: Quanta((f64::from(gpus).sqrt() * 1e6) as i64 * (3 + job % 7) + job * i64::from(gpus > 0)),
+                        value: Quanta(
+                            (f64::from(gpus).sqrt() * 1e6) as i64 * (3 + job % 7) + job * i64::from(gpus > 0),
+                        ),
                         uses: if gpus == 0 { Vec::new() } else { vec![Use { resource: 0, amount: gpus }] },
                     })
                     .collect()
