@@ -142,7 +142,10 @@ def test_the_flat_optimizer_is_adamw() -> None:
 def test_clipping_scales_and_keeps_what_was_measured() -> None:
     model = Decoder(TINY)
     gradients = GradientAccumulator(model.parameters())
-    sample = gradients_of(model, gradients, 0, 2, 2)
-    gradients.clip(0.01, sample.big_sqr)
+    loss = model.loss(batch(0, 4))
+    loss.backward()
+    gradients.end_micro_batch(loss)
+    reduced = gradients.reduce(4)
+    gradients.clip(reduced, 0.01)
     assert float(gradients.mean.norm()) == pytest.approx(0.01, rel=1e-4)
-    assert sample.big_sqr > 0.01**2
+    assert reduced.gradient_sqr > 0.01**2

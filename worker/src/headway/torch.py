@@ -22,6 +22,9 @@ class Reduced:
     """What one optimizer step's gradients came to, the same on all ranks. The mean gradient is in `p.grad`."""
 
     loss: float
+    # Squared norm of the mean gradient.
+    gradient_sqr: float
+    # None where there was only one small batch.
     noise: NoiseSample | None
     # The sums over ranks of the extra values given to `reduce`.
     extra: list[float]
@@ -76,11 +79,11 @@ class GradientAccumulator:
             sample = NoiseSample(small_sum / count, big_sqr, float(micro_batch), float(micro_batch * count))
         for parameter, view in zip(self.parameters, self._mean_views, strict=True):
             parameter.grad = view
-        return Reduced(loss_sum / count, sample, extra_sums)
+        return Reduced(loss_sum / count, big_sqr, sample, extra_sums)
 
-    def clip(self, max_norm: float, big_sqr: float | None = None) -> None:
-        """Scales the mean gradient down to `max_norm`; always after `reduce` has measured it."""
-        norm = big_sqr**0.5 if big_sqr is not None else float(torch.linalg.vector_norm(self.mean))
+    def clip(self, reduced: Reduced, max_norm: float) -> None:
+        """Scales the mean gradient down to `max_norm`, after it has been measured."""
+        norm = reduced.gradient_sqr**0.5
         if norm > max_norm:
             self.mean *= max_norm / norm
 

@@ -28,7 +28,7 @@ from headway.model import Decoder
 from headway.noise import NoiseAverage
 from headway.optimizer import FlatAdamW
 from headway.pacing import Pacer
-from headway.torch import GradientAccumulator
+from headway.torch import GradientAccumulator, Reduced
 from headway.window import StepSummary, StepWindow
 
 REWARM_STEPS = 10
@@ -144,15 +144,15 @@ class _Training:
         self._say(f"model of {self._options.shape.parameters()} parameters, {self._configuration}")
         first = time.monotonic()
         while self._samples_seen < self._options.max_samples:
-            asked, loss = self._train_step()
-            if not math.isfinite(loss):
+            reduced = self._train_step()
+            if reduced is None:
                 self._report(self._window.flush())
-                print(f"loss is {loss} at step {self._step}: training has diverged", file=sys.stderr, flush=True)
+                print(f"training has diverged after step {self._step}", file=sys.stderr, flush=True)
                 return DIVERGED
             if "first_step" not in self._phases:
                 self._phases["first_step"] = time.monotonic() - first
                 self._tell_phases()
-            stop, stop_saves, save, micro_batch, global_batch, lr_scale = asked
+            stop, stop_saves, save, micro_batch, global_batch, lr_scale = reduced.extra
             if stop:
                 return self._stop(saving=stop_saves > 0)
             if save:
@@ -162,41 +162,39 @@ class _Training:
                 self._learning_rate.aim(lr_scale)
                 self._say(f"now {self._configuration}, learning rate x {lr_scale:g}")
         self._report(self._window.flush())
-        self._save()
+        if not self._save():
+            return 1
         if self._rank == 0:
             self._say(f"complete: evaluation loss {self._evaluate():.4f} after {self._samples_seen} samples")
         return 0
 
-    def _train_step(self) -> tuple[list[float], float]:
-        """One optimizer step; returns what all ranks together were asked, and the loss."""
+    def _train_step(self) -> Reduced | None:
+        """One optimizer step; None, with nothing changed, if loss or gradient is no finite number on any rank."""
         started = time.monotonic()
         configuration = self._configuration
         self._micro_batches(configuration)
         reducing = time.monotonic()
         reduced = self._gradients.reduce(configuration.micro_batch, self._poll().encode())
         self._pacer.after_reduce(reducing)
-        if math.isfinite(reduced.loss):
-            self._gradients.clip(self._options.clip, reduced.noise.big_sqr if reduced.noise else None)
-            self._optimizer.step(self._learning_rate.next(self._step))
-            self._step += 1
-            self._samples_seen += configuration.global_batch
+        if not (math.isfinite(reduced.loss) and math.isfinite(reduced.gradient_sqr)):
+            return None
+        self._gradients.clip(reduced, self._options.clip)
+        self._optimizer.step(self._learning_rate.next(self._step))
         self._gradients.clear()
-        if math.isfinite(reduced.loss):
-            self._report(
-                self._window.add(
-                    StepSummary(
-                        step=self._step,
-                        steps=1,
-                        samples_seen=self._samples_seen,
-                        tokens=configuration.global_batch * self._options.seq_len,
-                        duration_s=time.monotonic() - started,
-                        configuration=configuration,
-                        loss=reduced.loss,
-                        noise=reduced.noise,
-                    )
-                )
-            )
-        return reduced.extra, reduced.loss
+        self._step += 1
+        self._samples_seen += configuration.global_batch
+        summary = StepSummary(
+            step=self._step,
+            steps=1,
+            samples_seen=self._samples_seen,
+            tokens=configuration.global_batch * self._options.seq_len,
+            duration_s=time.monotonic() - started,
+            configuration=configuration,
+            loss=reduced.loss,
+            noise=reduced.noise,
+        )
+        self._report(self._window.add(summary))
+        return reduced
 
     def _micro_batches(self, configuration: Configuration) -> None:
         """This rank's share of the step's samples: consecutive micro-batches of the global order."""
@@ -260,11 +258,11 @@ class _Training:
         self._step, self._samples_seen = loaded.step, loaded.samples_seen
         self._say(f"resumed step {loaded.step}, {loaded.samples_seen} samples, from {environment.resume_path}")
 
-    def _save(self) -> None:
-        """On rank 0 only; the others meet it again in the next all-reduce. A failed save must not end training."""
+    def _save(self) -> bool:
+        """On rank 0 only; the others meet it in the next all-reduce. False if it failed, which need not end training."""
         environment = self._environment
         if self._rank != 0 or environment is None or environment.checkpoint_dir is None:
-            return
+            return True
         began = time.monotonic()
         states = {
             "model": self._model.state_dict(),
@@ -280,9 +278,9 @@ class _Training:
                 self._samples_seen,
                 states,
             )
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
             print(f"checkpoint at step {self._step} failed: {error}", file=sys.stderr, flush=True)
-            return
+            return False
         finally:
             self._saved_at = time.monotonic()
         headway.checkpoint_done(
@@ -293,6 +291,7 @@ class _Training:
             duration_s=self._saved_at - began,
         )
         self._say(f"checkpoint {saved.path} in {self._saved_at - began:.2f} s")
+        return True
 
     def _stop(self, saving: bool) -> int:
         self._report(self._window.flush())
