@@ -21,6 +21,7 @@ CREATE TABLE job_series (
     micro_batch_sequences bigint NOT NULL,
     global_batch_sequences bigint NOT NULL,
     last_step bigint NOT NULL,
+    samples_seen bigint NOT NULL,
     steps bigint NOT NULL,
     tokens double precision NOT NULL,
     -- Tokens × statistical efficiency.

@@ -22,3 +22,9 @@ mod web;
 pub use config::{InitialToken, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use server::{Bound, ServerError, serve, serve_reporting};
+
+#[cfg(test)]
+extern crate self as headway_scheduler;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;

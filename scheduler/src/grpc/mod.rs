@@ -8,3 +8,6 @@ mod sessions;
 
 pub use gateway::Gateway;
 pub use sessions::{SessionError, Sessions};
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,8 @@ pub struct SeriesPoint {
     pub configuration: Configuration,
     /// Last step covered.
     pub step: u64,
+    /// Sequences consumed since the job began.
+    pub samples_seen: Sequences,
     /// How many steps are covered.
     pub steps: u64,
     pub tokens: Tokens,
@@ -51,6 +53,7 @@ impl SeriesPoint {
             gpus,
             configuration: report.configuration,
             step: report.step,
+            samples_seen: report.samples_seen,
             steps: u64::from(report.steps),
             tokens: report.tokens,
             reference_tokens: report.tokens * efficiency.unwrap_or(1.0),
@@ -86,6 +89,7 @@ impl SeriesPoint {
         self.gpus = later.gpus;
         self.configuration = later.configuration;
         self.step = self.step.max(later.step);
+        self.samples_seen = self.samples_seen.max(later.samples_seen);
         self.steps += later.steps;
         self.tokens += later.tokens;
         self.reference_tokens += later.reference_tokens;
@@ -128,17 +132,18 @@ impl Store {
         let loss: Vec<_> = rows.values().map(|row| row.loss).collect();
         sqlx::query!(
             "INSERT INTO job_series AS stored (job_id, resolution_seconds, bucket_at, generation, gpus, dp, tp, pp,
-                micro_batch_sequences, global_batch_sequences, last_step, steps, tokens, reference_tokens,
-                duration_seconds, noise_scale_tokens, loss)
+                micro_batch_sequences, global_batch_sequences, last_step, samples_seen, steps, tokens,
+                reference_tokens, duration_seconds, noise_scale_tokens, loss)
             SELECT * FROM UNNEST($1::uuid[], $2::integer[], $3::timestamptz[], $4::bigint[], $5::integer[],
                 $6::integer[], $7::integer[], $8::integer[], $9::bigint[], $10::bigint[], $11::bigint[],
-                $12::bigint[], $13::double precision[], $14::double precision[], $15::double precision[],
-                $16::double precision[], $17::double precision[])
+                $12::bigint[], $13::bigint[], $14::double precision[], $15::double precision[],
+                $16::double precision[], $17::double precision[], $18::double precision[])
             ON CONFLICT (job_id, resolution_seconds, bucket_at, generation) DO UPDATE SET
                 gpus = excluded.gpus, dp = excluded.dp, tp = excluded.tp, pp = excluded.pp,
                 micro_batch_sequences = excluded.micro_batch_sequences,
                 global_batch_sequences = excluded.global_batch_sequences,
                 last_step = GREATEST(stored.last_step, excluded.last_step),
+                samples_seen = GREATEST(stored.samples_seen, excluded.samples_seen),
                 steps = stored.steps + excluded.steps,
                 tokens = stored.tokens + excluded.tokens,
                 reference_tokens = stored.reference_tokens + excluded.reference_tokens,
@@ -156,6 +161,7 @@ impl Store {
             &wide(|row| row.configuration.micro_batch.0),
             &wide(|row| row.configuration.global_batch.0),
             &wide(|row| row.step),
+            &wide(|row| row.samples_seen.0),
             &wide(|row| row.steps),
             &real(|row| row.tokens.0),
             &real(|row| row.reference_tokens.0),
@@ -200,7 +206,7 @@ impl Store {
             .map_or(coarsest.resolution_seconds, |row| row.resolution_seconds);
         let rows = sqlx::query!(
             "SELECT bucket_at, generation, gpus, dp, tp, pp, micro_batch_sequences, global_batch_sequences, last_step,
-                steps, tokens, reference_tokens, duration_seconds, noise_scale_tokens, loss
+                samples_seen, steps, tokens, reference_tokens, duration_seconds, noise_scale_tokens, loss
             FROM job_series
             WHERE job_id = $1 AND resolution_seconds = $2 AND ($3::timestamptz IS NULL OR bucket_at >= $3)
               AND ($4::timestamptz IS NULL OR bucket_at < $4)
@@ -225,6 +231,7 @@ impl Store {
                     global_batch: Sequences(unsigned(row.global_batch_sequences)),
                 },
                 step: unsigned(row.last_step),
+                samples_seen: Sequences(unsigned(row.samples_seen)),
                 steps: unsigned(row.steps),
                 tokens: Tokens(row.tokens),
                 reference_tokens: Tokens(row.reference_tokens),

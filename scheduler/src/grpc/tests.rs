@@ -1,0 +1,180 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, wire};
+use headway_engine::{Actor, EngineConfig, Reply, Request};
+use headway_types::{
+    AgentCommand, BootId, Bytes, Fabric, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, NodeId, NodeInventory,
+    NodeReport, Timestamp,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tonic::{Code, Status, Streaming};
+use wire::agent_gateway_client::AgentGatewayClient;
+
+use super::{Gateway, Sessions};
+use crate::clock::Clock;
+use crate::cluster::{Cluster, LogError, LogQuery};
+use crate::driver::Driver;
+use crate::leader::Leader;
+use crate::store::Scope;
+use crate::support::{START, TestDatabase, spec};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A loop with a gateway on a free port.
+struct Served {
+    cluster: Cluster,
+    channel: Channel,
+    shutdown: CancellationToken,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+async fn serve() -> Served {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    for (scope, secret) in [(Scope::Agent, "agent"), (Scope::Viewer, "viewer")] {
+        store.ensure_token(secret, scope, secret, START).await.unwrap();
+    }
+    let (sessions, clock, config) = (Sessions::default(), Clock::default(), EngineConfig::default());
+    let lease = config.lease;
+    let leader = Leader::new(database.options.clone());
+    let started = Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let mut ready = started.cluster.readiness();
+    tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
+    ready.wait_for(|ready| *ready).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease);
+    tokio::spawn(
+        tonic::transport::Server::builder()
+            .add_service(gateway.into_service())
+            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), shutdown.clone().cancelled_owned()),
+    );
+    let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+    Served { cluster: started.cluster, channel, shutdown }
+}
+
+/// An agent's end of a session.
+struct Session {
+    reports: mpsc::Sender<wire::AgentMessage>,
+    incoming: Streaming<wire::SchedulerMessage>,
+}
+
+impl Session {
+    async fn open(served: &Served, secret: &str, first: NodeReport) -> Result<Self, Status> {
+        let (reports, outgoing) = mpsc::channel(16);
+        reports.send((&AgentToScheduler::Report(first)).into()).await.unwrap();
+        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse().unwrap());
+        let incoming = AgentGatewayClient::new(served.channel.clone()).session(request).await?.into_inner();
+        Ok(Self { reports, incoming })
+    }
+
+    async fn say(&self, message: AgentToScheduler) {
+        self.reports.send((&message).into()).await.unwrap();
+    }
+
+    /// The next message, or `None` when the scheduler has ended the stream.
+    async fn hear(&mut self) -> Option<SchedulerToAgent> {
+        let message = tokio::time::timeout(DEADLINE, self.incoming.message()).await.unwrap().unwrap()?;
+        Some(message.try_into().unwrap())
+    }
+}
+
+fn node() -> NodeId {
+    IdSource::seeded(9).node(Timestamp(0))
+}
+
+fn registered() -> NodeReport {
+    let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
+    let inventory = NodeInventory {
+        node: node(),
+        name: "n1".into(),
+        boot: BootId("b1".into()),
+        gpu_type: GpuType("H100-80G".into()),
+        gpus: vec![gpu],
+        emulated: None,
+        fabric: Fabric { domain: "rack-1".into() },
+        cpus: 8,
+        memory: Bytes(64 << 30),
+        address: "127.0.0.1".into(),
+        isolated: true,
+        agent_version: "0.1.0".into(),
+    };
+    NodeReport::Registered { inventory: Box::new(inventory), groups: vec![] }
+}
+
+#[tokio::test]
+async fn only_agents_and_administrators_open_sessions() {
+    let served = serve().await;
+    let refusal = async |secret| Session::open(&served, secret, registered()).await.err().unwrap().code();
+    assert_eq!(refusal("wrong").await, Code::Unauthenticated);
+    assert_eq!(refusal("viewer").await, Code::PermissionDenied);
+    assert!(Session::open(&served, "agent", registered()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_session_begins_with_a_registration() {
+    let served = serve().await;
+    let refused = Session::open(&served, "agent", NodeReport::Heartbeat).await.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_newer_session_ends_the_older() {
+    let served = serve().await;
+    let mut older = Session::open(&served, "agent", registered()).await.unwrap();
+    assert!(matches!(older.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+    let mut newer = Session::open(&served, "agent", registered()).await.unwrap();
+    assert!(matches!(newer.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+    assert_eq!(older.hear().await, None);
+}
+
+#[tokio::test]
+async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
+    let served = serve().await;
+    let mut session = Session::open(&served, "agent", registered()).await.unwrap();
+    let term = served.cluster.view().term;
+    let welcome = session.hear().await;
+    assert!(matches!(welcome, Some(SchedulerToAgent::Welcome { term: told, .. }) if told == term));
+
+    let submit = Request::Submit { jobs: vec![spec("hello")], idempotency: None };
+    let reply = served.cluster.request(Actor::User("ada".into()), submit).await.unwrap();
+    let Reply::Submitted { jobs, .. } = reply else { panic!("not submitted: {reply:?}") };
+    let job = jobs[0].id;
+    let query = LogQuery { limit: 100, ..LogQuery::default() };
+
+    let Some(SchedulerToAgent::Command { term: under, command }) = session.hear().await else { panic!("no command") };
+    assert_eq!(under, term);
+    let AgentCommand::Prepare { order } = command else { panic!("not prepared first: {command:?}") };
+    assert_eq!(order.job, job);
+
+    let (page, ()) = tokio::join!(served.cluster.logs(job, query.clone()), async {
+        let request = loop {
+            match session.hear().await.unwrap() {
+                SchedulerToAgent::Log(request) => break request,
+                // Prepare is repeated until its effect is reported.
+                SchedulerToAgent::Command { .. } => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        };
+        assert_eq!((request.job, request.generation), (job, order.generation));
+        let bytes = b"hello\n".to_vec();
+        let request_id = request.request_id;
+        session.say(AgentToScheduler::Log(LogChunk { request_id, bytes, next_offset: 6, eof: false, error: None })).await;
+    });
+    let page = page.unwrap();
+    assert_eq!((page.offset, page.next_offset, page.data.as_slice()), (0, 6, b"hello\n".as_slice()));
+    let stranger = LogQuery { rank: 7, ..query };
+    assert!(matches!(served.cluster.logs(job, stranger).await, Err(LogError::NoSuchRank { rank: 7, .. })));
+}

@@ -1,0 +1,42 @@
+//! The private Postgres that `headway up` runs.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use headway_scheduler::postgres::{PostgresError, PrivatePostgres};
+use headway_scheduler::store::Store;
+
+async fn store(postgres: &PrivatePostgres) -> Store {
+    Store::connect(postgres.url().parse().unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_cluster_outlives_a_stop_and_a_lost_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    // Whoever runs Postgres must be able to pass through.
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let root = dir.path().join("pg");
+
+    let first = PrivatePostgres::start(&root).await.unwrap();
+    let database = store(&first).await;
+    database.migrate().await.unwrap();
+    let term = database.begin_term().await.unwrap();
+    database.close().await;
+    first.stop().await.unwrap();
+
+    // Forgotten without a stop, as when its process is killed: the next one takes it over.
+    drop(PrivatePostgres::start(&root).await.unwrap());
+    let third = PrivatePostgres::start(&root).await.unwrap();
+    let database = store(&third).await;
+    assert_eq!(database.begin_term().await.unwrap().0, term.0 + 1);
+    database.close().await;
+    third.stop().await.unwrap();
+    assert!(!root.join("data/postmaster.pid").exists());
+}
+
+#[tokio::test]
+async fn a_directory_too_deep_for_a_socket_is_refused() {
+    let deep = Path::new("/tmp").join("x".repeat(120));
+    assert!(matches!(PrivatePostgres::start(&deep).await, Err(PostgresError::PathTooLong { bytes: 138, .. })));
+    assert!(!deep.exists());
+}

@@ -1,0 +1,337 @@
+//! The store on a real Postgres: what is committed is what is loaded, and only the newest term commits.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headway_engine::record::{
+    Allocation, Availability, Checkpoint, EventRecord, IdempotencyRecord, JobState, Node, NodePolicy, PlanRecord,
+    PlanState, PolicyMode, PolicySettings, Release, ReleaseProof,
+};
+use headway_engine::{Actor, Change, IdempotencyKey};
+use headway_scheduler::store::{EventFilter, JobFilter, Scope, StateName, Store, StoreError, TokenHash};
+use headway_types::{
+    BootId, Bytes, CheckpointRef, Fabric, Generation, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, JobId, NodeId,
+    NodeInventory, NodeSlice, Placement, Plan, PlanId, PlanReport, Seconds, Sequences, Term, Timestamp, Tokens,
+};
+use support::{START, TestDatabase, job};
+
+fn node(id: NodeId) -> Node {
+    let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
+    Node {
+        inventory: NodeInventory {
+            node: id,
+            name: "n1".into(),
+            boot: BootId("b1".into()),
+            gpu_type: GpuType("H100-80G".into()),
+            gpus: vec![gpu],
+            emulated: None,
+            fabric: Fabric { domain: "rack-1".into() },
+            cpus: 64,
+            memory: Bytes(512 << 30),
+            address: "10.0.0.1".into(),
+            isolated: true,
+            agent_version: "0.1.0".into(),
+        },
+        policy: NodePolicy::Cordoned { by: "ada".into(), reason: Some("fan".into()), since: START },
+        availability: Availability::Unreachable { since: START },
+        registered_at: START,
+        boot: BootId("b1".into()),
+        version: 3,
+    }
+}
+
+fn checkpoint(generation: u64, step: u64) -> CheckpointRef {
+    CheckpointRef {
+        generation: Generation(generation),
+        path: format!("/ckpt/g{generation}/step-{step:09}"),
+        step,
+        samples_seen: Sequences(step * 16),
+        manifest_sha256: "ab".repeat(32),
+    }
+}
+
+fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
+    let slice = NodeSlice { node, gpus: vec![GpuUuid("GPU-1".into())] };
+    Allocation {
+        job,
+        generation: Generation(generation),
+        plan: None,
+        placement: Placement::try_new(vec![slice]).unwrap(),
+        configuration: None,
+        revision: 0,
+        resumed_from: Some(checkpoint(1, 20)),
+        cause: "job arrived".into(),
+        predicted_goodput: 1_234.567_890_123,
+        granted_at: START,
+        training_at: None,
+        released: BTreeMap::new(),
+        ended_at: None,
+    }
+}
+
+fn plan(id: PlanId, state: PlanState) -> PlanRecord {
+    let report = PlanReport {
+        trigger: "test".into(),
+        objective: 0.1 + 0.2,
+        objective_before: -1.0 / 3.0,
+        bound: 0.5,
+        gap: 1e-9,
+        shadow_prices: BTreeMap::from([(GpuType("H100-80G".into()), 0.25)]),
+        jobs: BTreeMap::new(),
+        moves: vec![],
+        candidates: 7,
+    };
+    let plan = Plan { id, parent: None, made_at: START, assignments: BTreeMap::new(), report };
+    PlanRecord { plan: Arc::new(plan), state, decided_at: Some(START), decided_by: Some(Actor::Scheduler) }
+}
+
+fn event(seq: u64, job: Option<JobId>) -> EventRecord {
+    EventRecord {
+        seq,
+        at: START + Seconds(seq as f64),
+        actor: Actor::User("ada".into()),
+        verb: "job.submitted".into(),
+        job,
+        node: None,
+        plan: None,
+        message: "ada submitted".into(),
+        detail: BTreeMap::from([("gpus".into(), "8".into())]),
+    }
+}
+
+fn idempotency(jobs: Vec<JobId>, at: Timestamp) -> IdempotencyRecord {
+    let key = IdempotencyKey {
+        principal: "ada".into(),
+        route: "POST /jobs".into(),
+        key: format!("k{}", at.0),
+        request_hash: "00".repeat(32),
+    };
+    IdempotencyRecord { key, jobs, at }
+}
+
+async fn store() -> (Store, Term) {
+    let store = TestDatabase::create().await.store().await;
+    let term = store.begin_term().await.unwrap();
+    (store, term)
+}
+
+#[tokio::test]
+async fn every_change_is_loaded_as_it_was_committed() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (job_id, node_id, target, proposal) = (ids.job(START), ids.node(START), ids.plan(START), ids.plan(START));
+    let mut running = job(job_id, "llama");
+    running.state = JobState::Running { generation: Generation(2), since: START };
+    running.generation = Generation(2);
+    running.checkpoint = Some(checkpoint(1, 20));
+    let policy = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
+    let saved = Checkpoint {
+        job: job_id,
+        checkpoint: checkpoint(1, 20),
+        duration: Seconds(0.7),
+        committed_at: START,
+        progress: Tokens(1e12 + 0.25),
+    };
+    let changes = vec![
+        Change::Job(Arc::new(running.clone())),
+        Change::Node(Arc::new(node(node_id))),
+        Change::Allocation(Arc::new(allocation(job_id, node_id, 2))),
+        Change::Checkpoint(Arc::new(saved.clone())),
+        Change::Plan(Arc::new(plan(target, PlanState::Adopted))),
+        Change::Plan(Arc::new(plan(proposal, PlanState::Proposed))),
+        Change::Target(target),
+        Change::Policy(policy.clone()),
+        Change::Idempotency(idempotency(vec![job_id], START)),
+        Change::Event(event(1, Some(job_id))),
+        Change::Event(event(2, None)),
+    ];
+    store.commit(term, &changes).await.unwrap();
+
+    let loaded = store.load(START).await.unwrap();
+    assert_eq!(loaded.jobs, [running.clone()]);
+    assert_eq!(loaded.nodes, [node(node_id)]);
+    assert_eq!(loaded.allocations, [allocation(job_id, node_id, 2)]);
+    assert_eq!(loaded.target, Some(plan(target, PlanState::Adopted)));
+    assert_eq!(loaded.proposals, [plan(proposal, PlanState::Proposed)]);
+    assert_eq!(loaded.policy, policy);
+    assert_eq!(loaded.idempotency, [idempotency(vec![job_id], START)]);
+    assert_eq!(loaded.last_event_seq, 2);
+    assert_eq!(store.job(job_id).await.unwrap(), Some(running));
+    assert_eq!(store.checkpoints(job_id).await.unwrap(), [saved]);
+    assert_eq!(store.allocations(job_id).await.unwrap(), [allocation(job_id, node_id, 2)]);
+    assert_eq!(store.plan(target).await.unwrap(), Some(plan(target, PlanState::Adopted)));
+}
+
+#[tokio::test]
+async fn writing_a_row_twice_changes_nothing() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (job_id, node_id) = (ids.job(START), ids.node(START));
+    let changes = [
+        Change::Job(Arc::new(job(job_id, "twice"))),
+        Change::Node(Arc::new(node(node_id))),
+        Change::Allocation(Arc::new(allocation(job_id, node_id, 1))),
+        Change::Idempotency(idempotency(vec![job_id], START)),
+    ];
+    store.commit(term, &changes).await.unwrap();
+    let before = store.load(START).await.unwrap();
+    store.commit(term, &changes).await.unwrap();
+    assert_eq!(store.load(START).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_older_term_writes_nothing() {
+    let (store, older) = store().await;
+    let newer = store.begin_term().await.unwrap();
+    assert!(newer > older);
+    let id = IdSource::seeded(1).job(START);
+    let refused = store.commit(older, &[Change::Job(Arc::new(job(id, "late")))]).await;
+    assert!(matches!(refused, Err(StoreError::Fenced { term }) if term == older));
+    assert_eq!(store.job(id).await.unwrap(), None);
+    store.commit(newer, &[Change::Job(Arc::new(job(id, "in time")))]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_generation_never_goes_back_and_takes_nothing_else_with_it() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (first, second) = (ids.job(START), ids.job(START));
+    let mut newer = job(first, "fenced");
+    newer.generation = Generation(5);
+    store.commit(term, &[Change::Job(Arc::new(newer))]).await.unwrap();
+    let changes = [Change::Job(Arc::new(job(second, "other"))), Change::Job(Arc::new(job(first, "fenced")))];
+    assert!(matches!(store.commit(term, &changes).await, Err(StoreError::Conflict { row: "job" })));
+    assert_eq!(store.job(second).await.unwrap(), None);
+    assert_eq!(store.job(first).await.unwrap().unwrap().generation, Generation(5));
+}
+
+#[tokio::test]
+async fn an_event_number_is_used_once() {
+    let (store, term) = store().await;
+    store.commit(term, &[Change::Event(event(1, None))]).await.unwrap();
+    assert!(matches!(store.commit(term, &[Change::Event(event(1, None))]).await, Err(StoreError::Database { .. })));
+}
+
+#[tokio::test]
+async fn an_ended_job_is_loaded_while_its_gpus_or_its_key_live() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let node_id = ids.node(START);
+    let jobs: Vec<JobId> = (0..3).map(|_| ids.job(START)).collect();
+    let mut changes: Vec<Change> = jobs
+        .iter()
+        .map(|id| {
+            let mut ended = job(*id, "ended");
+            ended.state = JobState::Succeeded { at: START };
+            ended.generation = Generation(1);
+            Change::Job(Arc::new(ended))
+        })
+        .collect();
+    let mut released = allocation(jobs[1], node_id, 1);
+    released.released.insert(node_id, Release { at: START, proof: ReleaseProof::Reported });
+    changes.push(Change::Allocation(Arc::new(allocation(jobs[0], node_id, 1))));
+    changes.push(Change::Allocation(Arc::new(released)));
+    changes.push(Change::Idempotency(idempotency(vec![jobs[2]], START)));
+    store.commit(term, &changes).await.unwrap();
+    let ids_at = async |keys_since| -> Vec<JobId> {
+        store.load(keys_since).await.unwrap().jobs.into_iter().map(|job| job.id).collect()
+    };
+    let mut kept = vec![jobs[0], jobs[2]];
+    kept.sort();
+    assert_eq!(ids_at(START).await, kept);
+    assert_eq!(ids_at(START + Seconds(1.0)).await, [jobs[0]]);
+    assert_eq!(store.prune_idempotency_keys(START + Seconds(1.0)).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn listings_page_through_every_job_once_newest_first() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let mut jobs: Vec<_> = (0..7)
+        .map(|number| {
+            let mut one = job(ids.job(START + Seconds(f64::from(number))), &format!("Run-{number}"));
+            if number % 2 == 0 {
+                one.owner = "bob".into();
+                one.state = JobState::Failed { at: START, message: "exit\0code 1".into() };
+            }
+            one
+        })
+        .collect();
+    let changes: Vec<_> = jobs.iter().cloned().map(|one| Change::Job(Arc::new(one))).collect();
+    store.commit(term, &changes).await.unwrap();
+    jobs.reverse();
+
+    let mut filter = JobFilter { limit: 3, ..JobFilter::default() };
+    let mut listed = Vec::new();
+    loop {
+        let page = store.list_jobs(&filter).await.unwrap();
+        listed.extend(page.items.into_iter().map(|one| one.id));
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, jobs.iter().map(|one| one.id).collect::<Vec<_>>());
+
+    let failed = JobFilter { states: vec![StateName::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
+    assert_eq!(store.list_jobs(&failed).await.unwrap().items.len(), 4);
+    let named = JobFilter { name_contains: Some("run-3".into()), limit: 10, ..JobFilter::default() };
+    assert_eq!(store.list_jobs(&named).await.unwrap().items.len(), 1);
+    let elsewhere = JobFilter { project: Some("vision".into()), limit: 10, ..JobFilter::default() };
+    assert!(store.list_jobs(&elsewhere).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn the_event_log_reads_both_ways() {
+    let (store, term) = store().await;
+    let id = IdSource::seeded(1).job(START);
+    let changes: Vec<_> = (1..=5).map(|seq| Change::Event(event(seq, (seq % 2 == 0).then_some(id)))).collect();
+    store.commit(term, &changes).await.unwrap();
+    let numbers = async |filter: EventFilter| -> (Vec<u64>, Option<u64>) {
+        let page = store.events(&filter).await.unwrap();
+        (page.items.iter().map(|event| event.seq).collect(), page.next)
+    };
+    let all = EventFilter { limit: 2, ..EventFilter::default() };
+    assert_eq!(numbers(all.clone()).await, (vec![5, 4], Some(4)));
+    assert_eq!(numbers(EventFilter { before: Some(4), ..all.clone() }).await, (vec![3, 2], Some(2)));
+    assert_eq!(numbers(EventFilter { after: Some(3), ..all.clone() }).await, (vec![4, 5], None));
+    assert_eq!(numbers(EventFilter { job: Some(id), limit: 9, ..all }).await, (vec![4, 2], None));
+}
+
+#[tokio::test]
+async fn plans_list_newest_first() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let plans: Vec<_> = (0..3).map(|second| ids.plan(START + Seconds(f64::from(second)))).collect();
+    let changes: Vec<_> =
+        plans.iter().map(|id| Change::Plan(Arc::new(plan(*id, PlanState::Rejected { reason: None })))).collect();
+    store.commit(term, &changes).await.unwrap();
+    let page = store.plans(None, 2).await.unwrap();
+    assert_eq!(page.items.iter().map(|one| one.plan.id).collect::<Vec<_>>(), [plans[2], plans[1]]);
+    let rest = store.plans(page.next, 2).await.unwrap();
+    assert_eq!(rest.items.iter().map(|one| one.plan.id).collect::<Vec<_>>(), [plans[0]]);
+    assert_eq!(rest.next, None);
+}
+
+#[tokio::test]
+async fn a_token_opens_until_it_expires_or_is_revoked() {
+    let (store, _) = store().await;
+    let hash = TokenHash::of("s3cret");
+    let later = START + Seconds(60.0);
+    let token = store.create_token("ci", Scope::User, &hash, START, Some(later)).await.unwrap();
+    assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
+    assert_eq!(store.find_token(&hash, later).await.unwrap(), None);
+    assert_eq!(store.find_token(&TokenHash::of("other"), START).await.unwrap(), None);
+    assert!(store.revoke_token(token.id, START).await.unwrap());
+    assert!(!store.revoke_token(token.id, START).await.unwrap());
+    assert_eq!(store.find_token(&hash, START).await.unwrap(), None);
+
+    store.ensure_token("admin", Scope::Viewer, "fixed", START).await.unwrap();
+    store.ensure_token("admin", Scope::Admin, "fixed", START).await.unwrap();
+    let ensured = store.find_token(&TokenHash::of("fixed"), later).await.unwrap().unwrap();
+    assert_eq!(ensured.scope, Scope::Admin);
+    assert_eq!(store.tokens().await.unwrap(), [ensured]);
+}
