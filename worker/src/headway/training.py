@@ -259,7 +259,7 @@ class _Training:
         self._say(f"resumed step {loaded.step}, {loaded.samples_seen} samples, from {environment.resume_path}")
 
     def _save(self) -> bool:
-        """On rank 0 only; the others meet it in the next all-reduce. False if it failed, which need not end training."""
+        """On rank 0 only; the others meet it in the next all-reduce. False if it failed, which ends no training."""
         environment = self._environment
         if self._rank != 0 or environment is None or environment.checkpoint_dir is None:
             return True
