@@ -1,5 +1,5 @@
-"""Parameters and FLOPs of a dense decoder: the scheduler's own formulas (core/goodput/src/shape.rs), so that an emulated
-device takes the time the scheduler's model is about. Pure arithmetic."""
+"""Parameters and FLOPs of a dense decoder: the scheduler's own formulas (core/goodput/src/shape.rs), so that an
+emulated device takes the time the scheduler's model is about. Pure arithmetic."""
 
 from __future__ import annotations
 
