@@ -5,4 +5,5 @@
 
 pub mod agent;
 pub mod client;
+pub mod spec;
 pub mod v1;

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Reply of `GET /goodput`.
+use super::cluster::Baseline;
+
+/// `GET /goodput`: what is measured, and what a static split is predicted to give.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Goodput {
     pub at: DateTime<Utc>,
@@ -15,6 +17,8 @@ pub struct Goodput {
     pub throughput_tokens_per_second: f64,
     /// Σ of the running jobs' speed-up over their fair share.
     pub speed_up_sum: f64,
+    /// One baseline per job that has a model.
+    pub items: Vec<Baseline>,
     /// Jobs that hold GPUs.
     pub jobs: Vec<JobGoodput>,
 }

@@ -1,0 +1,245 @@
+//! The job specification, `version: 1`: from YAML or JSON to `JobSpec`, or to a list of everything that is wrong.
+//!
+//! Nothing is ignored: a key that is unknown or not supported yet is an error with its place and the nearest known
+//! key, so that nobody believes in a setting that does nothing. Only the text is judged here; whether the cluster can
+//! run the job is admission's question.
+
+mod echo;
+mod model;
+mod quantity;
+mod resources;
+mod run;
+mod section;
+mod template;
+mod training;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use headway_types::JobSpec;
+use headway_types::spec::{Elasticity, Limits, Priority, Role};
+use serde_json::Value;
+
+use section::{Findings, Section, kind};
+
+pub use echo::to_json;
+pub use template::{RenderError, render};
+
+const SECTIONS: &[&str] =
+    &["version", "name", "project", "priority", "labels", "resources", "training", "elastic", "limits", "run"];
+const SECTIONS_LATER: &[&str] =
+    &["after", "array", "budget", "deadline", "hooks", "image", "notify", "roles", "secrets"];
+const LONGEST_NAME: usize = 128;
+
+/// What is wrong with a specification: the first finding, and the others behind it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.all().map(SpecError::line).collect::<Vec<_>>().join("\n"))]
+pub struct SpecError {
+    /// Path of the key ("training.batch.min"); empty where the text as a whole is meant.
+    pub field: String,
+    pub message: String,
+    pub hint: Option<String>,
+    /// Further findings, each without `more` of its own.
+    pub more: Vec<SpecError>,
+}
+
+impl SpecError {
+    /// This finding and all others.
+    pub fn all(&self) -> impl Iterator<Item = &SpecError> {
+        std::iter::once(self).chain(&self.more)
+    }
+
+    /// This finding alone, for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let place = if self.field.is_empty() { String::new() } else { format!("{}: ", self.field) };
+        let hint = self.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
+        format!("{place}{}{hint}", self.message)
+    }
+
+    fn whole(message: String) -> Self {
+        Self { field: String::new(), message, hint: None, more: Vec::new() }
+    }
+}
+
+/// Reads one specification in YAML.
+pub fn read_yaml(text: &str) -> Result<JobSpec, SpecError> {
+    read_json(&yaml(text)?)
+}
+
+/// Reads one specification of the same shape in JSON.
+pub fn read_json(value: &Value) -> Result<JobSpec, SpecError> {
+    let findings = Findings::default();
+    let spec = job("", value, &findings);
+    finish(spec, findings)
+}
+
+/// Reads the body of a submission in YAML: one specification, or several below `jobs`.
+pub fn read_submission_yaml(text: &str) -> Result<Vec<JobSpec>, SpecError> {
+    read_submission_json(&yaml(text)?)
+}
+
+/// Reads the body of a submission in JSON: one specification, or several below `jobs`.
+pub fn read_submission_json(value: &Value) -> Result<Vec<JobSpec>, SpecError> {
+    if value.get("jobs").is_none() {
+        return read_json(value).map(|spec| vec![spec]);
+    }
+    let findings = Findings::default();
+    let specs = batch(value, &findings);
+    finish(specs, findings)
+}
+
+fn batch(value: &Value, findings: &Findings) -> Option<Vec<JobSpec>> {
+    let section = Section::open("", value, &["jobs"], &[], findings)?;
+    match section.get("jobs") {
+        Some(Value::Array(jobs)) if !jobs.is_empty() => {
+            jobs.iter().enumerate().map(|(index, value)| job(&format!("jobs[{index}]"), value, findings)).collect()
+        }
+        _ => {
+            section.wrong("jobs", "must be a list of specifications");
+            None
+        }
+    }
+}
+
+fn finish<T>(read: Option<T>, findings: Findings) -> Result<T, SpecError> {
+    match (read, findings.into_error()) {
+        (_, Some(error)) => Err(error),
+        (Some(value), None) => Ok(value),
+        (None, None) => Err(SpecError::whole("the specification cannot be read".into())),
+    }
+}
+
+/// Through YAML's own value first: it notices keys that are given twice.
+fn yaml(text: &str) -> Result<Value, SpecError> {
+    let value: serde_yaml_ng::Value =
+        serde_yaml_ng::from_str(text).map_err(|error| SpecError::whole(format!("not YAML: {error}")))?;
+    serde_json::to_value(value).map_err(|error| SpecError::whole(format!("not a specification: {error}")))
+}
+
+fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
+    let section = Section::open(path, value, SECTIONS, SECTIONS_LATER, findings)?;
+    version(&section);
+    // Each part is read even where another is wrong, so that one attempt shows everything.
+    let name = name(&section);
+    let project = project(&section);
+    let priority = priority(&section);
+    let labels = section.words("labels").unwrap_or_default().into_iter().collect::<BTreeMap<_, _>>();
+    let resources = resources::read(&section);
+    let training = section.get("training").map(|value| {
+        let path = section.field("training");
+        training::read(&path, value, name.as_deref().unwrap_or_default(), findings)
+    });
+    let tuned = training.is_some();
+    let elastic = elastic(&section);
+    let limits = limits(&section);
+    let run = run::read(&section, tuned);
+    let (gpus, per_node) = resources?;
+    let role = Role {
+        name: "trainer".into(),
+        gpus,
+        per_node,
+        training: training.map_or(Some(None), |t| t.map(Some))?,
+        run: run?,
+    };
+    if role.training.is_none() && role.gpus.min != role.gpus.max {
+        section.wrong_hint(
+            "resources.gpus",
+            "a range needs a training section: without it Headway cannot tell what a size is worth",
+            "add training, or give one number of GPUs",
+        );
+    }
+    Some(JobSpec { name: name?, project: project?, priority: priority?, labels, roles: vec![role], elastic, limits })
+}
+
+fn version(section: &Section<'_>) {
+    match section.require("version", "the first line is version: 1") {
+        Some(value) if value.as_u64() == Some(1) => {}
+        Some(value) => section.wrong("version", format!("must be 1, not {value}")),
+        None => {}
+    }
+}
+
+fn name(section: &Section<'_>) -> Option<String> {
+    section.require("name", "as in name: llama-8b-pretrain")?;
+    word(section, "name")
+}
+
+fn project(section: &Section<'_>) -> Option<String> {
+    if section.has("project") { word(section, "project") } else { Some("default".into()) }
+}
+
+/// A name that is safe in paths, URLs and on command lines.
+fn word(section: &Section<'_>, key: &str) -> Option<String> {
+    let text = section.text(key)?;
+    let begins_well = text.chars().next().is_some_and(|first| first.is_ascii_alphanumeric());
+    let reads_well = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if begins_well && reads_well && text.len() <= LONGEST_NAME {
+        return Some(text);
+    }
+    section.wrong(
+        key,
+        format!("must be 1 to {LONGEST_NAME} letters, digits, '-', '_' or '.', beginning with a letter or digit"),
+    );
+    None
+}
+
+fn priority(section: &Section<'_>) -> Option<Priority> {
+    let level = match section.get("priority") {
+        None => return Some(Priority::default()),
+        Some(Value::String(word)) => match word.as_str() {
+            "low" => Some(25),
+            "normal" => Some(50),
+            "high" => Some(75),
+            _ => None,
+        },
+        Some(Value::Number(level)) => level.as_u64().and_then(|level| u8::try_from(level).ok()).filter(|l| *l <= 100),
+        Some(other) => {
+            section.wrong("priority", format!("must be low, normal, high or 0 to 100, not {}", kind(other)));
+            return None;
+        }
+    };
+    if level.is_none() {
+        section.wrong("priority", "must be low, normal, high or a whole number from 0 to 100");
+    }
+    level.map(Priority)
+}
+
+fn elastic(section: &Section<'_>) -> Elasticity {
+    let mut elastic = Elasticity::default();
+    let Some(value) = section.get("elastic") else { return elastic };
+    let path = section.field("elastic");
+    let known = ["min_runtime", "max_resizes_per_hour", "max_overhead_pct"];
+    let Some(section) = Section::open(&path, value, &known, &["min_share"], section.findings()) else { return elastic };
+    if let Some(time) = section.quantity("min_runtime", quantity::duration) {
+        elastic.min_runtime = time;
+    }
+    if let Some(resizes) = section.whole("max_resizes_per_hour", 0) {
+        elastic.max_resizes_per_hour = resizes;
+    }
+    if let Some(percent) = section.number("max_overhead_pct") {
+        if (0.0..=100.0).contains(&percent) {
+            elastic.max_overhead = percent / 100.0;
+        } else {
+            section.wrong("max_overhead_pct", "must be between 0 and 100");
+        }
+    }
+    elastic
+}
+
+fn limits(section: &Section<'_>) -> Limits {
+    let mut limits = Limits::default();
+    let Some(value) = section.get("limits") else { return limits };
+    let path = section.field("limits");
+    let later = ["stall_after", "min_gpu_util"];
+    let Some(section) = Section::open(&path, value, &["time", "max_restarts"], &later, section.findings()) else {
+        return limits;
+    };
+    limits.time = section.quantity("time", quantity::duration);
+    if let Some(restarts) = section.whole("max_restarts", 0) {
+        limits.max_restarts = restarts;
+    }
+    limits
+}

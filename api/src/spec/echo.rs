@@ -1,0 +1,154 @@
+//! A specification as admitted, defaults filled in, in the shape it is written in: it can be submitted again.
+
+use headway_types::report::Flexibility;
+use headway_types::spec::{Command, GpuRange, LrScaling, Precision, RunPer, Training, Work};
+use headway_types::{JobSpec, Seconds, Sequences, Tokens};
+use serde_json::{Map, Value, json};
+
+/// The JSON form of a specification, as `read_json` reads it.
+#[must_use]
+pub fn to_json(spec: &JobSpec) -> Value {
+    let role = spec.role();
+    let mut resources = json!({ "gpus": gpus(&role.gpus) });
+    let per_node = object([
+        ("cpus", role.per_node.cpus.map(Value::from)),
+        ("memory", role.per_node.memory.map(|memory| json!(format!("{memory}B")))),
+    ]);
+    if per_node.as_object().is_some_and(|map| !map.is_empty()) {
+        resources["per_node"] = per_node;
+    }
+    let limits = object([
+        ("time", spec.limits.time.map(|time| json!(seconds(time)))),
+        ("max_restarts", Some(json!(spec.limits.max_restarts))),
+    ]);
+    let run = object([
+        (
+            "per",
+            Some(json!(match role.run.per {
+                RunPer::Node => "node",
+                RunPer::Gpu => "gpu",
+            })),
+        ),
+        (
+            "command",
+            Some(match &role.run.command {
+                Command::Shell(line) => json!(line),
+                Command::Argv(words) => json!(words),
+            }),
+        ),
+        ("workdir", role.run.workdir.as_ref().map(|dir| json!(dir))),
+        ("env", Some(json!(role.run.env))),
+    ]);
+    object([
+        ("version", Some(json!(1))),
+        ("name", Some(json!(spec.name))),
+        ("project", Some(json!(spec.project))),
+        ("priority", Some(json!(spec.priority.0))),
+        ("labels", Some(json!(spec.labels))),
+        ("resources", Some(resources)),
+        ("training", role.training.as_ref().map(training)),
+        (
+            "elastic",
+            Some(json!({
+                "min_runtime": seconds(spec.elastic.min_runtime),
+                "max_resizes_per_hour": spec.elastic.max_resizes_per_hour,
+                "max_overhead_pct": spec.elastic.max_overhead * 100.0,
+            })),
+        ),
+        ("limits", Some(limits)),
+        ("run", Some(run)),
+    ])
+}
+
+fn gpus(range: &GpuRange) -> Value {
+    object([
+        ("min", Some(json!(range.min.0))),
+        ("max", Some(json!(range.max.0))),
+        ("sizes", (!range.sizes.is_empty()).then(|| json!(range.sizes))),
+        ("type", (!range.types.is_empty()).then(|| json!(range.types))),
+    ])
+}
+
+fn training(training: &Training) -> Value {
+    let (model, curve, seq_len) = match &training.work {
+        Work::Model(shape) => (Some(json!(shape)), None, None),
+        Work::Curve { points, seq_len } => {
+            let points: Map<String, Value> =
+                points.iter().map(|(gpus, goodput)| (gpus.to_string(), json!(goodput))).collect();
+            (None, Some(Value::Object(points)), Some(json!(seq_len)))
+        }
+    };
+    let layouts = &training.layouts;
+    // Only `auto` allows any degree, and it leaves the micro-batch free.
+    let layouts = if layouts.tp.is_empty() && layouts.pp.is_empty() {
+        json!("auto")
+    } else {
+        json!({ "tp": layouts.tp, "pp": layouts.pp, "micro_batch": layouts.max_micro_batch })
+    };
+    let checkpoint = &training.checkpoint;
+    // The directory is filled in already: what braces are left are its own.
+    let dir = checkpoint.dir.as_ref().map(|dir| json!(dir.replace('{', "{{").replace('}', "}}")));
+    object([
+        ("model", model),
+        ("curve", curve),
+        ("seq_len", seq_len),
+        (
+            "precision",
+            Some(json!(match training.precision {
+                Precision::Bf16 => "bf16",
+                Precision::Fp16 => "fp16",
+                Precision::Fp32 => "fp32",
+            })),
+        ),
+        ("reference_batch", Some(json!(sequences(training.reference_batch)))),
+        ("batch", Some(json!({ "min": sequences(training.batch.min), "max": sequences(training.batch.max) }))),
+        (
+            "lr_scaling",
+            Some(json!(match training.lr_scaling {
+                LrScaling::None => "none",
+                LrScaling::Sqrt => "sqrt",
+                LrScaling::Linear => "linear",
+                LrScaling::Adascale => "adascale",
+            })),
+        ),
+        ("target", training.target.map(|Tokens(tokens)| json!(format!("{tokens} tokens")))),
+        ("layouts", Some(layouts)),
+        (
+            "checkpoint",
+            Some(object([
+                ("dir", dir),
+                ("every", Some(json!(seconds(checkpoint.every)))),
+                ("grace", Some(json!(seconds(checkpoint.grace)))),
+                ("fenced", Some(json!(checkpoint.fenced))),
+            ])),
+        ),
+        (
+            "reconfigure",
+            Some(json!({
+                "batch": flexibility(training.reconfigure.batch),
+                "layout": flexibility(training.reconfigure.layout),
+            })),
+        ),
+        ("kappa", Some(json!(training.kappa))),
+    ])
+}
+
+fn flexibility(flexibility: Flexibility) -> &'static str {
+    match flexibility {
+        Flexibility::Live => "live",
+        Flexibility::Restart => "restart",
+        Flexibility::Never => "never",
+    }
+}
+
+fn seconds(time: Seconds) -> String {
+    format!("{}s", time.0)
+}
+
+fn sequences(batch: Sequences) -> String {
+    format!("{batch} sequences")
+}
+
+fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    Value::Object(entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+}

@@ -1,0 +1,86 @@
+//! `resources`: how many GPUs of which type, and what each node must have beside them.
+
+use headway_types::spec::{GpuRange, NodeResources};
+use headway_types::{GpuCount, GpuType};
+use serde_json::Value;
+
+use super::quantity;
+use super::section::{Section, one_or_many, text, whole};
+
+const EXAMPLE: &str = "as in resources: {gpus: 8} or resources: {gpus: {min: 2, max: 8}}";
+
+/// Reads `resources` of the whole specification.
+pub(super) fn read(spec: &Section<'_>) -> Option<(GpuRange, NodeResources)> {
+    let value = spec.require("resources", EXAMPLE)?;
+    let path = spec.field("resources");
+    let section = Section::open(&path, value, &["gpus", "per_node"], &["topology"], spec.findings())?;
+    let per_node = per_node(&section);
+    section.require("gpus", EXAMPLE)?;
+    Some((gpus(&section)?, per_node))
+}
+
+fn per_node(resources: &Section<'_>) -> NodeResources {
+    let Some(value) = resources.get("per_node") else { return NodeResources::default() };
+    let path = resources.field("per_node");
+    let Some(section) = Section::open(&path, value, &["cpus", "memory"], &["shm"], resources.findings()) else {
+        return NodeResources::default();
+    };
+    NodeResources { cpus: section.whole("cpus", 1), memory: section.quantity("memory", quantity::bytes) }
+}
+
+fn gpus(resources: &Section<'_>) -> Option<GpuRange> {
+    let value = resources.get("gpus")?;
+    if !value.is_object() {
+        let count = GpuCount(resources.whole("gpus", 1)?);
+        return Some(GpuRange { min: count, max: count, sizes: Vec::new(), types: Vec::new() });
+    }
+    let path = resources.field("gpus");
+    let section = Section::open(&path, value, &["min", "max", "sizes", "type"], &[], resources.findings())?;
+    let types = types(&section);
+    let sizes = sizes(&section)?;
+    let min = bound(&section, "min", sizes.first().copied().or(Some(GpuCount(1))))?;
+    if sizes.is_empty() {
+        section.require("max", EXAMPLE)?;
+    }
+    let max = bound(&section, "max", sizes.last().copied())?;
+    if min > max {
+        section.wrong("min", format!("{min} is more than max, {max}"));
+        return None;
+    }
+    let sizes: Vec<GpuCount> = if sizes.is_empty() {
+        sizes
+    } else {
+        let within: Vec<GpuCount> = sizes.into_iter().filter(|size| (min..=max).contains(size)).collect();
+        if within.is_empty() {
+            section.wrong("sizes", format!("no size lies between min, {min}, and max, {max}"));
+            return None;
+        }
+        within
+    };
+    Some(GpuRange { min, max, sizes, types })
+}
+
+fn bound(section: &Section<'_>, key: &str, default: Option<GpuCount>) -> Option<GpuCount> {
+    if section.has(key) { section.whole(key, 1).map(GpuCount) } else { default }
+}
+
+/// Ascending, each once.
+fn sizes(section: &Section<'_>) -> Option<Vec<GpuCount>> {
+    let Some(value) = section.get("sizes") else { return Some(Vec::new()) };
+    let Value::Array(values) = value else {
+        section.wrong_hint("sizes", "must be a list", "as in sizes: [8, 16, 32]");
+        return None;
+    };
+    let read = |(index, value)| whole(value, 1, &section.field(&format!("sizes[{index}]")), section.findings());
+    let mut sizes: Vec<GpuCount> =
+        values.iter().enumerate().map(read).map(|size| size.map(GpuCount)).collect::<Option<_>>()?;
+    sizes.sort_unstable();
+    sizes.dedup();
+    Some(sizes)
+}
+
+fn types(section: &Section<'_>) -> Vec<GpuType> {
+    let Some(value) = section.get("type") else { return Vec::new() };
+    let field = section.field("type");
+    one_or_many(value).iter().filter_map(|one| text(one, &field, section.findings())).map(GpuType).collect()
+}

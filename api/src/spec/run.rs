@@ -1,0 +1,78 @@
+//! `run`: the command, its environment, and how many processes a node gets.
+
+use headway_types::spec::{Command, Run, RunPer};
+use serde_json::Value;
+
+use super::section::{Findings, Section, kind, text};
+use super::template;
+
+const EXAMPLE: &str = "as in run: {command: python train.py}";
+
+/// Reads `run` of the whole specification. `tuned`: the job has a training section.
+pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
+    let value = spec.require("run", EXAMPLE)?;
+    let path = spec.field("run");
+    let known = ["per", "command", "workdir", "env"];
+    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts", "secrets"], spec.findings())?;
+    let per = if section.has("per") {
+        section.choice("per", &[("node", RunPer::Node), ("gpu", RunPer::Gpu)])
+    } else {
+        Some(RunPer::Node)
+    };
+    let workdir = workdir(&section);
+    let env = env(&section, tuned);
+    let command = command(&section, tuned);
+    Some(Run { per: per?, command: command?, workdir, env })
+}
+
+fn workdir(section: &Section<'_>) -> Option<String> {
+    let dir = section.text("workdir")?;
+    if !dir.starts_with('/') {
+        section.wrong("workdir", format!("must be an absolute path, not \"{dir}\": nodes have no directory in common"));
+    }
+    Some(dir)
+}
+
+fn env(section: &Section<'_>, tuned: bool) -> std::collections::BTreeMap<String, String> {
+    let variables = section.words("env").unwrap_or_default();
+    for (name, value) in &variables {
+        let field = section.field(&format!("env.{name}"));
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            section.findings().add(&field, "is no name and value of an environment variable");
+        }
+        check(value, tuned, &field, section.findings());
+    }
+    variables.into_iter().collect()
+}
+
+fn command(section: &Section<'_>, tuned: bool) -> Option<Command> {
+    let field = section.field("command");
+    let findings = section.findings();
+    match section.require("command", EXAMPLE)? {
+        Value::String(line) if line.trim().is_empty() => findings.add(&field, "must not be empty"),
+        Value::String(line) => {
+            check(line, tuned, &field, findings);
+            return Some(Command::Shell(line.clone()));
+        }
+        Value::Array(words) if words.is_empty() => findings.add(&field, "must not be empty"),
+        Value::Array(words) => {
+            let read = |(index, value): (usize, &Value)| {
+                let field = format!("{field}[{index}]");
+                let word = text(value, &field, findings)?;
+                check(&word, tuned, &field, findings);
+                Some(word)
+            };
+            // Every word is read before the first bad one ends it.
+            let words: Vec<Option<String>> = words.iter().enumerate().map(read).collect();
+            return words.into_iter().collect::<Option<_>>().map(Command::Argv);
+        }
+        other => findings.add(&field, format!("must be a shell line or a list of words, not {}", kind(other))),
+    }
+    None
+}
+
+fn check(template: &str, tuned: bool, field: &str, findings: &Findings) {
+    if let Err(error) = template::check(template, tuned) {
+        findings.hint(field, error.to_string(), "write {{ and }} for braces that are meant literally");
+    }
+}

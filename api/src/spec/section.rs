@@ -1,0 +1,227 @@
+//! Walking a specification: one mapping at a time, every key accounted for, every error with its place.
+
+use std::cell::RefCell;
+
+use serde_json::{Map, Value};
+
+use super::SpecError;
+
+/// What is wrong so far. Reading goes on after an error, so that one attempt shows them all.
+#[derive(Debug, Default)]
+pub(super) struct Findings(RefCell<Vec<SpecError>>);
+
+impl Findings {
+    pub(super) fn add(&self, field: &str, message: impl Into<String>) {
+        self.put(field, message.into(), None);
+    }
+
+    pub(super) fn hint(&self, field: &str, message: impl Into<String>, hint: impl Into<String>) {
+        self.put(field, message.into(), Some(hint.into()));
+    }
+
+    fn put(&self, field: &str, message: String, hint: Option<String>) {
+        self.0.borrow_mut().push(SpecError { field: field.to_owned(), message, hint, more: Vec::new() });
+    }
+
+    /// The first finding with the others behind it, or `None` where all is well.
+    pub(super) fn into_error(self) -> Option<SpecError> {
+        let mut all = self.0.into_inner().into_iter();
+        let first = all.next()?;
+        Some(SpecError { more: all.collect(), ..first })
+    }
+}
+
+/// One mapping of the specification.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section<'a> {
+    path: &'a str,
+    map: &'a Map<String, Value>,
+    findings: &'a Findings,
+}
+
+impl<'a> Section<'a> {
+    /// Opens a mapping. Keys that are neither `known` nor planned for `later` are reported with the nearest known one.
+    pub(super) fn open(
+        path: &'a str,
+        value: &'a Value,
+        known: &[&str],
+        later: &[&str],
+        findings: &'a Findings,
+    ) -> Option<Self> {
+        let Value::Object(map) = value else {
+            findings.add(path, format!("must be a mapping, not {}", kind(value)));
+            return None;
+        };
+        let section = Self { path, map, findings };
+        for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
+            let field = section.field(key);
+            if later.contains(&key.as_str()) {
+                findings.hint(&field, "is not supported yet", "remove it; Headway would not act on it");
+            } else if let Some(near) = nearest(key, known.iter().copied()) {
+                findings.hint(&field, "is not a known key", format!("did you mean {near}?"));
+            } else {
+                findings.hint(&field, "is not a known key", format!("known keys are {}", known.join(", ")));
+            }
+        }
+        Some(section)
+    }
+
+    pub(super) fn findings(&self) -> &'a Findings {
+        self.findings
+    }
+
+    /// Path of a key of this mapping.
+    pub(super) fn field(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The value of a key; `null` counts as absent.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The value of a key that must be there.
+    pub(super) fn require(&self, key: &str, example: &str) -> Option<&'a Value> {
+        let value = self.get(key);
+        if value.is_none() {
+            self.findings.hint(&self.field(key), "is required", example);
+        }
+        value
+    }
+
+    pub(super) fn wrong(&self, key: &str, message: impl Into<String>) {
+        self.findings.add(&self.field(key), message);
+    }
+
+    pub(super) fn wrong_hint(&self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
+        self.findings.hint(&self.field(key), message, hint);
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        text(self.get(key)?, &self.field(key), self.findings)
+    }
+
+    pub(super) fn flag(&self, key: &str) -> Option<bool> {
+        let value = self.get(key)?;
+        if value.as_bool().is_none() {
+            self.wrong(key, format!("must be true or false, not {}", kind(value)));
+        }
+        value.as_bool()
+    }
+
+    /// A whole number from `least` to what `u32` holds.
+    pub(super) fn whole(&self, key: &str, least: u32) -> Option<u32> {
+        whole(self.get(key)?, least, &self.field(key), self.findings)
+    }
+
+    /// A finite number.
+    pub(super) fn number(&self, key: &str) -> Option<f64> {
+        let value = self.get(key)?;
+        if value.as_f64().is_none() {
+            self.wrong(key, format!("must be a number, not {}", kind(value)));
+        }
+        value.as_f64()
+    }
+
+    /// One of several words.
+    pub(super) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Option<T> {
+        let word = self.text(key)?;
+        let found = choices.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
+        if found.is_none() {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            self.wrong(key, format!("must be one of {}, not \"{word}\"", names.join(", ")));
+        }
+        found
+    }
+
+    /// A quantity with its unit, as `parse` reads it.
+    pub(super) fn quantity<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        let value = self.get(key)?;
+        let text = match value {
+            Value::String(text) => text.clone(),
+            // Shown to the parser without a unit, which tells what is missing.
+            Value::Number(number) => number.to_string(),
+            other => {
+                self.wrong(key, format!("must be a quantity with its unit, not {}", kind(other)));
+                return None;
+            }
+        };
+        match parse(&text) {
+            Ok(quantity) => Some(quantity),
+            Err(message) => {
+                self.wrong(key, message);
+                None
+            }
+        }
+    }
+
+    /// A mapping of words to words; numbers and booleans count as the words they are written as.
+    pub(super) fn words(&self, key: &str) -> Option<Vec<(String, String)>> {
+        let value = self.get(key)?;
+        let Value::Object(map) = value else {
+            self.wrong(key, format!("must be a mapping, not {}", kind(value)));
+            return None;
+        };
+        let path = self.field(key);
+        let word = |(name, value): (&String, &Value)| {
+            let value = match value {
+                Value::Bool(_) | Value::Number(_) => value.to_string(),
+                other => text(other, &format!("{path}.{name}"), self.findings)?,
+            };
+            Some((name.clone(), value))
+        };
+        Some(map.iter().filter_map(word).collect())
+    }
+}
+
+pub(super) fn text(value: &Value, field: &str, findings: &Findings) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        other => {
+            findings.hint(field, format!("must be text, not {}", kind(other)), "quote it");
+            None
+        }
+    }
+}
+
+pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings) -> Option<u32> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number >= least);
+    if number.is_none() {
+        let got = if value.is_number() { value.to_string() } else { kind(value).to_owned() };
+        findings.add(field, format!("must be a whole number from {least}, not {got}"));
+    }
+    number
+}
+
+/// One value, or a list of them.
+pub(super) fn one_or_many(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(many) => many,
+        one => std::slice::from_ref(one),
+    }
+}
+
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+/// The known word a mistyped one most resembles, if any does.
+pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (word.chars().count() / 3).max(1);
+    known
+        .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,205 @@
+#![allow(clippy::unwrap_used)]
+//! Good specifications and what they become; bad ones and what is said of them.
+
+use headway_types::report::Flexibility;
+use headway_types::spec::{Command, LrScaling, Precision, RunPer, Work};
+use headway_types::{Capabilities, GpuCount, GpuType, Seconds, Sequences, Tokens};
+use serde_json::json;
+
+use super::*;
+
+const FULL: &str = "
+version: 1
+name: llama-8b-pretrain
+project: nlp
+priority: high
+labels: {exp: ablation-3, seed: 7}
+resources:
+  gpus: {min: 8, max: 64, sizes: [64, 8, 16, 32, 128], type: [H100-80G, A100-80G]}
+  per_node: {cpus: 64, memory: 512GiB}
+training:
+  model: llama-3-8b
+  precision: bf16
+  reference_batch: 4Mi tokens
+  batch: {min: 1Mi tokens, max: 16Mi tokens}
+  lr_scaling: linear
+  target: 300B tokens
+  layouts: {tp: [1, 2, 4, 8], pp: 8, micro_batch: 16}
+  checkpoint: {dir: '/ckpt/{job_name}', every: 15m, grace: 180s, fenced: false}
+  progress: {source: socket}
+  reconfigure: {batch: live, layout: restart}
+  kappa: 1.5
+elastic: {min_runtime: 10m, max_resizes_per_hour: 2, max_overhead_pct: 3}
+limits: {time: 48h, max_restarts: 5}
+run:
+  per: gpu
+  workdir: /home/ada/proj
+  command: >-
+    torchrun --nnodes={nnodes} --node-rank={node_rank} --master-addr={master_addr} train.py
+    --tp {tp} --pp {pp} --dp {dp} --micro-batch-size {micro_batch} --global-batch-size {global_batch_sequences} $EXTRA ${MORE}
+  env: {NCCL_DEBUG: WARN, OMP_NUM_THREADS: 4}
+";
+
+/// The least that is well formed, with one line replaced by others.
+fn with(replace: &str, by: &str) -> String {
+    let least = "version: 1
+name: least
+resources: {gpus: {min: 1, max: 4}}
+training:
+  model: gpt2-124m
+  reference_batch: 64 sequences
+run: {command: python train.py}
+";
+    assert!(least.contains(replace), "{replace} is a line of the least specification");
+    least.replace(replace, by)
+}
+
+fn wrong(text: &str) -> String {
+    read_yaml(text).map(|spec| spec.name).unwrap_err().to_string()
+}
+
+#[test]
+fn a_full_specification_is_read() {
+    let spec = read_yaml(FULL).unwrap();
+    assert_eq!((spec.priority, spec.labels["seed"].as_str()), (Priority(75), "7"));
+    let role = spec.role();
+    assert_eq!(role.gpus.sizes, [8, 16, 32, 64].map(GpuCount));
+    assert_eq!(role.gpus.types, [GpuType("H100-80G".into()), GpuType("A100-80G".into())]);
+    assert_eq!(role.per_node.memory.unwrap().0, 512 << 30);
+    assert_eq!(role.run.per, RunPer::Gpu);
+    assert_eq!(role.run.env["OMP_NUM_THREADS"], "4");
+    let training = spec.training().unwrap();
+    assert_eq!(training.reference_batch, Sequences(512));
+    assert_eq!((training.batch.min, training.batch.max), (Sequences(128), Sequences(2048)));
+    assert_eq!(training.target, Some(Tokens(3e11)));
+    assert_eq!(training.lr_scaling, LrScaling::Linear);
+    assert_eq!(
+        (training.layouts.tp.as_slice(), training.layouts.pp.as_slice()),
+        (&[1, 2, 4, 8][..], &[1, 2, 4, 8][..])
+    );
+    assert_eq!(training.checkpoint.dir.as_deref(), Some("/ckpt/llama-8b-pretrain"));
+    assert_eq!(training.checkpoint.every, Seconds(900.0));
+    assert!(!training.checkpoint.fenced);
+    assert_eq!(training.reconfigure, Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart });
+    assert_eq!(spec.limits.time, Some(Seconds(172_800.0)));
+    assert!((spec.elastic.max_overhead - 0.03).abs() < 1e-12);
+}
+
+#[test]
+fn what_is_left_out_is_careful() {
+    let spec = read_yaml(&with("", "")).unwrap();
+    assert_eq!((spec.project.as_str(), spec.priority), ("default", Priority(50)));
+    let training = spec.training().unwrap();
+    assert_eq!((training.batch.min, training.batch.max), (Sequences(64), Sequences(64)));
+    assert_eq!((training.layouts.tp.as_slice(), training.layouts.pp.as_slice()), (&[1][..], &[1][..]));
+    assert_eq!(training.reconfigure, Capabilities::UNKNOWN_SCRIPT);
+    assert_eq!(training.precision, Precision::Bf16);
+    assert_eq!(training.target, None);
+    assert_eq!(spec.role().run.command, Command::Shell("python train.py".into()));
+    let rigid = read_yaml("{version: 1, name: a, resources: {gpus: 8}, run: {command: [a, b]}}").unwrap();
+    assert_eq!((rigid.role().gpus.min, rigid.role().gpus.max), (GpuCount(8), GpuCount(8)));
+    assert!(rigid.training().is_none());
+}
+
+#[test]
+fn a_curve_stands_for_a_model() {
+    let spec = read_yaml(&with("  model: gpt2-124m", "  curve: {1: 1.0, 2: 1.9}\n  seq_len: 128")).unwrap();
+    let points = [(GpuCount(1), 1.0), (GpuCount(2), 1.9)].into();
+    assert_eq!(spec.training().unwrap().work, Work::Curve { points, seq_len: 128 });
+}
+
+#[test]
+fn the_example_is_well_formed() {
+    let spec = read_yaml(include_str!("../../examples/tiny.yaml")).unwrap();
+    assert_eq!(spec.training().unwrap().batch.max, Sequences(256));
+}
+
+#[test]
+fn every_preset_is_a_model() {
+    for name in ["gpt2-124m", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "qwen-2.5-32b"] {
+        read_yaml(&with("gpt2-124m", name)).unwrap();
+    }
+    let spec = read_yaml(&with("gpt2-124m", "{preset: gpt2-124m, seq_len: 512}")).unwrap();
+    assert_eq!(spec.training().unwrap().work.seq_len(), 512);
+}
+
+#[test]
+fn an_echo_reads_as_what_it_echoes() {
+    let auto = with("  model: gpt2-124m", "  model: gpt2-124m\n  layouts: auto");
+    let curve = with("  model: gpt2-124m", "  curve: {1: 1.0, 2: 1.9}\n  seq_len: 128\n  target: 0.5k sequences");
+    let rigid = "{version: 1, name: a, resources: {gpus: 8}, run: {command: ['{python}', '{{}}']}}".to_owned();
+    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid] {
+        let spec = read_yaml(&text).unwrap();
+        assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
+    }
+}
+
+#[test]
+fn several_specifications_are_read_together() {
+    let one = json!({"version": 1, "name": "a", "resources": {"gpus": 1}, "run": {"command": "true"}});
+    assert_eq!(read_submission_json(&one).unwrap().len(), 1);
+    assert_eq!(read_submission_json(&json!({"jobs": [one, one]})).unwrap().len(), 2);
+    let mut bad = one.clone();
+    bad["resources"]["gpus"] = json!(0);
+    let error = read_submission_json(&json!({"jobs": [one, bad]})).unwrap_err();
+    assert_eq!(error.field, "jobs[1].resources.gpus");
+    assert!(read_submission_json(&json!({"jobs": []})).is_err());
+    assert!(read_submission_yaml("jobs: 3").is_err());
+}
+
+#[test]
+fn a_mistake_is_named_with_its_place_and_what_to_do() {
+    let cases = [
+        ("name: least", "nmae: least"),
+        ("name: least", "name: -least"),
+        ("version: 1", "version: 2"),
+        ("name: least", "name: least\nqueue: x"),
+        ("name: least", "name: least\nafter: [{job: prep}]"),
+        ("name: least", "name: least\npriority: urgent"),
+        ("name: least", "name: least\nlimits: {time: 48, stall_after: 20m}"),
+        ("{min: 1, max: 4}", "{min: 8, max: 4}"),
+        ("{min: 1, max: 4}", "{max: 4, sizes: [8, 16]}"),
+        ("{min: 1, max: 4}", "{min: 2}"),
+        ("{gpus: {min: 1, max: 4}}", "{gpus: 1, per_node: {memory: 512Gi, shm: 1GiB}}"),
+        ("gpt2-124m", "llama3-8b"),
+        ("gpt2-124m", "{layers: 2, hidden: 65, heads: 4, ffn_hidden: 8, vocab: 8, seq_len: 8}"),
+        ("gpt2-124m", "{layers: 2, hiden: 64}"),
+        ("64 sequences", "64"),
+        ("64 sequences", "1000 tokens"),
+        ("64 sequences", "64 sequences\n  batch: {min: 128 sequences, max: 32 sequences}"),
+        ("64 sequences", "64 sequences\n  kappa: 0"),
+        ("64 sequences", "64 sequences\n  layouts: [{tp: 1}]"),
+        ("64 sequences", "64 sequences\n  lr_scaling: cubic"),
+        ("64 sequences", "64 sequences\n  checkpoint: {dir: '/ckpt/${JOB_NAME}', signal: USR1}"),
+        ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: x}"),
+        ("python train.py", "'{pyton} train.py'"),
+        ("python train.py", "[python, 3]"),
+        ("{command: python train.py}", "{command: a, secrets: [X], env: {A: '{dpp}'}, workdir: proj}"),
+        ("name: least", "name: least\nname: again"),
+        ("run: {command: python train.py}", ""),
+    ];
+    let said: Vec<String> = cases
+        .iter()
+        .map(|(replace, by)| {
+            format!("{}\n  → {}", by.replace('\n', "\\n"), wrong(&with(replace, by)).replace('\n', "\n  → "))
+        })
+        .collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn a_job_without_training_has_one_size_and_no_configuration() {
+    assert_eq!(
+        wrong("{version: 1, name: a, resources: {gpus: {min: 1, max: 2}}, run: {command: 't --dp {dp}'}}"),
+        "run.command: {dp} has no value for a job without a training section (write {{ and }} for braces that are \
+         meant literally)\nresources.gpus: a range needs a training section: without it Headway cannot tell what a \
+         size is worth (add training, or give one number of GPUs)"
+    );
+}
+
+#[test]
+fn what_is_no_mapping_is_refused() {
+    for text in ["", "[]", "3", "a: [", "!tag {}", "? {a: 1}\n: 2"] {
+        assert!(read_yaml(text).is_err(), "{text}");
+    }
+}

@@ -1,0 +1,267 @@
+//! `training`: what makes a job tunable. Without it a job is scheduled as it is.
+
+use std::collections::BTreeMap;
+
+use headway_types::report::Flexibility;
+use headway_types::spec::{BatchRange, CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
+use headway_types::{Capabilities, GpuCount, Seconds, Sequences};
+use serde_json::Value;
+
+use super::quantity::{self, Amount};
+use super::section::{Findings, Section, one_or_many, whole};
+use super::{model, template};
+
+const KNOWN: &[&str] = &[
+    "model",
+    "curve",
+    "seq_len",
+    "precision",
+    "reference_batch",
+    "batch",
+    "lr_scaling",
+    "target",
+    "layouts",
+    "checkpoint",
+    "progress",
+    "reconfigure",
+    "kappa",
+];
+
+/// Reads `training`. `job_name` fills `{job_name}` of the checkpoint directory.
+pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Findings) -> Option<Training> {
+    let section = Section::open(path, value, KNOWN, &["roles"], findings)?;
+    let work = work(&section);
+    let precision = precision(&section);
+    let checkpoint = checkpoint(&section, job_name);
+    let reconfigure = reconfigure(&section);
+    let kappa = kappa(&section);
+    let lr_scaling = lr_scaling(&section);
+    progress(&section);
+    section.require("reference_batch", "the batch the recipe was validated at, as in reference_batch: 4Mi tokens");
+    // Batches are counted in sequences of this length.
+    let work = work?;
+    let seq_len = work.seq_len();
+    let reference_batch = batch_of(&section, "reference_batch", seq_len);
+    let target = section.quantity("target", Amount::parse).map(|amount| amount.tokens(seq_len));
+    let reference_batch = reference_batch?;
+    let batch = batch(&section, reference_batch, seq_len)?;
+    let layouts = layouts(&section, batch.max)?;
+    Some(Training {
+        work,
+        precision: precision?,
+        reference_batch,
+        batch,
+        lr_scaling: lr_scaling?,
+        target,
+        layouts,
+        checkpoint,
+        reconfigure,
+        kappa,
+    })
+}
+
+fn work(section: &Section<'_>) -> Option<Work> {
+    match (section.get("model"), section.get("curve")) {
+        (Some(value), None) => {
+            if section.has("seq_len") {
+                section.wrong_hint("seq_len", "belongs to the model", "write model: {preset: …, seq_len: …}");
+            }
+            model::read(value, &section.field("model"), section.findings()).map(Work::Model)
+        }
+        (None, Some(value)) => {
+            section.require("seq_len", "tokens per sequence, to count progress in tokens");
+            let seq_len = section.whole("seq_len", 1);
+            Some(Work::Curve { points: curve(section, value)?, seq_len: seq_len? })
+        }
+        (Some(_), Some(_)) => {
+            section.wrong("curve", "stands instead of model, not beside it");
+            None
+        }
+        (None, None) => {
+            section.wrong_hint(
+                "model",
+                "is required",
+                "a preset as in model: llama-3-8b, a mapping of dimensions, or a measured curve",
+            );
+            None
+        }
+    }
+}
+
+fn curve(section: &Section<'_>, value: &Value) -> Option<BTreeMap<GpuCount, f64>> {
+    let Value::Object(map) = value else {
+        section.wrong_hint("curve", "must be a mapping of GPUs to relative goodput", "as in curve: {8: 1.0, 16: 1.9}");
+        return None;
+    };
+    let mut points = BTreeMap::new();
+    for (gpus, goodput) in map {
+        let count = gpus.parse::<u32>().ok().filter(|count| *count >= 1);
+        let goodput = goodput.as_f64().filter(|goodput| *goodput > 0.0);
+        match (count, goodput) {
+            (Some(count), Some(goodput)) => {
+                points.insert(GpuCount(count), goodput);
+            }
+            _ => section.wrong(&format!("curve.{gpus}"), "must be a number of GPUs and a goodput above 0"),
+        }
+    }
+    if map.is_empty() {
+        section.wrong("curve", "must name one size at least");
+    }
+    (!points.is_empty()).then_some(points)
+}
+
+fn precision(section: &Section<'_>) -> Option<Precision> {
+    let choices = [("bf16", Precision::Bf16), ("fp16", Precision::Fp16), ("fp32", Precision::Fp32)];
+    if section.has("precision") { section.choice("precision", &choices) } else { Some(Precision::Bf16) }
+}
+
+/// The square root unless told otherwise: what adaptive optimizers call for (Malladi et al. 2022).
+fn lr_scaling(section: &Section<'_>) -> Option<LrScaling> {
+    let choices = [
+        ("none", LrScaling::None),
+        ("sqrt", LrScaling::Sqrt),
+        ("linear", LrScaling::Linear),
+        ("adascale", LrScaling::Adascale),
+    ];
+    if section.has("lr_scaling") { section.choice("lr_scaling", &choices) } else { Some(LrScaling::Sqrt) }
+}
+
+fn batch_of(section: &Section<'_>, key: &str, seq_len: u32) -> Option<Sequences> {
+    section.quantity(key, |text| Amount::parse(text)?.sequences(seq_len))
+}
+
+/// Fixed at the reference where it is not given.
+fn batch(training: &Section<'_>, reference: Sequences, seq_len: u32) -> Option<BatchRange> {
+    let Some(value) = training.get("batch") else { return Some(BatchRange { min: reference, max: reference }) };
+    let path = training.field("batch");
+    let section = Section::open(&path, value, &["min", "max"], &[], training.findings())?;
+    let bound = |key| if section.has(key) { batch_of(&section, key, seq_len) } else { Some(reference) };
+    let (min, max) = (bound("min"), bound("max"));
+    let (min, max) = (min?, max?);
+    if min > reference {
+        section.wrong("min", format!("{min} sequences are more than the reference batch, {reference} sequences"));
+    }
+    if max < reference {
+        section.wrong("max", format!("{max} sequences are fewer than the reference batch, {reference} sequences"));
+    }
+    Some(BatchRange { min, max })
+}
+
+/// Data parallelism only where nothing is said: a script that splits its model says so.
+fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
+    let any = |tp, pp| LayoutLimits { tp, pp, max_micro_batch: largest };
+    match training.get("layouts") {
+        None => Some(any(vec![1], vec![1])),
+        Some(Value::String(word)) if word == "auto" => Some(any(Vec::new(), Vec::new())),
+        Some(Value::Array(_)) => {
+            training.wrong("layouts", "a list of layouts by size is not supported yet");
+            None
+        }
+        Some(value @ Value::Object(_)) => {
+            let path = training.field("layouts");
+            let section = Section::open(&path, value, &["tp", "pp", "micro_batch"], &[], training.findings())?;
+            let (tp, pp) = (degrees(&section, "tp"), degrees(&section, "pp"));
+            let micro = if section.has("micro_batch") {
+                section.whole("micro_batch", 1).map(|micro| Sequences(u64::from(micro)))
+            } else {
+                Some(largest)
+            };
+            Some(LayoutLimits { tp: tp?, pp: pp?, max_micro_batch: micro? })
+        }
+        Some(_) => {
+            training.wrong_hint(
+                "layouts",
+                "must be auto or a mapping",
+                "as in layouts: {tp: [1, 2, 4], pp: 1, micro_batch: 16}",
+            );
+            None
+        }
+    }
+}
+
+/// Degrees by name, or the powers of two up to one number. Absent: 1.
+fn degrees(section: &Section<'_>, key: &str) -> Option<Vec<u32>> {
+    let Some(value) = section.get(key) else { return Some(vec![1]) };
+    let field = section.field(key);
+    let read = |value| whole(value, 1, &field, section.findings());
+    let mut degrees: Vec<u32> = one_or_many(value).iter().map(read).collect::<Option<_>>()?;
+    if let (false, [largest]) = (value.is_array(), degrees.as_slice()) {
+        let largest = *largest;
+        degrees = (0..u32::BITS).map(|power| 1 << power).take_while(|degree| *degree < largest).collect();
+        degrees.push(largest);
+    }
+    degrees.sort_unstable();
+    degrees.dedup();
+    if degrees.is_empty() {
+        section.wrong(key, "must name one degree at least");
+    }
+    Some(degrees)
+}
+
+fn checkpoint(training: &Section<'_>, job_name: &str) -> CheckpointPolicy {
+    let mut policy = CheckpointPolicy::default();
+    let Some(value) = training.get("checkpoint") else { return policy };
+    let path = training.field("checkpoint");
+    let known = ["dir", "every", "grace", "fenced"];
+    let Some(section) = Section::open(&path, value, &known, &["signal", "resharding"], training.findings()) else {
+        return policy;
+    };
+    policy.dir = dir(&section, job_name);
+    let positive = |key, default: Seconds| section.quantity(key, quantity::duration).unwrap_or(default);
+    policy.every = positive("every", policy.every);
+    policy.grace = positive("grace", policy.grace);
+    policy.fenced = section.flag("fenced").unwrap_or(policy.fenced);
+    policy
+}
+
+/// An absolute directory with `{job_name}` filled in: the only name that is known before the job has an id.
+fn dir(section: &Section<'_>, job_name: &str) -> Option<String> {
+    let text = section.text("dir")?;
+    let hint = "{job_name} is filled in, nothing else is";
+    if !text.starts_with('/') {
+        section.wrong("dir", format!("must be an absolute path, not \"{text}\": every node has to see it"));
+    } else if text.contains('$') {
+        section.wrong_hint("dir", "is not read by a shell", hint);
+    }
+    let values = BTreeMap::from([("job_name".to_owned(), job_name.to_owned())]);
+    match template::render(&text, &values) {
+        Ok(dir) => Some(dir),
+        Err(error) => {
+            section.wrong_hint("dir", error.to_string(), hint);
+            None
+        }
+    }
+}
+
+/// Progress comes over the worker socket; the SDK speaks there.
+fn progress(training: &Section<'_>) {
+    let Some(value) = training.get("progress") else { return };
+    let path = training.field("progress");
+    if let Some(section) = Section::open(&path, value, &["source"], &["regex"], training.findings())
+        && section.text("source").is_some_and(|source| source != "socket")
+    {
+        section.wrong_hint("source", "is not supported yet", "only source: socket is");
+    }
+}
+
+fn reconfigure(training: &Section<'_>) -> Capabilities {
+    let unknown = Capabilities::UNKNOWN_SCRIPT;
+    let Some(value) = training.get("reconfigure") else { return unknown };
+    let path = training.field("reconfigure");
+    let Some(section) = Section::open(&path, value, &["batch", "layout"], &[], training.findings()) else {
+        return unknown;
+    };
+    let choices = [("live", Flexibility::Live), ("restart", Flexibility::Restart), ("never", Flexibility::Never)];
+    Capabilities {
+        batch: section.choice("batch", &choices).unwrap_or(unknown.batch),
+        layout: section.choice("layout", &choices).unwrap_or(unknown.layout),
+    }
+}
+
+fn kappa(section: &Section<'_>) -> f64 {
+    let Some(kappa) = section.number("kappa") else { return 1.0 };
+    if kappa <= 0.0 {
+        section.wrong("kappa", format!("must be more than 0, not {kappa}"));
+    }
+    kappa
+}
