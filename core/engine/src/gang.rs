@@ -300,6 +300,9 @@ impl Engine {
         entry.reported = None;
         entry.save_wanted = None;
         entry.grace = None;
+        entry.live.throughput = None;
+        entry.live.goodput = None;
+        entry.live.remaining = None;
     }
 }
 

@@ -84,7 +84,7 @@ impl Engine {
         let (name, generation) = (entry.job.spec.name.clone(), entry.job.generation.next());
         let resumed_from = entry.job.checkpoint.clone();
         let restarts = entry.job.generation > Generation(0);
-        let before = self.allocations.get(&(job, entry.job.generation)).map(|one| one.placement.gpus());
+        let before = self.allocations.get(&(job, entry.job.generation)).map(|one| one.placement.clone());
         if !self.transition(job, JobEvent::Grant { generation }) {
             return generation;
         }
@@ -118,7 +118,10 @@ impl Engine {
         self.rewind(job);
         let from = resumed_from.map_or("from the beginning".to_string(), |one| format!("from step {}", one.step));
         let (verb, message) = match before {
-            Some(before) => ("job.moved", format!("{name} goes from {before} to {gpus} GPUs, {from}: {cause}")),
+            Some(before) if before == assignment.placement => {
+                ("job.granted", format!("{name} starts again on its {gpus} GPUs, {from}"))
+            }
+            Some(before) => ("job.moved", format!("{name} goes from {} to {gpus} GPUs, {from}: {cause}", before.gpus())),
             None => ("job.granted", format!("{name} gets {gpus} GPUs, {from}: {cause}")),
         };
         let mut note = Note::new(verb, message).job(job).with("gpus", gpus).with("generation", generation);
@@ -136,10 +139,6 @@ impl Engine {
         entry.live.progress = fresh.live.progress;
         entry.live.samples_seen = fresh.live.samples_seen;
         entry.live.step = fresh.live.step;
-        entry.live.throughput = None;
-        entry.live.goodput = None;
-        entry.prepared_at = None;
-        entry.reported = None;
     }
 
     /// The target's sentence for a job's move.

@@ -253,8 +253,6 @@ impl Engine {
         if record.plan.parent != target || !self.still_fits(&kind, &fresh, &record.plan) {
             return Err(Refusal::StalePlan { plan: id, target });
         }
-        // A round in flight was asked from the target that now ends.
-        self.rounds.in_flight = None;
         self.adopt(record.plan.clone(), actor.clone());
         self.target.clone().map(Reply::Plan).ok_or(Refusal::NoSuchPlan(id))
     }

@@ -1,0 +1,348 @@
+//! A cluster driven by hand: the test says what nodes report, the harness keeps time, plans and commits.
+
+use std::collections::BTreeMap;
+
+use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
+use headway_engine::record::{Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings};
+use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
+use headway_planner::{CurveCache, plan};
+use headway_types::command::GroupStatus;
+use headway_types::report::Flexibility;
+use headway_types::spec::{
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
+    Precision, Priority, Role, Run, RunPer, Training, Work,
+};
+use headway_types::{
+    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, EmulatedDevice, Fabric, Generation, Gpu, GpuCount,
+    GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId, JobSpec, ModelShape, NodeId, NodeInventory,
+    NodeReport, PlanId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
+};
+
+pub struct Cluster {
+    pub engine: Engine,
+    pub now: Timestamp,
+    pub commands: Vec<(NodeId, AgentCommand)>,
+    pub events: Vec<String>,
+    pub messages: Vec<String>,
+    pub jobs: BTreeMap<JobId, Job>,
+    pub allocations: BTreeMap<(JobId, Generation), Allocation>,
+    nodes: BTreeMap<NodeId, Node>,
+    plans: BTreeMap<PlanId, PlanRecord>,
+    target: Option<PlanId>,
+    idempotency: Vec<IdempotencyRecord>,
+    policy: PolicySettings,
+    curves: CurveCache,
+    term: u64,
+    seq: u64,
+    session: u64,
+    sessions: BTreeMap<NodeId, SessionId>,
+}
+
+pub fn node_id(index: u64) -> NodeId {
+    IdSource::seeded(1_000 + index).node(Timestamp(0))
+}
+
+pub fn inventory(index: u64, gpus: u32) -> NodeInventory {
+    let gpu = |slot| Gpu {
+        uuid: GpuUuid(format!("GPU-{index}-{slot}")),
+        index: slot,
+        memory: Bytes(16 << 30),
+        health: GpuHealth::Healthy,
+    };
+    NodeInventory {
+        node: node_id(index),
+        name: format!("node-{index}"),
+        boot: BootId("first".into()),
+        gpu_type: GpuType("emulated".into()),
+        gpus: (0..gpus).map(gpu).collect(),
+        emulated: Some(EmulatedDevice { flop_per_second: 100_000_000_000, link_bytes_per_second: 1_000_000_000 }),
+        fabric: Fabric { domain: "rack".into() },
+        cpus: 8,
+        memory: Bytes(64 << 30),
+        address: format!("10.0.0.{index}"),
+        isolated: true,
+        agent_version: "test".into(),
+    }
+}
+
+pub fn training(fenced: bool) -> Training {
+    Training {
+        work: Work::Model(ModelShape {
+            layers: 4,
+            hidden: 256,
+            heads: 8,
+            kv_heads: 8,
+            ffn_hidden: 1024,
+            gated: false,
+            vocab: 8_000,
+            seq_len: 256,
+            tied: true,
+        }),
+        precision: Precision::Fp32,
+        reference_batch: Sequences(16),
+        batch: BatchRange { min: Sequences(16), max: Sequences(256) },
+        lr_scaling: LrScaling::Sqrt,
+        target: Some(Tokens(5_000_000.0)),
+        layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(16) },
+        checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
+        reconfigure: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
+        kappa: 1.0,
+    }
+}
+
+pub fn spec(name: &str, min: u32, max: u32, training: Option<Training>) -> JobSpec {
+    let run = Run { per: RunPer::Node, command: Command::Shell("train".into()), workdir: None, env: BTreeMap::new() };
+    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() };
+    JobSpec {
+        name: name.into(),
+        project: "default".into(),
+        priority: Priority::default(),
+        labels: BTreeMap::new(),
+        roles: vec![Role { name: "trainer".into(), gpus, per_node: NodeResources::default(), training, run }],
+        elastic: Elasticity { min_runtime: Seconds(0.0), max_resizes_per_hour: 10, max_overhead: 1.0 },
+        limits: Limits { time: None, max_restarts: 2 },
+    }
+}
+
+/// A job that takes exactly this many GPUs and is not tuned.
+pub fn rigid(name: &str, gpus: u32) -> JobSpec {
+    spec(name, gpus, gpus, None)
+}
+
+impl Cluster {
+    /// Nodes of this many GPUs each, all registered.
+    pub fn new(nodes: &[u32]) -> Self {
+        let now = Timestamp(1_700_000_000_000_000);
+        let engine = Engine::restore(EngineConfig::default(), Term(1), 7, now, Snapshot::default());
+        let mut cluster = Cluster {
+            engine,
+            now,
+            commands: Vec::new(),
+            events: Vec::new(),
+            messages: Vec::new(),
+            jobs: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            target: None,
+            idempotency: Vec::new(),
+            policy: PolicySettings::default(),
+            curves: CurveCache::default(),
+            term: 1,
+            seq: 0,
+            session: 0,
+            sessions: BTreeMap::new(),
+        };
+        for (index, gpus) in nodes.iter().enumerate() {
+            cluster.register(inventory(index as u64, *gpus), Vec::new());
+        }
+        cluster
+    }
+
+    /// One batch: commits, plans at once if asked, and goes on until no plan is wanted.
+    pub fn feed(&mut self, event: Event) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        let mut next = vec![event];
+        while !next.is_empty() {
+            let outcome = self.engine.handle(self.now, std::mem::take(&mut next));
+            self.engine.check_invariants().unwrap();
+            assert_eq!(self.engine.illegal_transitions(), 0);
+            if let Some(input) = &outcome.plan_request {
+                let plan = Box::new(plan(input, &mut self.curves).unwrap());
+                next.push(Event::PlanReady { plan });
+            }
+            replies.extend(self.commit(outcome));
+        }
+        replies
+    }
+
+    fn commit(&mut self, outcome: Outcome) -> Vec<Reply> {
+        for change in outcome.changes {
+            match change {
+                Change::Job(job) => drop(self.jobs.insert(job.id, Job::clone(&job))),
+                Change::Node(node) => drop(self.nodes.insert(node.inventory.node, Node::clone(&node))),
+                Change::Allocation(one) => {
+                    self.allocations.insert((one.job, one.generation), Allocation::clone(&one));
+                }
+                Change::Plan(plan) => drop(self.plans.insert(plan.plan.id, PlanRecord::clone(&plan))),
+                Change::Target(plan) => self.target = Some(plan),
+                Change::Policy(policy) => self.policy = policy,
+                Change::Idempotency(record) => self.idempotency.push(record),
+                Change::Checkpoint(_) => {}
+                Change::Event(event) => {
+                    self.seq = event.seq;
+                    self.events.push(event.verb);
+                    self.messages.push(event.message);
+                }
+            }
+        }
+        self.commands.extend(outcome.commands);
+        outcome.replies.into_iter().map(|(_, reply)| reply).collect()
+    }
+
+    /// The scheduler dies and another takes over from what was committed.
+    pub fn restart(&mut self) {
+        self.term += 1;
+        let snapshot = Snapshot {
+            jobs: self.jobs.values().filter(|job| !job.state.is_final()).cloned().collect(),
+            nodes: self.nodes.values().cloned().collect(),
+            allocations: self.allocations.values().filter(|one| self.is_needed(one)).cloned().collect(),
+            target: self.target.and_then(|id| self.plans.get(&id).cloned()),
+            proposals: Vec::new(),
+            idempotency: self.idempotency.clone(),
+            policy: self.policy.clone(),
+            models: BTreeMap::new(),
+            last_event_seq: self.seq,
+        };
+        self.engine = Engine::restore(EngineConfig::default(), Term(self.term), 7 + self.term, self.now, snapshot);
+        self.commands.clear();
+        self.sessions.clear();
+        self.feed(Event::Tick);
+    }
+
+    fn is_needed(&self, allocation: &Allocation) -> bool {
+        let live = |job: &Job| !job.state.is_final() && job.generation == allocation.generation;
+        allocation.holds() || self.jobs.get(&allocation.job).is_some_and(live)
+    }
+
+    pub fn pass(&mut self, seconds: f64) {
+        self.now = self.now + Seconds(seconds);
+        self.feed(Event::Tick);
+    }
+
+    /// Time passes in steps while these nodes go on beating.
+    pub fn pass_beating(&mut self, seconds: f64, nodes: &[u64]) {
+        let mut left = seconds;
+        while left > 0.0 {
+            self.now = self.now + Seconds(left.min(5.0));
+            left -= 5.0;
+            for node in nodes {
+                self.report(*node, NodeReport::Heartbeat);
+            }
+        }
+        self.feed(Event::Tick);
+    }
+
+    pub fn request(&mut self, body: Request) -> Reply {
+        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
+        self.feed(event).remove(0)
+    }
+
+    pub fn submit(&mut self, spec: JobSpec) -> JobId {
+        match self.request(Request::Submit { jobs: vec![spec], idempotency: None }) {
+            Reply::Submitted { jobs, .. } => jobs[0].id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn submit_keyed(&mut self, spec: JobSpec, hash: &str) -> Reply {
+        let key = IdempotencyKey {
+            principal: "ada".into(),
+            route: "POST /jobs".into(),
+            key: "k".into(),
+            request_hash: hash.into(),
+        };
+        self.request(Request::Submit { jobs: vec![spec], idempotency: Some(key) })
+    }
+
+    pub fn register(&mut self, inventory: NodeInventory, groups: Vec<GroupStatus>) {
+        self.session += 1;
+        let (node, session) = (inventory.node, SessionId(self.session));
+        self.sessions.insert(node, session);
+        let report = NodeReport::Registered { inventory: Box::new(inventory), groups };
+        self.feed(Event::Agent { node, session, report });
+    }
+
+    pub fn report(&mut self, node: u64, report: NodeReport) {
+        let node = node_id(node);
+        let session = self.sessions[&node];
+        self.feed(Event::Agent { node, session, report });
+    }
+
+    pub fn state(&self, job: JobId) -> &JobState {
+        &self.jobs[&job].state
+    }
+
+    pub fn allocation(&self, job: JobId) -> &Allocation {
+        &self.allocations[&(job, self.jobs[&job].generation)]
+    }
+
+    pub fn nodes_of(&self, job: JobId) -> Vec<u64> {
+        let slices = self.allocation(job).placement.slices();
+        slices.iter().map(|slice| (0..).find(|index| node_id(*index) == slice.node).unwrap()).collect()
+    }
+
+    pub fn status(&self, job: JobId, generation: Generation, phase: GroupPhase) -> GroupStatus {
+        GroupStatus { job, generation, gpus: Vec::new(), phase }
+    }
+
+    pub fn group(&mut self, node: u64, job: JobId, phase: GroupPhase) {
+        let status = self.status(job, self.jobs[&job].generation, phase);
+        self.report(node, NodeReport::Group { status });
+    }
+
+    /// Takes a granted job through both phases on all its nodes.
+    pub fn start(&mut self, job: JobId) {
+        assert!(matches!(self.state(job), JobState::Starting { .. }), "{:?}", self.state(job));
+        for (rank, node) in self.nodes_of(job).into_iter().enumerate() {
+            let rendezvous_port = (rank == 0).then_some(29_500);
+            self.group(node, job, GroupPhase::Prepared { rendezvous_port });
+        }
+        for node in self.nodes_of(job) {
+            self.group(node, job, GroupPhase::Running);
+        }
+        assert!(matches!(self.state(job), JobState::Running { .. }));
+    }
+
+    /// Every node of the job reports this end.
+    pub fn end(&mut self, job: JobId, outcome: &GroupOutcome) {
+        let generation = self.jobs[&job].generation;
+        for node in self.nodes_of(job) {
+            let status = self.status(job, generation, GroupPhase::Ended { outcome: outcome.clone() });
+            self.report(node, NodeReport::Group { status });
+        }
+    }
+
+    pub fn steps(&mut self, job: JobId, samples: u64, noise: Option<headway_types::NoiseSample>) {
+        let allocation = self.allocation(job).clone();
+        let configuration = allocation.configuration.unwrap();
+        let report = StepReport {
+            job,
+            generation: allocation.generation,
+            step: samples / configuration.global_batch.0,
+            steps: 1,
+            samples_seen: Sequences(samples),
+            tokens: Sequences(configuration.global_batch.0).tokens(256),
+            duration: Seconds(1.0),
+            configuration,
+            loss: Some(2.0),
+            noise,
+        };
+        let node = self.nodes_of(job)[0];
+        self.report(node, NodeReport::Steps { report: Box::new(report) });
+    }
+
+    pub fn checkpoint(&mut self, job: JobId, generation: Generation, samples: u64) {
+        let checkpoint = CheckpointRef {
+            generation,
+            path: format!("/c/{generation}/{samples}"),
+            step: samples / 16,
+            samples_seen: Sequences(samples),
+            manifest_sha256: "00".into(),
+        };
+        let node = self.nodes_of(job)[0];
+        self.report(node, NodeReport::CheckpointWritten { job, checkpoint, duration: Seconds(0.1) });
+    }
+
+    pub fn stops(&self, job: JobId) -> Vec<StopMode> {
+        let modes = self.commands.iter().filter_map(|(_, command)| match command {
+            AgentCommand::Stop { job: one, mode, .. } if *one == job => Some(*mode),
+            _ => None,
+        });
+        modes.collect()
+    }
+
+    pub fn count(&self, verb: &str) -> usize {
+        self.events.iter().filter(|one| *one == verb).count()
+    }
+}

@@ -1,0 +1,384 @@
+//! One job's life and its accidents, told by hand.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use headway_engine::event::Request;
+use headway_engine::record::{JobState, ReleaseProof, StopCause};
+use headway_engine::{Refusal, Reply};
+use headway_types::{
+    AgentCommand, BootId, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, StopMode, Tokens,
+};
+
+fn failed(message: &str) -> GroupOutcome {
+    GroupOutcome::Failed { exit_code: Some(1), message: message.into() }
+}
+
+/// Gradient norms as a noise scale of `per_sequence` sequences gives them.
+fn noise(per_sequence: f64) -> NoiseSample {
+    NoiseSample {
+        small_sqr: 1.0 + per_sequence / 4.0,
+        big_sqr: 1.0 + per_sequence / 16.0,
+        small_batch: 4.0,
+        big_batch: 16.0,
+    }
+}
+
+#[test]
+fn a_gang_is_launched_once_every_node_is_prepared() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("wide", 8));
+    let prepares = |cluster: &Cluster| {
+        cluster.commands.iter().filter(|(_, one)| matches!(one, AgentCommand::Prepare { .. })).count()
+    };
+    let launches = |cluster: &Cluster| {
+        cluster.commands.iter().filter(|(_, one)| matches!(one, AgentCommand::Launch { .. })).count()
+    };
+    assert_eq!(prepares(&cluster), 2);
+    let nodes = cluster.nodes_of(job);
+    cluster.group(nodes[0], job, GroupPhase::Prepared { rendezvous_port: Some(29_500) });
+    assert_eq!(launches(&cluster), 0);
+    cluster.group(nodes[1], job, GroupPhase::Prepared { rendezvous_port: None });
+    assert_eq!(launches(&cluster), 2);
+    cluster.group(nodes[0], job, GroupPhase::Running);
+    cluster.group(nodes[1], job, GroupPhase::Running);
+    cluster.end(job, &GroupOutcome::Succeeded);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }));
+    assert!(cluster.commands.iter().any(|(_, one)| matches!(one, AgentCommand::Forget { .. })));
+}
+
+#[test]
+fn a_command_is_repeated_until_its_effect_is_seen() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.feed(headway_engine::Event::Tick);
+    assert_eq!(cluster.commands.len(), 1);
+    cluster.pass(2.5);
+    assert_eq!(cluster.commands.len(), 2);
+    assert_eq!(cluster.commands[0], cluster.commands[1]);
+    cluster.group(0, job, GroupPhase::Preparing);
+    cluster.pass(2.5);
+    assert_eq!(cluster.commands.len(), 2);
+}
+
+#[test]
+fn a_job_follows_its_noise_scale_yields_and_finishes() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("first", 1, 4, Some(training(true))));
+    cluster.start(job);
+    assert_eq!(cluster.allocation(job).placement.gpus(), GpuCount(4));
+    let mut samples = 0;
+    for _ in 0..60 {
+        samples += 256;
+        cluster.now = cluster.now + headway_types::Seconds(1.0);
+        cluster.steps(job, samples, Some(noise(400.0)));
+    }
+    cluster.pass_beating(61.0, &[0]);
+    assert!(cluster.count("job.batch_changed") > 0, "{:#?}", cluster.messages);
+    assert!(cluster.allocation(job).revision > 1);
+    assert!(cluster.commands.iter().any(|(_, one)| matches!(one, AgentCommand::Configure { .. })));
+
+    cluster.checkpoint(job, Generation(1), samples);
+    let second = cluster.submit(rigid("second", 2));
+    cluster.pass_beating(5.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { .. }), "{:#?}", cluster.messages);
+    assert_eq!(cluster.stops(job), vec![StopMode::Checkpoint; cluster.stops(job).len()]);
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(5.0, &[0]);
+    cluster.start(second);
+    cluster.start(job);
+    assert_eq!(cluster.jobs[&job].generation, Generation(2));
+    assert_eq!(cluster.allocation(job).resumed_from.as_ref().unwrap().samples_seen.0, samples);
+    assert!(cluster.jobs[&job].last_change.is_some());
+
+    cluster.steps(job, samples + 1_000_000, None);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::TargetReached, .. }));
+    cluster.checkpoint(job, Generation(2), samples + 1_000_000);
+    cluster.end(job, &GroupOutcome::Stopped);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }));
+}
+
+#[test]
+fn training_goes_on_over_a_restart_of_the_scheduler() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.start(job);
+    cluster.restart();
+    let running = cluster.status(job, Generation(1), GroupPhase::Running);
+    cluster.register(inventory(0, 4), vec![running]);
+    cluster.pass_beating(120.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+    assert_eq!(cluster.stops(job), vec![]);
+    cluster.end(job, &GroupOutcome::Succeeded);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }));
+}
+
+#[test]
+fn a_start_survives_a_restart_of_the_scheduler_between_its_phases() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("wide", 8));
+    let nodes = cluster.nodes_of(job);
+    cluster.restart();
+    let prepared =
+        |cluster: &Cluster, port| cluster.status(job, Generation(1), GroupPhase::Prepared { rendezvous_port: port });
+    let first = prepared(&cluster, Some(29_500));
+    cluster.register(inventory(nodes[0], 4), vec![first]);
+    cluster.register(inventory(nodes[1], 4), vec![]);
+    assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+    let prepare = cluster.commands.iter().find(|(_, one)| matches!(one, AgentCommand::Prepare { .. })).unwrap();
+    assert_eq!(prepare.0, node_id(nodes[1]));
+    cluster.start(job);
+}
+
+#[test]
+fn a_group_missing_from_the_ledger_frees_its_gpus_and_breaks_the_gang() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.start(job);
+    cluster.register(inventory(0, 4), vec![]);
+    assert_eq!(cluster.allocation(job).released[&node_id(0)].proof, ReleaseProof::NotInLedger);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }));
+    assert_eq!(cluster.jobs[&job].failures, 1);
+}
+
+#[test]
+fn a_failed_rank_takes_the_gang_down_and_the_job_starts_again_after_a_pause() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("wide", 8));
+    cluster.start(job);
+    let nodes = cluster.nodes_of(job);
+    cluster.group(nodes[0], job, GroupPhase::Ended { outcome: failed("rank 0 exited with code 1") });
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::GangBroken { .. }, .. }));
+    assert!(!cluster.stops(job).is_empty());
+    cluster.group(nodes[1], job, GroupPhase::Ended { outcome: GroupOutcome::Stopped });
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }));
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }));
+    cluster.pass_beating(10.0, &[0, 1]);
+    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
+}
+
+#[test]
+fn a_job_that_only_fails_has_failed_after_its_restarts() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    for _ in 0..3 {
+        cluster.group(0, job, GroupPhase::Ended { outcome: GroupOutcome::NotStarted { message: "no user".into() } });
+        cluster.pass_beating(60.0, &[0]);
+    }
+    assert!(matches!(cluster.state(job), JobState::Failed { .. }), "{:?}", cluster.state(job));
+}
+
+#[test]
+fn a_start_that_misses_its_deadline_is_aborted() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.group(0, job, GroupPhase::Preparing);
+    cluster.pass_beating(125.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::GangBroken { .. }, .. }));
+    assert_eq!(cluster.stops(job)[0], StopMode::Kill);
+}
+
+#[test]
+fn a_fenced_job_starts_elsewhere_while_the_lost_gpus_stay_granted() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(spec("fenced", 4, 4, Some(training(true))));
+    cluster.start(job);
+    cluster.steps(job, 160, None);
+    cluster.checkpoint(job, Generation(1), 160);
+    let lost = cluster.nodes_of(job)[0];
+    let other = 1 - lost;
+    cluster.pass_beating(40.0, &[other]);
+    assert_eq!(cluster.count("node.unreachable"), 1);
+    cluster.pass_beating(5.0, &[other]);
+    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }), "{:?}", cluster.events);
+    assert_eq!(cluster.nodes_of(job), vec![other]);
+    assert!(cluster.allocations[&(job, Generation(1))].holds());
+    // What the old generation saves now is too late.
+    let stale = cluster.jobs[&job].checkpoint.clone();
+    cluster.commands.clear();
+    let status = cluster.status(job, Generation(1), GroupPhase::Running);
+    cluster.register(inventory(lost, 4), vec![status]);
+    cluster.checkpoint(job, Generation(1), 320);
+    assert_eq!(cluster.jobs[&job].checkpoint, stale);
+    assert_eq!(cluster.stops(job), vec![StopMode::Kill]);
+    let status = cluster.status(job, Generation(1), GroupPhase::Ended { outcome: GroupOutcome::Stopped });
+    cluster.report(lost, NodeReport::Group { status });
+    assert!(!cluster.allocations[&(job, Generation(1))].holds());
+}
+
+#[test]
+fn a_job_without_fenced_checkpoints_waits_for_proof() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("unfenced", 4));
+    cluster.start(job);
+    let lost = cluster.nodes_of(job)[0];
+    cluster.pass_beating(100.0, &[1 - lost]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+    let reply = cluster.request(Request::MarkLost { node: node_id(lost), reason: None });
+    assert!(matches!(reply, Reply::Node(_)));
+    cluster.pass_beating(5.0, &[1 - lost]);
+    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
+    assert_eq!(cluster.jobs[&job].failures, 0);
+}
+
+#[test]
+fn a_reboot_proves_that_nothing_is_left() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    let mut rebooted = inventory(0, 4);
+    rebooted.boot = BootId("second".into());
+    cluster.register(rebooted, vec![]);
+    assert_eq!(cluster.allocations[&(job, Generation(1))].released[&node_id(0)].proof, ReleaseProof::NewBoot);
+    cluster.pass_beating(5.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
+}
+
+#[test]
+fn after_a_restore_nobody_is_lost_for_a_whole_lease() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    cluster.now = cluster.now + headway_types::Seconds(3_600.0);
+    cluster.restart();
+    cluster.pass(29.0);
+    assert_eq!(cluster.count("node.unreachable"), 0);
+    cluster.pass(2.0);
+    assert_eq!(cluster.count("node.unreachable"), 1);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+}
+
+#[test]
+fn a_job_can_be_cancelled_in_every_live_state() {
+    let cancel = |cluster: &mut Cluster, job| {
+        let reply = cluster.request(Request::Cancel { job, reason: Some("wrong data".into()), grace: None });
+        assert!(matches!(reply, Reply::Job(_)), "{reply:?}");
+    };
+    let mut queued = Cluster::new(&[2]);
+    let job = queued.submit(rigid("large", 4));
+    cancel(&mut queued, job);
+    assert!(matches!(queued.state(job), JobState::Cancelled { .. }));
+    assert!(matches!(
+        queued.request(Request::Cancel { job, reason: None, grace: None }),
+        Reply::Refused(Refusal::NoSuchJob(_))
+    ));
+
+    let mut held = Cluster::new(&[2]);
+    let job = held.submit(rigid("large", 4));
+    held.request(Request::Hold { job, reason: None });
+    cancel(&mut held, job);
+    assert!(matches!(held.state(job), JobState::Cancelled { .. }));
+
+    for phases in 0..3 {
+        let mut cluster = Cluster::new(&[4]);
+        let job = cluster.submit(rigid("one", 4));
+        if phases > 0 {
+            cluster.start(job);
+        }
+        if phases > 1 {
+            cluster.request(Request::Hold { job, reason: None });
+        }
+        cancel(&mut cluster, job);
+        assert!(matches!(cluster.state(job), JobState::Stopping { .. }));
+        assert_eq!(cluster.stops(job)[0], StopMode::Checkpoint);
+        cluster.end(job, &GroupOutcome::Stopped);
+        assert!(matches!(cluster.state(job), JobState::Cancelled { .. }));
+    }
+}
+
+#[test]
+fn a_held_job_gives_up_its_gpus_and_starts_again_when_released() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    cluster.request(Request::Hold { job, reason: None });
+    cluster.end(job, &GroupOutcome::Stopped);
+    assert!(matches!(cluster.state(job), JobState::Held { .. }));
+    cluster.pass_beating(10.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Held { .. }));
+    cluster.request(Request::Release { job });
+    cluster.pass_beating(2.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
+}
+
+#[test]
+fn the_same_key_gives_the_same_job_and_another_body_is_refused() {
+    let mut cluster = Cluster::new(&[4]);
+    let Reply::Submitted { jobs, replayed: false } = cluster.submit_keyed(rigid("one", 1), "a") else { panic!() };
+    let again = cluster.submit_keyed(rigid("one", 1), "a");
+    let Reply::Submitted { jobs: same, replayed: true } = again else { panic!("{again:?}") };
+    assert_eq!(jobs[0].id, same[0].id);
+    let other = cluster.submit_keyed(rigid("two", 1), "b");
+    assert_eq!(other, Reply::Refused(Refusal::KeyReused { key: "k".into() }));
+    cluster.restart();
+    let Reply::Submitted { jobs: later, replayed: true } = cluster.submit_keyed(rigid("one", 1), "a") else { panic!() };
+    assert_eq!(jobs[0].id, later[0].id);
+    assert_eq!(cluster.jobs.len(), 1);
+}
+
+#[test]
+fn a_drained_node_is_left_and_gets_nothing_new() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    let drained = cluster.nodes_of(job)[0];
+    cluster.request(Request::Drain { node: node_id(drained), reason: None });
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert!(
+        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }),
+        "{:?}",
+        cluster.state(job)
+    );
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(job), vec![1 - drained]);
+    let other = cluster.submit(rigid("two", 4));
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert!(matches!(cluster.state(other), JobState::Queued { .. }));
+    cluster.request(Request::Uncordon { node: node_id(drained) });
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(other), vec![drained]);
+}
+
+#[test]
+fn a_checkpoint_wipes_out_earlier_failures() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("first", 4, 4, Some(training(true))));
+    cluster.start(job);
+    cluster.end(job, &failed("rank 0 exited with code 1"));
+    cluster.pass_beating(10.0, &[0]);
+    cluster.start(job);
+    assert_eq!(cluster.jobs[&job].failures, 1);
+    cluster.steps(job, 160, None);
+    cluster.checkpoint(job, Generation(2), 160);
+    assert_eq!(cluster.jobs[&job].failures, 0);
+    assert!(cluster.jobs[&job].progress > Tokens(0.0));
+}
+
+#[test]
+fn a_proposal_waits_for_approval() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    cluster.pass_beating(2.0, &[0]);
+    let Reply::Round(plan) = cluster.request(Request::Rebalance { min_gain: None }) else { panic!() };
+    cluster.pass_beating(2.0, &[0]);
+    assert!(cluster.engine.view(cluster.now).proposals.contains_key(&plan));
+    assert!(matches!(cluster.request(Request::Approve { plan }), Reply::Plan(_)));
+    assert_eq!(cluster.engine.view(cluster.now).target.unwrap().plan.id, plan);
+    assert!(matches!(cluster.request(Request::Reject { plan, reason: None }), Reply::Refused(Refusal::NoSuchPlan(_))));
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+}
+
+#[test]
+fn a_stale_session_says_nothing() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    let status = cluster.status(job, Generation(1), GroupPhase::Ended { outcome: failed("late") });
+    let report = NodeReport::Group { status };
+    cluster.register(inventory(0, 4), vec![]);
+    cluster.feed(headway_engine::Event::Agent { node: node_id(0), session: headway_engine::SessionId(1), report });
+    assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+}
