@@ -7,21 +7,12 @@ use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
 use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, TokensPerSecond};
 
-use crate::cluster::{Cluster, Shape, Slot};
+use crate::cluster::{Cluster, Shape};
 use crate::curves::{self, CurveCache, Offer, Refusal};
 use crate::input::{Freedom, PlanInput, PlanJob};
+use crate::obstacle::{self, Obstacle};
+use crate::resource::{self, Use};
 use crate::value::{self, Quanta};
-
-/// An amount of one of the solver's resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Use {
-    pub resource: usize,
-    pub amount: u32,
-}
-
-/// Resources per class: its GPUs; its nodes for slices of more than half a node, of which each node holds one; and
-/// its whole nodes. The last two keep the program from promising what fragmentation forbids.
-pub(crate) const RESOURCES_PER_CLASS: usize = 3;
 
 /// What an opaque job is assumed to lose per node beyond the first. Modelled jobs know their own loss.
 const SPREAD_LOSS: f64 = 0.01;
@@ -51,22 +42,6 @@ pub(crate) struct BatchChange {
     pub taken: bool,
 }
 
-/// Why a job has no shape to start on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
-    WrongType,
-    /// The cluster as built has too few GPUs of the accepted types.
-    TooLarge {
-        built: GpuCount,
-    },
-    /// Enough are built, too few are usable now.
-    NotUsable {
-        usable: GpuCount,
-    },
-    /// No configuration is feasible; the model's own words.
-    Infeasible(Refusal),
-}
-
 /// One job with everything it could get.
 pub(crate) struct Options<'a> {
     pub job: &'a PlanJob,
@@ -83,19 +58,6 @@ pub(crate) struct Options<'a> {
     pub sizes: Vec<(GpuCount, f64)>,
 }
 
-/// Capacity per resource, in the order of [`Use::resource`].
-pub(crate) fn capacities(cluster: &Cluster<'_>) -> Vec<u32> {
-    (0..cluster.classes.len())
-        .flat_map(|class| {
-            let whole = cluster.classes[class].gpus_per_node.0;
-            let count = |at_least: u32| {
-                cluster.nodes_of(class).filter(|&node| cluster.open_on(node) >= at_least).count() as u32
-            };
-            [cluster.open(class).0, count(whole / 2 + 1), count(whole.max(1))]
-        })
-        .collect()
-}
-
 pub(crate) fn options<'a>(
     input: &'a PlanInput,
     cluster: &Cluster<'_>,
@@ -103,20 +65,17 @@ pub(crate) fn options<'a>(
     curves: &mut CurveCache,
 ) -> Options<'a> {
     let model = job.model.as_ref().map(|model| effective_model(job, model));
-    let mut refusal = None;
     let offers: Vec<(Shape, Offer)> = shapes(cluster, job, |class, gpus| cluster.shapes(class, gpus))
         .into_iter()
-        .filter_map(|shape| match offer(cluster, job, model.as_ref(), shape, curves) {
-            Ok(offer) => Some((shape, offer)),
-            Err(why) => {
-                refusal.get_or_insert(why);
-                None
-            }
-        })
+        .filter_map(|shape| Some((shape, offer(cluster, job, model.as_ref(), shape, curves).ok()?)))
         .collect();
     let reference = reference_goodput(input, cluster, job, &offers);
     let maker = Maker::new(input, cluster, job, reference, model.as_ref());
-    let obstacle = offers.is_empty().then(|| obstacle(cluster, job, model.as_ref(), refusal, curves));
+    let obstacle = offers.is_empty().then(|| {
+        let nominal = shapes(cluster, job, |class, gpus| cluster.nominal_shapes(class, gpus));
+        let refusals = nominal.into_iter().map(|shape| offer(cluster, job, model.as_ref(), shape, curves).err());
+        obstacle::obstacle(cluster, job, refusals.collect())
+    });
 
     let mut candidates = Vec::new();
     let fixed = matches!(job.freedom, Freedom::Fixed { .. });
@@ -219,31 +178,6 @@ fn sizes(maker: &Maker<'_, '_>, offers: &[(Shape, Offer)]) -> Vec<(GpuCount, f64
     best.into_iter().collect()
 }
 
-fn obstacle(
-    cluster: &Cluster<'_>,
-    job: &PlanJob,
-    model: Option<&Arc<JobModel>>,
-    refusal: Option<Refusal>,
-    curves: &mut CurveCache,
-) -> Obstacle {
-    if let Some(refusal) = refusal {
-        return Obstacle::Infeasible(refusal);
-    }
-    let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].gpu_type));
-    if !cluster.classes.is_empty() && accepted().next().is_none() {
-        return Obstacle::WrongType;
-    }
-    let whole = shapes(cluster, job, |class, gpus| cluster.nominal_shapes(class, gpus));
-    if whole.is_empty() {
-        return Obstacle::TooLarge { built: accepted().map(|class| cluster.nominal(class)).max().unwrap_or_default() };
-    }
-    let mut refusals = whole.into_iter().map(|shape| offer(cluster, job, model, shape, curves).err());
-    match refusals.try_fold(None, |first, refusal| refusal.map(|refusal| first.or(Some(refusal)))) {
-        Some(Some(refusal)) => Obstacle::Infeasible(refusal),
-        _ => Obstacle::NotUsable { usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default() },
-    }
-}
-
 /// Makes one job's candidates.
 struct Maker<'a, 'c> {
     input: &'a PlanInput,
@@ -318,7 +252,7 @@ impl<'a, 'c> Maker<'a, 'c> {
             prediction,
             stays: true,
             cost,
-            uses: self.uses_of_slots(&self.cluster.known_slots(&current.placement)),
+            uses: resource::of_placement(self.cluster, &current.placement),
             value: Quanta::of(self.worth(&prediction, cost, held_nodes(self.job))),
         };
         Some((candidate, change))
@@ -378,7 +312,6 @@ impl<'a, 'c> Maker<'a, 'c> {
 
     fn placed(&self, shape: Shape, configuration: Option<Configuration>, prediction: Prediction) -> Candidate {
         let cost = self.job.downtime.restart + self.job.rework;
-        let whole = self.cluster.classes[shape.class].gpus_per_node.0;
         Candidate {
             gpus: shape.gpus,
             shape: Some(shape),
@@ -386,7 +319,7 @@ impl<'a, 'c> Maker<'a, 'c> {
             prediction,
             stays: false,
             cost,
-            uses: uses(shape.class, whole, std::iter::repeat_n(shape.per_node(), shape.nodes.0 as usize)),
+            uses: resource::of_shape(self.cluster, shape),
             value: Quanta::of(self.worth(&prediction, cost, shape.nodes) - self.move_penalty),
         }
     }
@@ -417,34 +350,8 @@ impl<'a, 'c> Maker<'a, 'c> {
         let speed_up = if self.reference.0 > 0.0 { prediction.goodput.0 / self.reference.0 } else { 1.0 };
         Prediction { speed_up, ..prediction }
     }
-
-    /// What a present placement takes. GPUs on draining nodes are nobody else's, so they do not count.
-    fn uses_of_slots(&self, slots: &[Slot]) -> Vec<Use> {
-        let mut per_node = std::collections::BTreeMap::<usize, u32>::new();
-        for slot in slots.iter().filter(|slot| !self.cluster.nodes[slot.node].draining) {
-            *per_node.entry(slot.node).or_default() += 1;
-        }
-        let Some((&first, _)) = per_node.first_key_value() else { return Vec::new() };
-        let class = self.cluster.class_of(first);
-        uses(class, self.cluster.classes[class].gpus_per_node.0, per_node.into_values())
-    }
 }
 
 fn held_nodes(job: &PlanJob) -> NodeCount {
     job.current.as_ref().map_or(NodeCount(0), |current| current.placement.nodes())
-}
-
-fn uses(class: usize, whole: u32, slices: impl Iterator<Item = u32>) -> Vec<Use> {
-    let mut amounts = [0; RESOURCES_PER_CLASS];
-    for gpus in slices {
-        amounts[0] += gpus;
-        amounts[1] += u32::from(gpus > whole / 2);
-        amounts[2] += u32::from(gpus >= whole);
-    }
-    amounts
-        .into_iter()
-        .enumerate()
-        .filter(|(_, amount)| *amount > 0)
-        .map(|(kind, amount)| Use { resource: class * RESOURCES_PER_CLASS + kind, amount })
-        .collect()
 }

@@ -7,10 +7,11 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use headway_types::Placement;
 
-use crate::candidate::{self, Options};
+use crate::candidate::Options;
 use crate::cluster::Cluster;
 use crate::input::Policy;
 use crate::place;
+use crate::resource;
 use crate::solver::{self, Column, Problem};
 use crate::value::Quanta;
 
@@ -94,7 +95,7 @@ fn keep(cluster: &Cluster<'_>, options: &[Options<'_>], incumbent: &[usize]) -> 
         objective,
         objective_before: objective,
         bound: objective,
-        prices: vec![0.0; cluster.classes.len() * candidate::RESOURCES_PER_CLASS],
+        prices: vec![0.0; cluster.classes.len() * resource::PER_CLASS],
         fragmented: BTreeSet::new(),
     }
 }
@@ -136,7 +137,7 @@ fn problem(
                 .collect()
         })
         .collect();
-    let capacity = candidate::capacities(cluster);
+    let capacity = resource::capacities(cluster);
     Some((Problem { jobs, capacity, incumbent: start?, node_budget: policy.node_budget }, kept))
 }
 

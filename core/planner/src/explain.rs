@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use headway_types::plan::Alternative;
 use headway_types::{GpuCount, GpuUuid, JobId, JobVerdict, Reason, ReasonCode};
 
-use crate::candidate::{Candidate, Obstacle, Options, RESOURCES_PER_CLASS};
+use crate::candidate::{Candidate, Options};
 use crate::cluster::Cluster;
 use crate::curves;
 use crate::decide::Decision;
 use crate::input::{Freedom, PlanInput};
+use crate::obstacle::Obstacle;
+use crate::resource;
 
 pub(crate) fn verdicts(
     input: &PlanInput,
@@ -57,8 +59,7 @@ impl<'a> Account<'a> {
         let mut free: Vec<GpuCount> = (0..cluster.classes.len()).map(|class| cluster.open(class)).collect();
         for (options, &at) in options.iter().zip(&decision.choice) {
             for part in &options.candidates[at].uses {
-                if part.resource % RESOURCES_PER_CLASS == 0 {
-                    let class = part.resource / RESOURCES_PER_CLASS;
+                if let Some(class) = resource::gpus_of_class(part.resource) {
                     free[class] = free[class].saturating_sub(GpuCount(part.amount));
                 }
             }
@@ -299,7 +300,7 @@ impl<'a> Account<'a> {
 
     /// Price of a GPU in the cheapest accepted class.
     fn prices_of(&self, job: usize) -> f64 {
-        let prices = self.accepted(job).map(|class| self.decision.prices[class * RESOURCES_PER_CLASS]);
+        let prices = self.accepted(job).map(|class| self.decision.prices[class * resource::PER_CLASS]);
         prices.fold(f64::INFINITY, f64::min)
     }
 
@@ -307,8 +308,10 @@ impl<'a> Account<'a> {
     fn cheapest_giver(&self, job: usize, short: GpuCount) -> Option<(usize, f64)> {
         let classes: Vec<usize> = self.accepted(job).collect();
         let taken = |candidate: &Candidate| -> u32 {
-            let gpus = candidate.uses.iter().filter(|part| part.resource % RESOURCES_PER_CLASS == 0);
-            gpus.filter(|part| classes.contains(&(part.resource / RESOURCES_PER_CLASS))).map(|part| part.amount).sum()
+            let accepted = |part: &&resource::Use| {
+                resource::gpus_of_class(part.resource).is_some_and(|class| classes.contains(&class))
+            };
+            candidate.uses.iter().filter(accepted).map(|part| part.amount).sum()
         };
         let mut best: Option<(i64, usize)> = None;
         for other in (0..self.options.len()).filter(|&other| other != job) {

@@ -27,13 +27,12 @@ pub(crate) fn place(
     choice: &[usize],
     evicted: &BTreeSet<usize>,
 ) -> Placed {
-    let chosen = |job: usize| &options[job].candidates[choice[job]];
     let mut free = Free::new(cluster);
     let mut placed = Placed { choice: choice.to_vec(), placements: vec![None; options.len()], no_room: None };
     let mut open = Vec::new();
-    for job in 0..options.len() {
-        let candidate = chosen(job);
-        let current = options[job].job.current.as_ref().map(|current| &current.placement);
+    for (job, entry) in options.iter().enumerate() {
+        let candidate = &entry.candidates[choice[job]];
+        let current = entry.job.current.as_ref().map(|current| &current.placement);
         let in_place = candidate.stays || (!evicted.contains(&job) && same_shape(cluster, candidate, current));
         match current.filter(|_| in_place) {
             Some(current) => {

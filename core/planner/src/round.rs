@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::{Assignment, GpuType, GpuUuid, JobId, NodeId, Plan, PlanReport};
 
-use crate::candidate::{self, Options, RESOURCES_PER_CLASS};
+use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
 use crate::decide::{self, Decision};
 use crate::input::PlanInput;
-use crate::{explain, moves};
+use crate::{explain, moves, resource};
 
 /// Why a round has no plan. All of these are broken promises of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,7 @@ fn report(input: &PlanInput, cluster: &Cluster<'_>, options: &[Options<'_>], dec
     let mut shadow_prices: BTreeMap<GpuType, f64> = BTreeMap::new();
     for (class, named) in cluster.classes.iter().enumerate() {
         let price = shadow_prices.entry(named.gpu_type.clone()).or_default();
-        *price = price.max(decision.prices[class * RESOURCES_PER_CLASS]);
+        *price = price.max(decision.prices[class * resource::PER_CLASS]);
     }
     let bound = decision.bound.max(decision.objective);
     let gap = (bound.0 - decision.objective.0) as f64 / (bound.0.abs().max(1)) as f64;
