@@ -187,3 +187,103 @@ fn check_configuration(
         Err(why) => refuse(why.detail),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::{Layout, NodeSlice, Placement};
+
+    use super::*;
+    use crate::builder::{after, job, job_id, node, node_id, plan_id, round};
+    use crate::curves::CurveCache;
+
+    /// Two jobs on two nodes, and the plan for them.
+    fn planned() -> (PlanInput, Plan) {
+        let nodes = vec![node(1, "alpha", 4), node(2, "beta", 4)];
+        let input = round(nodes, vec![job(1, 1, 2), job(2, 1, 2)]);
+        let plan = crate::plan(&input, &mut CurveCache::new()).unwrap();
+        (input, plan)
+    }
+
+    fn on(node: u32, gpus: &[&str]) -> Placement {
+        let gpus = gpus.iter().map(|gpu| GpuUuid((*gpu).into())).collect();
+        Placement::try_new(vec![NodeSlice { node: node_id(node), gpus }]).unwrap()
+    }
+
+    fn broken(change: impl FnOnce(&mut PlanInput, &mut Plan)) -> Violation {
+        let (mut input, mut plan) = planned();
+        assert_eq!(verify(&input, &plan), Ok(()));
+        change(&mut input, &mut plan);
+        verify(&input, &plan).unwrap_err()
+    }
+
+    #[test]
+    fn a_plan_for_another_round_is_refused() {
+        assert!(matches!(broken(|_, plan| plan.id = plan_id(9)), Violation::WrongPlan { .. }));
+        assert!(matches!(broken(|_, plan| plan.parent = Some(plan_id(9))), Violation::WrongParent { .. }));
+        assert!(matches!(broken(|input, _| drop(input.jobs.pop())), Violation::UnknownJob(_)));
+    }
+
+    #[test]
+    fn a_gpu_is_granted_once_and_only_where_it_is_usable() {
+        let twice = broken(|_, plan| {
+            let first = plan.assignments[&job_id(1)].placement.clone();
+            plan.assignments.get_mut(&job_id(2)).unwrap().placement = first;
+        });
+        assert!(matches!(twice, Violation::GrantedTwice { .. }), "{twice}");
+        let absent = broken(|input, _| input.nodes.iter_mut().for_each(|node| node.gpus.clear()));
+        assert!(matches!(absent, Violation::UnusableGpu { .. }), "{absent}");
+        let draining = broken(|input, _| input.nodes.iter_mut().for_each(|node| node.draining = true));
+        assert!(matches!(draining, Violation::Draining { .. }), "{draining}");
+    }
+
+    #[test]
+    fn size_type_and_class_are_the_jobs_own() {
+        let size = broken(|input, _| input.jobs[0].range.min = GpuCount(3));
+        assert!(matches!(size, Violation::Size { .. }), "{size}");
+        let wrong =
+            broken(|input, _| input.jobs.iter_mut().for_each(|job| job.range.types = vec![GpuType("x".into())]));
+        assert!(matches!(wrong, Violation::Type { .. }), "{wrong}");
+        let mixed = broken(|_, plan| {
+            plan.assignments.remove(&job_id(2));
+            let placement = [on(1, &["n1-0"]), on(2, &["n2-0"])].iter().flat_map(|at| at.slices().to_vec()).collect();
+            plan.assignments.get_mut(&job_id(1)).unwrap().placement = Placement::try_new(placement).unwrap();
+        });
+        assert!(matches!(mixed, Violation::MixedClasses { .. }), "{mixed}");
+    }
+
+    #[test]
+    fn a_configuration_fits_its_gpus_and_the_recipe() {
+        let configure = |change: fn(&mut Configuration)| {
+            broken(move |_, plan| {
+                change(plan.assignments.get_mut(&job_id(1)).unwrap().configuration.as_mut().unwrap());
+            })
+        };
+        let wide = configure(|at| at.layout = Layout { dp: 8, tp: 1, pp: 1 });
+        assert!(matches!(wide, Violation::Configuration { .. }), "{wide}");
+        let large = configure(|at| at.global_batch.0 *= 1_000);
+        assert!(matches!(large, Violation::Configuration { .. }), "{large}");
+    }
+
+    #[test]
+    fn a_fixed_job_keeps_what_it_has() {
+        let (input, plan) = planned();
+        let mut next = after(&input, &plan);
+        next.jobs[0].freedom = Freedom::Fixed { reason: "it starts".into() };
+        let mut kept = Plan { id: next.plan, parent: next.parent, ..plan };
+        assert_eq!(verify(&next, &kept), Ok(()));
+        kept.assignments.remove(&job_id(1));
+        assert_eq!(verify(&next, &kept), Err(Violation::MovedFixed { job: job_id(1) }));
+    }
+
+    #[test]
+    fn a_script_that_cannot_change_its_batch_keeps_it() {
+        let (input, plan) = planned();
+        let mut next = after(&input, &plan);
+        next.jobs[0].capabilities.batch = Flexibility::Restart;
+        let mut changed = Plan { id: next.plan, parent: next.parent, ..plan };
+        let batch = &mut changed.assignments.get_mut(&job_id(1)).unwrap().configuration.as_mut().unwrap().global_batch;
+        batch.0 = if batch.0 == 64 { 32 } else { 64 };
+        assert_eq!(verify(&next, &changed), Err(Violation::BatchChanged { job: job_id(1) }));
+    }
+}
