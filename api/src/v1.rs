@@ -15,7 +15,7 @@ mod problem;
 mod stream;
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
-pub use cluster::{Baseline, BaselineList, Overview, Policy, PolicyMode, Version};
+pub use cluster::{Baseline, Overview, Policy, PolicyMode, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,

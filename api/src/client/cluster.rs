@@ -4,7 +4,7 @@ use reqwest::Method;
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    Baseline, BaselineList, EventList, EventRecord, Node, NodeList, Overview, Plan, PlanList, Policy, ReasonRequest,
+    Baseline, EventList, EventRecord, Goodput, Node, NodeList, Overview, Plan, PlanList, Policy, ReasonRequest,
     RebalanceRequest, Version,
 };
 
@@ -84,10 +84,15 @@ impl Client {
         self.get(&["overview"]).await
     }
 
+    /// Goodput of the cluster now.
+    pub async fn goodput(&self) -> Result<Goodput, ClientError> {
+        self.get(&["goodput"]).await
+    }
+
     /// What these jobs would do on a static share each; jobs without a model are left out.
     pub async fn baseline(&self, jobs: &[String]) -> Result<Vec<Baseline>, ClientError> {
         let request = self.request(Method::GET, &["goodput"]).query(&[("jobs", jobs.join(","))]);
-        Ok(self.read::<BaselineList>(request).await?.items)
+        Ok(self.read::<Goodput>(request).await?.items)
     }
 
     /// The newest events, newest first.

@@ -4,6 +4,8 @@ use headway_types::{Bytes, Seconds, Sequences, Tokens};
 
 /// Above this a double no longer holds every whole number.
 const EXACT: f64 = 9_007_199_254_740_992.0;
+/// More training data than there is.
+const MOST: f64 = 1e18;
 /// Longest duration taken for meant.
 const LONGEST: Seconds = Seconds(10.0 * 366.0 * 86_400.0);
 
@@ -23,13 +25,19 @@ impl Amount {
             Some((scale, unit)) => (scale, unit.trim_start()),
             None => ("", unit),
         };
-        let amount = value * factor(scale).ok_or_else(wanted)?;
+        let count = value * factor(scale).ok_or_else(wanted)?;
         let amount = match unit {
-            "tokens" | "token" => Self::Tokens(amount),
-            "sequences" | "sequence" => Self::Sequences(amount),
+            "tokens" | "token" => Self::Tokens(count),
+            "sequences" | "sequence" => Self::Sequences(count),
             _ => return Err(wanted()),
         };
-        if value > 0.0 { Ok(amount) } else { Err("must be more than nothing".into()) }
+        if count == 0.0 {
+            Err("must be more than nothing".into())
+        } else if count > MOST {
+            Err(format!("must be {MOST:e} at most"))
+        } else {
+            Ok(amount)
+        }
     }
 
     pub(super) fn tokens(self, seq_len: u32) -> Tokens {
@@ -132,7 +140,9 @@ mod tests {
         assert_eq!(Amount::parse("1.5 M  tokens"), Ok(Amount::Tokens(1.5e6)));
         assert_eq!(Amount::parse("64 sequences"), Ok(Amount::Sequences(64.0)));
         assert_eq!(Amount::parse("1_024 sequences"), Ok(Amount::Sequences(1024.0)));
-        for wrong in ["64", "tokens", "64 parsecs", "-1 tokens", "0 tokens", "4Xi tokens", "", "1e9 tokens"] {
+        for wrong in
+            ["64", "tokens", "64 parsecs", "-1 tokens", "0 tokens", "4Xi tokens", "", "1e9 tokens", "9999999T tokens"]
+        {
             assert!(Amount::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -38,7 +38,7 @@ fn gpus(resources: &Section<'_>) -> Option<GpuRange> {
     let section = Section::open(&path, value, &["min", "max", "sizes", "type"], &[], resources.findings())?;
     let types = types(&section);
     let sizes = sizes(&section)?;
-    let min = bound(&section, "min", sizes.first().copied().or(Some(GpuCount(1))))?;
+    let min = bound(&section, "min", Some(GpuCount(1)))?;
     if sizes.is_empty() {
         section.require("max", EXAMPLE)?;
     }
@@ -47,15 +47,13 @@ fn gpus(resources: &Section<'_>) -> Option<GpuRange> {
         section.wrong("min", format!("{min} is more than max, {max}"));
         return None;
     }
-    let sizes: Vec<GpuCount> = if sizes.is_empty() {
-        sizes
-    } else {
-        let within: Vec<GpuCount> = sizes.into_iter().filter(|size| (min..=max).contains(size)).collect();
-        if within.is_empty() {
-            section.wrong("sizes", format!("no size lies between min, {min}, and max, {max}"));
-            return None;
-        }
-        within
+    if sizes.is_empty() {
+        return Some(GpuRange { min, max, sizes, types });
+    }
+    let sizes: Vec<GpuCount> = sizes.into_iter().filter(|size| (min..=max).contains(size)).collect();
+    let (Some(min), Some(max)) = (sizes.first().copied(), sizes.last().copied()) else {
+        section.wrong("sizes", format!("no size lies between min, {min}, and max, {max}"));
+        return None;
     };
     Some(GpuRange { min, max, sizes, types })
 }

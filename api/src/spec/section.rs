@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 
 use super::SpecError;
 
+/// No count in a specification is larger, so that products of a few of them stay within 64 bits.
+const MOST: u32 = 1 << 20;
+
 /// What is wrong so far. Reading goes on after an error, so that one attempt shows them all.
 #[derive(Debug, Default)]
 pub(super) struct Findings(RefCell<Vec<SpecError>>);
@@ -113,7 +116,7 @@ impl<'a> Section<'a> {
         value.as_bool()
     }
 
-    /// A whole number from `least` to what `u32` holds.
+    /// A whole number from `least` to `MOST`.
     pub(super) fn whole(&self, key: &str, least: u32) -> Option<u32> {
         whole(self.get(key)?, least, &self.field(key), self.findings)
     }
@@ -189,10 +192,11 @@ pub(super) fn text(value: &Value, field: &str, findings: &Findings) -> Option<St
 }
 
 pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings) -> Option<u32> {
-    let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number >= least);
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| (least..=MOST).contains(number));
     if number.is_none() {
         let got = if value.is_number() { value.to_string() } else { kind(value).to_owned() };
-        findings.add(field, format!("must be a whole number from {least}, not {got}"));
+        findings.add(field, format!("must be a whole number from {least} to {MOST}, not {got}"));
     }
     number
 }

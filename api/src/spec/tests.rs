@@ -4,6 +4,7 @@
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, RunPer, Work};
 use headway_types::{Capabilities, GpuCount, GpuType, Seconds, Sequences, Tokens};
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -160,6 +161,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("{min: 1, max: 4}", "{min: 8, max: 4}"),
         ("{min: 1, max: 4}", "{max: 4, sizes: [8, 16]}"),
         ("{min: 1, max: 4}", "{min: 2}"),
+        ("{min: 1, max: 4}", "{max: 5000000000}"),
         ("{gpus: {min: 1, max: 4}}", "{gpus: 1, per_node: {memory: 512Gi, shm: 1GiB}}"),
         ("gpt2-124m", "llama3-8b"),
         ("gpt2-124m", "{layers: 2, hidden: 65, heads: 4, ffn_hidden: 8, vocab: 8, seq_len: 8}"),
@@ -169,6 +171,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64 sequences\n  batch: {min: 128 sequences, max: 32 sequences}"),
         ("64 sequences", "64 sequences\n  kappa: 0"),
         ("64 sequences", "64 sequences\n  layouts: [{tp: 1}]"),
+        ("64 sequences", "64 sequences\n  layouts: {tp: 2048, pp: []}"),
         ("64 sequences", "64 sequences\n  lr_scaling: cubic"),
         ("64 sequences", "64 sequences\n  checkpoint: {dir: '/ckpt/${JOB_NAME}', signal: USR1}"),
         ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: x}"),
@@ -201,5 +204,45 @@ fn a_job_without_training_has_one_size_and_no_configuration() {
 fn what_is_no_mapping_is_refused() {
     for text in ["", "[]", "3", "a: [", "!tag {}", "? {a: 1}\n: 2"] {
         assert!(read_yaml(text).is_err(), "{text}");
+    }
+}
+
+fn leaf() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[0-9]{0,30}(\\.[0-9]{0,5})? ?(Ki|Mi|B|T|GiB|s|m|h)? ?(tokens|sequences)?".prop_map(Value::from),
+        ".{0,20}".prop_map(Value::from),
+        Just(json!([])),
+        Just(json!([[], {}, 0, "{"])),
+        Just(json!({})),
+        Just(json!({"0": "{", "ü": []})),
+    ]
+}
+
+/// Replaces the `index`-th value below `value`, counted in depth.
+fn replace(value: &mut Value, index: &mut usize, by: &Value) {
+    if *index == 0 {
+        *value = by.clone();
+    }
+    *index = index.wrapping_sub(1);
+    match value {
+        Value::Object(map) => map.values_mut().for_each(|inner| replace(inner, index, by)),
+        Value::Array(list) => list.iter_mut().for_each(|inner| replace(inner, index, by)),
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_stands_somewhere_is_read_or_refused(mut index in 0_usize..70, by in leaf()) {
+        let mut value = to_json(&read_yaml(FULL).unwrap());
+        replace(&mut value, &mut index, &by);
+        match read_json(&value) {
+            Ok(spec) => prop_assert_eq!(read_json(&to_json(&spec)).unwrap().name, spec.name),
+            Err(error) => prop_assert!(!error.message.is_empty()),
+        }
     }
 }

@@ -27,6 +27,9 @@ const KNOWN: &[&str] = &[
     "kappa",
 ];
 
+/// Larger degrees of tensor or pipeline parallelism are a mistake.
+const LARGEST_DEGREE: u32 = 1024;
+
 /// Reads `training`. `job_name` fills `{job_name}` of the checkpoint directory.
 pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Findings) -> Option<Training> {
     let section = Section::open(path, value, KNOWN, &["roles"], findings)?;
@@ -194,6 +197,9 @@ fn degrees(section: &Section<'_>, key: &str) -> Option<Vec<u32>> {
     degrees.dedup();
     if degrees.is_empty() {
         section.wrong(key, "must name one degree at least");
+    }
+    if degrees.last().is_some_and(|degree| *degree > LARGEST_DEGREE) {
+        section.wrong(key, format!("must be {LARGEST_DEGREE} at most"));
     }
     Some(degrees)
 }

@@ -82,12 +82,6 @@ pub struct Baseline {
     pub goodput_tokens_per_second: f64,
 }
 
-/// `GET /goodput`: one baseline per job that has a model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct BaselineList {
-    pub items: Vec<Baseline>,
-}
-
 /// `GET /version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
