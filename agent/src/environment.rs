@@ -1,0 +1,246 @@
+//! The launch contract (docs/worker-protocol.md): what a worker finds in its environment and in `{placeholders}`.
+//! Pure: order and inventory in, variables and arguments out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use headway_node::Share;
+use headway_types::spec::{Command, LrScaling, RunPer};
+use headway_types::{Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory};
+
+use crate::process::MARK;
+
+/// What the node adds to an order.
+pub(crate) struct Host<'a> {
+    pub(crate) inventory: &'a NodeInventory,
+    pub(crate) socket: &'a Path,
+    pub(crate) python: &'a str,
+    pub(crate) headway: &'a Path,
+    /// Variables every worker inherits: `PATH`, `HOME`, `LANG`. Nothing else of the agent's own environment.
+    pub(crate) inherited: &'a BTreeMap<String, String>,
+}
+
+/// One process to start.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Member {
+    /// Global rank.
+    pub(crate) rank: u32,
+    pub(crate) argv: Vec<String>,
+    pub(crate) variables: BTreeMap<String, String>,
+}
+
+/// The mark of a generation on a node; that of a rank follows with `mark_of_rank`.
+pub(crate) fn mark_of_group(inventory: &NodeInventory, order: &LaunchOrder) -> String {
+    mark(inventory.node, order.job, order.generation)
+}
+
+pub(crate) fn mark(node: NodeId, job: JobId, generation: Generation) -> String {
+    format!("{node}/{job}/{generation}/")
+}
+
+pub(crate) fn mark_of_rank(group: &str, rank: u32) -> String {
+    format!("{group}{rank}/")
+}
+
+/// Every process of the order on this node. The error is for people: a command that cannot be filled in.
+pub(crate) fn members(order: &LaunchOrder, port: u16, secret: &str, host: &Host<'_>) -> Result<Vec<Member>, String> {
+    let share = Share::of(order, host.inventory.node).ok_or("the placement does not name this node")?;
+    let processes = match order.run.per {
+        RunPer::Node => 1,
+        RunPer::Gpu => share.slice.gpus.len() as u32,
+    };
+    let values = placeholders(order, port, host, &share);
+    let common = common(order, port, secret, host, &share, &values)?;
+    let argv = argv(order, &values)?;
+    let group = mark_of_group(host.inventory, order);
+    Ok((0..processes)
+        .map(|local_rank| {
+            let rank = share.first_rank + local_rank;
+            let mut variables = common.clone();
+            variables.insert("RANK".into(), rank.to_string());
+            variables.insert("LOCAL_RANK".into(), local_rank.to_string());
+            variables.insert(MARK.into(), mark_of_rank(&group, rank));
+            Member { rank, argv: argv.clone(), variables }
+        })
+        .collect())
+}
+
+fn argv(order: &LaunchOrder, values: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let render = |text: &String| fill(text, values);
+    match &order.run.command {
+        Command::Shell(line) => Ok(vec!["sh".into(), "-c".into(), render(line)?]),
+        Command::Argv(words) if words.is_empty() => Err("the command is empty".into()),
+        Command::Argv(words) => words.iter().map(render).collect(),
+    }
+}
+
+fn fill(text: &str, values: &BTreeMap<String, String>) -> Result<String, String> {
+    headway_api::spec::render(text, values).map_err(|error| error.to_string())
+}
+
+/// Variables all ranks of the node share. The user's come first: none of them may replace the contract.
+fn common(
+    order: &LaunchOrder,
+    port: u16,
+    secret: &str,
+    host: &Host<'_>,
+    share: &Share<'_>,
+    values: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, String> {
+    let inventory = host.inventory;
+    let mut variables = host.inherited.clone();
+    variables.insert("PYTHONUNBUFFERED".into(), "1".into());
+    if inventory.emulated.is_some() {
+        // Emulated devices share the node's cores; a thread pool per worker would fight over them.
+        variables.insert("OMP_NUM_THREADS".into(), "1".into());
+    }
+    let address = master_address(order);
+    if is_loopback(&inventory.address) && is_loopback(&address) {
+        variables.insert("GLOO_SOCKET_IFNAME".into(), "lo".into());
+    }
+    for (name, value) in &order.run.env {
+        variables.insert(name.clone(), fill(value, values)?);
+    }
+
+    let gpus = share.slice.gpus.len();
+    let mut set = |name: &str, value: String| variables.insert(name.to_owned(), value);
+    set("WORLD_SIZE", order.placement.gpus().to_string());
+    set("LOCAL_WORLD_SIZE", gpus.to_string());
+    set("GROUP_RANK", share.node_rank.to_string());
+    set("NODE_RANK", share.node_rank.to_string());
+    set("NNODES", order.placement.nodes().to_string());
+    set("GPUS_PER_NODE", gpus.to_string());
+    set("MASTER_ADDR", address);
+    set("MASTER_PORT", port.to_string());
+    set("TORCHELASTIC_RUN_ID", format!("{}-{}", order.job, order.generation));
+    set("CUDA_VISIBLE_DEVICES", visible_devices(inventory, share));
+    set("HEADWAY_JOB_ID", order.job.to_string());
+    set("HEADWAY_JOB_NAME", order.job_name.clone());
+    set("HEADWAY_GENERATION", order.generation.0.to_string());
+    set("HEADWAY_SOCKET", host.socket.display().to_string());
+    set("HEADWAY_SECRET", secret.to_owned());
+    if let Some(configuration) = &order.configuration {
+        set("HEADWAY_DP", configuration.layout.dp.to_string());
+        set("HEADWAY_TP", configuration.layout.tp.to_string());
+        set("HEADWAY_PP", configuration.layout.pp.to_string());
+        set("HEADWAY_MICRO_BATCH", configuration.micro_batch.to_string());
+        set("HEADWAY_GLOBAL_BATCH", configuration.global_batch.to_string());
+    }
+    set("HEADWAY_LR_SCALE", order.lr_scale.to_string());
+    set("HEADWAY_LR_SCALING", lr_scaling(order.lr_scaling).to_owned());
+    if let Some(batch) = order.reference_batch {
+        set("HEADWAY_REFERENCE_BATCH", batch.to_string());
+    }
+    set("HEADWAY_CHECKPOINT_DIR", order.checkpoint_dir.clone());
+    set("HEADWAY_CHECKPOINT_EVERY", order.checkpoint_every.0.to_string());
+    if let Some(resume) = &order.resume {
+        set("HEADWAY_RESUME_PATH", resume.path.clone());
+        set("HEADWAY_RESUME_STEP", resume.step.to_string());
+        set("HEADWAY_SAMPLES_SEEN", resume.samples_seen.to_string());
+    }
+    set("HEADWAY_GRACE", order.grace.0.to_string());
+    if let Some(device) = inventory.emulated {
+        set("HEADWAY_DEVICE_FLOPS", device.flop_per_second.to_string());
+        set("HEADWAY_LINK_BYTES_PER_SECOND", device.link_bytes_per_second.to_string());
+    }
+    Ok(variables)
+}
+
+fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'_>) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    let mut set = |name: &str, value: String| values.insert(name.to_owned(), value);
+    if let Some(configuration) = &order.configuration {
+        set("dp", configuration.layout.dp.to_string());
+        set("tp", configuration.layout.tp.to_string());
+        set("pp", configuration.layout.pp.to_string());
+        set("micro_batch", configuration.micro_batch.to_string());
+        set("global_batch_sequences", configuration.global_batch.to_string());
+    }
+    set("nnodes", order.placement.nodes().to_string());
+    set("node_rank", share.node_rank.to_string());
+    set("gpus_per_node", share.slice.gpus.len().to_string());
+    set("master_addr", master_address(order));
+    set("master_port", port.to_string());
+    set("job_id", order.job.to_string());
+    set("job_name", order.job_name.clone());
+    set("generation", order.generation.0.to_string());
+    set("checkpoint_dir", order.checkpoint_dir.clone());
+    set("resume_path", order.resume.as_ref().map(|resume| resume.path.clone()).unwrap_or_default());
+    set("samples_seen", order.resume.as_ref().map_or(0, |resume| resume.samples_seen.0).to_string());
+    set("lr_scale", order.lr_scale.to_string());
+    set("python", host.python.to_owned());
+    set("headway", host.headway.display().to_string());
+    values
+}
+
+/// Where rank 0 listens: the address of the placement's first node.
+fn master_address(order: &LaunchOrder) -> String {
+    let first = order.placement.first_node();
+    let address = order.nodes.iter().find(|node| node.node == first).map(|node| node.address.clone());
+    address.unwrap_or_else(|| "127.0.0.1".to_owned())
+}
+
+fn is_loopback(address: &str) -> bool {
+    address == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Indices of the group's GPUs; empty on emulated devices, so that a script falls back to the CPU.
+fn visible_devices(inventory: &NodeInventory, share: &Share<'_>) -> String {
+    if inventory.emulated.is_some() {
+        return String::new();
+    }
+    let index = |uuid: &GpuUuid| inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| gpu.index.to_string());
+    share.slice.gpus.iter().filter_map(index).collect::<Vec<_>>().join(",")
+}
+
+fn lr_scaling(rule: LrScaling) -> &'static str {
+    match rule {
+        LrScaling::None => "none",
+        LrScaling::Sqrt => "sqrt",
+        LrScaling::Linear => "linear",
+        LrScaling::Adascale => "adascale",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::node::tests::fixture;
+
+    #[test]
+    fn every_rank_gets_torchruns_variables_and_the_contract_wins_over_the_user() {
+        let inventory = fixture::inventory(2);
+        let mut order = fixture::order(&inventory, 3, "echo {gpus_per_node} {master_port}");
+        order.run.env.insert("RANK".into(), "99".into());
+        order.run.env.insert("MINE".into(), "{job_name}".into());
+        let inherited = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
+        let host = Host {
+            inventory: &inventory,
+            socket: Path::new("/run/s"),
+            python: "py",
+            headway: Path::new("/bin/headway"),
+            inherited: &inherited,
+        };
+        let members = members(&order, 4242, "s3cret", &host).unwrap();
+        let ranks: Vec<_> = members.iter().map(|member| member.variables["RANK"].clone()).collect();
+        assert_eq!(ranks, ["0", "1"]);
+        let variables = &members[1].variables;
+        for (name, value) in [
+            ("WORLD_SIZE", "2"),
+            ("LOCAL_RANK", "1"),
+            ("MASTER_PORT", "4242"),
+            ("HEADWAY_GENERATION", "3"),
+            ("HEADWAY_SECRET", "s3cret"),
+            ("MINE", "job"),
+            ("CUDA_VISIBLE_DEVICES", ""),
+            ("OMP_NUM_THREADS", "1"),
+            ("GLOO_SOCKET_IFNAME", "lo"),
+        ] {
+            assert_eq!(variables.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert_eq!(members[0].argv, ["sh", "-c", "echo 2 4242"]);
+        assert!(!variables.contains_key("HEADWAY_RESUME_PATH"));
+    }
+}

@@ -1,0 +1,150 @@
+//! The data directory: which file lies where, and how one is written so that a crash leaves the old or the new.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use headway_node::Ledger;
+use headway_types::{Generation, JobId};
+
+use crate::AgentError;
+
+/// Longest path a unix socket address holds on Linux, without its closing zero.
+const SOCKET_PATH_LIMIT: usize = 107;
+
+/// The paths below a data directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    root: PathBuf,
+}
+
+/// Whoever holds it is the only agent of the data directory.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Files {
+    /// Creates and locks the directory, so that two agents never share one.
+    pub(crate) fn open(root: &Path) -> Result<(Self, Lock), AgentError> {
+        create_private_dir(root).map_err(AgentError::io(format!("creating {}", root.display())))?;
+        let root = fs::canonicalize(root).map_err(AgentError::io(format!("resolving {}", root.display())))?;
+        let lock = File::create(root.join("lock")).map_err(AgentError::io("creating the lock file"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(AgentError::Locked(root)),
+            Err(TryLockError::Error(source)) => return Err(AgentError::io("locking the data directory")(source)),
+        }
+        let files = Self { root };
+        let path = files.socket();
+        let length = path.as_os_str().len();
+        if length > SOCKET_PATH_LIMIT {
+            return Err(AgentError::SocketPath { path, length, limit: SOCKET_PATH_LIMIT });
+        }
+        Ok((files, Lock { _file: lock }))
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.root.join("s")
+    }
+
+    pub(crate) fn node_id(&self) -> PathBuf {
+        self.root.join("node_id")
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.root.join("ledger.json")
+    }
+
+    pub(crate) fn job(&self, job: JobId) -> PathBuf {
+        self.root.join("jobs").join(job.to_string())
+    }
+
+    /// Logs, exit statuses and the secret of one generation.
+    pub(crate) fn group(&self, job: JobId, generation: Generation) -> PathBuf {
+        self.job(job).join(generation.to_string())
+    }
+
+    pub(crate) fn log(&self, job: JobId, generation: Generation, rank: u32) -> PathBuf {
+        self.group(job, generation).join(format!("rank-{rank}.log"))
+    }
+
+    /// Where a rank's exit status lands, also while no agent watches.
+    pub(crate) fn exit_status(&self, job: JobId, generation: Generation, rank: u32) -> PathBuf {
+        self.group(job, generation).join(format!("rank-{rank}.exit"))
+    }
+
+    pub(crate) fn secret(&self, job: JobId, generation: Generation) -> PathBuf {
+        self.group(job, generation).join("secret")
+    }
+
+    pub(crate) fn load_ledger(&self) -> Result<Option<Ledger>, AgentError> {
+        let path = self.ledger();
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|source| AgentError::Ledger { path, source }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(AgentError::io(format!("reading {}", path.display()))(source)),
+        }
+    }
+
+    /// Returns only once the ledger is on disk.
+    pub(crate) fn store_ledger(&self, ledger: &Ledger) -> Result<(), AgentError> {
+        let path = self.ledger();
+        let text = serde_json::to_vec(ledger).map_err(|source| AgentError::Ledger { path: path.clone(), source })?;
+        write_durably(&path, &text).map_err(AgentError::io("storing the ledger"))
+    }
+}
+
+/// Creates a directory and its parents for this user alone.
+pub(crate) fn create_private_dir(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Replaces a file as a whole: temporary name, sync, rename, sync of the directory.
+pub(crate) fn write_durably(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use headway_types::{BootId, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn two_agents_never_share_a_data_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Files::open(dir.path()).unwrap();
+        assert!(matches!(Files::open(dir.path()), Err(AgentError::Locked(_))));
+        drop(first);
+        assert!(Files::open(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_stored_ledger_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _lock) = Files::open(dir.path()).unwrap();
+        assert!(files.load_ledger().unwrap().is_none());
+        let ledger = Ledger::new(NodeId(uuid::Uuid::from_u128(1)), BootId("b".into()));
+        files.store_ledger(&ledger).unwrap();
+        assert_eq!(files.load_ledger().unwrap(), Some(ledger));
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_with_its_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("x".repeat(120));
+        assert!(matches!(Files::open(&deep), Err(AgentError::SocketPath { limit: 107, .. })));
+    }
+}

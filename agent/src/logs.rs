@@ -1,0 +1,141 @@
+//! Answers requests for workers' output from the files they write to. It reads, nothing else.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use headway_api::agent::{LogChunk, LogRequest};
+use headway_types::Generation;
+
+use crate::files::Files;
+
+/// Most bytes of one answer, whatever was asked for.
+const CHUNK_LIMIT: u64 = 256 * 1024;
+/// How far from the end the start of a tail is looked for.
+const TAIL_WINDOW: u64 = 1024 * 1024;
+
+/// A request that found its generation. Resolving comes first, since the end of the group must be asked *before* the
+/// file is read: what is written in between then counts as not yet read.
+pub(crate) fn newest_generation(files: &Files, request: &LogRequest) -> Option<Generation> {
+    if request.generation != Generation(0) {
+        return Some(request.generation);
+    }
+    let entries = std::fs::read_dir(files.job(request.job)).ok()?;
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix('g')?.parse().ok()).max().map(Generation)
+}
+
+/// Reads one piece. `over`: the group had ended before this call.
+pub(crate) fn read(files: &Files, request: &LogRequest, generation: Option<Generation>, over: bool) -> LogChunk {
+    let found = generation.and_then(|generation| find(files, request, generation));
+    let piece = match found {
+        Some(path) => read_piece(&path, request).map_err(|error| error.to_string()),
+        None if over => Err("there is no output of this group on this node".to_owned()),
+        None => Ok(Piece { bytes: Vec::new(), next_offset: request.offset, at_end: true }),
+    };
+    let request_id = request.request_id;
+    match piece {
+        Ok(Piece { bytes, next_offset, at_end }) => {
+            LogChunk { request_id, bytes, next_offset, eof: over && at_end, error: None }
+        }
+        Err(error) => {
+            LogChunk { request_id, bytes: Vec::new(), next_offset: request.offset, eof: true, error: Some(error) }
+        }
+    }
+}
+
+/// The file of the wanted rank: by global rank, else by its position on the node.
+fn find(files: &Files, request: &LogRequest, generation: Generation) -> Option<PathBuf> {
+    let mut ranks: Vec<u32> = std::fs::read_dir(files.group(request.job, generation))
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix("rank-")?.strip_suffix(".log")?.parse().ok())
+        .collect();
+    ranks.sort_unstable();
+    let rank = match request.rank {
+        None => *ranks.first()?,
+        Some(rank) if ranks.contains(&rank) => rank,
+        Some(rank) => *ranks.get(rank as usize)?,
+    };
+    Some(files.log(request.job, generation, rank))
+}
+
+struct Piece {
+    bytes: Vec<u8>,
+    next_offset: u64,
+    at_end: bool,
+}
+
+fn read_piece(path: &Path, request: &LogRequest) -> std::io::Result<Piece> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let offset = match request.tail_lines {
+        Some(lines) => tail_offset(&mut file, length, lines)?,
+        None => request.offset.min(length),
+    };
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.take(request.limit_bytes.clamp(1, CHUNK_LIMIT)).read_to_end(&mut bytes)?;
+    let next_offset = offset + bytes.len() as u64;
+    Ok(Piece { bytes, next_offset, at_end: next_offset >= length })
+}
+
+/// Where the last `lines` lines begin.
+fn tail_offset(file: &mut File, length: u64, lines: u32) -> std::io::Result<u64> {
+    let start = length.saturating_sub(TAIL_WINDOW);
+    file.seek(SeekFrom::Start(start))?;
+    let mut window = Vec::new();
+    file.take(TAIL_WINDOW).read_to_end(&mut window)?;
+    let text = window.strip_suffix(b"\n").unwrap_or(&window);
+    let breaks = text.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    let begin = match lines {
+        0 => window.len(),
+        lines => breaks.map(|(at, _)| at + 1).nth(lines as usize - 1).unwrap_or(0),
+    };
+    Ok(start + begin as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use headway_types::JobId;
+
+    use super::*;
+    use crate::files::create_private_dir;
+
+    fn request(offset: u64, limit_bytes: u64, tail_lines: Option<u32>) -> LogRequest {
+        let job = JobId(uuid::Uuid::from_u128(1));
+        LogRequest { request_id: 9, job, generation: Generation(0), rank: None, offset, limit_bytes, tail_lines }
+    }
+
+    fn ask(files: &Files, request: &LogRequest, over: bool) -> LogChunk {
+        read(files, request, newest_generation(files, request), over)
+    }
+
+    #[test]
+    fn output_is_read_in_pieces_of_the_newest_generation() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let job = request(0, 1, None).job;
+        for (generation, text) in [(2, "old"), (10, "one\ntwo\nthree\n")] {
+            create_private_dir(&files.group(job, Generation(generation))).unwrap();
+            std::fs::write(files.log(job, Generation(generation), 4), text).unwrap();
+        }
+        let first = ask(&files, &request(0, 4, None), true);
+        assert_eq!((first.bytes.as_slice(), first.next_offset, first.eof), (&b"one\n"[..], 4, false));
+        let rest = ask(&files, &request(4, 100, None), true);
+        assert_eq!((rest.bytes.as_slice(), rest.eof), (&b"two\nthree\n"[..], true));
+        assert!(!ask(&files, &request(4, 100, None), false).eof);
+        assert_eq!(ask(&files, &request(0, 100, Some(2)), true).bytes, b"two\nthree\n");
+        assert_eq!(ask(&files, &request(0, 100, Some(99)), true).bytes, b"one\ntwo\nthree\n");
+        let local = LogRequest { rank: Some(0), ..request(0, 3, None) };
+        assert_eq!(ask(&files, &local, true).bytes, b"one");
+    }
+
+    #[test]
+    fn a_group_without_output_is_an_error_only_once_it_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _lock) = Files::open(dir.path()).unwrap();
+        assert!(ask(&files, &request(0, 1, None), false).error.is_none());
+        assert!(ask(&files, &request(0, 1, None), true).error.is_some());
+    }
+}

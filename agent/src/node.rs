@@ -1,0 +1,237 @@
+//! The node's loop: one event at a time into the ledger, the ledger to disk, then actions, then reports. Everything
+//! that takes time runs in tasks of its own and comes back as an input.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
+use headway_types::{Capabilities, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::AgentError;
+use crate::files::Files;
+use crate::launcher::Launcher;
+use crate::outbox::Outbox;
+use crate::prepare::{self, Prepared};
+use crate::process;
+use crate::worker_socket::{AgentLine, WorkerLines};
+
+/// What reaches the loop.
+pub(crate) enum Input {
+    Event(NodeEvent),
+    /// Checks are done; the port stays bound here until the launch.
+    Checked {
+        job: JobId,
+        generation: Generation,
+        result: Result<Prepared, String>,
+    },
+    /// A worker whose secret was checked; answered with the directory its checkpoints go to, or a refusal.
+    Hello(Hello),
+    /// A session needs its first message.
+    Register(oneshot::Sender<NodeReport>),
+    /// A session was welcomed; answered with whether its term is acceptable.
+    Opened(Term, oneshot::Sender<bool>),
+    /// Whether nothing more will be written to the group's logs.
+    IsOver {
+        job: JobId,
+        generation: Generation,
+        reply: oneshot::Sender<bool>,
+    },
+}
+
+pub(crate) struct Hello {
+    pub(crate) job: JobId,
+    pub(crate) generation: Generation,
+    pub(crate) rank: u32,
+    pub(crate) capabilities: Option<Capabilities>,
+    pub(crate) lines: WorkerLines,
+    pub(crate) reply: oneshot::Sender<Result<String, String>>,
+}
+
+pub(crate) struct Node {
+    ledger: Ledger,
+    files: Files,
+    inventory: Arc<NodeInventory>,
+    launcher: Launcher,
+    outbox: Arc<Outbox>,
+    inputs: mpsc::Sender<Input>,
+    ports: BTreeMap<(JobId, Generation), TcpListener>,
+    workers: BTreeMap<(JobId, Generation), Vec<WorkerLines>>,
+    wake_at: Option<Timestamp>,
+}
+
+impl Node {
+    /// Takes up the ledger of an earlier run, or a fresh one.
+    pub(crate) fn load(
+        files: Files,
+        inventory: Arc<NodeInventory>,
+        launcher: Launcher,
+        outbox: Arc<Outbox>,
+        inputs: mpsc::Sender<Input>,
+    ) -> Result<Self, AgentError> {
+        let ledger = files.load_ledger()?.unwrap_or_else(|| Ledger::new(inventory.node, inventory.boot.clone()));
+        Ok(Self {
+            ledger,
+            files,
+            inventory,
+            launcher,
+            outbox,
+            inputs,
+            ports: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            wake_at: None,
+        })
+    }
+
+    /// Runs until the ledger cannot be stored: an agent that cannot remember must not act.
+    pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), AgentError> {
+        self.handle(NodeEvent::Restarted { boot: self.inventory.boot.clone() }).await?;
+        loop {
+            let input = tokio::select! {
+                input = inputs.recv() => match input {
+                    Some(input) => input,
+                    None => return Ok(()),
+                },
+                () = sleep_until(self.wake_at) => Input::Event(NodeEvent::Tick),
+            };
+            self.input(input).await?;
+        }
+    }
+
+    async fn input(&mut self, input: Input) -> Result<(), AgentError> {
+        match input {
+            Input::Event(event) => self.handle(event).await,
+            Input::Checked { job, generation, result } => {
+                let result = result.map(|listener| {
+                    let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(|a| a.port());
+                    self.ports.extend(listener.map(|listener| ((job, generation), listener)));
+                    port
+                });
+                self.handle(NodeEvent::PrepareDone { job, generation, result }).await
+            }
+            Input::Hello(hello) => self.hello(hello).await,
+            Input::Register(reply) => {
+                let inventory = Box::new(self.inventory.as_ref().clone());
+                let report = NodeReport::Registered { inventory, groups: self.ledger.statuses() };
+                answer(reply, report);
+                Ok(())
+            }
+            Input::Opened(term, reply) => {
+                let accepted = term >= self.ledger.term();
+                if accepted {
+                    self.outbox.open();
+                }
+                let result = self.handle(NodeEvent::SessionOpened { term }).await;
+                answer(reply, accepted);
+                result
+            }
+            Input::IsOver { job, generation, reply } => {
+                let over = self.ledger.group(job, generation).is_none_or(|group| group.phase.is_ended());
+                answer(reply, over);
+                Ok(())
+            }
+        }
+    }
+
+    /// Welcomes a worker before the ledger hears of it, so that its first lines come after the welcome.
+    async fn hello(&mut self, hello: Hello) -> Result<(), AgentError> {
+        let Hello { job, generation, rank, capabilities, lines, reply } = hello;
+        let group = self.ledger.group(job, generation).filter(|group| group.phase.may_have_processes());
+        let Some(group) = group else {
+            answer(reply, Err(format!("generation {generation} of job {job} does not run on this node")));
+            return Ok(());
+        };
+        let directory = format!("{}/{generation}", group.order.checkpoint_dir);
+        let _full_or_gone = lines.try_send(AgentLine::Welcome);
+        let known = self.workers.entry((job, generation)).or_default();
+        known.retain(|lines| !lines.is_closed());
+        known.push(lines);
+        answer(reply, Ok(directory));
+        self.handle(NodeEvent::Worker { job, generation, message: WorkerMessage::Hello { rank, capabilities } }).await
+    }
+
+    async fn handle(&mut self, event: NodeEvent) -> Result<(), AgentError> {
+        let outcome = self.ledger.handle(now(), event);
+        if let Some(refusal) = &outcome.refusal {
+            tracing::info!(%refusal, "refused");
+        }
+        if outcome.persist {
+            let (files, ledger) = (self.files.clone(), self.ledger.clone());
+            let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
+            stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))??;
+        }
+        self.wake_at = outcome.wake_at;
+        for action in outcome.actions {
+            self.act(action);
+        }
+        for report in outcome.reports {
+            if let NodeReport::Group { status } = &report {
+                tracing::info!(job_id = %status.job, generation = %status.generation, phase = ?status.phase, "group");
+            }
+            self.outbox.push(report);
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: NodeAction) {
+        match action {
+            NodeAction::Prepare { order } => {
+                let (inventory, inputs) = (Arc::clone(&self.inventory), self.inputs.clone());
+                let (job, generation) = (order.job, order.generation);
+                tokio::spawn(async move {
+                    let checked = tokio::task::spawn_blocking(move || prepare::check(&order, &inventory)).await;
+                    let result = checked.unwrap_or_else(|error| Err(format!("the checks broke off: {error}")));
+                    let _going_down = inputs.send(Input::Checked { job, generation, result }).await;
+                });
+            }
+            NodeAction::Spawn { order, rendezvous_port } => {
+                // Given back right before the worker binds it.
+                self.ports.remove(&(order.job, order.generation));
+                self.launcher.launch(*order, rendezvous_port);
+            }
+            NodeAction::Adopt { order, processes } => self.launcher.adopt(&order, processes),
+            NodeAction::Sweep { job, generation } => self.launcher.sweep(job, generation),
+            NodeAction::Send { job, generation, order } => self.send(job, generation, order),
+            NodeAction::Signal { job, generation, signal } => {
+                let members = self.ledger.group(job, generation).map_or(&[][..], |group| group.phase.members());
+                for member in members.iter().filter(|member| member.exit.is_none()) {
+                    process::signal_group(&member.process, signal);
+                }
+            }
+            NodeAction::Close { job, generation } => {
+                self.ports.remove(&(job, generation));
+                self.workers.remove(&(job, generation));
+            }
+        }
+    }
+
+    fn send(&mut self, job: JobId, generation: Generation, order: WorkerOrder) {
+        for lines in self.workers.get(&(job, generation)).into_iter().flatten() {
+            if lines.try_send(order.into()).is_err() {
+                tracing::debug!(job_id = %job, "a worker does not read; it hears this again when it reconnects");
+            }
+        }
+    }
+}
+
+/// An asker that has gone away needs no answer.
+fn answer<T>(reply: oneshot::Sender<T>, value: T) {
+    let _gone = reply.send(value);
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(since.as_micros() as i64)
+}
+
+async fn sleep_until(at: Option<Timestamp>) {
+    match at {
+        Some(at) => tokio::time::sleep(Duration::from_secs_f64(at.since(now()).0)).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

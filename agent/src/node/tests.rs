@@ -1,0 +1,290 @@
+//! The node's loop with real processes: launch, failure, stop, restart of the agent, the worker socket.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use headway_types::{AgentCommand, GroupOutcome, GroupPhase, LaunchOrder, Seconds, StopMode};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::files::Lock;
+use crate::worker_socket;
+
+pub(crate) mod fixture {
+    use std::collections::BTreeMap;
+
+    use headway_types::command::NodeAddress;
+    use headway_types::placement::NodeSlice;
+    use headway_types::spec::{Command, LrScaling, Run, RunPer};
+    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, Placement};
+
+    use super::*;
+    use crate::config::{AgentConfig, DeclaredGpus};
+
+    pub(crate) fn config(data_dir: &Path, gpus: u32) -> AgentConfig {
+        AgentConfig {
+            server_url: "http://127.0.0.1:1".into(),
+            token: "t".into(),
+            data_dir: data_dir.into(),
+            name: "n".into(),
+            address: "127.0.0.1".into(),
+            gpus: DeclaredGpus {
+                gpu_type: GpuType("emulated".into()),
+                count: GpuCount(gpus),
+                memory: Bytes(1 << 30),
+                emulated: Some(EmulatedDevice { flop_per_second: 1_000_000_000, link_bytes_per_second: 1_000_000_000 }),
+            },
+            fabric: "f".into(),
+            python: "python3".into(),
+            headway_binary: "/usr/bin/headway".into(),
+            tls_ca: None,
+        }
+    }
+
+    pub(crate) fn inventory(gpus: u32) -> NodeInventory {
+        let node = NodeId(uuid::Uuid::from_u128(77));
+        config(Path::new("/d"), gpus).inventory(node, BootId("b".into()))
+    }
+
+    /// One process per GPU of the node, running a shell line.
+    pub(crate) fn order(inventory: &NodeInventory, generation: u64, line: &str) -> LaunchOrder {
+        let gpus = inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+        LaunchOrder {
+            job: JobId(uuid::Uuid::from_u128(5)),
+            generation: Generation(generation),
+            job_name: "job".into(),
+            run: Run { per: RunPer::Gpu, command: Command::Shell(line.into()), workdir: None, env: BTreeMap::new() },
+            placement: Placement::try_new(vec![NodeSlice { node: inventory.node, gpus }]).unwrap(),
+            nodes: vec![NodeAddress { node: inventory.node, name: "n".into(), address: "127.0.0.1".into() }],
+            configuration: None,
+            lr_scale: 1.0,
+            lr_scaling: LrScaling::None,
+            reference_batch: None,
+            checkpoint_dir: "/tmp".into(),
+            checkpoint_every: Seconds(60.0),
+            resume: None,
+            grace: Seconds(5.0),
+        }
+    }
+}
+
+/// An agent without a scheduler: commands go in, reports come out of the outbox.
+struct Agent {
+    inputs: mpsc::Sender<Input>,
+    outbox: Arc<Outbox>,
+    inventory: Arc<NodeInventory>,
+    files: Files,
+    lock: Lock,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Agent {
+    fn start(dir: &Path, gpus: u32) -> Self {
+        let (files, lock) = Files::open(&dir.join("data")).unwrap();
+        let identity = crate::identity::Identity::load(&files).unwrap();
+        let config = fixture::config(dir, gpus);
+        let inventory = Arc::new(config.inventory(identity.node, identity.boot));
+        let (inputs, receiver) = mpsc::channel(64);
+        let outbox = Arc::new(Outbox::default());
+        outbox.open();
+        let launcher = Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone());
+        let socket = worker_socket::listen(&files, inputs.clone()).unwrap();
+        let node =
+            Node::load(files.clone(), Arc::clone(&inventory), launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
+        let tasks = vec![tokio::spawn(socket), tokio::spawn(async move { node.run(receiver).await.unwrap() })];
+        Self { inputs, outbox, inventory, files, lock, tasks }
+    }
+
+    fn order(&self, dir: &TempDir, generation: u64, line: &str) -> LaunchOrder {
+        let mut order = fixture::order(&self.inventory, generation, line);
+        order.checkpoint_dir = dir.path().join("checkpoints").display().to_string();
+        order
+    }
+
+    async fn command(&self, command: AgentCommand) {
+        self.inputs.send(Input::Event(NodeEvent::Command { term: Term(1), command })).await.unwrap();
+    }
+
+    async fn stop(&self, order: &LaunchOrder, mode: StopMode) {
+        let (job, generation) = (order.job, order.generation);
+        self.command(AgentCommand::Stop { job, generation, mode, grace: Seconds(5.0) }).await;
+    }
+
+    /// Both phases of a start, up to `Running` (or an end that came before anyone saw it run).
+    async fn launch(&self, order: &LaunchOrder) {
+        self.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
+        let phase = self.phase(|phase| !matches!(phase, GroupPhase::Preparing)).await;
+        let GroupPhase::Prepared { rendezvous_port: Some(rendezvous_port) } = phase else { panic!("{phase:?}") };
+        let (job, generation) = (order.job, order.generation);
+        self.command(AgentCommand::Launch { job, generation, rendezvous_port }).await;
+    }
+
+    async fn report(&self) -> NodeReport {
+        tokio::time::timeout(Duration::from_secs(20), self.outbox.next()).await.expect("a report within the deadline")
+    }
+
+    async fn phase(&self, wanted: impl Fn(&GroupPhase) -> bool) -> GroupPhase {
+        loop {
+            if let NodeReport::Group { status } = self.report().await
+                && wanted(&status.phase)
+            {
+                return status.phase;
+            }
+        }
+    }
+
+    async fn ended(&self) -> GroupOutcome {
+        let phase = self.phase(|phase| matches!(phase, GroupPhase::Ended { .. })).await;
+        let GroupPhase::Ended { outcome } = phase else { unreachable!("asked for an end") };
+        outcome
+    }
+
+    async fn output(&self, order: &LaunchOrder, rank: u32, wanted: &str) -> String {
+        let path = self.files.log(order.job, order.generation, rank);
+        eventually(|| std::fs::read_to_string(&path).ok().filter(|text| text.contains(wanted))).await
+    }
+
+    /// As a crash would: tasks are dropped where they stand.
+    async fn die(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        for task in self.tasks {
+            let _aborted = task.await;
+        }
+        drop(self.lock);
+    }
+}
+
+async fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not within the deadline");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_group_runs_to_its_end_with_a_log_per_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo rank $RANK of $WORLD_SIZE port {master_port}");
+    agent.launch(&order).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    assert!(agent.output(&order, 1, "port").await.starts_with("rank 1 of 2 port"));
+    agent.output(&order, 0, "rank 0 of 2").await;
+}
+
+#[tokio::test]
+async fn a_failing_rank_takes_the_others_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "if [ $RANK = 1 ]; then exit 7; fi; sleep 60");
+    agent.launch(&order).await;
+    let failed = GroupOutcome::Failed { exit_code: Some(7), message: "rank 1 exited with code 7".into() };
+    assert_eq!(agent.ended().await, failed);
+}
+
+#[tokio::test]
+async fn a_stop_reaches_the_command_and_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let line = "trap 'echo saving; exit 0' TERM; setsid sleep 60 & echo child $!; wait";
+    let order = agent.order(&dir, 1, line);
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "child").await;
+    let child: u32 = output.trim().strip_prefix("child ").unwrap().parse().unwrap();
+    agent.stop(&order, StopMode::Terminate).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+    agent.output(&order, 0, "saving").await;
+    let left = process::started(child).map(|started| headway_node::Process { rank: 0, pid: child, started });
+    assert!(!left.is_some_and(|process| process::is_alive(&process)), "a child outlived its group");
+}
+
+#[tokio::test]
+async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let order = agent.order(&dir, 1, "echo pid $$; while [ ! -e ../go ]; do sleep 0.05; done; exit 5");
+    agent.launch(&order).await;
+    let before = agent.output(&order, 0, "pid").await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let jobs = agent.files.job(order.job);
+    agent.die().await;
+
+    let agent = Agent::start(dir.path(), 1);
+    let (reply, answer) = oneshot::channel();
+    agent.inputs.send(Input::Register(reply)).await.unwrap();
+    let NodeReport::Registered { groups, .. } = answer.await.unwrap() else { panic!("not a registration") };
+    assert_eq!(groups[0].phase, GroupPhase::Running);
+    assert_eq!(agent.output(&order, 0, "pid").await, before);
+    std::fs::write(jobs.parent().unwrap().join("go"), "").unwrap();
+    let failed = GroupOutcome::Failed { exit_code: Some(5), message: "rank 0 exited with code 5".into() };
+    assert_eq!(agent.ended().await, failed);
+}
+
+#[tokio::test]
+async fn an_adopted_group_can_be_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let order = agent.order(&dir, 1, "echo up; sleep 60");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    agent.die().await;
+    let agent = Agent::start(dir.path(), 1);
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_found_before_the_launch() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let mut order = agent.order(&dir, 1, "true");
+    order.run.workdir = Some("/no/such/place".into());
+    agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+    assert!(matches!(
+        agent.ended().await,
+        GroupOutcome::NotStarted { message } if message.contains("/no/such/place")
+    ));
+}
+
+#[tokio::test]
+async fn a_worker_is_heard_only_with_its_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET; sleep 60");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let output = agent.output(&order, 0, "secret").await;
+    let secret = output.trim().strip_prefix("secret ").unwrap();
+    let hello = |secret: &str| {
+        format!(
+            "{{\"type\":\"hello\",\"version\":1,\"job\":\"{}\",\"generation\":1,\"secret\":\"{secret}\",\"rank\":0,\"pid\":1,\"capabilities\":{{\"batch\":\"live\",\"layout\":\"never\"}}}}\n",
+            order.job
+        )
+    };
+    for (secret, expected) in [("wrong", "refused"), (secret, "welcome")] {
+        let mut stream = BufReader::new(UnixStream::connect(agent.files.socket()).await.unwrap());
+        stream.write_all(hello(secret).as_bytes()).await.unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        assert!(line.contains(expected), "{line}");
+        if expected == "welcome" {
+            assert!(matches!(agent.report().await, NodeReport::Declared { .. }));
+            agent.stop(&order, StopMode::Checkpoint).await;
+            line.clear();
+            stream.read_line(&mut line).await.unwrap();
+            assert_eq!(line, "{\"type\":\"stop\",\"checkpoint\":true,\"grace_s\":5.0}\n");
+        }
+    }
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}

@@ -1,0 +1,240 @@
+//! The agent's stream to the scheduler: dials, registers, carries commands in and reports out, and dials again for
+//! ever. Its loss changes nothing on the node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
+use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, WireError, wire};
+use headway_node::NodeEvent;
+use headway_types::{NodeReport, Seconds};
+use rand::RngExt;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tonic::{Request, Streaming};
+
+use crate::AgentError;
+use crate::config::AgentConfig;
+use crate::files::Files;
+use crate::logs;
+use crate::node::Input;
+use crate::outbox::Outbox;
+
+/// Messages that may wait for the stream; beyond this they wait in the outbox, where old step reports give way.
+const IN_FLIGHT: usize = 64;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How to reach the scheduler.
+pub(crate) struct Dialer {
+    endpoint: Endpoint,
+    authorization: MetadataValue<Ascii>,
+}
+
+impl Dialer {
+    pub(crate) fn new(config: &AgentConfig) -> Result<Self, AgentError> {
+        let unusable = |message: String| AgentError::Server { url: config.server_url.clone(), message };
+        let mut endpoint = Endpoint::from_shared(config.server_url.clone())
+            .map_err(|error| unusable(error.to_string()))?
+            .connect_timeout(PATIENCE)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PATIENCE)
+            .keep_alive_timeout(PATIENCE)
+            .keep_alive_while_idle(true);
+        if let Some(path) = &config.tls_ca {
+            let pem = std::fs::read(path).map_err(AgentError::io(format!("reading {}", path.display())))?;
+            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+            endpoint = endpoint.tls_config(tls).map_err(|error| unusable(error.to_string()))?;
+        } else if config.server_url.starts_with("https:") {
+            return Err(unusable("https needs the certificate authority to trust".to_owned()));
+        }
+        let authorization = format!("Bearer {}", config.token)
+            .parse()
+            .map_err(|_| unusable("the token holds characters that cannot be sent".to_owned()))?;
+        Ok(Self { endpoint, authorization })
+    }
+}
+
+/// Why a session ended. All of them are followed by another attempt.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("connecting")]
+    Connect(#[source] tonic::transport::Error),
+    #[error("the stream broke")]
+    Stream(#[source] Box<tonic::Status>),
+    #[error("the scheduler ended the stream")]
+    Ended,
+    #[error("the scheduler did not answer in time")]
+    Silent,
+    #[error("the scheduler refused: {0}")]
+    Refused(String),
+    #[error("the scheduler's message cannot be read")]
+    Wire(#[source] WireError),
+    #[error("the scheduler has been replaced by a newer one")]
+    OldTerm,
+    #[error("the agent is going down")]
+    GoingDown,
+}
+
+pub(crate) struct Session {
+    pub(crate) dialer: Dialer,
+    pub(crate) files: Files,
+    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) outbox: Arc<Outbox>,
+}
+
+impl Session {
+    /// Never ends by itself.
+    pub(crate) async fn run(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut welcomed = false;
+            let ended = self.attempt(&mut welcomed).await;
+            self.outbox.close();
+            if welcomed {
+                pause = FIRST_PAUSE;
+            }
+            let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
+            tracing::info!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
+            tokio::time::sleep(jittered).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// One session, from dialling to its end.
+    async fn attempt(&self, welcomed: &mut bool) -> SessionError {
+        match self.dial().await {
+            Ok((heartbeat, inbound, outgoing)) => {
+                *welcomed = true;
+                tracing::info!("session opened");
+                self.serve(heartbeat, inbound, outgoing).await
+            }
+            Err(error) => error,
+        }
+    }
+
+    async fn dial(&self) -> Result<(Seconds, Streaming<wire::SchedulerMessage>, Outgoing), SessionError> {
+        let channel = self.dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
+        let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
+        let registered = self.ask(Input::Register).await?;
+        outgoing.send((&registered).into()).await.map_err(|_| SessionError::Ended)?;
+        let mut request = Request::new(ReceiverStream::new(messages));
+        request.metadata_mut().insert("authorization", self.dialer.authorization.clone());
+        let mut client = AgentGatewayClient::new(channel);
+        let welcome = async {
+            let broke = |status| SessionError::Stream(Box::new(status));
+            let mut inbound = client.session(request).await.map_err(broke)?.into_inner();
+            let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
+            Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))
+        };
+        let (first, inbound) = tokio::time::timeout(PATIENCE, welcome).await.map_err(|_| SessionError::Silent)??;
+        match first {
+            SchedulerToAgent::Welcome { term, heartbeat, .. } => {
+                if self.ask(|reply| Input::Opened(term, reply)).await? {
+                    Ok((heartbeat, inbound, outgoing))
+                } else {
+                    Err(SessionError::OldTerm)
+                }
+            }
+            SchedulerToAgent::Refused { reason } => Err(SessionError::Refused(reason)),
+            other => Err(SessionError::Refused(format!("it began with {other:?}"))),
+        }
+    }
+
+    async fn serve(
+        &self,
+        heartbeat: Seconds,
+        mut inbound: Streaming<wire::SchedulerMessage>,
+        outgoing: Outgoing,
+    ) -> SessionError {
+        let mut beats = tokio::time::interval(Duration::from_secs_f64(heartbeat.0.clamp(0.05, 60.0)));
+        beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                message = inbound.message() => {
+                    let result = match message {
+                        Ok(Some(message)) => self.receive(message, &outgoing).await,
+                        Ok(None) => Err(SessionError::Ended),
+                        Err(status) => Err(SessionError::Stream(Box::new(status))),
+                    };
+                    if let Err(error) = result {
+                        return error;
+                    }
+                }
+                // A place in the stream is taken before a report leaves the outbox, so that none is lost between.
+                sent = async {
+                    let place = outgoing.reserve().await.map_err(|_| SessionError::Ended)?;
+                    place.send((&self.outbox.next().await).into());
+                    Ok(())
+                } => {
+                    if let Err(error) = sent {
+                        return error;
+                    }
+                }
+                // A full stream needs no sign of life.
+                _ = beats.tick() => drop(outgoing.try_send((&NodeReport::Heartbeat).into())),
+            }
+        }
+    }
+
+    async fn receive(&self, message: wire::SchedulerMessage, outgoing: &Outgoing) -> Result<(), SessionError> {
+        match SchedulerToAgent::try_from(message) {
+            Ok(SchedulerToAgent::Command { term, command }) => {
+                let event = NodeEvent::Command { term, command };
+                self.inputs.send(Input::Event(event)).await.map_err(|_| SessionError::GoingDown)
+            }
+            Ok(SchedulerToAgent::Log(request)) => {
+                tokio::spawn(answer_log(self.files.clone(), self.inputs.clone(), request, outgoing.clone()));
+                Ok(())
+            }
+            Ok(SchedulerToAgent::Refused { reason }) => Err(SessionError::Refused(reason)),
+            Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "skipped a message of the scheduler");
+                Ok(())
+            }
+        }
+    }
+
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, SessionError> {
+        ask(&self.inputs, question).await.ok_or(SessionError::GoingDown)
+    }
+}
+
+type Outgoing = mpsc::Sender<wire::AgentMessage>;
+
+/// `None` when the node's loop is gone.
+async fn ask<T>(inputs: &mpsc::Sender<Input>, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
+    let (reply, answer) = oneshot::channel();
+    inputs.send(question(reply)).await.ok()?;
+    answer.await.ok()
+}
+
+async fn answer_log(files: Files, inputs: mpsc::Sender<Input>, request: LogRequest, outgoing: Outgoing) {
+    let generation = logs::newest_generation(&files, &request);
+    let over = match generation {
+        Some(generation) => ask(&inputs, |reply| Input::IsOver { job: request.job, generation, reply }).await,
+        None => Some(true),
+    };
+    let Some(over) = over else { return };
+    let chunk = tokio::task::spawn_blocking(move || logs::read(&files, &request, generation, over)).await;
+    match chunk {
+        Ok(chunk) => drop(outgoing.send((&AgentToScheduler::Log(chunk)).into()).await),
+        Err(error) => tracing::warn!(%error, "reading a log broke off"),
+    }
+}
+
+/// An error with all its causes, for the log.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! The unix socket workers talk to (docs/worker-protocol.md): who may speak, lines in, lines out. It never decides;
+//! a checked worker's words go to the node's loop.
+
+mod message;
+
+use std::future::Future;
+use std::path::Path;
+
+use headway_node::{NodeEvent, WorkerMessage};
+use headway_types::{CheckpointRef, Generation, JobId, Seconds};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
+use tokio_util::codec::{FramedRead, LinesCodec};
+
+use crate::AgentError;
+use crate::files::Files;
+use crate::node::{Hello, Input};
+pub(crate) use message::AgentLine;
+use message::{CheckpointLine, HelloLine, WorkerLine};
+
+/// Longest line either way.
+const LINE_LIMIT: usize = 64 * 1024;
+/// Lines to a worker that may wait for it to read.
+const LINES: usize = 32;
+
+/// Lines to one connected worker.
+pub(crate) type WorkerLines = mpsc::Sender<AgentLine>;
+
+type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
+
+/// Binds the socket now; the future serves it.
+pub(crate) fn listen(
+    files: &Files,
+    inputs: mpsc::Sender<Input>,
+) -> Result<impl Future<Output = ()> + use<>, AgentError> {
+    let path = files.socket();
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(AgentError::io("removing the old worker socket")(error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(AgentError::io("binding the worker socket"))?;
+    let files = files.clone();
+    Ok(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    tokio::spawn(serve(stream, files.clone(), inputs.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a worker's connection failed");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    })
+}
+
+/// One worker's connection, from hello to its end.
+async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>) {
+    let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
+    let (reader, mut writer) = stream.into_split();
+    let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
+    let writing = tokio::spawn(async move {
+        while let Some(line) = receiver.recv().await {
+            if writer.write_all(line.to_text().as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_LIMIT));
+    let greeted = if same_user {
+        greet(&mut lines, &files, &inputs, sender.clone()).await
+    } else {
+        Err("the socket belongs to another user".to_owned())
+    };
+    match greeted {
+        // The loop keeps the other sender until the group ends or the connection does.
+        Ok(worker) => {
+            drop(sender);
+            worker.listen(&mut lines, &inputs).await;
+            writing.abort();
+        }
+        Err(reason) => {
+            tracing::info!(reason, "a worker was refused");
+            let _gone = sender.send(AgentLine::Refused { reason }).await;
+            drop(sender);
+            let _written = writing.await;
+        }
+    }
+}
+
+/// Reads the hello and checks the secret.
+async fn greet(
+    lines: &mut Lines,
+    files: &Files,
+    inputs: &mpsc::Sender<Input>,
+    sender: WorkerLines,
+) -> Result<Worker, String> {
+    let text = match lines.next().await {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => return Err(format!("unreadable hello: {error}")),
+        None => return Err("closed without a hello".to_owned()),
+    };
+    let hello = match serde_json::from_str(&text) {
+        Ok(WorkerLine::Hello(hello)) => hello,
+        Ok(_) => return Err("hello must come first".to_owned()),
+        Err(error) => return Err(format!("unreadable hello: {error}")),
+    };
+    let HelloLine { job, generation, secret, rank, capabilities } = hello;
+    let expected = std::fs::read_to_string(files.secret(job, generation)).unwrap_or_default();
+    // Hashes are compared, so that the time taken says nothing about the secret.
+    if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
+        return Err(format!("wrong secret for generation {generation} of job {job}"));
+    }
+    let (reply, answer) = oneshot::channel();
+    let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
+    let going_down = |_| "the agent is going down".to_owned();
+    inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
+    let checkpoints = answer.await.map_err(going_down)??;
+    Ok(Worker { job, generation, checkpoints })
+}
+
+/// A worker that was welcomed.
+struct Worker {
+    job: JobId,
+    generation: Generation,
+    /// The only directory its checkpoints may lie in.
+    checkpoints: String,
+}
+
+impl Worker {
+    async fn listen(&self, lines: &mut Lines, inputs: &mpsc::Sender<Input>) {
+        while let Some(line) = lines.next().await {
+            let text = match line {
+                Ok(text) => text,
+                Err(error) => {
+                    tracing::warn!(job_id = %self.job, %error, "a worker's line cannot be read");
+                    return;
+                }
+            };
+            match serde_json::from_str(&text) {
+                Ok(line) => {
+                    let Some(message) = self.message(line).await else { continue };
+                    let event = NodeEvent::Worker { job: self.job, generation: self.generation, message };
+                    if inputs.send(Input::Event(event)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => tracing::warn!(job_id = %self.job, %error, "a worker's message is malformed"),
+            }
+        }
+    }
+
+    /// What a line means to the ledger; `None` for lines that mean nothing to it.
+    async fn message(&self, line: WorkerLine) -> Option<WorkerMessage> {
+        match line {
+            WorkerLine::Step(step) => {
+                Some(WorkerMessage::Step { report: Box::new(step.report(self.job, self.generation)) })
+            }
+            WorkerLine::Checkpoint(offer) => match self.verify(offer).await {
+                Ok((checkpoint, duration)) => Some(WorkerMessage::Checkpoint { checkpoint, duration }),
+                Err(reason) => {
+                    tracing::warn!(job_id = %self.job, reason, "a checkpoint was not accepted");
+                    None
+                }
+            },
+            WorkerLine::Phases { phases } => Some(WorkerMessage::Phases { phases }),
+            WorkerLine::Stopped { step, samples_seen } => Some(WorkerMessage::Stopped { step, samples_seen }),
+            WorkerLine::Hello(_) | WorkerLine::Heartbeat | WorkerLine::Unknown => None,
+        }
+    }
+
+    /// A checkpoint is offered on only if it lies below this generation's directory and its manifest is the one named.
+    async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
+        let directory = self.checkpoints.clone();
+        let path = offer.path.clone();
+        let manifest = tokio::task::spawn_blocking(move || read_manifest(Path::new(&directory), Path::new(&path)))
+            .await
+            .map_err(|error| error.to_string())??;
+        let manifest_sha256 = hex::encode(Sha256::digest(&manifest));
+        if !manifest_sha256.eq_ignore_ascii_case(&offer.manifest_sha256) {
+            return Err(format!("the manifest in {} has another SHA-256 than was said", offer.path));
+        }
+        let checkpoint = CheckpointRef {
+            generation: self.generation,
+            path: offer.path,
+            step: offer.step,
+            samples_seen: offer.samples_seen,
+            manifest_sha256,
+        };
+        Ok((checkpoint, offer.duration_s))
+    }
+}
+
+fn read_manifest(directory: &Path, path: &Path) -> Result<Vec<u8>, String> {
+    let real = |path: &Path| std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
+    let (directory, path) = (real(directory)?, real(path)?);
+    if path == directory || !path.starts_with(&directory) {
+        return Err(format!("{} is not below {}", path.display(), directory.display()));
+    }
+    let manifest = path.join("manifest.json");
+    std::fs::read(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))
+}
