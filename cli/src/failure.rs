@@ -74,10 +74,9 @@ impl From<ClientError> for Failure {
                     503 => Kind::Unreachable,
                     _ => Kind::Failed,
                 };
-                let message = match (&problem.field, &problem.detail) {
-                    (Some(field), Some(detail)) => format!("{field}: {detail}"),
-                    (None, Some(detail)) => detail.clone(),
-                    (_, None) => problem.title.clone(),
+                let message = match &problem.field {
+                    Some(field) => format!("{field}: {}", problem.detail),
+                    None => problem.detail.clone(),
                 };
                 Self { kind, message, hint: problem.hint }
             }

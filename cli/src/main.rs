@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     rustls::crypto::ring::default_provider().install_default().ok();
     let cli = Cli::parse();
     if let Command::EmulatedWorker = cli.command {
-        return headway_agent::emulated::emulated_worker_main();
+        return headway_agent::emulated_worker_main();
     }
     start_logging();
     let runtime = match tokio::runtime::Runtime::new() {

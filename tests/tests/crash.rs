@@ -85,17 +85,18 @@ async fn a_killed_worker_resumes_from_its_checkpoint() {
         job.checkpoint.is_some().then_some(job)
     })
     .await;
-    let saved = before.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen).unwrap();
+    let saved = before.checkpoint.as_ref().unwrap();
+    let (saved, saved_step) = (saved.samples_seen, saved.step);
     kill_a_worker(&cluster, &id);
     let after = until("the next generation to train", PATIENCE, || async {
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.generation > before.generation && job.state == "running" && job.samples_seen > saved).then_some(job)
+        (job.generation > before.generation && job.state == "running" && job.samples_seen > Some(saved)).then_some(job)
     })
     .await;
     assert!(after.restarts >= 1);
     let resumed = &cluster.client.allocations(&id).await.unwrap();
     let newest = resumed.iter().max_by_key(|allocation| allocation.generation).unwrap();
-    assert!(newest.resumed_from_samples.unwrap_or(0) >= saved, "it resumed from the committed checkpoint");
+    assert!(newest.resumed_from_step.unwrap_or(0) >= saved_step, "it resumed from the committed checkpoint");
     cluster.stop(&["worker", "group", "rank", "failed"]).await;
 }
 
@@ -104,7 +105,7 @@ async fn start_training(cluster: &Cluster, name: &str) -> String {
     let id = reply.jobs[0].id.to_string();
     until("the job to train", PATIENCE, || async {
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.state == "running" && job.samples_seen > 0).then_some(())
+        (job.state == "running" && job.samples_seen > Some(0)).then_some(())
     })
     .await;
     id

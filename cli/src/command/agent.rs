@@ -2,8 +2,13 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
+use headway_agent::{AgentConfig, DeclaredGpus};
+use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
 
+use super::shutdown_token;
+use crate::context::read_token;
 use crate::failure::Failure;
 
 #[derive(Args, Clone, Debug)]
@@ -50,4 +55,34 @@ pub struct Agent {
     /// Ends when this process does (workers live on).
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,
+}
+
+pub async fn run(agent: Agent) -> Result<(), Failure> {
+    let shutdown = shutdown_token(agent.die_with_parent)?;
+    let emulated = agent.device_flops.zip(agent.link_bytes_per_second).map(|(flop_per_second, link)| EmulatedDevice {
+        flop_per_second,
+        link_bytes_per_second: link,
+    });
+    let name = match agent.name {
+        Some(name) => name,
+        None => nix::unistd::gethostname().context("reading the host name")?.to_string_lossy().into_owned(),
+    };
+    let config = AgentConfig {
+        server_url: agent.server,
+        token: read_token(&agent.agent_token_file)?,
+        data_dir: agent.data_dir,
+        name,
+        address: agent.address,
+        gpus: DeclaredGpus {
+            gpu_type: GpuType(agent.gpu_type),
+            count: GpuCount(agent.gpus),
+            memory: Bytes(agent.gpu_memory_bytes),
+            emulated,
+        },
+        fabric: agent.fabric_domain,
+        python: agent.python.display().to_string(),
+        headway_binary: std::env::current_exe().context("finding this binary")?,
+        tls_ca: agent.tls_ca,
+    };
+    headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
 }

@@ -4,8 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use headway_engine::EngineConfig;
+use headway_scheduler::store::Scope;
+use headway_scheduler::{InitialToken, ServerConfig, TlsPaths};
 use headway_types::Seconds;
 
+use super::shutdown_token;
+use crate::context::read_token;
 use crate::failure::Failure;
 
 #[derive(Args, Clone, Debug)]
@@ -40,4 +45,32 @@ pub struct Server {
     /// Ends when this process does.
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,
+}
+
+pub async fn run(server: Server) -> Result<(), Failure> {
+    let shutdown = shutdown_token(server.die_with_parent)?;
+    let mut tokens = Vec::new();
+    for (name, scope, file) in
+        [("admin", Scope::Admin, &server.admin_token_file), ("agent", Scope::Agent, &server.agent_token_file)]
+    {
+        if let Some(file) = file {
+            tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });
+        }
+    }
+    let tls = server.tls_certificate.zip(server.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
+    let engine = EngineConfig {
+        lease: Seconds(server.lease_seconds),
+        checkpoint_root: server.checkpoint_root.display().to_string(),
+        ..EngineConfig::default()
+    };
+    let config = ServerConfig {
+        database_url: server.database_url,
+        listen: server.listen,
+        agent_listen: server.agent_listen,
+        tls,
+        engine,
+        tokens,
+        metrics: true,
+    };
+    headway_scheduler::serve(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
 }

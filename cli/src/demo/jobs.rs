@@ -83,7 +83,7 @@ training:
 elastic: {{min_runtime: 20s, max_resizes_per_hour: 60}}
 run:
   command: [\"{{python}}\", -m, headway.trainer, --layers, \"{layers}\", --hidden, \"{hidden}\", --heads, \"{heads}\",
-            --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --lr, \"3e-3\",
+            --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --tied, --lr, \"3e-3\",
             --max-samples, \"{samples}\"{corpus}]
   env: {{PYTHONPATH: \"{worker}\"}}
 ",

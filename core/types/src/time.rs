@@ -22,6 +22,8 @@ impl Timestamp {
 
 impl Add<Seconds> for Timestamp {
     type Output = Timestamp;
+    // Seconds become the timestamp's microseconds before they add.
+    #[allow(clippy::suspicious_arithmetic_impl)]
     fn add(self, rhs: Seconds) -> Timestamp {
         Timestamp(self.0.saturating_add((rhs.0 * 1e6) as i64))
     }
@@ -29,6 +31,7 @@ impl Add<Seconds> for Timestamp {
 
 impl Sub<Seconds> for Timestamp {
     type Output = Timestamp;
+    #[allow(clippy::suspicious_arithmetic_impl)]
     fn sub(self, rhs: Seconds) -> Timestamp {
         Timestamp(self.0.saturating_sub((rhs.0 * 1e6) as i64))
     }
