@@ -1,10 +1,26 @@
-//! The goodput model.
+//! The goodput model: throughput × statistical efficiency of a job on any allocation, as far as its shape, its specification and
+//! its reports tell.
+//!
+//! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration), [`step_time`] (the prior of
+//! throughput), [`correction`] (what reports teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what
+//! fits), [`shape`] and [`catalog`] (models and hardware), [`infeasible`] (why not). Formulas and their sources are in
+//! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
 
-use headway_types::spec::Training;
-use serde::{Deserialize, Serialize};
+pub mod catalog;
+pub mod correction;
+pub mod curve;
+pub mod efficiency;
+#[cfg(test)]
+mod examples;
+pub mod infeasible;
+pub mod memory;
+pub mod model;
+pub mod noise;
+pub mod shape;
+pub mod step_time;
 
-/// What is known of one job's goodput: its specification, and what its reports have taught.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JobModel {
-    pub training: Training,
-}
+pub use curve::{Curve, CurvePoint, Offer};
+pub use infeasible::Infeasible;
+pub use model::JobModel;
+pub use shape::{parameters, training_flops_per_token};
+pub use step_time::StepTime;

@@ -1,0 +1,340 @@
+//! What reports teach of step time: three factors per GPU type over the prior's terms, found by maximum a posteriori, so that one
+//! report already corrects and hundreds pin down. Layouts not yet seen inherit the factors. It never looks at φ.
+
+use std::collections::BTreeMap;
+
+use headway_types::{Configuration, GpuType, NodeCount, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::step_time::StepTime;
+
+/// Prior standard deviations: of ln(micro factor), ln(step factor), and of the extra cost per step in units of `unit`.
+const PRIOR_SIGMA: [f64; 3] = [0.5, 0.7, 1.0];
+/// The extra cost's unit, as a share of the first seen micro-batch's prior time.
+const UNIT_SHARE: f64 = 0.3;
+/// What the form of the model gets wrong at best, and the scatter of one report; relative.
+const MODEL_ERROR: f64 = 0.02;
+const REPORT_ERROR: f64 = 0.1;
+/// Situations kept per GPU type, and newest reports kept of each: their median shrugs off outliers and follows drift.
+const CELLS: usize = 24;
+const RECENT: usize = 7;
+/// Standardised residual above which a situation pulls with constant force (Huber 1964).
+const HUBER: f64 = 2.0;
+const ITERATIONS: u32 = 25;
+
+/// Learned corrections per GPU type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Correction {
+    types: BTreeMap<GpuType, TypeCorrection>,
+}
+
+/// A corrected step time with its relative standard error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Corrected {
+    pub time: Seconds,
+    pub relative_error: f64,
+}
+
+impl Correction {
+    /// Folds one observed step time of a configuration whose prior is known. Nonsense is skipped.
+    pub fn observe(
+        &mut self,
+        gpu_type: &GpuType,
+        nodes: NodeCount,
+        configuration: &Configuration,
+        prior: &StepTime,
+        observed: Seconds,
+    ) {
+        let terms = Terms::of(prior);
+        if !(observed.0.is_finite() && observed.0 > 0.0 && terms.micro.is_finite() && terms.micro > 0.0) {
+            return;
+        }
+        let Some(micro_batches) = configuration.accumulation() else { return };
+        let unit = UNIT_SHARE * terms.micro / micro_batches as f64;
+        let learned = self.types.entry(gpu_type.clone()).or_insert_with(|| TypeCorrection::new(unit));
+        learned.record(nodes, configuration, terms, libm::log(observed.0));
+        learned.fit();
+    }
+
+    /// The prior, corrected by what this GPU type has shown.
+    #[must_use]
+    pub fn apply(&self, gpu_type: &GpuType, prior: &StepTime) -> Corrected {
+        let terms = Terms::of(prior);
+        match self.types.get(gpu_type) {
+            Some(learned) => learned.apply(terms),
+            None => TypeCorrection::new(UNIT_SHARE * terms.micro).uncorrected(terms),
+        }
+    }
+}
+
+/// The prior's terms, grouped as they scale.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Terms {
+    micro: f64,
+    step: f64,
+    fixed: f64,
+}
+
+impl Terms {
+    fn of(prior: &StepTime) -> Self {
+        Self { micro: prior.micro().0, step: prior.step().0, fixed: prior.overhead.0 }
+    }
+}
+
+/// One situation and its newest step times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Cell {
+    nodes: NodeCount,
+    configuration: Configuration,
+    terms: Terms,
+    /// Natural logarithms of seconds, oldest first.
+    recent: Vec<f64>,
+    reports: u64,
+}
+
+impl Cell {
+    fn median(&self) -> f64 {
+        let mut sorted = self.recent.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+    }
+
+    fn variance(&self) -> f64 {
+        MODEL_ERROR * MODEL_ERROR + REPORT_ERROR * REPORT_ERROR / self.reports as f64
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct TypeCorrection {
+    /// Least recently reported first.
+    cells: Vec<Cell>,
+    /// Seconds of one unit of extra cost.
+    unit: f64,
+    /// ln(micro factor), ln(step factor), extra cost per step in units.
+    factors: [f64; 3],
+    covariance: [[f64; 3]; 3],
+}
+
+impl TypeCorrection {
+    fn new(unit: f64) -> Self {
+        let mut covariance = [[0.0; 3]; 3];
+        for (index, sigma) in PRIOR_SIGMA.iter().enumerate() {
+            covariance[index][index] = sigma * sigma;
+        }
+        Self { cells: Vec::new(), unit, factors: [0.0; 3], covariance }
+    }
+
+    fn record(&mut self, nodes: NodeCount, configuration: &Configuration, terms: Terms, log_time: f64) {
+        let same = |cell: &Cell| cell.nodes == nodes && cell.configuration == *configuration && cell.terms == terms;
+        let mut cell = match self.cells.iter().position(same) {
+            Some(index) => self.cells.remove(index),
+            None => Cell { nodes, configuration: *configuration, terms, recent: Vec::new(), reports: 0 },
+        };
+        if cell.recent.len() == RECENT {
+            cell.recent.remove(0);
+        }
+        cell.recent.push(log_time);
+        cell.reports += 1;
+        self.cells.push(cell);
+        if self.cells.len() > CELLS {
+            self.cells.remove(0);
+        }
+    }
+
+    /// Seconds and their gradient by the factors.
+    fn evaluate(&self, factors: &[f64; 3], terms: Terms) -> (f64, [f64; 3]) {
+        let parts = [
+            libm::exp(factors[0]) * terms.micro,
+            libm::exp(factors[1]) * terms.step,
+            terms.fixed + factors[2] * self.unit,
+        ];
+        (parts.iter().sum(), [parts[0], parts[1], self.unit])
+    }
+
+    /// Gauss–Newton on the residuals of ln(step time), with the priors as further residuals.
+    fn fit(&mut self) {
+        for _ in 0..ITERATIONS {
+            let mut hessian = [[0.0; 3]; 3];
+            let mut downhill = [0.0; 3];
+            for index in 0..3 {
+                let precision = 1.0 / (PRIOR_SIGMA[index] * PRIOR_SIGMA[index]);
+                hessian[index][index] = precision;
+                downhill[index] = -precision * self.factors[index];
+            }
+            for cell in &self.cells {
+                let (time, gradient) = self.evaluate(&self.factors, cell.terms);
+                let residual = cell.median() - libm::log(time);
+                let standardised = residual.abs() / cell.variance().sqrt();
+                let weight = (HUBER / standardised).min(1.0) / cell.variance();
+                for row in 0..3 {
+                    downhill[row] += weight * residual * gradient[row] / time;
+                    for column in 0..3 {
+                        hessian[row][column] += weight * gradient[row] * gradient[column] / (time * time);
+                    }
+                }
+            }
+            self.covariance = inverse(&hessian);
+            let step = product(&self.covariance, &downhill);
+            let largest = step.iter().fold(0.0_f64, |most, part| most.max(part.abs()));
+            let damping = (1.0 / largest).min(1.0);
+            for (factor, part) in self.factors.iter_mut().zip(step) {
+                *factor += damping * part;
+            }
+            // No step costs less than its terms.
+            self.factors[2] = self.factors[2].max(0.0);
+            if largest < 1e-6 {
+                break;
+            }
+        }
+    }
+
+    fn apply(&self, terms: Terms) -> Corrected {
+        let (time, gradient) = self.evaluate(&self.factors, terms);
+        let spread = product(&self.covariance, &gradient);
+        let variance: f64 = gradient.iter().zip(spread).map(|(left, right)| left * right).sum::<f64>() / (time * time);
+        Corrected { time: Seconds(time), relative_error: (variance.max(0.0) + MODEL_ERROR * MODEL_ERROR).sqrt() }
+    }
+
+    /// The prior as it stands: its time exactly, its full uncertainty.
+    fn uncorrected(&self, terms: Terms) -> Corrected {
+        Corrected { time: Seconds(terms.micro + terms.step + terms.fixed), ..self.apply(terms) }
+    }
+}
+
+/// Inverse of a symmetric positive definite matrix, by cofactors. The priors keep its determinant above zero.
+fn inverse(m: &[[f64; 3]; 3]) -> [[f64; 3]; 3] {
+    let cofactor = |row: usize, column: usize| {
+        let (r1, r2, c1, c2) = ((row + 1) % 3, (row + 2) % 3, (column + 1) % 3, (column + 2) % 3);
+        m[r1][c1] * m[r2][c2] - m[r1][c2] * m[r2][c1]
+    };
+    let determinant = (0..3).map(|column| m[0][column] * cofactor(0, column)).sum::<f64>();
+    let mut result = [[0.0; 3]; 3];
+    for (row, line) in result.iter_mut().enumerate() {
+        for (column, entry) in line.iter_mut().enumerate() {
+            *entry = cofactor(column, row) / determinant;
+        }
+    }
+    result
+}
+
+fn product(matrix: &[[f64; 3]; 3], vector: &[f64; 3]) -> [f64; 3] {
+    matrix.map(|line| line.iter().zip(vector).map(|(left, right)| left * right).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headway_types::{Layout, Sequences};
+    use proptest::prelude::*;
+
+    const MICRO: f64 = 0.2;
+    const REDUCE: f64 = 0.15;
+
+    fn at(dp: u32, accumulation: u64) -> (Configuration, StepTime) {
+        let layout = Layout { dp, tp: 1, pp: 1 };
+        let configuration = Configuration {
+            layout,
+            micro_batch: Sequences(2),
+            global_batch: Sequences(2 * u64::from(dp) * accumulation),
+        };
+        let ring = 2.0 * f64::from(dp - 1) / f64::from(dp);
+        let prior = StepTime {
+            compute: Seconds(MICRO * accumulation as f64),
+            data_collectives: Seconds(REDUCE * ring),
+            ..StepTime::default()
+        };
+        (configuration, prior)
+    }
+
+    fn gpu() -> GpuType {
+        GpuType("emulated".into())
+    }
+
+    fn predicted(correction: &Correction, dp: u32, accumulation: u64) -> Corrected {
+        correction.apply(&gpu(), &at(dp, accumulation).1)
+    }
+
+    fn teach(correction: &mut Correction, dp: u32, accumulation: u64, seconds: f64) {
+        let (configuration, prior) = at(dp, accumulation);
+        correction.observe(&gpu(), NodeCount(1), &configuration, &prior, Seconds(seconds));
+    }
+
+    #[test]
+    fn without_reports_the_prior_stands_with_its_full_uncertainty() {
+        let before = predicted(&Correction::default(), 4, 4);
+        assert_eq!(before.time, at(4, 4).1.total());
+        assert!(before.relative_error > 0.3);
+    }
+
+    #[test]
+    fn one_report_already_corrects_and_unseen_layouts_inherit() {
+        let mut correction = Correction::default();
+        let slow = 1.8 * at(4, 4).1.total().0;
+        teach(&mut correction, 4, 4, slow);
+        assert!((predicted(&correction, 4, 4).time.0 / slow - 1.0).abs() < 0.1);
+        assert!(predicted(&correction, 2, 8).time.0 > 1.3 * at(2, 8).1.total().0);
+        assert!(predicted(&correction, 4, 4).relative_error < 0.15);
+    }
+
+    #[test]
+    fn uncertainty_shrinks_with_reports_and_is_larger_where_nothing_was_seen() {
+        let mut correction = Correction::default();
+        teach(&mut correction, 4, 4, 1.4);
+        let after_one = predicted(&correction, 4, 4).relative_error;
+        for _ in 0..30 {
+            teach(&mut correction, 4, 4, 1.4);
+        }
+        let after_many = predicted(&correction, 4, 4).relative_error;
+        assert!(after_many < after_one);
+        assert!(predicted(&correction, 4, 64).relative_error > after_many);
+    }
+
+    #[test]
+    fn one_outlier_hardly_moves_it() {
+        let mut correction = Correction::default();
+        for round in 0..10 {
+            teach(&mut correction, 4, 2 + round % 3, 1.1 * at(4, 2 + round % 3).1.total().0);
+        }
+        let before = predicted(&correction, 4, 4).time.0;
+        teach(&mut correction, 4, 4, 60.0);
+        teach(&mut correction, 2, 9, 60.0);
+        assert!((predicted(&correction, 4, 4).time.0 / before - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn nonsense_is_skipped() {
+        let mut correction = Correction::default();
+        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            teach(&mut correction, 4, 4, seconds);
+        }
+        assert_eq!(correction, Correction::default());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn it_converges_to_a_synthetic_truth(
+            micro in 0.6..3.0f64, reduce in 0.5..3.0f64, extra in 0.0..0.12f64, seed in 0u64..1000,
+        ) {
+            let truth = |dp: u32, accumulation: u64| {
+                let prior = at(dp, accumulation).1;
+                micro * prior.micro().0 + reduce * prior.step().0 + extra
+            };
+            let mut correction = Correction::default();
+            let mut state = seed;
+            for round in 0..120u64 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let scatter = 1.0 + 0.03 * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0);
+                let (dp, accumulation) = ([1, 2, 4][(round % 3) as usize], [1, 2, 4, 8][(round / 3 % 4) as usize]);
+                teach(&mut correction, dp, accumulation, scatter * truth(dp, accumulation));
+            }
+            for (dp, accumulation) in [(4, 1), (2, 4), (8, 2), (4, 16), (1, 8)] {
+                let predicted = predicted(&correction, dp, accumulation);
+                let error = predicted.time.0 / truth(dp, accumulation) - 1.0;
+                prop_assert!(error.abs() < 0.06, "dp {dp} × {accumulation}: {error}, {predicted:?}");
+            }
+        }
+    }
+}

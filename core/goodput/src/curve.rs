@@ -1,0 +1,206 @@
+//! Goodput curves: for each allocation the best configuration, or why there is none. The search is exact over its grid and
+//! keeps no memory.
+
+use headway_types::spec::{BatchRange, GpuRange};
+use headway_types::{
+    Configuration, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Sequences, TokensPerSecond,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::infeasible::Infeasible;
+use crate::model::JobModel;
+
+/// Steps of the batch grid: two per doubling. Goodput is flat at its optimum, and few distinct batches mean few changes.
+const GRID: f64 = core::f64::consts::SQRT_2;
+
+/// The best that an allocation offers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// `None` where the goodput was measured by the user and the script chooses.
+    pub configuration: Option<Configuration>,
+    /// Its `speed_up` is 0: the planner knows the fair share.
+    pub prediction: Prediction,
+}
+
+/// Goodput of one job over the sizes of one node class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    pub class: NodeClass,
+    /// Ascending by GPUs.
+    pub points: Vec<CurvePoint>,
+}
+
+/// One size of a curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    pub gpus: GpuCount,
+    pub nodes: NodeCount,
+    pub offer: Result<Offer, Infeasible>,
+    /// Goodput gained per GPU over the next smaller feasible size (over nothing at the first).
+    pub marginal: Option<TokensPerSecond>,
+}
+
+impl JobModel {
+    /// The curve over all sizes `range` allows, each on as few nodes as hold it.
+    #[must_use]
+    pub fn curve(&self, class: &NodeClass, range: &GpuRange) -> Curve {
+        let per_node = class.gpus_per_node.0.max(1);
+        let sizes = (range.min.0.max(1)..=range.max.0).map(GpuCount).filter(|gpus| range.allows(*gpus));
+        let mut below = (GpuCount(0), TokensPerSecond(0.0));
+        let points = sizes
+            .map(|gpus| {
+                let nodes = NodeCount(gpus.0.div_ceil(per_node));
+                let offer = self.best(class, gpus, nodes);
+                let marginal = offer.as_ref().ok().map(|offer| {
+                    let goodput = offer.prediction.goodput;
+                    let gain = (goodput - below.1) * (1.0 / f64::from(gpus.0 - below.0.0));
+                    below = (gpus, goodput);
+                    gain
+                });
+                CurvePoint { gpus, nodes, offer, marginal }
+            })
+            .collect();
+        Curve { class: class.clone(), points }
+    }
+
+    /// The best configuration of an allocation over all layouts.
+    pub fn best(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Infeasible> {
+        let Some(shape) = self.shape() else {
+            return self.measured(gpus).map(|prediction| Offer { configuration: None, prediction });
+        };
+        self.check_allocation(class, gpus, nodes)?;
+        let found = layouts(self, shape, class, gpus, nodes).map(|layout| self.best_batch(class, gpus, nodes, layout));
+        let (configuration, prediction) =
+            best_of(found, |(configuration, prediction)| self.rank(configuration, prediction))
+                .unwrap_or(Err(Infeasible::NoLayout { gpus, nodes }))?;
+        Ok(Offer { configuration: Some(configuration), prediction })
+    }
+
+    /// The best micro-batch and global batch of a layout that stays.
+    pub fn best_batch(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        layout: Layout,
+    ) -> Result<(Configuration, Prediction), Infeasible> {
+        let largest = self.training.layouts.max_micro_batch.0.max(1);
+        let micro_batches = (0..=largest.ilog2()).map(|power| Sequences(1 << power));
+        let found = micro_batches.flat_map(|micro_batch| {
+            self.likely_batches(class, gpus, nodes, layout, micro_batch).into_iter().map(move |global_batch| {
+                let configuration = Configuration { layout, micro_batch, global_batch };
+                self.predict(class, gpus, nodes, &configuration).map(|prediction| (configuration, prediction))
+            })
+        });
+        let range = self.training.batch;
+        best_of(found, |(configuration, prediction)| self.rank(configuration, prediction))
+            .unwrap_or(Err(Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch: largest }))
+    }
+
+    /// Batches among which the best of the grid is. Step time is a + b·B, so goodput B/((a + bB)(φκ + B)) has one peak, at
+    /// √(a·φκ/b): only its neighbours on the grid can win, and the bounds where the neighbours are refused.
+    fn likely_batches(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        layout: Layout,
+        micro_batch: Sequences,
+    ) -> Vec<Sequences> {
+        let quantum = u64::from(layout.dp) * micro_batch.0;
+        let grid = batch_grid(self.training.batch, quantum);
+        let time = |batch: u64| {
+            let configuration = Configuration { layout, micro_batch, global_batch: Sequences(batch) };
+            self.step_time(class, gpus, nodes, &configuration).ok().map(|step| step.time.0)
+        };
+        let Some((once, twice)) = time(quantum).zip(time(2 * quantum)) else {
+            // Refused for a reason that no batch lifts; one shows it.
+            return grid.into_iter().take(1).collect();
+        };
+        let slope = (twice - once) / quantum as f64;
+        let intercept = (once - slope * quantum as f64).max(0.0);
+        let critical = self.critical_batch().0 / f64::from(self.training.work.seq_len());
+        let peak = (intercept * critical / slope).sqrt();
+        let above = grid.iter().position(|batch| batch.0 as f64 >= peak).unwrap_or(grid.len());
+        let near = [above.saturating_sub(1), above, 0, grid.len().saturating_sub(1)];
+        let mut likely: Vec<Sequences> = near.iter().filter_map(|index| grid.get(*index).copied()).collect();
+        likely.sort();
+        likely.dedup();
+        likely
+    }
+
+    /// Order among feasible configurations, greater is better. Where the batch may vary, a step must have two small batches,
+    /// or φ could never be measured; then goodput, quantised so that equals tie; then fewer, larger micro-batches.
+    fn rank(
+        &self,
+        configuration: &Configuration,
+        prediction: &Prediction,
+    ) -> (bool, i64, u64, core::cmp::Reverse<u64>) {
+        let BatchRange { min, max } = self.training.batch;
+        let small_batches = u64::from(configuration.layout.dp) * configuration.accumulation().unwrap_or(0);
+        let goodput = (libm::log(prediction.goodput.0.max(f64::MIN_POSITIVE)) * 1e6).round() as i64;
+        let batch = core::cmp::Reverse(configuration.global_batch.0);
+        (min == max || small_batches >= 2, goodput, configuration.micro_batch.0, batch)
+    }
+}
+
+/// The greatest feasible item, or the first refusal; `None` where there was nothing to try.
+fn best_of<T, K: Ord>(
+    found: impl Iterator<Item = Result<T, Infeasible>>,
+    rank: impl Fn(&T) -> K,
+) -> Option<Result<T, Infeasible>> {
+    let mut best: Option<Result<T, Infeasible>> = None;
+    for item in found {
+        let better = match (&best, &item) {
+            (None, _) | (Some(Err(_)), Ok(_)) => true,
+            (_, Err(_)) => false,
+            (Some(Ok(old)), Ok(new)) => rank(new) > rank(old),
+        };
+        if better {
+            best = Some(item);
+        }
+    }
+    best
+}
+
+/// Global batches to consider, ascending: multiples of `quantum` in the range, near a geometric grid, and the outermost.
+fn batch_grid(range: BatchRange, quantum: u64) -> Vec<Sequences> {
+    if quantum == 0 {
+        return Vec::new();
+    }
+    let (lowest, highest) = (range.min.0.max(1).div_ceil(quantum) * quantum, range.max.0 / quantum * quantum);
+    if lowest > highest {
+        return Vec::new();
+    }
+    let mut grid = vec![lowest];
+    let mut target = range.min.0.max(1) as f64;
+    while target < highest as f64 {
+        let multiple = (target / quantum as f64).round() as u64 * quantum;
+        grid.push(multiple.clamp(lowest, highest));
+        target *= GRID;
+    }
+    grid.push(highest);
+    grid.sort_unstable();
+    grid.dedup();
+    grid.into_iter().map(Sequences).collect()
+}
+
+/// Layouts of exactly `gpus` GPUs that the job and the class allow, least tensor and pipeline parallelism first.
+fn layouts<'a>(
+    model: &'a JobModel,
+    shape: &'a ModelShape,
+    class: &'a NodeClass,
+    gpus: GpuCount,
+    nodes: NodeCount,
+) -> impl Iterator<Item = Layout> + 'a {
+    let tensor = 1..=class.gpus_per_node.0.min(shape.kv_heads);
+    tensor
+        .flat_map(move |tp| (1..=shape.layers.min(gpus.0)).map(move |pp| (tp, pp)))
+        .filter(move |(tp, pp)| gpus.0.is_multiple_of(tp * pp))
+        .map(move |(tp, pp)| Layout { dp: gpus.0 / (tp * pp), tp, pp })
+        .filter(move |layout| model.check_layout(class, gpus, nodes, *layout).is_ok())
+}
+
+#[cfg(test)]
+#[path = "curve_tests.rs"]
+mod tests;

@@ -1,0 +1,45 @@
+//! Why a job cannot run in a given way, with the numbers, so that a user can do something about it.
+
+use headway_types::spec::BatchRange;
+use headway_types::{Configuration, GpuCount, GpuType, Layout, NodeCount};
+use serde::{Deserialize, Serialize};
+
+/// The reason an allocation or a configuration is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "cause")]
+pub enum Infeasible {
+    #[error("GPU type {gpu_type} is not in the hardware catalog ({})", crate::catalog::names().collect::<Vec<_>>().join(", "))]
+    UnknownGpuType { gpu_type: GpuType },
+    #[error("{gpus} GPUs do not fit {nodes} nodes of {per_node} GPUs")]
+    NodesTooSmall { gpus: GpuCount, nodes: NodeCount, per_node: GpuCount },
+    #[error("{gpus} GPUs do not spread evenly over {nodes} nodes")]
+    Uneven { gpus: GpuCount, nodes: NodeCount },
+    #[error("{configuration} occupies {} GPUs, not {gpus}", configuration.layout.gpus())]
+    WrongSize { configuration: Configuration, gpus: GpuCount },
+    #[error("layout {layout} is not possible: {detail}")]
+    Layout { layout: Layout, detail: String },
+    #[error("no product of the allowed tensor and pipeline degrees divides {gpus} GPUs on {nodes} nodes")]
+    NoLayout { gpus: GpuCount, nodes: NodeCount },
+    #[error("micro-batch {micro_batch} is above the allowed {largest}")]
+    MicroBatch { micro_batch: u64, largest: u64 },
+    #[error("global batch {global_batch} is not a multiple of dp {dp} × micro-batch {micro_batch}")]
+    Indivisible { global_batch: u64, dp: u32, micro_batch: u64 },
+    #[error("global batch {global_batch} is outside the allowed {} to {}", range.min, range.max)]
+    BatchOutside { global_batch: u64, range: BatchRange },
+    #[error("no global batch from {} to {} is a multiple of dp {dp} × a micro-batch up to {largest_micro_batch}", range.min, range.max)]
+    NoBatch { range: BatchRange, dp: u32, largest_micro_batch: u64 },
+    #[error("{configuration} needs {needed_mib} MiB per GPU ({detail}), {gpu_type} has {available_mib} MiB")]
+    Memory { configuration: Configuration, gpu_type: GpuType, needed_mib: u64, available_mib: u64, detail: String },
+    #[error("the measured curve has no usable point")]
+    NoCurve,
+    #[error("the script's own curve decides, there is no configuration to choose")]
+    Opaque,
+}
+
+impl Infeasible {
+    /// Whether more memory per GPU would lift it.
+    #[must_use]
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Infeasible::Memory { .. })
+    }
+}

@@ -1,0 +1,251 @@
+//! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
+//! any class and configuration; the search over configurations is in `curve`.
+
+use headway_types::spec::{Training, Work};
+use headway_types::{
+    Configuration, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences, StepReport,
+    Tokens, TokensPerSecond,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{self, Device};
+use crate::correction::{Corrected, Correction};
+use crate::efficiency::statistical_efficiency;
+use crate::infeasible::Infeasible;
+use crate::memory;
+use crate::noise::NoiseEstimator;
+use crate::step_time::{Spread, StepTime, step_time};
+
+/// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
+const PRIOR_LOG_ERROR: f64 = 1.0;
+/// Weight of the newest report in a measured curve's absolute scale.
+const NEWEST: f64 = 0.2;
+
+/// One job's goodput model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobModel {
+    pub training: Training,
+    noise: NoiseEstimator,
+    correction: Correction,
+    /// Of a user's curve: tokens per second that one unit of it has turned out to be.
+    curve_scale: Option<f64>,
+}
+
+impl JobModel {
+    #[must_use]
+    pub fn new(training: Training) -> Self {
+        Self { training, noise: NoiseEstimator::default(), correction: Correction::default(), curve_scale: None }
+    }
+
+    /// Folds a report of the job on `nodes` nodes of `class`.
+    pub fn observe(&mut self, class: &NodeClass, nodes: NodeCount, report: &StepReport) {
+        let configuration = &report.configuration;
+        if let Some(sample) = &report.noise {
+            let samples = Sequences(configuration.global_batch.0.saturating_mul(u64::from(report.steps)));
+            self.noise.observe(sample, samples, self.training.reference_batch);
+        }
+        let gpus = configuration.layout.gpus();
+        match &self.training.work {
+            Work::Model(_) => {
+                if let Ok(prior) = self.prior_step_time(class, gpus, nodes, configuration) {
+                    let observed = Seconds(report.duration.0 / f64::from(report.steps));
+                    self.correction.observe(&class.gpu_type, nodes, configuration, &prior, observed);
+                }
+            }
+            Work::Curve { .. } => self.observe_rate(gpus, (report.tokens / report.duration).0),
+        }
+    }
+
+    /// Measured φ in tokens and its relative error; `None` until it is worth believing.
+    #[must_use]
+    pub fn noise_scale(&self) -> Option<(f64, f64)> {
+        let measured = self.noise.noise_scale(self.training.work.seq_len())?;
+        Some((measured.phi.0, measured.relative_error))
+    }
+
+    /// φκ, the batch above which returns diminish. Before any measurement it is assumed to be the reference batch (the recipe
+    /// was tuned to sit there); a measurement takes over as its error shrinks, in the logarithm.
+    #[must_use]
+    pub fn critical_batch(&self) -> Tokens {
+        let assumed = self.reference_tokens();
+        let Some((phi, error)) = self.noise_scale() else { return assumed };
+        let trust = PRIOR_LOG_ERROR * PRIOR_LOG_ERROR / (PRIOR_LOG_ERROR * PRIOR_LOG_ERROR + error * error);
+        let ratio = phi * self.training.kappa / assumed.0;
+        Tokens(assumed.0 * libm::exp(trust * libm::log(ratio)))
+    }
+
+    /// E(B): what a token at this batch is worth in reference tokens. A user's curve already holds it: 1.
+    #[must_use]
+    pub fn efficiency(&self, batch: Sequences) -> f64 {
+        match &self.training.work {
+            Work::Curve { .. } => 1.0,
+            Work::Model(shape) => {
+                statistical_efficiency(self.critical_batch(), self.reference_tokens(), batch.tokens(shape.seq_len))
+            }
+        }
+    }
+
+    /// What a configuration brings on an allocation, or why it cannot run there. `speed_up` is left 0 for the planner.
+    pub fn predict(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        configuration: &Configuration,
+    ) -> Result<Prediction, Infeasible> {
+        let Some(shape) = self.shape() else { return self.measured(gpus) };
+        let micro_batches = self.check_batch(configuration)?;
+        let step = self.step_time(class, gpus, nodes, configuration)?;
+        if let Device::Catalogued(hardware) = catalog::device(class)? {
+            let precision = self.training.precision;
+            memory::check(shape, precision, &class.gpu_type, &hardware, configuration, micro_batches)?;
+        }
+        let throughput = configuration.global_batch.tokens(shape.seq_len) / step.time;
+        let efficiency = self.efficiency(configuration.global_batch);
+        Ok(Prediction { step_time: step.time, throughput, efficiency, goodput: throughput * efficiency, speed_up: 0.0 })
+    }
+
+    /// Corrected step time of a configuration and its relative error, whether or not its batch is allowed and its memory fits.
+    pub fn step_time(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        configuration: &Configuration,
+    ) -> Result<Corrected, Infeasible> {
+        let prior = self.prior_step_time(class, gpus, nodes, configuration)?;
+        Ok(self.correction.apply(&class.gpu_type, &prior))
+    }
+
+    /// The prior's terms, for explanation.
+    pub fn prior_step_time(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        configuration: &Configuration,
+    ) -> Result<StepTime, Infeasible> {
+        let Some(shape) = self.shape() else { return Err(Infeasible::Opaque) };
+        self.check_allocation(class, gpus, nodes)?;
+        if configuration.layout.gpus() != gpus {
+            return Err(Infeasible::WrongSize { configuration: *configuration, gpus });
+        }
+        self.check_layout(class, gpus, nodes, configuration.layout)?;
+        let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
+        let (device, spread) = (catalog::device(class)?, Spread { gpus, nodes });
+        Ok(step_time(shape, self.training.precision, &device, spread, configuration, micro_batches))
+    }
+
+    pub(crate) fn shape(&self) -> Option<&ModelShape> {
+        match &self.training.work {
+            Work::Model(shape) => Some(shape),
+            Work::Curve { .. } => None,
+        }
+    }
+
+    /// Whether the allocation exists on the class at all.
+    pub(crate) fn check_allocation(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+    ) -> Result<(), Infeasible> {
+        let per_node = class.gpus_per_node;
+        if gpus.0 == 0 || nodes.0 == 0 || gpus.0.div_ceil(nodes.0) > per_node.0 {
+            return Err(Infeasible::NodesTooSmall { gpus, nodes, per_node });
+        }
+        if !gpus.0.is_multiple_of(nodes.0) {
+            return Err(Infeasible::Uneven { gpus, nodes });
+        }
+        catalog::device(class).map(|_| ())
+    }
+
+    /// Whether model, script and class allow the layout.
+    pub(crate) fn check_layout(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        layout: Layout,
+    ) -> Result<(), Infeasible> {
+        let Some(shape) = self.shape() else { return Err(Infeasible::Opaque) };
+        let limits = &self.training.layouts;
+        let per_node = gpus.0 / nodes.0.max(1);
+        let obstacle = if layout.tp == 0 || layout.pp == 0 || layout.dp == 0 {
+            Some("degrees start at 1".to_owned())
+        } else if !limits.tp.is_empty() && !limits.tp.contains(&layout.tp) {
+            Some(format!("the script does not offer tp {}", layout.tp))
+        } else if !limits.pp.is_empty() && !limits.pp.contains(&layout.pp) {
+            Some(format!("the script does not offer pp {}", layout.pp))
+        } else if class.emulated.is_some() && (layout.tp > 1 || layout.pp > 1) {
+            Some("emulated devices keep the time of data parallelism only".to_owned())
+        } else if !per_node.is_multiple_of(layout.tp) {
+            Some(format!("a tensor-parallel group must not span nodes of {per_node} GPUs"))
+        } else if !shape.heads.is_multiple_of(layout.tp) || !shape.kv_heads.is_multiple_of(layout.tp) {
+            Some(format!("tp must divide {} heads and {} key/value heads", shape.heads, shape.kv_heads))
+        } else if !shape.layers.is_multiple_of(layout.pp) {
+            Some(format!("pp must divide {} layers", shape.layers))
+        } else {
+            None
+        };
+        obstacle.map_or(Ok(()), |detail| Err(Infeasible::Layout { layout, detail }))
+    }
+
+    /// Micro-batches per replica of a batch that the recipe allows.
+    fn check_batch(&self, configuration: &Configuration) -> Result<u64, Infeasible> {
+        let (global_batch, range) = (configuration.global_batch.0, self.training.batch);
+        if configuration.micro_batch > self.training.layouts.max_micro_batch {
+            let largest = self.training.layouts.max_micro_batch.0;
+            return Err(Infeasible::MicroBatch { micro_batch: configuration.micro_batch.0, largest });
+        }
+        if global_batch < range.min.0 || global_batch > range.max.0 {
+            return Err(Infeasible::BatchOutside { global_batch, range });
+        }
+        configuration.accumulation().ok_or_else(|| indivisible(configuration))
+    }
+
+    fn reference_tokens(&self) -> Tokens {
+        self.training.reference_batch.tokens(self.training.work.seq_len())
+    }
+
+    /// A user's curve at a size: linear between its points, proportional below the first, level above the last.
+    pub(crate) fn measured(&self, gpus: GpuCount) -> Result<Prediction, Infeasible> {
+        let relative = self.relative_goodput(gpus).ok_or(Infeasible::NoCurve)?;
+        let goodput = TokensPerSecond(relative * self.curve_scale.unwrap_or(1.0));
+        Ok(Prediction { step_time: Seconds(0.0), throughput: goodput, efficiency: 1.0, goodput, speed_up: 0.0 })
+    }
+
+    fn relative_goodput(&self, gpus: GpuCount) -> Option<f64> {
+        let Work::Curve { points, .. } = &self.training.work else { return None };
+        let below = points.range(..=gpus).next_back().map_or((0.0, 0.0), |(at, value)| (f64::from(at.0), *value));
+        let value = match points.range(gpus..).next() {
+            Some((at, value)) if f64::from(at.0) > below.0 => {
+                let share = (f64::from(gpus.0) - below.0) / (f64::from(at.0) - below.0);
+                below.1 + share * (value - below.1)
+            }
+            _ => below.1,
+        };
+        (value.is_finite() && value > 0.0).then_some(value)
+    }
+
+    fn observe_rate(&mut self, gpus: GpuCount, tokens_per_second: f64) {
+        let Some(relative) = self.relative_goodput(gpus) else { return };
+        let scale = tokens_per_second / relative;
+        if scale.is_finite() && scale > 0.0 {
+            let old = self.curve_scale.unwrap_or(scale);
+            self.curve_scale = Some(libm::exp(libm::log(old) + NEWEST * (libm::log(scale) - libm::log(old))));
+        }
+    }
+}
+
+fn indivisible(configuration: &Configuration) -> Infeasible {
+    Infeasible::Indivisible {
+        global_batch: configuration.global_batch.0,
+        dp: configuration.layout.dp,
+        micro_batch: configuration.micro_batch.0,
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

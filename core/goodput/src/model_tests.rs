@@ -1,0 +1,138 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use headway_types::{Generation, JobId, NoiseSample};
+
+use super::*;
+use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
+
+fn model() -> JobModel {
+    JobModel::new(training(Work::Model(tiny()), 16, (8, 256)))
+}
+
+fn at(dp: u32, micro: u64, global: u64) -> Configuration {
+    let layout = Layout { dp, tp: 1, pp: 1 };
+    Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
+}
+
+fn report(configuration: Configuration, steps: u32, duration: f64, noise: Option<NoiseSample>) -> StepReport {
+    StepReport {
+        job: JobId("00000000-0000-0000-0000-000000000000".parse().unwrap()),
+        generation: Generation(1),
+        step: 1,
+        steps,
+        samples_seen: Sequences(1),
+        tokens: configuration.global_batch.tokens(64) * f64::from(steps),
+        duration: Seconds(duration),
+        configuration,
+        loss: None,
+        noise,
+    }
+}
+
+fn predicted(model: &JobModel, gpus: u32, configuration: &Configuration) -> Prediction {
+    model.predict(&emulated_class(4), GpuCount(gpus), NodeCount(1), configuration).unwrap()
+}
+
+#[test]
+fn goodput_is_throughput_times_efficiency() {
+    let prediction = predicted(&model(), 4, &at(4, 2, 64));
+    assert_eq!(prediction.throughput, Tokens(64.0 * 64.0) / prediction.step_time);
+    assert_eq!(prediction.goodput, prediction.throughput * prediction.efficiency);
+}
+
+#[test]
+fn before_any_measurement_the_critical_batch_is_assumed_to_be_the_reference_batch() {
+    assert_eq!(model().noise_scale(), None);
+    assert_eq!(model().efficiency(Sequences(16)), 1.0);
+    assert_eq!(model().efficiency(Sequences(48)), 0.5);
+}
+
+#[test]
+fn a_measured_noise_scale_takes_over_and_kappa_scales_it() {
+    let noise = NoiseSample { small_sqr: 101.0, big_sqr: 1.0 + 100.0 / 16.0, small_batch: 1.0, big_batch: 16.0 };
+    let mut model = model();
+    for _ in 0..20 {
+        model.observe(&emulated_class(4), NodeCount(1), &report(at(4, 1, 16), 4, 1.0, Some(noise)));
+    }
+    let (phi, error) = model.noise_scale().unwrap();
+    assert!((phi - 6400.0).abs() < 1e-6 && error < 1e-3, "{phi} ± {error}");
+    assert!((model.critical_batch().0 - 6400.0).abs() < 1.0);
+    model.training.kappa = 2.0;
+    assert!((model.critical_batch().0 - 12_800.0).abs() < 1.0);
+}
+
+#[test]
+fn reported_step_times_correct_what_is_predicted_elsewhere() {
+    let mut model = model();
+    let prior = predicted(&model, 4, &at(4, 2, 64)).step_time.0;
+    for _ in 0..5 {
+        model.observe(&emulated_class(4), NodeCount(1), &report(at(4, 2, 64), 10, 15.0 * prior, None));
+    }
+    let corrected = predicted(&model, 4, &at(4, 2, 64)).step_time.0;
+    assert!((corrected / prior - 1.5).abs() < 0.05, "{}", corrected / prior);
+    let elsewhere = (GpuCount(2), NodeCount(1), at(2, 2, 64));
+    let before = super::JobModel::new(model.training.clone());
+    let ask = |model: &JobModel| model.predict(&emulated_class(4), elsewhere.0, elsewhere.1, &elsewhere.2).unwrap();
+    assert!(ask(&model).step_time.0 > 1.2 * ask(&before).step_time.0);
+}
+
+#[test]
+fn refusals_say_what_to_change() {
+    let (class, one) = (emulated_class(4), NodeCount(1));
+    let refused = |gpus, nodes, configuration: Configuration| {
+        model().predict(&class, GpuCount(gpus), nodes, &configuration).unwrap_err()
+    };
+    assert!(matches!(refused(4, one, at(4, 1, 512)), Infeasible::BatchOutside { .. }));
+    assert!(matches!(refused(4, one, at(4, 16, 64)), Infeasible::MicroBatch { .. }));
+    assert!(matches!(refused(3, one, at(3, 1, 64)), Infeasible::Indivisible { .. }));
+    assert!(matches!(refused(4, one, at(2, 1, 64)), Infeasible::WrongSize { .. }));
+    assert!(matches!(refused(8, one, at(8, 1, 64)), Infeasible::NodesTooSmall { .. }));
+    assert!(matches!(refused(5, NodeCount(2), at(5, 1, 65)), Infeasible::Uneven { .. }));
+    let tensor = Configuration { layout: Layout { dp: 2, tp: 2, pp: 1 }, ..at(4, 1, 64) };
+    assert!(refused(4, one, tensor).to_string().contains("data parallelism only"));
+}
+
+#[test]
+fn a_tensor_parallel_group_never_spans_nodes() {
+    let model = JobModel::new(training(Work::Model(llama3_8b()), 64, (64, 64)));
+    let class = class_of("H200", 8);
+    let layout = Layout { dp: 1, tp: 8, pp: 1 };
+    let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
+    let ask = |nodes| model.predict(&class, GpuCount(8), NodeCount(nodes), &configuration);
+    assert!(ask(1).is_ok());
+    assert!(matches!(ask(2), Err(Infeasible::Layout { .. })));
+}
+
+#[test]
+fn an_unknown_gpu_type_is_refused() {
+    let refusal = model().best(&class_of("Potato-1G", 8), GpuCount(1), NodeCount(1)).unwrap_err();
+    assert!(matches!(refusal, Infeasible::UnknownGpuType { .. }));
+}
+
+#[test]
+fn a_measured_curve_learns_its_absolute_scale() {
+    let points = BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(4), 3.0)]);
+    let mut model = JobModel::new(training(Work::Curve { points, seq_len: 64 }, 16, (16, 16)));
+    let class = class_of("anything", 4);
+    model.observe(&class, NodeCount(1), &report(at(4, 1, 16), 1, 2.0, None));
+    let goodput = |gpus| model.best(&class, GpuCount(gpus), NodeCount(1)).unwrap().prediction.goodput.0;
+    assert!((goodput(4) - 512.0).abs() < 1e-6);
+    assert!((goodput(1) - 512.0 / 3.0).abs() < 1e-6);
+    assert_eq!(model.efficiency(Sequences(999)), 1.0);
+}
+
+#[test]
+fn a_model_survives_being_stored() {
+    let mut model = model();
+    let noise = NoiseSample { small_sqr: 2.0, big_sqr: 1.0, small_batch: 1.0, big_batch: 16.0 };
+    for step in 0..9 {
+        let duration = 1.0 + f64::from(step) * 0.01;
+        model.observe(&emulated_class(4), NodeCount(1), &report(at(4, 1, 16), 4, duration, Some(noise)));
+    }
+    let stored = serde_json::to_string(&model).unwrap();
+    let restored: JobModel = serde_json::from_str(&stored).unwrap();
+    assert_eq!(serde_json::to_string(&restored).unwrap(), stored);
+    assert_eq!(restored, model);
+}

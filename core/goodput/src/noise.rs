@@ -1,0 +1,227 @@
+//! The gradient noise scale φ from raw squared norms, with its own error. It never sees layouts: the same numbers mean the same
+//! in every one.
+
+use headway_types::{NoiseSample, Sequences, Tokens};
+use serde::{Deserialize, Serialize};
+
+/// Share of a past sample's weight that is left after one reference batch.
+const DECAY_PER_REFERENCE_BATCH: f64 = 0.995;
+/// Reports before φ is believed at all.
+const ENOUGH: u64 = 5;
+/// Reports before one can be called an outlier, and how far out it must lie, in standard deviations.
+const SPREAD_KNOWN: u64 = 10;
+const OUTLIER: f64 = 8.0;
+/// Outliers in a row that are a new regime instead.
+const NEW_REGIME: u32 = 4;
+
+/// The noise scale and how well it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NoiseScale {
+    pub phi: Tokens,
+    /// Standard error over φ.
+    pub relative_error: f64,
+}
+
+/// Decayed sums, kept apart for |G|² and tr Σ: a ratio of means has less bias than a mean of ratios, and one step's
+/// |G|² may be negative.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NoiseEstimator {
+    reports: u64,
+    outliers_in_row: u32,
+    /// Σw and Σw²: the bias correction of the moving averages, and the number of reports they are worth.
+    weight: f64,
+    weight_sqr: f64,
+    /// Σw·|G|², Σw·tr Σ and their second moments.
+    signal: f64,
+    noise: f64,
+    signal_sqr: f64,
+    noise_sqr: f64,
+    cross: f64,
+}
+
+impl NoiseEstimator {
+    /// Folds one report over `samples` sequences. Nonsense and outliers are skipped.
+    pub fn observe(&mut self, sample: &NoiseSample, samples: Sequences, reference_batch: Sequences) {
+        let Some((signal, noise)) = unbiased(sample) else { return };
+        if self.is_outlier(signal, noise) {
+            self.outliers_in_row += 1;
+            if self.outliers_in_row < NEW_REGIME {
+                return;
+            }
+            *self = Self::default();
+        }
+        self.outliers_in_row = 0;
+        let reference_batches = samples.0 as f64 / reference_batch.0.max(1) as f64;
+        let keep = libm::pow(DECAY_PER_REFERENCE_BATCH, reference_batches);
+        let weight = 1.0 - keep;
+        if weight <= 0.0 {
+            return;
+        }
+        let fold = |sum: &mut f64, value: f64| *sum = keep * *sum + weight * value;
+        fold(&mut self.weight, 1.0);
+        self.weight_sqr = keep * keep * self.weight_sqr + weight * weight;
+        fold(&mut self.signal, signal);
+        fold(&mut self.noise, noise);
+        fold(&mut self.signal_sqr, signal * signal);
+        fold(&mut self.noise_sqr, noise * noise);
+        fold(&mut self.cross, signal * noise);
+        self.reports += 1;
+    }
+
+    /// φ in tokens, once there are enough reports and |G|² stands clear of zero by its own error.
+    #[must_use]
+    pub fn noise_scale(&self, seq_len: u32) -> Option<NoiseScale> {
+        if self.reports < ENOUGH {
+            return None;
+        }
+        let (signal, noise) = (self.signal / self.weight, self.noise / self.weight);
+        if signal <= 0.0 || noise <= 0.0 {
+            return None;
+        }
+        // Share of the newest reports in all: the variance of a weighted mean over that of one report.
+        let share = self.weight_sqr / (self.weight * self.weight);
+        if share >= 1.0 {
+            return None;
+        }
+        let of_mean = |second: f64, product: f64| (second / self.weight - product) * share / (1.0 - share);
+        let signal_variance = of_mean(self.signal_sqr, signal * signal).max(0.0);
+        let noise_variance = of_mean(self.noise_sqr, noise * noise).max(0.0);
+        let covariance = of_mean(self.cross, signal * noise);
+        let relative = signal_variance / (signal * signal) + noise_variance / (noise * noise)
+            - 2.0 * covariance / (signal * noise);
+        let relative_error = relative.max(0.0).sqrt();
+        let believable = relative_error < 1.0 && signal_variance < signal * signal;
+        believable.then(|| NoiseScale { phi: Tokens(f64::from(seq_len) * noise / signal), relative_error })
+    }
+
+    fn is_outlier(&self, signal: f64, noise: f64) -> bool {
+        let far = |value: f64, sum: f64, sum_sqr: f64| {
+            let mean = sum / self.weight;
+            let variance = (sum_sqr / self.weight - mean * mean).max(0.0);
+            (value - mean) * (value - mean) > OUTLIER * OUTLIER * variance.max(1e-4 * mean * mean)
+        };
+        self.reports >= SPREAD_KNOWN
+            && (far(signal, self.signal, self.signal_sqr) || far(noise, self.noise, self.noise_sqr))
+    }
+}
+
+/// Unbiased |G|² and tr Σ per sequence (McCandlish et al. 2018, appendix A.1); `None` for what cannot be.
+fn unbiased(sample: &NoiseSample) -> Option<(f64, f64)> {
+    let NoiseSample { small_sqr, big_sqr, small_batch, big_batch } = *sample;
+    let finite = [small_sqr, big_sqr, small_batch, big_batch].iter().all(|value| value.is_finite());
+    if !finite || small_sqr < 0.0 || big_sqr < 0.0 || small_batch <= 0.0 || big_batch <= small_batch {
+        return None;
+    }
+    let signal = (big_batch * big_sqr - small_batch * small_sqr) / (big_batch - small_batch);
+    let noise = (small_sqr - big_sqr) / (1.0 / small_batch - 1.0 / big_batch);
+    (signal.is_finite() && noise.is_finite()).then_some((signal, noise))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Draws in [−1, 1), by a fixed generator: the truth is synthetic but the same in every run.
+    struct Draws(u64);
+
+    impl Draws {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as f64 / (1u64 << 30) as f64 - 1.0
+        }
+    }
+
+    /// What a worker reports where |G|² = `signal` and tr Σ = `noise`, with relative scatter.
+    fn report(signal: f64, noise: f64, small: f64, big: f64, scatter: f64, draws: &mut Draws) -> NoiseSample {
+        let near = |value: f64, draw: f64| value * (1.0 + scatter * draw);
+        NoiseSample {
+            small_sqr: near(signal + noise / small, draws.next()),
+            big_sqr: near(signal + noise / big, draws.next()),
+            small_batch: small,
+            big_batch: big,
+        }
+    }
+
+    fn fed(signal: f64, noise: f64, small: f64, big: f64, scatter: f64, reports: u32) -> NoiseEstimator {
+        let (mut estimator, mut draws) = (NoiseEstimator::default(), Draws(7));
+        for _ in 0..reports {
+            let sample = report(signal, noise, small, big, scatter, &mut draws);
+            estimator.observe(&sample, Sequences(big as u64), Sequences(16));
+        }
+        estimator
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn the_estimator_recovers_a_synthetic_noise_scale(
+            signal in 0.01..100.0f64, phi in 4.0..256.0f64, small in 1u32..8, accumulation in 4u32..32,
+        ) {
+            let big = f64::from(small * accumulation);
+            let scale = fed(signal, signal * phi, f64::from(small), big, 0.02, 300).noise_scale(64);
+            let scale = scale.expect("enough reports");
+            prop_assert!((scale.phi.0 / (phi * 64.0) - 1.0).abs() < 0.15 + 4.0 * scale.relative_error, "{scale:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_truth_reads_the_same_in_every_layout() {
+        let few = fed(1.0, 40.0, 4.0, 16.0, 0.0, 20).noise_scale(64).unwrap().phi.0;
+        let many = fed(1.0, 40.0, 2.0, 128.0, 0.0, 20).noise_scale(64).unwrap().phi.0;
+        assert!((few / many - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn it_says_nothing_before_it_has_seen_enough() {
+        assert_eq!(fed(1.0, 40.0, 4.0, 16.0, 0.01, 3).noise_scale(64), None);
+    }
+
+    #[test]
+    fn the_error_shrinks_with_reports() {
+        let error = |reports| fed(1.0, 40.0, 4.0, 64.0, 0.05, reports).noise_scale(64).unwrap().relative_error;
+        assert!(error(200) < error(10));
+    }
+
+    #[test]
+    fn a_signal_drowned_in_noise_gives_no_scale() {
+        let mut estimator = NoiseEstimator::default();
+        for _ in 0..50 {
+            // The big batch's square is below what noise alone explains: |G|² comes out negative.
+            let sample = NoiseSample { small_sqr: 10.0, big_sqr: 0.5, small_batch: 1.0, big_batch: 16.0 };
+            estimator.observe(&sample, Sequences(16), Sequences(16));
+        }
+        assert_eq!(estimator.noise_scale(64), None);
+    }
+
+    #[test]
+    fn nonsense_and_one_outlier_change_nothing() {
+        let before = fed(1.0, 40.0, 4.0, 16.0, 0.02, 50);
+        let mut after = before.clone();
+        let mut draws = Draws(1);
+        let good = report(1.0, 40.0, 4.0, 16.0, 0.0, &mut draws);
+        for nonsense in [
+            NoiseSample { small_sqr: f64::NAN, ..good },
+            NoiseSample { big_sqr: f64::INFINITY, ..good },
+            NoiseSample { small_sqr: -1.0, ..good },
+            NoiseSample { big_batch: 4.0, ..good },
+            NoiseSample { small_sqr: 1e6, ..good },
+        ] {
+            after.observe(&nonsense, Sequences(16), Sequences(16));
+        }
+        assert_eq!(before.noise_scale(64), after.noise_scale(64));
+    }
+
+    #[test]
+    fn a_lasting_change_is_followed() {
+        let mut estimator = fed(1.0, 40.0, 4.0, 16.0, 0.02, 50);
+        let mut draws = Draws(3);
+        for _ in 0..200 {
+            let sample = report(1.0, 4000.0, 4.0, 16.0, 0.02, &mut draws);
+            estimator.observe(&sample, Sequences(16), Sequences(16));
+        }
+        let phi = estimator.noise_scale(1).unwrap().phi.0;
+        assert!(phi > 2000.0, "{phi}");
+    }
+}
