@@ -289,4 +289,26 @@ pub(crate) mod tests {
         assert_eq!(settings.configuration.to_string(), "dp4 tp1 pp1 mb1 gb16");
         assert!(Settings::read(&|_| None).is_err());
     }
+
+    /// Trains in this process, on a fast device, as the agent's order says.
+    pub(crate) async fn train_until_stopped(
+        job: JobId,
+        socket: String,
+        secret: String,
+        checkpoints: String,
+    ) -> Result<(), String> {
+        let variable = |name: &str| match name {
+            "HEADWAY_JOB_ID" => Some(job.to_string()),
+            "HEADWAY_GENERATION" => Some("1".to_owned()),
+            "HEADWAY_CHECKPOINT_DIR" => Some(checkpoints.clone()),
+            "HEADWAY_SOCKET" => Some(socket.clone()),
+            "HEADWAY_SECRET" => Some(secret.clone()),
+            "HEADWAY_DP" => Some("2".to_owned()),
+            "HEADWAY_GLOBAL_BATCH" => Some("8".to_owned()),
+            "HEADWAY_EMULATED_SPEED" => Some("100".to_owned()),
+            _ => None,
+        };
+        let (settings, truth) = Settings::read(&variable)?;
+        train(&settings, truth, signal(SignalKind::terminate()).unwrap()).await
+    }
 }

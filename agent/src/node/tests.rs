@@ -288,3 +288,44 @@ async fn a_worker_is_heard_only_with_its_secret() {
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
+
+#[tokio::test]
+async fn an_emulated_worker_trains_saves_takes_changes_and_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET.; sleep 60");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let output = agent.output(&order, 0, ".").await;
+    let secret = output.trim().trim_end_matches('.').strip_prefix("secret ").unwrap().to_owned();
+    let socket = agent.files.socket().display().to_string();
+    let (job, generation) = (order.job, order.generation);
+    let checkpoints = order.checkpoint_dir.clone();
+    let worker = tokio::spawn(crate::emulated::tests::train_until_stopped(job, socket, secret, checkpoints));
+
+    let mut configuration = loop {
+        if let NodeReport::Steps { report } = agent.report().await {
+            assert!(report.noise.is_some() && report.samples_seen.0 == report.step * 8);
+            break report.configuration;
+        }
+    };
+    configuration.global_batch = headway_types::Sequences(16);
+    agent.command(AgentCommand::Configure { job, generation, revision: 1, configuration, lr_scale: 1.4 }).await;
+    loop {
+        if let NodeReport::Steps { report } = agent.report().await
+            && report.configuration == configuration
+        {
+            break;
+        }
+    }
+    agent.stop(&order, StopMode::Checkpoint).await;
+    loop {
+        if let NodeReport::CheckpointWritten { checkpoint, .. } = agent.report().await {
+            assert!(Path::new(&checkpoint.path).join("manifest.json").exists());
+            break;
+        }
+    }
+    worker.await.unwrap().unwrap();
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}

@@ -1,0 +1,87 @@
+//! Sessions against a scheduler of a few lines: registration, heartbeats, commands, and dialling again.
+#![allow(clippy::unwrap_used)]
+
+use std::pin::Pin;
+
+use headway_api::agent::wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
+use headway_types::{AgentCommand, Generation, JobId, StopMode, Term};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Response, Status};
+
+use super::*;
+use crate::node::tests::fixture;
+
+type Session = (String, Streaming<wire::AgentMessage>, mpsc::Sender<Result<wire::SchedulerMessage, Status>>);
+
+/// Hands each stream to the test.
+struct Gateway(mpsc::Sender<Session>);
+
+#[tonic::async_trait]
+impl AgentGateway for Gateway {
+    type SessionStream = Pin<Box<dyn tokio_stream::Stream<Item = Result<wire::SchedulerMessage, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<wire::AgentMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let token = request.metadata().get("authorization").unwrap().to_str().unwrap().to_owned();
+        let (sender, receiver) = mpsc::channel(16);
+        self.0.send((token, request.into_inner(), sender)).await.unwrap();
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+async fn accept(sessions: &mut mpsc::Receiver<Session>) -> Session {
+    let (token, mut inbound, sender) =
+        tokio::time::timeout(Duration::from_secs(20), sessions.recv()).await.expect("an agent dials").unwrap();
+    let first = inbound.message().await.unwrap().unwrap();
+    let first = AgentToScheduler::try_from(first).unwrap();
+    assert!(matches!(first, AgentToScheduler::Report(NodeReport::Registered { .. })));
+    let welcome = SchedulerToAgent::Welcome { term: Term(3), lease: Seconds(10.0), heartbeat: Seconds(0.05) };
+    sender.send(Ok((&welcome).into())).await.unwrap();
+    (token, inbound, sender)
+}
+
+async fn next(inbound: &mut Streaming<wire::AgentMessage>, wanted: impl Fn(&NodeReport) -> bool) {
+    let search = async {
+        loop {
+            let message = AgentToScheduler::try_from(inbound.message().await.unwrap().unwrap()).unwrap();
+            if matches!(&message, AgentToScheduler::Report(report) if wanted(report)) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), search).await.expect("the report within the deadline");
+}
+
+#[tokio::test]
+async fn an_agent_registers_beats_obeys_and_dials_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, mut sessions) = mpsc::channel(4);
+    tokio::spawn(
+        tonic::transport::Server::builder()
+            .add_service(AgentGatewayServer::new(Gateway(sender)))
+            .serve_with_incoming(TcpListenerStream::new(listener)),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = fixture::config(dir.path(), 1);
+    config.server_url = format!("http://{address}");
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+
+    let (token, mut inbound, outbound) = accept(&mut sessions).await;
+    assert_eq!(token, "Bearer t");
+    next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    let (job, generation) = (JobId(uuid::Uuid::from_u128(9)), Generation(2));
+    let command = AgentCommand::Stop { job, generation, mode: StopMode::Kill, grace: Seconds(1.0) };
+    outbound.send(Ok((&SchedulerToAgent::Command { term: Term(3), command }).into())).await.unwrap();
+    next(&mut inbound, |report| matches!(report, NodeReport::Group { status } if status.job == job)).await;
+    drop((inbound, outbound));
+
+    let (_, mut inbound, _outbound) = accept(&mut sessions).await;
+    next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    shutdown.cancel();
+    agent.await.unwrap().unwrap();
+}
