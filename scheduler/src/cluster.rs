@@ -218,8 +218,7 @@ impl Cluster {
                     tracing::error!(job_id = %job, error = &error as &dyn std::error::Error, "allocations unreadable");
                     LogError::Store
                 })?;
-                let found =
-                    stored.into_iter().rfind(|one| generation.is_none_or(|wanted| wanted == one.generation));
+                let found = stored.into_iter().rfind(|one| generation.is_none_or(|wanted| wanted == one.generation));
                 Arc::new(found.ok_or(LogError::NotStarted)?)
             }
         };

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Outcome, Reply, Request, RequestId, View};
+use headway_engine::{
+    Actor, Change, Engine, EngineConfig, Event, Observation, Outcome, Reply, Request, RequestId, View,
+};
 use headway_types::{Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -280,10 +282,9 @@ fn heard(change: &Change) -> Option<Feed> {
 
 fn seen(observation: &Observation) -> Option<Feed> {
     match observation {
-        Observation::Steps { at, report, noise_scale, efficiency, gpus } => Some(Feed::Steps {
-            job: report.job,
-            point: SeriesPoint::of(*at, report, *noise_scale, *efficiency, *gpus),
-        }),
+        Observation::Steps { at, report, noise_scale, efficiency, gpus } => {
+            Some(Feed::Steps { job: report.job, point: SeriesPoint::of(*at, report, *noise_scale, *efficiency, *gpus) })
+        }
         Observation::Model { .. } => None,
     }
 }

@@ -118,7 +118,8 @@ impl PrivatePostgres {
         loop {
             let gone = match &mut self.child {
                 Some(child) => matches!(child.try_wait(), Ok(Some(_))),
-                None => kill(pid, None).is_err(),
+                // Postgres removes its lock file last.
+                None => self.pid() != Some(pid) || kill(pid, None).is_err(),
             };
             if gone {
                 return Ok(());

@@ -135,8 +135,10 @@ async fn serve_agents(
     tls: Option<TlsFiles>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let mut server =
-        Server::builder().http2_keepalive_interval(Some(KEEPALIVE)).http2_keepalive_timeout(Some(KEEPALIVE)).tcp_nodelay(true);
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .tcp_nodelay(true);
     if let Some(files) = tls {
         let identity = Identity::from_pem(files.certificate, files.key);
         server = server.tls_config(ServerTlsConfig::new().identity(identity)).map_err(ServerError::Agents)?;

@@ -37,6 +37,6 @@ async fn a_cluster_outlives_a_stop_and_a_lost_owner() {
 #[tokio::test]
 async fn a_directory_too_deep_for_a_socket_is_refused() {
     let deep = Path::new("/tmp").join("x".repeat(120));
-    assert!(matches!(PrivatePostgres::start(&deep).await, Err(PostgresError::PathTooLong { bytes: 138, .. })));
+    assert!(matches!(PrivatePostgres::start(&deep).await, Err(PostgresError::PathTooLong { bytes: 139, .. })));
     assert!(!deep.exists());
 }

@@ -11,12 +11,13 @@ use headway_engine::record::{
     PlanState, PolicyMode, PolicySettings, Release, ReleaseProof,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
+use headway_goodput::JobModel;
 use headway_scheduler::store::{EventFilter, JobFilter, Scope, StateName, Store, StoreError, TokenHash};
 use headway_types::{
     BootId, Bytes, CheckpointRef, Fabric, Generation, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, JobId, NodeId,
     NodeInventory, NodeSlice, Placement, Plan, PlanId, PlanReport, Seconds, Sequences, Term, Timestamp, Tokens,
 };
-use support::{START, TestDatabase, job};
+use support::{START, TestDatabase, job, training};
 
 fn node(id: NodeId) -> Node {
     let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
@@ -183,6 +184,22 @@ async fn writing_a_row_twice_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_was_learnt_of_a_live_job_survives() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (live, ended) = (ids.job(START), ids.job(START));
+    let mut over = job(ended, "ended");
+    over.state = JobState::Cancelled { at: START, by: "ada".into(), reason: None };
+    let changes = [Change::Job(Arc::new(job(live, "live"))), Change::Job(Arc::new(over))];
+    store.commit(term, &changes).await.unwrap();
+    let model = JobModel::new(training());
+    let models = BTreeMap::from([live, ended].map(|id| (id, Arc::new(model.clone()))));
+    store.save_models(START, &models).await.unwrap();
+    store.save_models(START, &models).await.unwrap();
+    assert_eq!(store.load(START).await.unwrap().models, BTreeMap::from([(live, model)]));
+}
+
+#[tokio::test]
 async fn an_older_term_writes_nothing() {
     let (store, older) = store().await;
     let newer = store.begin_term().await.unwrap();
@@ -276,7 +293,8 @@ async fn listings_page_through_every_job_once_newest_first() {
     }
     assert_eq!(listed, jobs.iter().map(|one| one.id).collect::<Vec<_>>());
 
-    let failed = JobFilter { states: vec![StateName::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
+    let failed =
+        JobFilter { states: vec![StateName::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
     assert_eq!(store.list_jobs(&failed).await.unwrap().items.len(), 4);
     let named = JobFilter { name_contains: Some("run-3".into()), limit: 10, ..JobFilter::default() };
     assert_eq!(store.list_jobs(&named).await.unwrap().items.len(), 1);

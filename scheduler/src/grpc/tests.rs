@@ -5,8 +5,8 @@ use std::time::Duration;
 use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, wire};
 use headway_engine::{Actor, EngineConfig, Reply, Request};
 use headway_types::{
-    AgentCommand, BootId, Bytes, Fabric, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, NodeId, NodeInventory,
-    NodeReport, Timestamp,
+    AgentCommand, BootId, Bytes, Fabric, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, NodeId, NodeInventory, NodeReport,
+    Timestamp,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -171,7 +171,9 @@ async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
         assert_eq!((request.job, request.generation), (job, order.generation));
         let bytes = b"hello\n".to_vec();
         let request_id = request.request_id;
-        session.say(AgentToScheduler::Log(LogChunk { request_id, bytes, next_offset: 6, eof: false, error: None })).await;
+        session
+            .say(AgentToScheduler::Log(LogChunk { request_id, bytes, next_offset: 6, eof: false, error: None }))
+            .await;
     });
     let page = page.unwrap();
     assert_eq!((page.offset, page.next_offset, page.data.as_slice()), (0, 6, b"hello\n".as_slice()));

@@ -34,7 +34,7 @@ pub(super) async fn upsert(connection: &mut PgConnection, allocations: &[&Alloca
     let holds: Vec<_> = allocations.iter().map(|allocation| allocation.holds()).collect();
     let granted: Vec<_> = allocations.iter().map(|allocation| time(allocation.granted_at)).collect();
     let ended: Vec<_> = allocations.iter().map(|allocation| allocation.ended_at.map(time)).collect();
-    let bodies: Vec<_> = allocations.iter().map(|allocation| document(allocation)).collect();
+    let bodies: Vec<_> = allocations.iter().map(document).collect();
     sqlx::query!(
         "INSERT INTO allocations (job_id, generation, plan_id, gpus, holds, granted_at, ended_at, body)
         SELECT job_id, generation, plan_id, gpus, holds, granted_at, ended_at, body::jsonb

@@ -33,7 +33,7 @@ pub(super) async fn insert(connection: &mut PgConnection, checkpoints: &[&Checkp
     let steps: Vec<_> = checkpoints.iter().map(|row| integer(row.checkpoint.step)).collect();
     let paths: Vec<_> = checkpoints.iter().map(|row| text(&row.checkpoint.path)).collect();
     let committed: Vec<_> = checkpoints.iter().map(|row| time(row.committed_at)).collect();
-    let bodies: Vec<_> = checkpoints.iter().map(|row| document(row)).collect();
+    let bodies: Vec<_> = checkpoints.iter().map(document).collect();
     sqlx::query!(
         "INSERT INTO checkpoints (job_id, generation, step, path, committed_at, body)
         SELECT job_id, generation, step, path, committed_at, body::jsonb

@@ -35,11 +35,10 @@ pub(super) async fn guard(connection: &mut PgConnection, term: Term) -> Result<b
 }
 
 pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sqlx::Error> {
-    let row = sqlx::query!(
-        r#"SELECT target_plan_id, policy AS "policy: Json<PolicySettings>", last_event_seq FROM cluster"#
-    )
-    .fetch_one(connection)
-    .await?;
+    let row =
+        sqlx::query!(r#"SELECT target_plan_id, policy AS "policy: Json<PolicySettings>", last_event_seq FROM cluster"#)
+            .fetch_one(connection)
+            .await?;
     Ok(ClusterRow {
         target: row.target_plan_id.map(PlanId),
         policy: row.policy.map(|policy| policy.0),

@@ -69,7 +69,7 @@ pub(super) async fn insert(connection: &mut PgConnection, events: &[&EventRecord
     let jobs: Vec<_> = events.iter().map(|event| event.job.map(|job| job.0)).collect();
     let nodes: Vec<_> = events.iter().map(|event| event.node.map(|node| node.0)).collect();
     let plans: Vec<_> = events.iter().map(|event| event.plan.map(|plan| plan.0)).collect();
-    let bodies: Vec<_> = events.iter().map(|event| document(event)).collect();
+    let bodies: Vec<_> = events.iter().map(document).collect();
     sqlx::query!(
         "INSERT INTO events (seq, happened_at, verb, job_id, node_id, plan_id, body)
         SELECT seq, happened_at, verb, job_id, node_id, plan_id, body::jsonb

@@ -124,7 +124,7 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
     let generations: Vec<_> = jobs.iter().map(|job| integer(job.generation.0)).collect();
     let versions: Vec<_> = jobs.iter().map(|job| integer(job.version)).collect();
     let submitted: Vec<_> = jobs.iter().map(|job| time(job.submitted_at)).collect();
-    let bodies: Vec<_> = jobs.iter().map(|job| document(job)).collect();
+    let bodies: Vec<_> = jobs.iter().map(document).collect();
     let written = sqlx::query!(
         "INSERT INTO jobs (job_id, name, project, owner, state, generation, version, submitted_at, body)
         SELECT job_id, name, project, owner, state, generation, version, submitted_at, body::jsonb

@@ -23,9 +23,7 @@ impl Store {
             allocations: allocations::live(&mut tx).await.map_err(failed("loading allocations"))?,
             target: target.into_iter().next(),
             proposals,
-            idempotency: idempotency::since(&mut tx, keys_since)
-                .await
-                .map_err(failed("loading idempotency keys"))?,
+            idempotency: idempotency::since(&mut tx, keys_since).await.map_err(failed("loading idempotency keys"))?,
             policy: row.policy.unwrap_or_default(),
             models: job_models::live(&mut tx).await.map_err(failed("loading models"))?,
             last_event_seq: row.last_event_seq,

@@ -16,7 +16,7 @@ pub(super) async fn upsert(connection: &mut PgConnection, nodes: &[&Node]) -> Re
     let policies: Vec<_> = nodes.iter().map(|node| policy_name(&node.policy).to_owned()).collect();
     let availabilities: Vec<_> = nodes.iter().map(|node| availability_name(node.availability).to_owned()).collect();
     let registered: Vec<_> = nodes.iter().map(|node| time(node.registered_at)).collect();
-    let bodies: Vec<_> = nodes.iter().map(|node| document(node)).collect();
+    let bodies: Vec<_> = nodes.iter().map(document).collect();
     sqlx::query!(
         "INSERT INTO nodes (node_id, name, policy, availability, registered_at, body)
         SELECT node_id, name, policy, availability, registered_at, body::jsonb
@@ -38,9 +38,8 @@ pub(super) async fn upsert(connection: &mut PgConnection, nodes: &[&Node]) -> Re
 }
 
 pub(super) async fn all(connection: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error> {
-    let rows = sqlx::query!(r#"SELECT body AS "body: Json<Node>" FROM nodes ORDER BY node_id"#)
-        .fetch_all(connection)
-        .await?;
+    let rows =
+        sqlx::query!(r#"SELECT body AS "body: Json<Node>" FROM nodes ORDER BY node_id"#).fetch_all(connection).await?;
     Ok(rows.into_iter().map(|row| row.body.0).collect())
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn upsert(connection: &mut PgConnection, plans: &[&PlanRecord])
     let states: Vec<_> = plans.iter().map(|record| state_name(&record.state).to_owned()).collect();
     let made: Vec<_> = plans.iter().map(|record| time(record.plan.made_at)).collect();
     let decided: Vec<_> = plans.iter().map(|record| record.decided_at.map(time)).collect();
-    let bodies: Vec<_> = plans.iter().map(|record| document(record)).collect();
+    let bodies: Vec<_> = plans.iter().map(document).collect();
     sqlx::query!(
         "INSERT INTO plans (plan_id, parent_plan_id, state, made_at, decided_at, body)
         SELECT plan_id, parent_plan_id, state, made_at, decided_at, body::jsonb

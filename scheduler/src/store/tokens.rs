@@ -83,13 +83,7 @@ impl Store {
     }
 
     /// Makes sure that this secret opens this scope: for the tokens `headway up` and configuration files bring.
-    pub async fn ensure_token(
-        &self,
-        name: &str,
-        scope: Scope,
-        secret: &str,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
+    pub async fn ensure_token(&self, name: &str, scope: Scope, secret: &str, now: Timestamp) -> Result<(), StoreError> {
         sqlx::query!(
             "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope",

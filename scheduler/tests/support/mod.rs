@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use headway_engine::record::{Job, JobState};
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
-use headway_types::spec::{Command, Elasticity, GpuRange, Limits, NodeResources, Priority, Role, Run, RunPer};
-use headway_types::{Generation, GpuCount, JobId, JobSpec, Timestamp, Tokens};
+use headway_types::spec::{
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
+    Precision, Priority, Role, Run, RunPer, Training, Work,
+};
+use headway_types::{Capabilities, Generation, GpuCount, JobId, JobSpec, Sequences, Timestamp, Tokens};
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
@@ -117,12 +120,7 @@ pub fn spec(name: &str) -> JobSpec {
             gpus: GpuRange { min: GpuCount(1), max: GpuCount(1), sizes: vec![], types: vec![] },
             per_node: NodeResources::default(),
             training: None,
-            run: Run {
-                per: RunPer::Node,
-                command: Command::Shell("true".into()),
-                workdir: None,
-                env: BTreeMap::new(),
-            },
+            run: Run { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
         }],
         elastic: Elasticity::default(),
         limits: Limits::default(),
@@ -150,5 +148,21 @@ pub fn job(id: JobId, name: &str) -> Job {
         batch_changes: 0,
         last_change: None,
         version: 1,
+    }
+}
+
+/// A tunable job's training section.
+pub fn training() -> Training {
+    Training {
+        work: Work::Curve { points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(2), 1.9)]), seq_len: 64 },
+        precision: Precision::Bf16,
+        reference_batch: Sequences(16),
+        batch: BatchRange { min: Sequences(8), max: Sequences(64) },
+        lr_scaling: LrScaling::Sqrt,
+        target: Some(Tokens(1e9)),
+        layouts: LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(4) },
+        checkpoint: CheckpointPolicy::default(),
+        reconfigure: Capabilities::UNKNOWN_SCRIPT,
+        kappa: 1.0,
     }
 }

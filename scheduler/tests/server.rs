@@ -1,0 +1,83 @@
+//! The whole server in one process: it comes up on free ports and goes down when told.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
+use headway_engine::EngineConfig;
+use headway_scheduler::store::{Scope, TokenHash};
+use headway_scheduler::{InitialToken, ServerConfig, ServerError, TlsPaths, serve, serve_reporting};
+use support::{START, TestDatabase};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+
+fn config(database: &TestDatabase) -> ServerConfig {
+    ServerConfig {
+        database_url: database.url(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        agent_listen: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
+        engine: EngineConfig::default(),
+        tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "s3cret".into() }],
+        metrics: false,
+    }
+}
+
+#[tokio::test]
+async fn a_server_comes_up_on_free_ports_and_goes_down_when_told() {
+    let database = TestDatabase::create().await;
+    let shutdown = CancellationToken::new();
+    let (bound, addresses) = oneshot::channel();
+    let server = tokio::spawn(serve_reporting(config(&database), shutdown.clone(), bound));
+    let addresses = addresses.await.unwrap();
+    assert_ne!(addresses.http.port(), 0);
+    assert_ne!(addresses.http, addresses.agents);
+    // Fails only if another test of this process was first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let health = reqwest::get(format!("http://{}/healthz", addresses.http)).await.unwrap();
+    assert!(health.status().is_success());
+    let token = database.store().await.find_token(&TokenHash::of("s3cret"), START).await.unwrap().unwrap();
+    assert_eq!((token.name.as_str(), token.scope), ("admin", Scope::Admin));
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn with_certificates_both_ports_speak_tls() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let database = TestDatabase::create().await;
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let paths = TlsPaths { certificate: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
+    std::fs::write(&paths.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&paths.key, made.signing_key.serialize_pem()).unwrap();
+    let config = ServerConfig { listen: "0.0.0.0:0".parse().unwrap(), tls: Some(paths), ..config(&database) };
+    let shutdown = CancellationToken::new();
+    let (bound, addresses) = oneshot::channel();
+    let server = tokio::spawn(serve_reporting(config, shutdown.clone(), bound));
+    let addresses = addresses.await.unwrap();
+
+    let root = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
+    let health = client.get(format!("https://localhost:{}/healthz", addresses.http.port())).send().await.unwrap();
+    assert!(health.status().is_success());
+
+    let trust = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(made.cert.pem()));
+    let url = format!("https://localhost:{}", addresses.agents.port());
+    let channel = Channel::from_shared(url).unwrap().tls_config(trust).unwrap().connect().await.unwrap();
+    let refused = AgentGatewayClient::new(channel).session(tokio_stream::empty()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_in_the_clear_does_not_leave_this_machine() {
+    let database = TestDatabase::create().await;
+    let open = ServerConfig { listen: "0.0.0.0:0".parse().unwrap(), ..config(&database) };
+    assert!(matches!(serve(open, CancellationToken::new()).await, Err(ServerError::Config(_))));
+}
