@@ -77,10 +77,10 @@ impl Engine {
             }
         };
         let input = Box::new(self.build_input(&kind));
-        self.rounds.last_at = Some(self.now);
         if input.jobs.is_empty() && asked_by.is_none() {
             return None;
         }
+        self.rounds.last_at = Some(self.now);
         for entry in self.jobs.values_mut() {
             entry.planned = input.jobs.iter().any(|job| job.job == entry.job.id);
             entry.planned_noise = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);

@@ -53,7 +53,7 @@ fn a_command_is_repeated_until_its_effect_is_seen() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(rigid("one", 2));
     cluster.feed(headway_engine::Event::Tick);
-    assert_eq!(cluster.commands.len(), 1);
+    assert_eq!(cluster.commands.len(), 1, "{:?}", cluster.messages);
     cluster.pass(2.5);
     assert_eq!(cluster.commands.len(), 2);
     assert_eq!(cluster.commands[0], cluster.commands[1]);

@@ -229,7 +229,9 @@ impl Cluster {
     }
 
     pub fn submit(&mut self, spec: JobSpec) -> JobId {
-        match self.request(Request::Submit { jobs: vec![spec], idempotency: None }) {
+        let reply = self.request(Request::Submit { jobs: vec![spec], idempotency: None });
+        self.pass(1.0);
+        match reply {
             Reply::Submitted { jobs, .. } => jobs[0].id,
             other => panic!("{other:?}"),
         }
