@@ -1,7 +1,10 @@
 //! The emulated worker: a process that speaks the worker protocol and keeps the time of a device of stated speed
 //! instead of training, with a known gradient noise scale. One process per node; the node of rank 0 does the talking.
 //!
-//! It is a worker like any other: it knows nothing of the agent but the launch contract in its environment.
+//! It is a worker like any other: it knows nothing of the agent but the launch contract in its environment. Its own
+//! knobs, all `HEADWAY_EMULATED_…`: `SEQ_LEN`, `PARAMETERS`, `FLOPS_PER_TOKEN` (default 6 × parameters), `SAMPLES`
+//! (done at, default never), `SPEED` (device seconds per wall second; reports stay in device seconds), and `NOISE`
+//! (`phi0,phimax,s0` in sequences: φ(s) = φ0 + φmax · s / (s + s0)).
 
 mod checkpoint;
 mod link;
