@@ -122,7 +122,7 @@ mod tests {
     fn seven_billion_parameters_need_more_than_one_80_gb_gpu() {
         let refusal = checked(1, 1, 1, "A100-80G").unwrap_err();
         assert!(refusal.is_memory());
-        assert!(refusal.to_string().contains("states 115679"), "{refusal}");
+        assert!(refusal.to_string().contains("states 115673"), "{refusal}");
         assert!(checked(1, 4, 1, "A100-80G").is_ok());
         assert!(checked(1, 1, 1, "H200").is_err(), "120 GB of states and the reserve exceed 141 GB with activations");
     }

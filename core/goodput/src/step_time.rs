@@ -15,7 +15,7 @@ use crate::shape::{
 /// Share of its best matrix rate a GPU keeps over whole layers with wide matrices.
 const LAYER_SHARE: f64 = 0.72;
 /// Inner dimension (h/tp) at which narrow matrices halve the rate.
-const HALF_RATE_WIDTH: f64 = 512.0;
+const HALF_RATE_WIDTH: f64 = 256.0;
 /// Host time to launch one layer's kernels, forward and backward, seconds: the floor for small shards.
 const LAYER_LAUNCH: f64 = 0.85e-3 * (1.0 + 1.6);
 /// Share of a link's rate that collectives reach.
