@@ -68,20 +68,18 @@ pub(crate) fn model() -> Arc<JobModel> {
 }
 
 pub(crate) fn model_of(work: Work) -> Arc<JobModel> {
-    Arc::new(JobModel {
-        training: (Training {
-            work,
-            precision: Precision::Fp32,
-            reference_batch: Sequences(16),
-            batch: BatchRange { min: Sequences(8), max: Sequences(128) },
-            lr_scaling: LrScaling::Sqrt,
-            target: None,
-            layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(4) },
-            checkpoint: CheckpointPolicy::default(),
-            reconfigure: FLEXIBLE,
-            kappa: 1.0,
-        }),
-    })
+    Arc::new(JobModel::new(Training {
+        work,
+        precision: Precision::Fp32,
+        reference_batch: Sequences(16),
+        batch: BatchRange { min: Sequences(8), max: Sequences(128) },
+        lr_scaling: LrScaling::Sqrt,
+        target: None,
+        layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(4) },
+        checkpoint: CheckpointPolicy::default(),
+        reconfigure: FLEXIBLE,
+        kappa: 1.0,
+    }))
 }
 
 pub(crate) const FLEXIBLE: Capabilities = Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart };

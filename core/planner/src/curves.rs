@@ -4,21 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_goodput::JobModel;
+pub(crate) use headway_goodput::Offer;
+use headway_goodput::{Infeasible, JobModel};
 use headway_types::spec::BatchRange;
-use headway_types::{
-    Configuration, GpuCount, JobId, Layout, NodeClass, NodeCount, Prediction, Seconds, Sequences, TokensPerSecond,
-};
+use headway_types::{Configuration, GpuCount, JobId, Layout, NodeClass, NodeCount, Prediction, Sequences};
 
 use crate::input::PlanInput;
-
-/// The best configuration of a shape.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Offer {
-    /// `None` where the goodput was measured and the script chooses.
-    pub configuration: Option<Configuration>,
-    pub prediction: Prediction,
-}
 
 /// Why a shape has no feasible configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,17 +61,16 @@ pub(crate) fn with_batch(model: &Arc<JobModel>, batch: Sequences) -> Arc<JobMode
     Arc::new(pinned)
 }
 
-// STANDIN
 fn best(model: &JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Refusal> {
-    best_batch(model, class, gpus, nodes, Layout::data_parallel(gpus))
-        .map(|(c, prediction)| Offer { configuration: Some(c), prediction })
-        .ok_or(Refusal { memory: false, detail: "no batch".into() })
+    model.best(class, gpus, nodes).map_err(Refusal::from)
 }
 
-pub(crate) fn noise_scale(_model: &JobModel) -> Option<f64> {
-    Some(21_000.0)
+/// Measured GNS φ in tokens.
+pub(crate) fn noise_scale(model: &JobModel) -> Option<f64> {
+    model.noise_scale().map(|(tokens, _)| tokens)
 }
 
+/// The best batch and micro-batch of a layout that stays.
 pub(crate) fn best_batch(
     model: &JobModel,
     class: &NodeClass,
@@ -88,35 +78,25 @@ pub(crate) fn best_batch(
     nodes: NodeCount,
     layout: Layout,
 ) -> Option<(Configuration, Prediction)> {
-    let range = model.training.batch;
-    (0..12u32)
-        .map(|k| range.min.0 << k)
-        .filter(|b| *b <= range.max.0)
-        .filter_map(|b| {
-            let c = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(b) };
-            predict(model, class, gpus, nodes, Some(&c)).ok().map(|p| (c, p))
-        })
-        .max_by(|a, b| a.1.goodput.0.total_cmp(&b.1.goodput.0))
+    model.best_batch(class, gpus, nodes, layout).ok()
 }
 
+/// What a configuration brings; without one, what the user measured for the size.
 pub(crate) fn predict(
     model: &JobModel,
-    _class: &NodeClass,
+    class: &NodeClass,
     gpus: GpuCount,
     nodes: NodeCount,
     configuration: Option<&Configuration>,
 ) -> Result<Prediction, Refusal> {
-    let c = configuration.ok_or(Refusal { memory: false, detail: "none".into() })?;
-    let a = c.accumulation().ok_or(Refusal { memory: false, detail: "does not divide".into() })?;
-    let step = a as f64 + 0.1 * (f64::from(gpus.0)).sqrt() + 0.2 * f64::from(nodes.0);
-    let throughput = c.global_batch.0 as f64 * 100.0 / step;
-    let b0 = model.training.reference_batch.0 as f64;
-    let efficiency = (64.0 + b0) / (64.0 + c.global_batch.0 as f64);
-    Ok(Prediction {
-        step_time: Seconds(step),
-        throughput: TokensPerSecond(throughput),
-        efficiency,
-        goodput: TokensPerSecond(throughput * efficiency),
-        speed_up: 0.0,
-    })
+    match configuration {
+        Some(configuration) => model.predict(class, gpus, nodes, configuration).map_err(Refusal::from),
+        None => best(model, class, gpus, nodes).map(|offer| offer.prediction),
+    }
+}
+
+impl From<Infeasible> for Refusal {
+    fn from(why: Infeasible) -> Self {
+        Self { memory: why.is_memory(), detail: why.to_string() }
+    }
 }

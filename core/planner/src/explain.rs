@@ -184,7 +184,7 @@ impl<'a> Account<'a> {
         }
         let price = self.prices_of(job) * f64::from(more.0);
         let detail = format!(
-            "{} more would take the speed-up from {speed_up:.2} to {then:.2}; they are worth {price:.2} to other jobs",
+            "{} more would take the speed-up from {speed_up:.2} to {then:.2}, and other jobs lose {price:.2} of value by it",
             gpus(more)
         );
         reason(ReasonCode::BestForCluster, true, detail)

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use headway_types::plan::MoveKind;
-use headway_types::spec::Priority;
+use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, GpuType, Plan, ReasonCode, Tier};
 use proptest::prelude::*;
 
-use crate::builder::{after, job, job_id, node, rigid, round};
+use crate::builder::{after, job, job_id, model_of, node, rigid, round};
 use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
@@ -100,7 +100,7 @@ fn exhaustive(cluster: &Cluster<'_>, options: &[Options<'_>]) -> i64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn every_plan_verifies_and_explains_every_job(input in rounds(7)) {
@@ -185,6 +185,53 @@ fn an_arrival_takes_gpus_from_a_running_job() {
     assert_eq!(plan.report.moves[0].kind, MoveKind::Reconfigure(Tier::Migration));
     assert_eq!(plan.report.moves[1].kind, MoveKind::Start);
     assert_eq!(plan.report.jobs[&job_id(2)].reasons[0].code, ReasonCode::GpusBeingFreed);
+}
+
+#[test]
+fn a_better_batch_is_a_live_change() {
+    let start = round(vec![node(1, "alpha", 2)], vec![job(1, 2, 2)]);
+    let mut input = after(&start, &planned(&start));
+    let configuration = input.jobs[0].current.as_mut().unwrap().configuration.as_mut().unwrap();
+    let best = configuration.global_batch;
+    configuration.global_batch = headway_types::Sequences(128);
+    let plan = planned(&input);
+    assert_eq!(plan.report.moves.len(), 1);
+    assert_eq!(plan.report.moves[0].kind, MoveKind::Reconfigure(Tier::Batch));
+    assert_eq!(plan.report.moves[0].to_configuration.unwrap().global_batch, best);
+    assert!(plan.report.moves[0].goodput_after.0 > plan.report.moves[0].goodput_before.0);
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_with_numbers() {
+    let mut node = node(1, "A100-40G", 1);
+    node.class.emulated = None;
+    let shape = headway_types::ModelShape {
+        layers: 32,
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 32,
+        ffn_hidden: 11_008,
+        gated: true,
+        vocab: 32_000,
+        seq_len: 2048,
+        tied: false,
+    };
+    let mut job = job(1, 1, 1);
+    job.model = Some(model_of(Work::Model(shape)));
+    let plan = planned(&round(vec![node], vec![job]));
+    let verdict = &plan.report.jobs[&job_id(1)];
+    assert_eq!(verdict.reasons[1].code, ReasonCode::MemoryInfeasible);
+    assert!(verdict.headline.contains("MiB per GPU"), "{}", verdict.headline);
+}
+
+#[test]
+fn a_measured_curve_needs_no_configuration() {
+    let points = [(1, 1.0), (2, 1.9), (4, 2.5)].map(|(gpus, goodput)| (GpuCount(gpus), goodput)).into();
+    let mut job = job(1, 1, 4);
+    job.model = Some(model_of(Work::Curve { points, seq_len: 64 }));
+    let plan = planned(&round(vec![node(1, "alpha", 4)], vec![job]));
+    assert_eq!(plan.assignments[&job_id(1)].placement.gpus(), GpuCount(4));
+    assert_eq!(plan.assignments[&job_id(1)].configuration, None);
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn started(
     from.sort_unstable();
     from.dedup();
     let source =
-        if from.is_empty() { String::new() } else { format!(", once {} has given them up", from.join(" and ")) };
+        if from.is_empty() { String::new() } else { format!(", some of them given up by {}", from.join(" and ")) };
     format!("{}: {} starts on {what}{source}", input.trigger, name(options))
 }
 

@@ -160,7 +160,9 @@ fn check_configuration(
     }
     let batch = configuration.global_batch;
     let kept = former.is_some_and(|former| former.global_batch == batch);
-    if !kept && (batch < model.training.batch.min || model.training.batch.max < batch) {
+    let unchanging = job.capabilities.batch == Flexibility::Never;
+    let pinned = kept || (unchanging && batch == model.training.reference_batch);
+    if !pinned && (batch < model.training.batch.min || model.training.batch.max < batch) {
         return refuse(format!("batch {batch} is outside the recipe's range"));
     }
     if let Some(former) = former {
@@ -172,14 +174,13 @@ fn check_configuration(
             return Err(Violation::LayoutChanged { job: id });
         }
         let in_place = same_gpus && former.layout == configuration.layout;
-        if (!kept && job.capabilities.batch == Flexibility::Never)
-            || (in_place && tier.is_some() && job.capabilities.batch != Flexibility::Live)
-        {
+        if (!kept && unchanging) || (in_place && tier.is_some() && job.capabilities.batch != Flexibility::Live) {
             return Err(Violation::BatchChanged { job: id });
         }
     }
     let moved = !same_gpus || former.is_none_or(|former| former.layout != configuration.layout);
     let Some(node) = nodes.get(&placement.first_node()).filter(|_| moved) else { return Ok(()) };
+    let model = if pinned { &curves::with_batch(model, batch) } else { model };
     match curves::predict(model, &node.class, placement.gpus(), placement.nodes(), Some(configuration)) {
         Ok(_) => Ok(()),
         // What runs now is proof enough for a mere change of GPUs.
