@@ -121,7 +121,9 @@ impl Engine {
             Some(before) if before == assignment.placement => {
                 ("job.granted", format!("{name} starts again on its {gpus} GPUs, {from}"))
             }
-            Some(before) => ("job.moved", format!("{name} goes from {} to {gpus} GPUs, {from}: {cause}", before.gpus())),
+            Some(before) => {
+                ("job.moved", format!("{name} goes from {} to {gpus} GPUs, {from}: {cause}", before.gpus()))
+            }
             None => ("job.granted", format!("{name} gets {gpus} GPUs, {from}: {cause}")),
         };
         let mut note = Note::new(verb, message).job(job).with("gpus", gpus).with("generation", generation);

@@ -154,7 +154,23 @@ mod tests {
                 }
             }
         }
-        insta::assert_snapshot!(table, @"");
+        insta::assert_snapshot!(table, @"
+        queued + grant = starting
+        queued + hold = held
+        queued + cancel = cancelled
+        held + release = queued
+        held + cancel = cancelled
+        starting + launched = running
+        starting + stop = stopping
+        starting + succeed = succeeded
+        running + stop = stopping
+        running + succeed = succeeded
+        stopping + requeue = queued
+        stopping + hold = held
+        stopping + cancel = cancelled
+        stopping + succeed = succeeded
+        stopping + fail = failed
+        ");
     }
 
     #[test]

@@ -215,7 +215,9 @@ impl Engine {
             _ => StopMode::Checkpoint,
         };
         for (node, part) in parts {
-            if !matches!(part, Part::Stopping | Part::Ended(_) | Part::Vanished) && !allocation.released.contains_key(node) {
+            if !matches!(part, Part::Stopping | Part::Ended(_) | Part::Vanished)
+                && !allocation.released.contains_key(node)
+            {
                 let command = AgentCommand::Stop { job, generation: allocation.generation, mode, grace };
                 self.send(*node, command);
             }

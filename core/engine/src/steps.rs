@@ -16,7 +16,8 @@ const NEWEST: f64 = 0.3;
 impl Engine {
     pub(crate) fn step_reported(&mut self, node: NodeId, report: StepReport) {
         let (job, key) = (report.job, (report.job, report.generation));
-        let sane = report.steps > 0 && report.duration.0.is_finite() && report.duration.0 > 0.0 && report.tokens.0.is_finite();
+        let sane =
+            report.steps > 0 && report.duration.0.is_finite() && report.duration.0 > 0.0 && report.tokens.0.is_finite();
         if !sane || !self.is_newest(job, report.generation) || !self.is_placed_on(job, report.generation, node) {
             return;
         }

@@ -182,9 +182,10 @@ fn a_start_that_misses_its_deadline_is_aborted() {
 
 #[test]
 fn a_fenced_job_starts_elsewhere_while_the_lost_gpus_stay_granted() {
-    let mut cluster = Cluster::new(&[4, 4]);
+    let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(spec("fenced", 4, 4, Some(training(true))));
     cluster.start(job);
+    cluster.register(inventory(1, 4), vec![]);
     cluster.steps(job, 160, None);
     cluster.checkpoint(job, Generation(1), 160);
     let lost = cluster.nodes_of(job)[0];
@@ -192,7 +193,11 @@ fn a_fenced_job_starts_elsewhere_while_the_lost_gpus_stay_granted() {
     cluster.pass_beating(40.0, &[other]);
     assert_eq!(cluster.count("node.unreachable"), 1);
     cluster.pass_beating(5.0, &[other]);
-    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }), "{:?}", cluster.events);
+    assert!(
+        matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }),
+        "{:#?}",
+        cluster.messages
+    );
     assert_eq!(cluster.nodes_of(job), vec![other]);
     assert!(cluster.allocations[&(job, Generation(1))].holds());
     // What the old generation saves now is too late.

@@ -55,7 +55,7 @@ pub fn inventory(index: u64, gpus: u32) -> NodeInventory {
         boot: BootId("first".into()),
         gpu_type: GpuType("emulated".into()),
         gpus: (0..gpus).map(gpu).collect(),
-        emulated: Some(EmulatedDevice { flop_per_second: 100_000_000_000, link_bytes_per_second: 1_000_000_000 }),
+        emulated: Some(EmulatedDevice { flop_per_second: 100_000_000_000, link_bytes_per_second: 50_000_000 }),
         fabric: Fabric { domain: "rack".into() },
         cpus: 8,
         memory: Bytes(64 << 30),
