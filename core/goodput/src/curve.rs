@@ -144,7 +144,7 @@ impl JobModel {
     }
 }
 
-/// The greatest feasible item, or the first refusal; `None` where there was nothing to try.
+/// The greatest feasible item, or the refusal nearest to feasible; `None` where there was nothing to try.
 fn best_of<T, K: Ord>(
     found: impl Iterator<Item = Result<T, Infeasible>>,
     rank: impl Fn(&T) -> K,
@@ -153,7 +153,8 @@ fn best_of<T, K: Ord>(
     for item in found {
         let better = match (&best, &item) {
             (None, _) | (Some(Err(_)), Ok(_)) => true,
-            (_, Err(_)) => false,
+            (Some(Err(old)), Err(new)) => old.yields_to(new),
+            (Some(Ok(_)), Err(_)) => false,
             (Some(Ok(old)), Ok(new)) => rank(new) > rank(old),
         };
         if better {

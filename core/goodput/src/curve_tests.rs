@@ -55,7 +55,12 @@ fn an_emulated_job_scales_out_data_parallel() {
 fn a_large_model_gets_a_layout_that_fits_its_gpus() {
     let model = JobModel::new(training(Work::Model(llama3_8b()), 256, (64, 1024)));
     let class = class_of("H100-80G", 8);
-    assert!(model.best(&class, GpuCount(1), NodeCount(1)).unwrap_err().is_memory());
+    let refusal = model.best(&class, GpuCount(2), NodeCount(1)).unwrap_err();
+    assert!(refusal.is_memory());
+    assert!(
+        !refusal.to_string().starts_with("dp2 tp1 pp1"),
+        "the refusal shows the layout that needs least: {refusal}"
+    );
     let offer = model.best(&class, GpuCount(8), NodeCount(1)).unwrap();
     let layout = offer.configuration.unwrap().layout;
     assert!(layout.tp * layout.pp >= 2, "{layout}");

@@ -42,4 +42,14 @@ impl Infeasible {
     pub fn is_memory(&self) -> bool {
         matches!(self, Infeasible::Memory { .. })
     }
+
+    /// Whether `other` tells a user more: lack of memory before anything else, and of those the smallest need.
+    pub(crate) fn yields_to(&self, other: &Infeasible) -> bool {
+        match (self, other) {
+            (Infeasible::Memory { needed_mib: ours, .. }, Infeasible::Memory { needed_mib: theirs, .. }) => {
+                theirs < ours
+            }
+            (_, theirs) => theirs.is_memory() && !self.is_memory(),
+        }
+    }
 }
