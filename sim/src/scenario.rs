@@ -90,7 +90,7 @@ impl Scenario {
 }
 
 fn random_job(rng: &mut StdRng, index: u32) -> SimJob {
-    let arrives = Seconds(rng.random_range(0.0..600.0));
+    let arrives = Seconds(rng.random_range(0.0..900.0));
     let cancelled_after = (rng.random_range(0..8) == 0).then(|| Seconds(rng.random_range(1.0..300.0)));
     let opaque = rng.random_range(0..4) == 0;
     let max = if opaque { rng.random_range(1..=4) } else { rng.random_range(2..=8) };
@@ -101,7 +101,7 @@ fn random_job(rng: &mut StdRng, index: u32) -> SimJob {
         types: Vec::new(),
     };
     let tokens_per_second = rng.random_range(2_000.0..8_000.0);
-    let minutes = rng.random_range(2.0..12.0);
+    let minutes = rng.random_range(4.0..30.0);
     let target = Tokens(tokens_per_second * 60.0 * minutes);
     let fenced = rng.random_range(0..5) != 0;
     let live = rng.random_range(0..3) != 0;

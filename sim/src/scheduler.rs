@@ -12,12 +12,17 @@ pub(crate) struct Scheduler {
     pub engine: Engine,
     curves: CurveCache,
     tick_at: Option<Timestamp>,
+    /// Ticks since anything else happened.
+    ticks_in_row: u32,
     /// The next outcome with changes is the last: lost before its commit (true), or committed but never acted on.
     pub crash_at_next: Option<bool>,
 }
 
 /// Requests of the scenario carry the job's index; those of operators are beyond.
 const OPERATOR: RequestId = RequestId(u64::MAX);
+
+/// An engine that wakes itself more often than this between two events from outside is in a circle.
+const RESTLESS: u32 = 50;
 
 impl World {
     pub fn start_scheduler(&mut self) -> Result<(), String> {
@@ -26,7 +31,13 @@ impl World {
         let seed = self.rng.random::<u64>();
         let engine = Engine::restore(config, Term(self.terms), seed, self.clock.now, self.store.snapshot());
         engine.check_invariants().map_err(|broken| format!("after restore: {broken}"))?;
-        self.scheduler = Some(Scheduler { engine, curves: CurveCache::default(), tick_at: None, crash_at_next: None });
+        self.scheduler = Some(Scheduler {
+            engine,
+            curves: CurveCache::default(),
+            tick_at: None,
+            ticks_in_row: 0,
+            crash_at_next: None,
+        });
         self.feed(Event::Tick)
     }
 
@@ -44,6 +55,9 @@ impl World {
     pub fn feed(&mut self, event: Event) -> Result<(), String> {
         let now = self.clock.now;
         let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
+        if event != Event::Tick {
+            scheduler.ticks_in_row = 0;
+        }
         let outcome = scheduler.engine.handle(now, vec![event]);
         scheduler.engine.check_invariants().map_err(|broken| broken.to_string())?;
         let illegal = scheduler.engine.illegal_transitions();
@@ -110,10 +124,12 @@ impl World {
         if term != Term(self.terms) {
             return Ok(());
         }
-        if let Some(scheduler) = &mut self.scheduler
-            && scheduler.tick_at.is_some_and(|at| at <= self.clock.now)
-        {
-            scheduler.tick_at = None;
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.tick_at = scheduler.tick_at.filter(|at| *at > self.clock.now);
+            scheduler.ticks_in_row += 1;
+            if scheduler.ticks_in_row > RESTLESS {
+                return Err(format!("the engine woke {RESTLESS} times in a row with nothing to do"));
+            }
         }
         self.feed(Event::Tick)
     }

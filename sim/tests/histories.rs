@@ -15,18 +15,18 @@ fn run(seeds: std::ops::Range<u64>, faults: &Faults) {
 
 #[test]
 fn every_job_ends_when_nothing_goes_wrong() {
-    run(0..10, &Faults::default());
+    run(0..20, &Faults::default());
 }
 
 #[test]
 fn every_promise_holds_in_a_storm_of_faults() {
-    run(100..150, &Faults::storm());
+    run(100..160, &Faults::storm());
 }
 
 #[test]
 fn every_promise_holds_while_the_scheduler_keeps_crashing() {
     let faults = Faults { scheduler_crash: Some(headway_types::Seconds(40.0)), ..Faults::storm() };
-    run(200..210, &faults);
+    run(200..220, &faults);
 }
 
 #[test]

@@ -12,10 +12,10 @@ use crate::event::Actor;
 use crate::input::{RESIZE_WINDOW, RoundKind};
 use crate::outcome::{Refusal, Reply};
 use crate::record::{PlanRecord, PlanState, PolicyMode};
-use crate::state::Engine;
+use crate::state::{Engine, JobEntry};
 
-/// A job's noise scale must have moved by this share since the last round to call for a new one.
-const NOISE_MOVED: f64 = 0.15;
+/// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
+const MOVED: f64 = 0.15;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rounds {
@@ -81,7 +81,9 @@ impl Engine {
             return None;
         }
         self.rounds.last_at = Some(self.now);
-        for entry in self.jobs.values_mut() {
+        let step_times: Vec<Option<f64>> = self.jobs.values().map(|entry| self.expected_step_time(entry)).collect();
+        for (entry, step_time) in self.jobs.values_mut().zip(step_times) {
+            entry.planned_step_time = step_time;
             entry.planned = input.jobs.iter().any(|job| job.job == entry.job.id);
             entry.planned_noise = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
             entry.resizes.retain(|at| self.now.since(*at).0 < RESIZE_WINDOW.0);
@@ -107,14 +109,30 @@ impl Engine {
             if self.wants_gpus(&entry.job) && !entry.planned {
                 return Some(format!("job {name} wants GPUs"));
             }
+            let moved = |now: f64, before: f64| (now - before).abs() > MOVED * before.abs();
+            if let (Some(before), Some(now)) = (entry.planned_step_time, self.expected_step_time(entry))
+                && moved(now, before)
+            {
+                return Some(format!("steps of {name} turn out to take {now:.3} s instead of {before:.3} s"));
+            }
             let now = entry.model.as_ref()?.noise_scale()?.0;
             match entry.planned_noise {
                 None => Some(format!("the noise scale of {name} is known: {now:.0} tokens")),
-                Some(before) => ((now - before).abs() > NOISE_MOVED * before.abs())
+                Some(before) => moved(now, before)
                     .then(|| format!("the noise scale of {name} moved from {before:.0} to {now:.0} tokens")),
             }
         });
         self.rounds.wanted = cause;
+    }
+
+    /// What the model, as corrected by reports so far, expects of a job's present configuration.
+    fn expected_step_time(&self, entry: &JobEntry) -> Option<f64> {
+        let allocation = self.allocations.get(&(entry.job.id, entry.job.state.generation()?))?;
+        let node = self.nodes.get(&allocation.placement.first_node())?;
+        let (gpus, nodes) = (allocation.placement.gpus(), allocation.placement.nodes());
+        let class = node.node.inventory.class();
+        let step = entry.model.as_ref()?.step_time(&class, gpus, nodes, &allocation.configuration?);
+        step.ok().map(|step| step.time.0)
     }
 
     pub(crate) fn plan_failed(&mut self, plan: PlanId, message: &str) {
@@ -269,7 +287,9 @@ impl Engine {
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         let leases = self.nodes.keys().filter_map(|id| self.lease_end(*id));
         let jobs = self.jobs.values().flat_map(|entry| self.job_deadlines(entry));
-        let round = self.jobs.values().any(|entry| !entry.job.state.is_final()) || self.rounds.manual.is_some();
+        // A round that cannot begin yet begins with the event that allows it, not by time.
+        let wanted = self.rounds.manual.is_some() || self.jobs.values().any(|entry| self.wants_gpus(&entry.job));
+        let round = wanted && !self.awaits_nodes();
         let round = round.then(|| self.rounds.due(&self.policy, self.now)).flatten();
         let soon = self.now + headway_types::Seconds(0.001);
         leases.chain(jobs).chain(self.draft.repeat_at).chain(round).min().map(|at| at.max(soon))

@@ -68,6 +68,8 @@ pub(crate) struct JobEntry {
     pub model_saved_at: Option<Timestamp>,
     /// Noise scale in the newest round's input.
     pub planned_noise: Option<f64>,
+    /// Step time expected of its configuration at that round.
+    pub planned_step_time: Option<f64>,
     /// Whether the newest round's input named it.
     pub planned: bool,
     /// When all nodes of the present generation were first seen prepared.
@@ -97,6 +99,7 @@ impl JobEntry {
             grace: None,
             model_saved_at: None,
             planned_noise: None,
+            planned_step_time: None,
             planned: false,
             prepared_at: None,
             rendezvous: None,
