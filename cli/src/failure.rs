@@ -75,8 +75,8 @@ impl From<ClientError> for Failure {
                     _ => Kind::Failed,
                 };
                 let message = match &problem.field {
-                    Some(field) => format!("{field}: {}", problem.detail),
-                    None => problem.detail.clone(),
+                    Some(field) if !problem.detail.contains(field) => format!("{field}: {}", problem.detail),
+                    _ => problem.detail.clone(),
                 };
                 Self { kind, message, hint: problem.hint }
             }

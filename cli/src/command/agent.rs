@@ -59,10 +59,10 @@ pub struct Agent {
 
 pub async fn run(agent: Agent) -> Result<(), Failure> {
     let shutdown = shutdown_token(agent.die_with_parent)?;
-    let emulated = agent.device_flops.zip(agent.link_bytes_per_second).map(|(flop_per_second, link)| EmulatedDevice {
-        flop_per_second,
-        link_bytes_per_second: link,
-    });
+    let emulated = agent
+        .device_flops
+        .zip(agent.link_bytes_per_second)
+        .map(|(flop_per_second, link)| EmulatedDevice { flop_per_second, link_bytes_per_second: link });
     let name = match agent.name {
         Some(name) => name,
         None => nix::unistd::gethostname().context("reading the host name")?.to_string_lossy().into_owned(),

@@ -27,7 +27,12 @@ pub async fn run(client: &Client, print: &Printer, events: Events) -> Result<(),
         &items,
         &["TIME", "ACTOR", "EVENT", "MESSAGE"],
         |event| {
-            vec![event.at.format("%H:%M:%S").to_string(), event.actor.clone(), event.verb.clone(), event.message.clone()]
+            vec![
+                event.at.format("%H:%M:%S").to_string(),
+                event.actor.clone(),
+                event.verb.clone(),
+                event.message.clone(),
+            ]
         },
         |event| event.seq.to_string(),
     )

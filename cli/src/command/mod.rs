@@ -53,7 +53,8 @@ async fn resolve_job(client: &Client, text: &str) -> Result<String, Failure> {
     if let Some(job) = jobs.iter().filter(|job| job.name == text).max_by_key(|job| job.submitted_at) {
         return Ok(job.id.to_string());
     }
-    let mut matching = jobs.iter().map(|job| job.id.to_string()).filter(|id| id.starts_with(text) || id.ends_with(text));
+    let mut matching =
+        jobs.iter().map(|job| job.id.to_string()).filter(|id| id.starts_with(text) || id.ends_with(text));
     match (matching.next(), matching.next()) {
         (Some(id), None) => Ok(id),
         (Some(_), Some(_)) => Err(Failure::new(Kind::Usage, format!("{text} is the beginning of several job ids"))),

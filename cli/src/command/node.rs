@@ -42,9 +42,12 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
     let changed = match node {
         Node::List => {
             let nodes = client.nodes().await?;
-            return print.list(&nodes, &["NAME", "GPU TYPE", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "REASON"], row, |node| {
-                node.name.clone()
-            });
+            return print.list(
+                &nodes,
+                &["NAME", "GPU TYPE", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "REASON"],
+                row,
+                |node| node.name.clone(),
+            );
         }
         Node::Drain(change) => client.drain(&change.node, change.reason.as_deref()).await?,
         Node::Cordon(change) => client.cordon(&change.node, change.reason.as_deref()).await?,

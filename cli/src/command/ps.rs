@@ -29,9 +29,8 @@ pub struct Ps {
     pub watch: bool,
 }
 
-pub const HEADERS: &[&str] = &[
-    "ID", "NAME", "STATE", "GPUS", "LAYOUT", "BATCH", "TOK/S", "GNS", "EFF", "GOODPUT", "LOSS", "DONE", "ETA",
-];
+pub const HEADERS: &[&str] =
+    &["ID", "NAME", "STATE", "GPUS", "LAYOUT", "BATCH", "TOK/S", "GNS", "EFF", "GOODPUT", "LOSS", "DONE", "ETA"];
 
 pub async fn run(client: &Client, print: &Printer, ps: Ps) -> Result<(), Failure> {
     if ps.watch {

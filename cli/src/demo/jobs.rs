@@ -53,10 +53,7 @@ const SHAPES: [Shape; 3] = [
 
 /// The jobs in the order of their arrival.
 pub fn script(demo: &Demo) -> Vec<Scripted> {
-    SHAPES
-        .iter()
-        .map(|shape| Scripted { after: Duration::from_secs(shape.after), yaml: yaml(shape, demo) })
-        .collect()
+    SHAPES.iter().map(|shape| Scripted { after: Duration::from_secs(shape.after), yaml: yaml(shape, demo) }).collect()
 }
 
 fn yaml(shape: &Shape, demo: &Demo) -> String {

@@ -9,14 +9,33 @@ use crate::command::ps;
 use crate::output::{Format, Printer, duration};
 
 const HEADERS: &[&str] = &[
-    "ID", "NAME", "STATE", "GPUS", "LAYOUT", "BATCH", "TOK/S", "GNS", "EFF", "GOODPUT", "LOSS", "DONE", "ETA",
+    "ID",
+    "NAME",
+    "STATE",
+    "GPUS",
+    "LAYOUT",
+    "BATCH",
+    "TOK/S",
+    "GNS",
+    "EFF",
+    "GOODPUT",
+    "LOSS",
+    "DONE",
+    "ETA",
     "LAST CHANGE AND WHY",
 ];
 
 /// Verbs worth a line of the reader's time.
 const TOLD: &[&str] = &[
-    "job.submitted", "job.started", "job.moved", "job.batch_changed", "job.preempted", "job.resumed", "job.succeeded",
-    "job.failed", "plan.adopted",
+    "job.submitted",
+    "job.started",
+    "job.moved",
+    "job.batch_changed",
+    "job.preempted",
+    "job.resumed",
+    "job.succeeded",
+    "job.failed",
+    "plan.adopted",
 ];
 
 pub struct Screen {
@@ -95,5 +114,9 @@ fn table(elapsed: Duration, jobs: &[Job], to_come: usize) -> String {
 }
 
 fn shorten(text: &str, limit: usize) -> String {
-    if text.chars().count() <= limit { text.into() } else { format!("{}…", text.chars().take(limit - 1).collect::<String>()) }
+    if text.chars().count() <= limit {
+        text.into()
+    } else {
+        format!("{}…", text.chars().take(limit - 1).collect::<String>())
+    }
 }

@@ -12,8 +12,17 @@ use crate::failure::Failure;
 use crate::output::{Format, Printer, duration, optional, si};
 
 const HEADERS: &[&str] = &[
-    "JOB", "STATE", "TIME", "REFERENCE TOKENS", "GOODPUT (measured)", "STATIC SPLIT (predicted)", "GAIN", "BATCH CHANGES",
-    "MOVES", "RESTARTS", "LOSS",
+    "JOB",
+    "STATE",
+    "TIME",
+    "REFERENCE TOKENS",
+    "GOODPUT (measured)",
+    "STATIC SPLIT (predicted)",
+    "GAIN",
+    "BATCH CHANGES",
+    "MOVES",
+    "RESTARTS",
+    "LOSS",
 ];
 
 pub async fn print(client: &Client, jobs: &[Job], elapsed: Duration) -> Result<(), Failure> {
@@ -25,8 +34,12 @@ pub async fn print(client: &Client, jobs: &[Job], elapsed: Duration) -> Result<(
     rows.push(total(jobs, &baselines));
     println!("{}", printer.table(HEADERS, rows.into_iter()));
     println!();
-    println!("GOODPUT is measured: reference tokens ÷ time from submission to end, waiting and pauses for moves included.");
-    println!("STATIC SPLIT is predicted by the fitted model: the same job on an equal share of the devices at its reference");
+    println!(
+        "GOODPUT is measured: reference tokens ÷ time from submission to end, waiting and pauses for moves included."
+    );
+    println!(
+        "STATIC SPLIT is predicted by the fitted model: the same job on an equal share of the devices at its reference"
+    );
     println!("batch for as long as it took here, without any start or pause.");
     Ok(())
 }
@@ -68,10 +81,8 @@ fn row(job: &Job, baseline: Option<&Baseline>) -> Vec<String> {
 /// All jobs: reference tokens each would have reached on its static share in the time it took here.
 fn total(jobs: &[Job], baselines: &[Baseline]) -> Vec<String> {
     let reached: f64 = jobs.iter().map(|job| job.progress_tokens).sum();
-    let would: f64 = jobs
-        .iter()
-        .filter_map(|job| Some(baseline_of(job, baselines)?.goodput_tokens_per_second * seconds(job)))
-        .sum();
+    let would: f64 =
+        jobs.iter().filter_map(|job| Some(baseline_of(job, baselines)?.goodput_tokens_per_second * seconds(job))).sum();
     let sum = |pick: fn(&Job) -> u32| jobs.iter().map(pick).sum::<u32>().to_string();
     vec![
         "total".into(),

@@ -1,0 +1,124 @@
+//! What a user does to a job that exists: priority, cancel, hold, release, checkpoint. Owners act on their own jobs,
+//! admins on any.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headway_api::v1;
+use headway_engine::event::Request;
+use headway_engine::outcome::Reply;
+use headway_engine::record::Job;
+use headway_types::{JobId, Seconds};
+use uuid::Uuid;
+
+use super::auth::{Principal, UserPrincipal};
+use super::extract::{Json, Path};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup, mismatched};
+
+/// Change a job's priority. With `If-Match`, only if the job still is what its ETag says.
+#[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-Match" = Option<String>, Header)),
+    request_body = v1::JobPatch,
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn update_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+    headers: HeaderMap,
+    Json(patch): Json<v1::JobPatch>,
+) -> Result<Response, Problem> {
+    let job = owned(&state, &caller, id).await?;
+    if let Some(wanted) = headers.get(header::IF_MATCH) {
+        let current = etag(job.version);
+        if wanted != "*" && wanted.as_bytes() != current.as_bytes() {
+            let detail = format!("the job is at version {current} now");
+            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, "version_changed", detail)
+                .field("If-Match")
+                .hint("read the job again and decide afresh"));
+        }
+    }
+    let priority = conversions::priority(patch.priority)?;
+    act(&state, &caller, Request::SetPriority { job: JobId(id), priority }).await
+}
+
+/// Stop a job for good: checkpoint, SIGTERM, and SIGKILL after the grace time.
+#[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::CancelRequest>,
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn cancel_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+    body: Option<Json<v1::CancelRequest>>,
+) -> Result<Response, Problem> {
+    owned(&state, &caller, id).await?;
+    let Json(body) = body.unwrap_or_default();
+    if body.grace_s.is_some_and(|grace| !(0.0..=86_400.0).contains(&grace)) {
+        return Err(Problem::invalid("grace_s must be between 0 and 86400 seconds").field("grace_s"));
+    }
+    let request = Request::Cancel { job: JobId(id), reason: body.reason, grace: body.grace_s.map(Seconds) };
+    act(&state, &caller, request).await
+}
+
+/// Keep a job from running until it is released; a running one saves and stops.
+#[utoipa::path(post, path = "/jobs/{id}/hold", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn hold_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Response, Problem> {
+    owned(&state, &caller, id).await?;
+    let Json(body) = body.unwrap_or_default();
+    act(&state, &caller, Request::Hold { job: JobId(id), reason: body.reason }).await
+}
+
+/// Let a held job run again.
+#[utoipa::path(post, path = "/jobs/{id}/release", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn release_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    owned(&state, &caller, id).await?;
+    act(&state, &caller, Request::Release { job: JobId(id) }).await
+}
+
+/// Have a running job save now and go on.
+#[utoipa::path(post, path = "/jobs/{id}/checkpoint", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn checkpoint_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    owned(&state, &caller, id).await?;
+    act(&state, &caller, Request::Checkpoint { job: JobId(id) }).await
+}
+
+/// The job, if the caller may act on it.
+async fn owned(state: &HttpState, caller: &Principal, id: Uuid) -> Result<std::sync::Arc<Job>, Problem> {
+    let job = lookup::record(&state.cluster, JobId(id)).await?;
+    if caller.is_admin() || job.owner == caller.name() {
+        return Ok(job);
+    }
+    Err(Problem::forbidden(format!("the job belongs to {}", job.owner)).hint("its owner or an admin may do this"))
+}
+
+async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<Response, Problem> {
+    match state.ask(caller.actor(), request).await? {
+        Reply::Job(job) => {
+            let body = lookup::job(&state.cluster, job.id).await.unwrap_or_else(|_| conversions::stored_job(&job));
+            Ok(([(header::ETAG, etag(job.version))], Json(body)).into_response())
+        }
+        other => Err(mismatched(&other)),
+    }
+}
+
+/// A job's version as an entity tag.
+pub fn etag(version: u64) -> String {
+    format!("\"{version}\"")
+}

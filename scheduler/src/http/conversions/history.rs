@@ -1,0 +1,80 @@
+//! Allocations, checkpoints, measurements and events on the wire.
+
+use headway_api::v1;
+use headway_engine::record::{Allocation, Checkpoint, EventRecord};
+use headway_engine::view::View;
+
+use super::{actor, configuration, finite, slice, snake_name, time};
+use crate::store::SeriesPoint;
+
+/// `view` lends the names of nodes.
+pub fn allocation(of: &Allocation, view: &View) -> v1::AllocationRecord {
+    let slices = of.placement.slices().iter().map(|each| {
+        let release = of.released.get(&each.node);
+        v1::SliceRecord {
+            released_at: release.map(|release| time(release.at)),
+            release_proof: release.map(|release| snake_name(&release.proof)),
+            ..slice(each, view)
+        }
+    });
+    v1::AllocationRecord {
+        job_id: of.job.0,
+        generation: of.generation.0,
+        plan_id: of.plan.map(|plan| plan.0),
+        gpus: of.placement.gpus().0,
+        slices: slices.collect(),
+        configuration: of.configuration.as_ref().map(configuration),
+        revision: of.revision,
+        resumed_from_step: of.resumed_from.as_ref().map(|checkpoint| checkpoint.step),
+        cause: of.cause.clone(),
+        predicted_goodput_tokens_per_second: of.predicted_goodput,
+        granted_at: time(of.granted_at),
+        training_at: of.training_at.map(time),
+        ended_at: of.ended_at.map(time),
+    }
+}
+
+pub fn checkpoint(of: &Checkpoint) -> v1::Checkpoint {
+    v1::Checkpoint {
+        generation: of.checkpoint.generation.0,
+        step: of.checkpoint.step,
+        samples_seen: of.checkpoint.samples_seen.0,
+        progress_tokens: of.progress.0,
+        path: of.checkpoint.path.clone(),
+        manifest_sha256: of.checkpoint.manifest_sha256.clone(),
+        duration_seconds: of.duration.0,
+        committed_at: time(of.committed_at),
+    }
+}
+
+pub fn series_point(of: &SeriesPoint) -> v1::SeriesPoint {
+    v1::SeriesPoint {
+        at: time(of.at),
+        generation: of.generation.0,
+        step: of.step,
+        samples_seen: of.samples_seen.0,
+        throughput_tokens_per_second: finite(of.throughput().0).unwrap_or(0.0),
+        goodput_tokens_per_second: finite(of.goodput().0),
+        efficiency: finite(of.efficiency()),
+        noise_scale_tokens: of.noise_scale,
+        global_batch_sequences: of.configuration.global_batch.0,
+        gpus: of.gpus,
+        step_time_seconds: finite(of.step_time().0).unwrap_or(0.0),
+        loss: of.loss.and_then(finite),
+        configuration: configuration(&of.configuration),
+    }
+}
+
+pub fn event(of: &EventRecord) -> v1::EventRecord {
+    v1::EventRecord {
+        seq: of.seq,
+        at: time(of.at),
+        actor: actor(&of.actor),
+        verb: of.verb.clone(),
+        job_id: of.job.map(|job| job.0),
+        node_id: of.node.map(|node| node.0),
+        plan_id: of.plan.map(|plan| plan.0),
+        message: of.message.clone(),
+        detail: of.detail.clone(),
+    }
+}

@@ -1,0 +1,221 @@
+//! Jobs on the wire: the record alone, or joined with what the snapshot knows of a live one.
+
+use headway_api::v1;
+use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
+use headway_engine::view::{JobView, LiveNumbers, View};
+use headway_types::spec::Priority;
+use headway_types::{Timestamp, Tokens};
+
+use super::{finite, time};
+use crate::http::problem::Problem;
+use crate::store::StateName;
+
+/// A live job with its newest numbers; `view` lends the names of nodes.
+pub fn live_job(of: &JobView, view: &View) -> v1::Job {
+    let job = stored_job(&of.job);
+    let job = match &of.allocation {
+        Some(allocation) => with_allocation(job, allocation, &of.job, view),
+        None => job,
+    };
+    with_numbers(job, &of.live)
+}
+
+/// A job as its record alone tells it: one that has ended, or was admitted this moment.
+pub fn stored_job(of: &Job) -> v1::Job {
+    let spec = &of.spec;
+    let role = spec.role();
+    let (since, cause, ended) = state_data(&of.state);
+    let target = spec.training().and_then(|training| training.target);
+    v1::Job {
+        id: of.id.0,
+        name: spec.name.clone(),
+        project: spec.project.clone(),
+        owner: of.owner.clone(),
+        priority: spec.priority.0,
+        labels: spec.labels.clone(),
+        state: StateName::of(&of.state).as_str().into(),
+        state_since: time(since),
+        state_cause: of.wish.as_ref().map(wish_in_words).or(cause),
+        gpus: 0,
+        gpus_min: role.gpus.min.0,
+        gpus_max: role.gpus.max.0,
+        gpu_sizes: role.gpus.sizes.iter().map(|size| size.0).collect(),
+        nodes: Vec::new(),
+        layout: None,
+        micro_batch_sequences: None,
+        global_batch_sequences: None,
+        global_batch_tokens: None,
+        accumulation: None,
+        throughput_tokens_per_second: None,
+        goodput_tokens_per_second: None,
+        efficiency: None,
+        noise_scale_tokens: None,
+        noise_error: None,
+        loss: None,
+        step: of.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
+        samples_seen: of.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen.0),
+        progress_tokens: of.progress.0,
+        target_tokens: target.map(|target| target.0),
+        progress_fraction: fraction(of.progress, target),
+        eta_seconds: None,
+        last_change: of
+            .last_change
+            .as_ref()
+            .map(|change| v1::LastChange { at: time(change.at), reason: change.reason.clone() }),
+        reconfigurations: of.reconfigurations,
+        batch_changes: of.batch_changes,
+        restarts: of.failures,
+        generation: of.generation.0,
+        submitted_at: time(of.submitted_at),
+        started_at: of.started_at.map(time),
+        ended_at: ended.map(time),
+        checkpoint: of.checkpoint.as_ref().map(|checkpoint| v1::CheckpointSummary {
+            generation: checkpoint.generation.0,
+            step: checkpoint.step,
+            samples_seen: checkpoint.samples_seen.0,
+            path: checkpoint.path.clone(),
+            committed_at: of.checkpoint_at.map(time),
+        }),
+        version: of.version,
+    }
+}
+
+fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &View) -> v1::Job {
+    let name = |node| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
+    let held = if allocation.holds() { allocation.placement.gpus().0 } else { 0 };
+    let job = v1::Job {
+        gpus: held,
+        nodes: allocation.placement.slices().iter().map(|slice| name(&slice.node)).collect(),
+        ..job
+    };
+    let Some(configuration) = &allocation.configuration else { return job };
+    let layout = configuration.layout;
+    let seq_len = record.spec.training().map(|training| training.work.seq_len());
+    v1::Job {
+        layout: Some(v1::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
+        micro_batch_sequences: Some(configuration.micro_batch.0),
+        global_batch_sequences: Some(configuration.global_batch.0),
+        global_batch_tokens: seq_len.map(|seq_len| configuration.global_batch.tokens(seq_len).0),
+        accumulation: configuration.accumulation(),
+        ..job
+    }
+}
+
+fn with_numbers(job: v1::Job, live: &LiveNumbers) -> v1::Job {
+    let progress = if live.reported_at.is_some() { live.progress } else { Tokens(job.progress_tokens) };
+    v1::Job {
+        throughput_tokens_per_second: live.throughput.and_then(|rate| finite(rate.0)),
+        goodput_tokens_per_second: live.goodput.and_then(|rate| finite(rate.0)),
+        efficiency: live.efficiency.and_then(finite),
+        noise_scale_tokens: live.noise_scale.and_then(finite),
+        noise_error: live.noise_error.and_then(finite),
+        loss: live.loss.and_then(finite),
+        step: live.reported_at.map(|_| live.step).or(job.step),
+        samples_seen: live.reported_at.map(|_| live.samples_seen.0).or(job.samples_seen),
+        progress_tokens: progress.0,
+        progress_fraction: fraction(progress, job.target_tokens.map(Tokens)),
+        eta_seconds: live.remaining.and_then(|left| finite(left.0)),
+        ..job
+    }
+}
+
+/// Since when, why, and when it ended for good.
+fn state_data(state: &JobState) -> (Timestamp, Option<String>, Option<Timestamp>) {
+    match state {
+        JobState::Queued { since } | JobState::Starting { since, .. } | JobState::Running { since, .. } => {
+            (*since, None, None)
+        }
+        JobState::Held { since, reason } => (*since, reason.clone(), None),
+        JobState::Stopping { since, cause, .. } => (*since, Some(stop_in_words(cause)), None),
+        JobState::Succeeded { at } => (*at, None, Some(*at)),
+        JobState::Failed { at, message } => (*at, Some(message.clone()), Some(*at)),
+        JobState::Cancelled { at, by, reason } => {
+            let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+            (*at, Some(format!("cancelled by {by}{why}")), Some(*at))
+        }
+    }
+}
+
+/// Why a generation is being stopped, for people.
+pub fn stop_in_words(cause: &StopCause) -> String {
+    match cause {
+        StopCause::Rescale => "goes on with other GPUs or another layout".into(),
+        StopCause::Preempt => "other jobs need its GPUs more".into(),
+        StopCause::Drain => "its node is being drained".into(),
+        StopCause::Cancel => "cancelled".into(),
+        StopCause::Hold => "put on hold".into(),
+        StopCause::GangBroken { message } => format!("part of its gang failed: {message}"),
+        StopCause::NodeLost { node } => format!("node {node} does not answer"),
+        StopCause::TargetReached => "target reached".into(),
+        StopCause::TimeLimit => "time limit reached".into(),
+    }
+}
+
+/// What a user wants of a job that still runs, for people.
+pub fn wish_in_words(wish: &Wish) -> String {
+    let because = |reason: &Option<String>| reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    match wish {
+        Wish::Held { reason } => format!("saves and stops, then is held{}", because(reason)),
+        Wish::Cancelled { by, reason } => format!("stops, cancelled by {by}{}", because(reason)),
+    }
+}
+
+fn fraction(progress: Tokens, target: Option<Tokens>) -> Option<f64> {
+    target.filter(|target| target.0 > 0.0).map(|target| (progress.0 / target.0).clamp(0.0, 1.0))
+}
+
+pub fn priority(of: u8) -> Result<Priority, Problem> {
+    if of > 100 {
+        return Err(Problem::invalid("a priority is a number from 0 to 100").field("priority"));
+    }
+    Ok(Priority(of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::fixtures;
+
+    #[test]
+    fn a_record_alone_shows_no_live_numbers() {
+        let job = stored_job(&fixtures::job());
+        assert_eq!((job.state.as_str(), job.gpus, job.throughput_tokens_per_second), ("queued", 0, None));
+        assert_eq!((job.gpus_min, job.gpus_max, job.priority), (1, 8, 50));
+    }
+
+    #[test]
+    fn a_live_job_shows_its_allocation_and_measurements() {
+        let view = fixtures::running();
+        let job = live_job(view.jobs.values().next().expect("one job"), &view);
+        assert_eq!((job.state.as_str(), job.gpus), ("running", 2));
+        assert_eq!(job.nodes, ["node-0"]);
+        assert_eq!(job.layout, Some(v1::Layout { dp: 2, tp: 1, pp: 1 }));
+        assert_eq!((job.global_batch_sequences, job.accumulation), (Some(32), Some(4)));
+        assert_eq!(job.goodput_tokens_per_second, Some(900.0));
+        assert_eq!(job.progress_fraction, Some(0.25));
+    }
+
+    #[test]
+    fn an_unmeasured_number_is_absent_not_zero() {
+        let mut view = fixtures::running();
+        for live in view.jobs.values_mut() {
+            live.live =
+                LiveNumbers { goodput: Some(headway_types::TokensPerSecond(f64::NAN)), ..LiveNumbers::default() };
+        }
+        let job = live_job(view.jobs.values().next().expect("one job"), &view);
+        assert_eq!((job.goodput_tokens_per_second, job.loss, job.step), (None, None, None));
+    }
+
+    #[test]
+    fn a_job_that_shall_stop_says_so() {
+        let wish = Wish::Cancelled { by: "ada".into(), reason: Some("wrong data".into()) };
+        let job = Job { wish: Some(wish), ..fixtures::job() };
+        assert_eq!(stored_job(&job).state_cause.as_deref(), Some("stops, cancelled by ada: wrong data"));
+    }
+
+    #[test]
+    fn a_priority_beyond_the_scale_is_refused() {
+        assert!(priority(100).is_ok());
+        assert!(priority(101).is_err());
+    }
+}

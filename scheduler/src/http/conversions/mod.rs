@@ -1,0 +1,75 @@
+//! From the engine's records and the snapshot to wire types, and back for what callers may set. Pure functions; the
+//! one place where a change of the domain meets the promise of `v1`.
+
+mod access;
+mod history;
+mod jobs;
+mod nodes;
+mod plans;
+mod policy;
+
+use chrono::{DateTime, Utc};
+use headway_api::v1;
+use headway_engine::event::Actor;
+use headway_engine::view::View;
+use headway_types::{Configuration, JobId, NodeSlice, Timestamp};
+
+pub use access::{scope, token};
+pub use history::{allocation, checkpoint, event, series_point};
+pub use jobs::{live_job, priority, stop_in_words, stored_job, wish_in_words};
+pub use nodes::node;
+pub use plans::{alternative, plan, plan_summary, prediction, reason};
+pub use policy::{policy, policy_mode, policy_settings};
+
+/// Times beyond what the calendar can say (never made by a clock) show as the epoch.
+pub fn time(at: Timestamp) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(at.0).unwrap_or_default()
+}
+
+pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
+    Timestamp(at.timestamp_micros())
+}
+
+pub fn configuration(of: &Configuration) -> v1::Configuration {
+    v1::Configuration {
+        layout: v1::Layout { dp: of.layout.dp, tp: of.layout.tp, pp: of.layout.pp },
+        micro_batch_sequences: of.micro_batch.0,
+        global_batch_sequences: of.global_batch.0,
+    }
+}
+
+fn actor(of: &Actor) -> String {
+    match of {
+        Actor::User(name) => format!("user:{name}"),
+        Actor::Scheduler => "scheduler".into(),
+        Actor::Node(node) => format!("node:{node}"),
+    }
+}
+
+/// A name for people; the id where the job is not live any more.
+fn job_name(job: JobId, view: &View) -> String {
+    view.jobs.get(&job).map_or_else(|| job.to_string(), |live| live.job.spec.name.clone())
+}
+
+fn slice(of: &NodeSlice, view: &View) -> v1::SliceRecord {
+    v1::SliceRecord {
+        node_id: of.node.0,
+        node_name: view.nodes.get(&of.node).map(|node| node.node.inventory.name.clone()),
+        gpu_uuids: of.gpus.iter().map(|gpu| gpu.0.clone()).collect(),
+        released_at: None,
+        release_proof: None,
+    }
+}
+
+/// A rate or ratio as JSON can carry it: what is not a number is nothing measured.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+/// The name an enum has in JSON, so that wire words and stored words never differ.
+fn snake_name(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("a field-less enum serialises as its name, not {other:?}"),
+    }
+}

@@ -1,0 +1,63 @@
+//! Nodes on the wire.
+
+use headway_api::v1;
+use headway_engine::record::{Availability, NodePolicy};
+use headway_engine::view::{NodeView, View};
+use headway_types::{Gpu, GpuHealth};
+
+use super::{job_name, time};
+
+/// A node and who holds its GPUs.
+pub fn node(of: &NodeView, view: &View) -> v1::Node {
+    let record = &of.node;
+    let inventory = &record.inventory;
+    let (policy, by, reason, since) = match &record.policy {
+        NodePolicy::Schedulable => ("schedulable", None, None, None),
+        NodePolicy::Cordoned { by, reason, since } => ("cordoned", Some(by), reason.as_ref(), Some(*since)),
+        NodePolicy::Draining { by, reason, since } => ("draining", Some(by), reason.as_ref(), Some(*since)),
+    };
+    let (availability, seen_since) = match record.availability {
+        Availability::Registering { since } => ("registering", Some(since)),
+        Availability::Available => ("available", None),
+        Availability::Unreachable { since } => ("unreachable", Some(since)),
+        Availability::Lost { since } => ("lost", Some(since)),
+    };
+    v1::Node {
+        id: inventory.node.0,
+        name: inventory.name.clone(),
+        gpu_type: inventory.gpu_type.0.clone(),
+        gpus: inventory.gpus.iter().map(|each| gpu(each, of, view)).collect(),
+        emulated: inventory.emulated.is_some(),
+        fabric_domain: inventory.fabric.domain.clone(),
+        cpus: inventory.cpus,
+        memory_bytes: inventory.memory.0,
+        address: inventory.address.clone(),
+        isolated: inventory.isolated,
+        agent_version: inventory.agent_version.clone(),
+        policy: policy.into(),
+        policy_by: by.cloned(),
+        policy_reason: reason.cloned(),
+        policy_since: since.map(time),
+        availability: availability.into(),
+        availability_since: seen_since.map(time),
+        registered_at: time(record.registered_at),
+        version: record.version,
+    }
+}
+
+fn gpu(of: &Gpu, node: &NodeView, view: &View) -> v1::Gpu {
+    let holder = node.held.get(&of.uuid);
+    v1::Gpu {
+        uuid: of.uuid.0.clone(),
+        index: of.index,
+        memory_bytes: of.memory.0,
+        healthy: of.health == GpuHealth::Healthy,
+        broken_cause: match &of.health {
+            GpuHealth::Healthy => None,
+            GpuHealth::Broken(cause) => Some(cause.clone()),
+        },
+        job_id: holder.map(|(job, _)| job.0),
+        job_name: holder.map(|(job, _)| job_name(*job, view)),
+        generation: holder.map(|(_, generation)| generation.0),
+    }
+}

@@ -1,0 +1,103 @@
+//! What a job would make of other sizes on the present nodes. Asks the goodput model; holds no model of its own.
+
+use std::collections::BTreeMap;
+
+use headway_api::v1;
+use headway_engine::record::Availability;
+use headway_engine::view::View;
+use headway_goodput::{Infeasible, JobModel, Offer};
+use headway_types::spec::GpuRange;
+use headway_types::{GpuCount, NodeClass, NodeCount};
+
+use super::conversions;
+
+/// Sizes shown at most; a reader sees no more on a chart.
+const SIZES_AT_MOST: usize = 128;
+
+/// Nodes of one class that can be had, and their healthy GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stock {
+    pub class: NodeClass,
+    pub nodes: NodeCount,
+    pub gpus: GpuCount,
+}
+
+/// Present classes, the largest first.
+pub fn stocks(view: &View) -> Vec<Stock> {
+    let mut classes: BTreeMap<NodeClass, (NodeCount, GpuCount)> = BTreeMap::new();
+    for node in view.nodes.values().filter(|node| node.node.availability == Availability::Available) {
+        let (nodes, gpus) = classes.entry(node.node.inventory.class()).or_default();
+        *nodes += NodeCount(1);
+        *gpus += node.node.inventory.healthy();
+    }
+    let mut stocks: Vec<Stock> =
+        classes.into_iter().map(|(class, (nodes, gpus))| Stock { class, nodes, gpus }).collect();
+    stocks.sort_by(|a, b| b.gpus.cmp(&a.gpus).then_with(|| a.class.cmp(&b.class)));
+    stocks
+}
+
+/// GPUs of an equal split of the cluster, within what the job accepts.
+pub fn fair_share(view: &View, range: &GpuRange, jobs: usize) -> GpuCount {
+    let total: u32 = stocks(view).iter().map(|stock| stock.gpus.0).sum();
+    let share = GpuCount(total / (jobs.max(1) as u32));
+    let allowed = (range.min.0..=range.max.0.min(share.0)).rev().map(GpuCount).find(|size| range.allows(*size));
+    allowed.unwrap_or(range.min)
+}
+
+/// One point per size the job accepts and `stock` could hold. `fair` gives the speed-up its unit.
+pub fn points(model: &JobModel, range: &GpuRange, stock: &Stock, fair: GpuCount, now: GpuCount) -> Vec<v1::CurvePoint> {
+    let mut points: Vec<v1::CurvePoint> =
+        sizes(range, stock).into_iter().map(|gpus| point(gpus, best(model, &stock.class, gpus), now)).collect();
+    let unit = points.iter().rfind(|point| point.gpus <= fair.0 && point.infeasible.is_none()).or(points.first());
+    let unit = unit.map_or(0.0, |point| point.goodput_tokens_per_second);
+    for point in &mut points {
+        point.speed_up = (unit > 0.0).then(|| point.goodput_tokens_per_second / unit);
+    }
+    points
+}
+
+/// Points of a job without a model: the sizes alone.
+pub fn unmodelled(range: &GpuRange, stock: &Stock, now: GpuCount) -> Vec<v1::CurvePoint> {
+    let empty = |gpus: GpuCount| v1::CurvePoint {
+        gpus: gpus.0,
+        configuration: None,
+        throughput_tokens_per_second: 0.0,
+        efficiency: 1.0,
+        goodput_tokens_per_second: 0.0,
+        speed_up: None,
+        chosen: gpus == now,
+        infeasible: None,
+    };
+    sizes(range, stock).into_iter().map(empty).collect()
+}
+
+/// Up to a node every allowed size, beyond it whole nodes.
+fn sizes(range: &GpuRange, stock: &Stock) -> Vec<GpuCount> {
+    let per_node = stock.class.gpus_per_node.0.max(1);
+    let most = range.max.0.min(stock.gpus.0);
+    let whole = |gpus: u32| gpus <= per_node || gpus.is_multiple_of(per_node);
+    let all = (range.min.0.max(1)..=most).filter(|gpus| whole(*gpus) && range.allows(GpuCount(*gpus)));
+    all.map(GpuCount).take(SIZES_AT_MOST).collect()
+}
+
+fn point(gpus: GpuCount, best: Result<Offer, Infeasible>, now: GpuCount) -> v1::CurvePoint {
+    let (configuration, predicted, infeasible) = match best {
+        Ok(offer) => (offer.configuration, Some(offer.prediction), None),
+        Err(reason) => (None, None, Some(reason.to_string())),
+    };
+    v1::CurvePoint {
+        gpus: gpus.0,
+        configuration: configuration.as_ref().map(conversions::configuration),
+        throughput_tokens_per_second: predicted.map_or(0.0, |predicted| predicted.throughput.0),
+        efficiency: predicted.map_or(0.0, |predicted| predicted.efficiency),
+        goodput_tokens_per_second: predicted.map_or(0.0, |predicted| predicted.goodput.0),
+        speed_up: None,
+        chosen: gpus == now,
+        infeasible,
+    }
+}
+
+/// The best configuration at one size.
+fn best(model: &JobModel, class: &NodeClass, gpus: GpuCount) -> Result<Offer, Infeasible> {
+    model.best(class, gpus, NodeCount(gpus.0.div_ceil(class.gpus_per_node.0.max(1))))
+}

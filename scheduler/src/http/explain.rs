@@ -1,0 +1,204 @@
+//! Why a job is where it is: the newest plan's verdict, and before it what the verdict cannot know: that the job is
+//! held, backs off, starts, or waits for GPUs another job is giving up.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use headway_api::v1;
+use headway_engine::record::{Job, JobState, PlanRecord, PolicyMode};
+use headway_engine::view::View;
+use headway_types::{JobId, JobVerdict, Reason, ReasonCode, Timestamp};
+use uuid::Uuid;
+
+use super::auth::Principal;
+use super::extract::{Json, Path};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup};
+
+/// Why a job waits, or has the size it has, with numbers.
+#[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Explanation), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn explain_job(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::Explanation>, Problem> {
+    let job = lookup::record(&state.cluster, JobId(id)).await?;
+    let view = state.cluster.view();
+    let verdict = view.jobs.get(&job.id).and_then(|live| live.verdict.as_ref());
+    let account = account(&view, &job, verdict, state.cluster.now());
+    let decided = newest_plan(&view, job.id);
+    let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
+    Ok(Json(v1::Explanation {
+        job_id: id,
+        headline: account.headline,
+        reasons: account.reasons.iter().map(conversions::reason).collect(),
+        runner_up: verdict.and_then(|verdict| verdict.runner_up.as_ref()).map(conversions::alternative),
+        marginal_speed_up: verdict.and_then(|verdict| verdict.marginal_speed_up).filter(|gain| gain.is_finite()),
+        prediction: predicted.map(conversions::prediction),
+        plan_id: decided.map(|plan| plan.plan.id.0),
+    }))
+}
+
+/// The plan whose account of a job is newest: a proposal that names it, else the target.
+fn newest_plan(view: &View, job: JobId) -> Option<&PlanRecord> {
+    let named = |plan: &&std::sync::Arc<PlanRecord>| plan.plan.report.jobs.contains_key(&job);
+    let proposal = view.proposals.values().rfind(named);
+    proposal.or(view.target.as_ref()).map(|plan| &**plan)
+}
+
+/// One sentence and what stands behind it, the most telling reason first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    pub headline: String,
+    pub reasons: Vec<Reason>,
+}
+
+fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
+    let mut reasons = from_state(view, job, now);
+    let headline = match (&job.state, reasons.first()) {
+        (JobState::Queued { .. }, Some(first)) => first.detail.clone(),
+        (JobState::Queued { .. }, None) => match verdict {
+            Some(verdict) => verdict.headline.clone(),
+            None if view.policy.mode == PolicyMode::Paused => "waits: planning is paused by the policy".into(),
+            None => "waits for the next planning round".into(),
+        },
+        (JobState::Running { .. }, _) if job.wish.is_none() => {
+            verdict.map_or_else(|| "runs".into(), |verdict| verdict.headline.clone())
+        }
+        _ => in_words(job, now),
+    };
+    reasons.extend(verdict.iter().flat_map(|verdict| verdict.reasons.iter().cloned()));
+    Account { headline, reasons }
+}
+
+/// What the state alone says.
+fn from_state(view: &View, job: &Job, now: Timestamp) -> Vec<Reason> {
+    let binding = |code, detail| Reason { code, binding: true, detail };
+    let mut reasons = Vec::new();
+    match &job.state {
+        JobState::Held { .. } => reasons.push(binding(ReasonCode::Held, in_words(job, now))),
+        JobState::Queued { .. } => {
+            if let Some(until) = job.not_before.filter(|until| *until > now) {
+                let detail = format!(
+                    "the last {} failed; the next attempt may start in {}",
+                    attempts(job.failures),
+                    seconds(until.since(now).0)
+                );
+                reasons.push(binding(ReasonCode::BackOff, detail));
+            }
+            if let Some(detail) = being_freed(view, job.id) {
+                reasons.push(binding(ReasonCode::GpusBeingFreed, detail));
+            }
+            if let Some(plan) = view.proposals.values().find(|plan| plan.plan.assignments.contains_key(&job.id)) {
+                let detail = format!("plan {} would start it and waits for approval", plan.plan.id);
+                reasons.push(binding(ReasonCode::PlanWaitsApproval, detail));
+            }
+        }
+        _ => {}
+    }
+    reasons
+}
+
+/// Whom a queued job waits for on the GPUs that the adopted plan gives it.
+fn being_freed(view: &View, job: JobId) -> Option<String> {
+    let assignment = view.target.as_ref()?.plan.assignments.get(&job)?;
+    let mut holders: BTreeMap<JobId, u32> = BTreeMap::new();
+    for (node, gpu) in assignment.placement.ranks() {
+        if let Some((holder, _)) = view.nodes.get(&node).and_then(|node| node.held.get(gpu)) {
+            *holders.entry(*holder).or_default() += 1;
+        }
+    }
+    let names: Vec<String> = holders
+        .iter()
+        .map(|(holder, gpus)| {
+            let name = view.jobs.get(holder).map_or_else(|| holder.to_string(), |live| live.job.spec.name.clone());
+            format!("{gpus} from {name}")
+        })
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "has {} GPUs assigned and waits for some to be freed: {}",
+            assignment.placement.gpus(),
+            names.join(", ")
+        )
+    })
+}
+
+fn in_words(job: &Job, now: Timestamp) -> String {
+    let because = |reason: &Option<String>| reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+    match (&job.state, &job.wish) {
+        (JobState::Stopping { .. } | JobState::Running { .. } | JobState::Starting { .. }, Some(wish)) => {
+            conversions::wish_in_words(wish)
+        }
+        (JobState::Queued { .. }, _) => "waits".into(),
+        (JobState::Held { reason, .. }, _) => format!("held until released{}", because(reason)),
+        (JobState::Starting { generation, since }, _) => {
+            format!("starts generation {} since {}", generation.0, seconds(now.since(*since).0))
+        }
+        (JobState::Running { .. }, _) => "runs".into(),
+        (JobState::Stopping { cause, .. }, _) => format!("stops: {}", conversions::stop_in_words(cause)),
+        (JobState::Succeeded { .. }, _) => "succeeded".into(),
+        (JobState::Failed { message, .. }, _) => format!("failed: {message}"),
+        (JobState::Cancelled { by, reason, .. }, _) => format!("cancelled by {by}{}", because(reason)),
+    }
+}
+
+fn attempts(count: u32) -> String {
+    if count == 1 { "attempt".into() } else { format!("{count} attempts") }
+}
+
+fn seconds(value: f64) -> String {
+    format!("{value:.0} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_types::{GpuCount, Seconds};
+
+    use super::*;
+    use crate::http::fixtures::{self, NOW};
+
+    fn verdict(headline: &str) -> JobVerdict {
+        JobVerdict {
+            headline: headline.into(),
+            gpus: GpuCount(0),
+            runner_up: None,
+            marginal_speed_up: None,
+            reasons: vec![Reason {
+                code: ReasonCode::NotEnoughFree,
+                binding: true,
+                detail: "needs 8 GPUs, 3 are free".into(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_waiting_job_has_its_plans_headline() {
+        let account = account(&fixtures::running(), &fixtures::job(), Some(&verdict("needs 8 GPUs")), NOW);
+        assert_eq!(account.headline, "needs 8 GPUs");
+        assert_eq!(account.reasons[0].code, ReasonCode::NotEnoughFree);
+    }
+
+    #[test]
+    fn a_job_no_plan_has_seen_waits_for_one() {
+        let account = account(&fixtures::running(), &fixtures::job(), None, NOW);
+        assert_eq!(account.headline, "waits for the next planning round");
+    }
+
+    #[test]
+    fn a_back_off_comes_before_what_the_plan_says() {
+        let job = Job { failures: 2, not_before: Some(NOW + Seconds(30.0)), ..fixtures::job() };
+        let account = account(&fixtures::running(), &job, Some(&verdict("needs 8 GPUs")), NOW);
+        assert_eq!(account.headline, "the last 2 attempts failed; the next attempt may start in 30 s");
+        assert_eq!(account.reasons.len(), 2);
+    }
+
+    #[test]
+    fn a_held_job_names_the_reason_it_was_given() {
+        let state = JobState::Held { since: NOW, reason: Some("until the data is there".into()) };
+        let account = account(&fixtures::running(), &Job { state, ..fixtures::job() }, None, NOW);
+        assert_eq!(account.headline, "held until released: until the data is there");
+        assert_eq!(account.reasons[0].code, ReasonCode::Held);
+    }
+}

@@ -1,0 +1,166 @@
+//! A small cluster for tests of conversions: one node with four GPUs, one job that runs on two of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headway_engine::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, PolicySettings};
+use headway_engine::view::{JobView, LiveNumbers, NodeView, View};
+use headway_types::spec::{
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
+    Precision, Priority, Role, Run, RunPer, Training, Work,
+};
+use headway_types::{
+    BootId, Bytes, Capabilities, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
+    IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeSlice, Placement, Sequences, Term, Timestamp, Tokens,
+    TokensPerSecond,
+};
+
+pub const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
+
+pub fn job_id() -> JobId {
+    IdSource::seeded(1).job(NOW)
+}
+
+pub fn node_id() -> NodeId {
+    IdSource::seeded(2).node(NOW)
+}
+
+/// A queued job with a measured curve.
+pub fn job() -> Job {
+    Job {
+        id: job_id(),
+        spec: spec(),
+        owner: "ada".into(),
+        submitted_at: NOW,
+        state: JobState::Queued { since: NOW },
+        generation: Generation(0),
+        capabilities: None,
+        checkpoint: None,
+        checkpoint_at: None,
+        progress: Tokens(0.0),
+        started_at: None,
+        failures: 0,
+        not_before: None,
+        wish: None,
+        reconfigurations: 0,
+        batch_changes: 0,
+        last_change: None,
+        version: 1,
+    }
+}
+
+fn spec() -> JobSpec {
+    let training = Training {
+        work: Work::Curve { points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(8), 6.0)]), seq_len: 64 },
+        precision: Precision::Bf16,
+        reference_batch: Sequences(16),
+        batch: BatchRange { min: Sequences(16), max: Sequences(64) },
+        lr_scaling: LrScaling::Sqrt,
+        target: Some(Tokens(4_000.0)),
+        layouts: LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(8) },
+        checkpoint: CheckpointPolicy::default(),
+        reconfigure: Capabilities::UNKNOWN_SCRIPT,
+        kappa: 1.0,
+    };
+    let run = Run { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() };
+    let gpus = GpuRange { min: GpuCount(1), max: GpuCount(8), sizes: vec![], types: vec![] };
+    JobSpec {
+        name: "llama".into(),
+        project: "nlp".into(),
+        priority: Priority(50),
+        labels: BTreeMap::new(),
+        roles: vec![Role {
+            name: "main".into(),
+            gpus,
+            per_node: NodeResources::default(),
+            training: Some(training),
+            run,
+        }],
+        elastic: Elasticity::default(),
+        limits: Limits::default(),
+    }
+}
+
+fn gpu(index: u32) -> GpuUuid {
+    GpuUuid(format!("GPU-{index}"))
+}
+
+/// The job runs on GPUs 0 and 1 of the node.
+pub fn running() -> View {
+    let generation = Generation(3);
+    let placement = Placement::try_new(vec![NodeSlice { node: node_id(), gpus: vec![gpu(0), gpu(1)] }])
+        .expect("two GPUs of one node");
+    let allocation = Allocation {
+        job: job_id(),
+        generation,
+        plan: None,
+        placement,
+        configuration: Some(Configuration {
+            layout: Layout { dp: 2, tp: 1, pp: 1 },
+            micro_batch: Sequences(4),
+            global_batch: Sequences(32),
+        }),
+        revision: 0,
+        resumed_from: None,
+        cause: "start".into(),
+        predicted_goodput: 1_000.0,
+        granted_at: NOW,
+        training_at: Some(NOW),
+        released: BTreeMap::new(),
+        ended_at: None,
+    };
+    let record =
+        Job { state: JobState::Running { generation, since: NOW }, generation, started_at: Some(NOW), ..job() };
+    let live = LiveNumbers {
+        reported_at: Some(NOW),
+        step: 12,
+        samples_seen: Sequences(384),
+        throughput: Some(TokensPerSecond(1_000.0)),
+        efficiency: Some(0.9),
+        goodput: Some(TokensPerSecond(900.0)),
+        progress: Tokens(1_000.0),
+        ..LiveNumbers::default()
+    };
+    let live =
+        JobView { job: Arc::new(record), allocation: Some(Arc::new(allocation)), verdict: None, model: None, live };
+    let held = BTreeMap::from([(gpu(0), (job_id(), generation)), (gpu(1), (job_id(), generation))]);
+    View {
+        at: NOW,
+        term: Term(1),
+        jobs: BTreeMap::from([(job_id(), live)]),
+        nodes: BTreeMap::from([(node_id(), NodeView { node: Arc::new(node()), heard_at: Some(NOW), held })]),
+        target: None,
+        proposals: BTreeMap::new(),
+        policy: PolicySettings::default(),
+    }
+}
+
+fn node() -> Node {
+    let gpus = (0..4).map(|index| Gpu {
+        uuid: gpu(index),
+        index,
+        memory: Bytes(80 << 30),
+        health: if index == 3 { GpuHealth::Broken("XID 79".into()) } else { GpuHealth::Healthy },
+    });
+    Node {
+        inventory: NodeInventory {
+            node: node_id(),
+            name: "node-0".into(),
+            boot: BootId("boot".into()),
+            gpu_type: GpuType("H100-80G".into()),
+            gpus: gpus.collect(),
+            emulated: None,
+            fabric: Fabric { domain: "rack-0".into() },
+            cpus: 64,
+            memory: Bytes(512 << 30),
+            address: "10.0.0.1".into(),
+            isolated: true,
+            agent_version: "0.1.0".into(),
+        },
+        policy: NodePolicy::Schedulable,
+        availability: Availability::Available,
+        registered_at: NOW,
+        boot: BootId("boot".into()),
+        version: 1,
+    }
+}

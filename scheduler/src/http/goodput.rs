@@ -1,0 +1,252 @@
+//! The cluster at a glance, goodput now against a static split, and one job's curve.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use headway_api::v1;
+use headway_engine::record::{Availability, JobState};
+use headway_engine::view::{JobView, View};
+use headway_forecast::{SplitJob, Stock, static_equal_split};
+use headway_goodput::{JobModel, catalog, training_flops_per_token};
+use headway_types::spec::{GpuRange, Work};
+use headway_types::{GpuCount, JobId};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::auth::Principal;
+use super::extract::{Json, Path, Query};
+use super::problem::Problem;
+use super::{HttpState, conversions, curve, lookup};
+use crate::store::{EventFilter, StateName};
+
+const BASELINES_AT_MOST: usize = 200;
+
+/// Is the cluster doing useful work?
+#[utoipa::path(get, path = "/overview", tag = "cluster", responses((status = 200, body = v1::Overview)))]
+pub async fn overview(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::Overview>, Problem> {
+    // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
+    let newest = state.cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
+    let seq = newest.items.first().map_or(0, |event| event.seq);
+    Ok(Json(summary(&state.cluster.view(), seq)))
+}
+
+fn summary(view: &View, seq: u64) -> v1::Overview {
+    let nodes = || view.nodes.values();
+    let mut jobs_by_state = BTreeMap::new();
+    let mut waited_for = 0;
+    for live in view.jobs.values() {
+        *jobs_by_state.entry(StateName::of(&live.job.state).as_str().to_owned()).or_default() += 1;
+        if matches!(live.job.state, JobState::Queued { .. }) {
+            waited_for += live.job.spec.role().gpus.min.0;
+        }
+    }
+    let total = totals(view);
+    v1::Overview {
+        at: conversions::time(view.at),
+        nodes_total: view.nodes.len() as u32,
+        nodes_available: nodes().filter(|node| node.node.availability == Availability::Available).count() as u32,
+        gpus_total: nodes().map(|node| node.node.inventory.gpus.len() as u32).sum(),
+        gpus_healthy: nodes().map(|node| node.node.inventory.healthy().0).sum(),
+        gpus_busy: nodes().map(|node| node.held.len() as u32).sum(),
+        jobs_by_state,
+        gpus_waited_for: waited_for,
+        goodput_tokens_per_second: total.goodput,
+        throughput_tokens_per_second: total.throughput,
+        speed_up_sum: total.speed_up,
+        goodput_mfu: goodput_mfu(view),
+        plan_id: view.target.as_ref().map(|target| target.plan.id.0),
+        plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
+        policy_mode: conversions::policy_mode(view.policy.mode),
+        seq,
+    }
+}
+
+/// Useful model FLOP/s over the peak of all healthy GPUs; unknown where the catalog does not know a device or a job has no shape.
+fn goodput_mfu(view: &View) -> Option<f64> {
+    let mut peak = 0.0;
+    for node in view.nodes.values().filter(|node| node.node.availability == Availability::Available) {
+        let inventory = &node.node.inventory;
+        peak += catalog::peak_flop_per_second(&inventory.class()).ok()?.0 * f64::from(inventory.healthy().0);
+    }
+    let mut useful = 0.0;
+    for live in view.jobs.values() {
+        let Some(goodput) = live.live.goodput else { continue };
+        let Work::Model(shape) = &live.job.spec.training()?.work else { return None };
+        useful += goodput.0 * training_flops_per_token(shape);
+    }
+    (peak > 0.0).then_some(useful / peak)
+}
+
+#[derive(Default)]
+struct Totals {
+    goodput: f64,
+    throughput: f64,
+    speed_up: f64,
+}
+
+fn totals(view: &View) -> Totals {
+    view.jobs.values().filter(|live| matches!(live.job.state, JobState::Running { .. })).fold(
+        Totals::default(),
+        |sum, live| Totals {
+            goodput: sum.goodput + live.live.goodput.map_or(0.0, |rate| rate.0),
+            throughput: sum.throughput + live.live.throughput.map_or(0.0, |rate| rate.0),
+            speed_up: sum.speed_up + speed_up(live, view).unwrap_or(0.0),
+        },
+    )
+}
+
+/// What the plan expects, scaled by how measured goodput compares with the plan's.
+fn speed_up(live: &JobView, view: &View) -> Option<f64> {
+    let predicted = view.target.as_ref()?.plan.assignments.get(&live.job.id)?.predicted;
+    let scale = match live.live.goodput {
+        Some(measured) if predicted.goodput.0 > 0.0 => measured.0 / predicted.goodput.0,
+        _ => 1.0,
+    };
+    Some(predicted.speed_up * scale).filter(|value| value.is_finite())
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct GoodputQuery {
+    /// Comma-separated ids of the jobs to compare with a static split among them; the live jobs if absent.
+    jobs: Option<String>,
+}
+
+/// Goodput now, job by job, and what a static split of the cluster is predicted to give.
+#[utoipa::path(get, path = "/goodput", tag = "cluster", params(GoodputQuery),
+    responses((status = 200, body = v1::Goodput), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn goodput(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(query): Query<GoodputQuery>,
+) -> Result<Json<v1::Goodput>, Problem> {
+    let view = state.cluster.view();
+    let ids: Vec<JobId> = match query.jobs.as_deref().filter(|jobs| !jobs.is_empty()) {
+        Some(text) => text.split(',').map(job_id).collect::<Result<_, _>>()?,
+        None => view.jobs.keys().copied().collect(),
+    };
+    if ids.len() > BASELINES_AT_MOST && query.jobs.is_some() {
+        return Err(Problem::bad_request(format!("at most {BASELINES_AT_MOST} jobs at once")).field("jobs"));
+    }
+    let mut models = Vec::new();
+    for id in ids.into_iter().take(BASELINES_AT_MOST) {
+        let record = lookup::record(&state.cluster, id).await?;
+        if let Some(model) = model_of(&view, &record) {
+            models.push((id, record.spec.role().gpus.clone(), model));
+        }
+    }
+    let total = totals(&view);
+    let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
+    let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
+    let at = conversions::time(view.at);
+    let items = off_the_reactor(move || static_split(&view, &models)).await?;
+    Ok(Json(v1::Goodput {
+        at,
+        goodput_tokens_per_second: total.goodput,
+        throughput_tokens_per_second: total.throughput,
+        speed_up_sum: total.speed_up,
+        items,
+        jobs,
+    }))
+}
+
+fn job_id(text: &str) -> Result<JobId, Problem> {
+    text.trim().parse().map_err(|_| Problem::bad_request(format!("\"{text}\" is no job id")).field("jobs"))
+}
+
+/// What has been learnt of a live job; of an ended one what its specification implies.
+fn model_of(view: &View, record: &headway_engine::record::Job) -> Option<Arc<JobModel>> {
+    match view.jobs.get(&record.id) {
+        Some(live) => live.model.clone(),
+        None => record.spec.training().cloned().map(|training| Arc::new(JobModel::new(training))),
+    }
+}
+
+/// What each job would do on an equal share of the present nodes, at the batch its recipe was validated at.
+fn static_split(view: &View, models: &[(JobId, GpuRange, Arc<JobModel>)]) -> Vec<v1::Baseline> {
+    let stocks: Vec<Stock> =
+        curve::stocks(view).into_iter().map(|stock| Stock { class: stock.class, nodes: stock.nodes }).collect();
+    let jobs: Vec<SplitJob<'_>> =
+        models.iter().map(|(job, range, model)| SplitJob { job: *job, model, range }).collect();
+    static_equal_split(&stocks, &jobs)
+        .into_iter()
+        .map(|(job, share)| v1::Baseline {
+            job_id: job.0,
+            gpus: share.gpus.0,
+            goodput_tokens_per_second: share.goodput.0,
+        })
+        .collect()
+}
+
+fn job_goodput(live: &JobView, view: &View) -> v1::JobGoodput {
+    v1::JobGoodput {
+        job_id: live.job.id.0,
+        job_name: live.job.spec.name.clone(),
+        gpus: live.allocation.as_ref().map_or(0, |held| held.placement.gpus().0),
+        throughput_tokens_per_second: live.live.throughput.map(|rate| rate.0),
+        efficiency: live.live.efficiency,
+        goodput_tokens_per_second: live.live.goodput.map(|rate| rate.0),
+        predicted_goodput_tokens_per_second: live.allocation.as_ref().map(|held| held.predicted_goodput),
+        speed_up: speed_up(live, view),
+    }
+}
+
+/// What more or fewer GPUs would bring a job, on the present nodes.
+#[utoipa::path(get, path = "/jobs/{id}/curve", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Curve), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn curve(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::Curve>, Problem> {
+    let record = lookup::record(&state.cluster, JobId(id)).await?;
+    let view = state.cluster.view();
+    let range = record.spec.role().gpus.clone();
+    let held = view.jobs.get(&record.id).and_then(|live| live.allocation.clone()).filter(|held| held.holds());
+    let now = held.as_ref().map_or(GpuCount(0), |held| held.placement.gpus());
+    let present = held.as_ref().and_then(|held| view.nodes.get(&held.placement.first_node()));
+    let class = present.map(|node| node.node.inventory.class());
+    let accepted = |stock: &curve::Stock| match &class {
+        Some(class) => stock.class == *class,
+        None => range.accepts(&stock.class.gpu_type),
+    };
+    let Some(stock) = curve::stocks(&view).into_iter().find(accepted) else {
+        return Ok(Json(v1::Curve { job_id: id, gpu_type: None, points: Vec::new() }));
+    };
+    let gpu_type = Some(stock.class.gpu_type.0.clone());
+    let Some(model) = model_of(&view, &record) else {
+        return Ok(Json(v1::Curve { job_id: id, gpu_type, points: curve::unmodelled(&range, &stock, now) }));
+    };
+    let fair = curve::fair_share(&view, &range, view.jobs.len());
+    let points = off_the_reactor(move || curve::points(&model, &range, &stock, fair, now)).await?;
+    Ok(Json(v1::Curve { job_id: id, gpu_type, points }))
+}
+
+/// Curves are milliseconds of arithmetic per job: not for a thread that answers others meanwhile.
+pub async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "computing a curve failed");
+        Problem::internal()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::fixtures;
+
+    #[test]
+    fn the_overview_counts_what_the_snapshot_holds() {
+        let overview = summary(&fixtures::running(), 7);
+        assert_eq!((overview.gpus_total, overview.gpus_healthy, overview.gpus_busy), (4, 3, 2));
+        assert_eq!(overview.jobs_by_state, BTreeMap::from([("running".into(), 1)]));
+        assert_eq!((overview.goodput_tokens_per_second, overview.seq), (900.0, 7));
+    }
+
+    #[test]
+    fn a_list_of_jobs_is_read_id_by_id() {
+        assert!(job_id(" 01920000-0000-7000-8000-000000000001").is_ok());
+        assert!(job_id("llama").is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! What happened: allocations, measurements, checkpoints and the event log. Read from the store, never changed here.
+
+use axum::extract::State;
+use chrono::{DateTime, Utc};
+use headway_api::v1;
+use headway_types::JobId;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::auth::Principal;
+use super::extract::{Json, Path, Query};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup};
+use crate::store::EventFilter;
+
+const EVENTS_AT_MOST: u32 = 1_000;
+const POINTS_AT_MOST: u32 = 2_000;
+
+/// What a job holds and held, oldest first, with cause.
+#[utoipa::path(get, path = "/jobs/{id}/allocations", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::AllocationList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn allocations(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::AllocationList>, Problem> {
+    lookup::record(&state.cluster, JobId(id)).await?;
+    let view = state.cluster.view();
+    let stored = state.cluster.store().allocations(JobId(id)).await?;
+    Ok(Json(v1::AllocationList { items: stored.iter().map(|each| conversions::allocation(each, &view)).collect() }))
+}
+
+/// Committed checkpoints of a job, newest first.
+#[utoipa::path(get, path = "/jobs/{id}/checkpoints", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::CheckpointList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn checkpoints(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::CheckpointList>, Problem> {
+    lookup::record(&state.cluster, JobId(id)).await?;
+    let stored = state.cluster.store().checkpoints(JobId(id)).await?;
+    Ok(Json(v1::CheckpointList { items: stored.iter().map(conversions::checkpoint).collect() }))
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct SeriesQuery {
+    from: Option<DateTime<Utc>>,
+    to: Option<DateTime<Utc>>,
+    /// 500 if absent, 2000 at most; neighbours are merged to fit.
+    max_points: Option<u32>,
+}
+
+/// Goodput, throughput, efficiency, noise scale, batch, GPUs and loss over time.
+#[utoipa::path(get, path = "/jobs/{id}/series", tag = "jobs", params(("id" = Uuid, Path), SeriesQuery),
+    responses((status = 200, body = v1::Series), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn series(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+    Query(query): Query<SeriesQuery>,
+) -> Result<Json<v1::Series>, Problem> {
+    lookup::record(&state.cluster, JobId(id)).await?;
+    let [from, to] = [query.from, query.to].map(|at| at.map(conversions::timestamp));
+    let points = query.max_points.unwrap_or(500).clamp(1, POINTS_AT_MOST);
+    let stored = state.cluster.store().series(JobId(id), from, to, points).await?;
+    Ok(Json(v1::Series { points: stored.iter().map(conversions::series_point).collect() }))
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct EventsQuery {
+    /// Oldest first, after this sequence number.
+    after: Option<u64>,
+    /// Newest first, before this sequence number (the `next_cursor` of the page before).
+    cursor: Option<u64>,
+    /// 100 if absent, 1000 at most.
+    limit: Option<u32>,
+    job: Option<Uuid>,
+    /// Id or name.
+    node: Option<String>,
+}
+
+/// The event log of the cluster.
+#[utoipa::path(get, path = "/events", tag = "cluster", params(EventsQuery),
+    responses((status = 200, body = v1::EventList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn events(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<v1::EventList>, Problem> {
+    page(&state, query).await
+}
+
+/// The event log of one job.
+#[utoipa::path(get, path = "/jobs/{id}/events", tag = "jobs", params(("id" = Uuid, Path), EventsQuery),
+    responses((status = 200, body = v1::EventList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn job_events(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<v1::EventList>, Problem> {
+    lookup::record(&state.cluster, JobId(id)).await?;
+    page(&state, EventsQuery { job: Some(id), ..query }).await
+}
+
+async fn page(state: &HttpState, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
+    let node = query.node.as_deref().map(|node| lookup::node(&state.cluster, node)).transpose()?;
+    let filter = EventFilter {
+        after: query.after,
+        before: query.cursor,
+        job: query.job.map(JobId),
+        node,
+        limit: query.limit.unwrap_or(100).clamp(1, EVENTS_AT_MOST),
+    };
+    let page = state.cluster.store().events(&filter).await?;
+    Ok(Json(v1::EventList {
+        items: page.items.iter().map(conversions::event).collect(),
+        next_cursor: page.next.map(|seq| seq.to_string()),
+    }))
+}

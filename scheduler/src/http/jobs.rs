@@ -1,0 +1,119 @@
+//! Reading jobs: the listing and one of them, live numbers joined from the snapshot.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headway_api::v1;
+use headway_types::JobId;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::actions::etag;
+use super::auth::Principal;
+use super::extract::{Json, Path, Query};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup};
+use crate::store::{JobFilter, StateName};
+
+const JOBS_AT_MOST: u32 = 500;
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct JobsQuery {
+    /// Comma-separated states; `live` stands for all that have not ended, `ended` for the others.
+    state: Option<String>,
+    project: Option<String>,
+    /// Owner.
+    user: Option<String>,
+    /// Part of the name.
+    q: Option<String>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<Uuid>,
+    /// 100 if absent, 500 at most.
+    limit: Option<u32>,
+}
+
+/// Jobs, newest first.
+#[utoipa::path(get, path = "/jobs", tag = "jobs", params(JobsQuery),
+    responses((status = 200, body = v1::JobList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn list_jobs(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<v1::JobList>, Problem> {
+    let filter = JobFilter {
+        states: states(query.state.as_deref())?,
+        project: query.project,
+        owner: query.user,
+        name_contains: query.q,
+        limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST),
+        cursor: query.cursor.map(JobId),
+    };
+    let page = state.cluster.store().list_jobs(&filter).await?;
+    let view = state.cluster.view();
+    let items = page.items.iter().map(|job| match view.jobs.get(&job.id) {
+        Some(live) => conversions::live_job(live, &view),
+        None => conversions::stored_job(job),
+    });
+    Ok(Json(v1::JobList { items: items.collect(), next_cursor: page.next.map(|job| job.to_string()) }))
+}
+
+/// One job. `ETag` is its version.
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-None-Match" = Option<String>, Header)),
+    responses((status = 200, body = v1::Job, headers(("ETag" = String))), (status = 304),
+        (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn get_job(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let job = lookup::job(&state.cluster, JobId(id)).await?;
+    let tag = etag(job.version);
+    // Live numbers change between versions, so only an ended job is worth a 304.
+    let live = state.cluster.view().jobs.contains_key(&JobId(id));
+    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    if known && !live {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    Ok(([(header::ETAG, tag)], Json(job)).into_response())
+}
+
+fn states(text: Option<&str>) -> Result<Vec<StateName>, Problem> {
+    use StateName as S;
+    let mut states = Vec::new();
+    for name in text.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match name {
+            "live" => states.extend([S::Queued, S::Held, S::Starting, S::Running, S::Stopping]),
+            "ended" => states.extend([S::Succeeded, S::Failed, S::Cancelled]),
+            "queued" => states.push(S::Queued),
+            "held" => states.push(S::Held),
+            "starting" => states.push(S::Starting),
+            "running" => states.push(S::Running),
+            "stopping" => states.push(S::Stopping),
+            "succeeded" => states.push(S::Succeeded),
+            "failed" => states.push(S::Failed),
+            "cancelled" => states.push(S::Cancelled),
+            other => {
+                return Err(Problem::bad_request(format!("there is no state \"{other}\"")).field("state").hint(
+                    "states are queued, held, starting, running, stopping, succeeded, failed, cancelled, live, ended",
+                ));
+            }
+        }
+    }
+    Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn states_are_named_one_by_one_or_by_group() {
+        assert_eq!(states(Some("running,failed")).unwrap(), [StateName::Running, StateName::Failed]);
+        assert_eq!(states(Some("ended")).unwrap().len(), 3);
+        assert!(states(None).unwrap().is_empty());
+        assert!(states(Some("runing")).is_err());
+    }
+}

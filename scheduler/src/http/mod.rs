@@ -1,0 +1,103 @@
+//! REST, the event stream and the web UI: what people and scripts talk to.
+//!
+//! A handler authenticates, turns wire types into requests, asks the loop or reads the snapshot and the store, and
+//! turns the answer into wire types. It never decides and never writes to the store, except for tokens, which the
+//! engine does not know.
+
+mod actions;
+mod auth;
+mod conversions;
+mod curve;
+mod explain;
+mod extract;
+#[cfg(test)]
+mod fixtures;
+mod goodput;
+mod history;
+mod jobs;
+mod limits;
+mod logs;
+mod lookup;
+mod nodes;
+mod openapi;
+mod plans;
+mod policy;
+mod problem;
+mod root;
+mod stream;
+mod submit;
+mod tokens;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use headway_engine::event::{Actor, Request as Wish};
+use headway_engine::outcome::Reply;
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use self::auth::TokenCache;
+use self::problem::Problem;
+use crate::cluster::Cluster;
+use crate::web;
+
+/// What every handler shares.
+#[derive(Clone)]
+pub struct HttpState {
+    cluster: Cluster,
+    tokens: TokenCache,
+    version: &'static str,
+    metrics: Option<PrometheusHandle>,
+}
+
+impl HttpState {
+    /// `metrics`: the recorder's handle, where this process has one.
+    #[must_use]
+    pub fn new(cluster: Cluster, version: &'static str, metrics: Option<PrometheusHandle>) -> Self {
+        Self { cluster, tokens: TokenCache::default(), version, metrics }
+    }
+
+    /// Asks the loop; a refusal is a problem.
+    async fn ask(&self, actor: Actor, body: Wish) -> Result<Reply, Problem> {
+        match self.cluster.request(actor, body).await? {
+            Reply::Refused(refusal) => Err(refusal.into()),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// Everything on the port for people.
+pub fn router(state: HttpState) -> Router {
+    let (api, document) = openapi::routes().split_for_parts();
+    let document = openapi::render(&document);
+    let routes = api
+        .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
+        .route("/healthz", get(root::healthz))
+        .route("/readyz", get(root::readyz))
+        .route("/metrics", get(root::scrape))
+        .route("/version", get(root::version))
+        .fallback(fallback)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(state);
+    limits::limited(routes)
+}
+
+async fn fallback(request: Request) -> Response {
+    web::page(request.method(), request.uri(), request.headers()).unwrap_or_else(|| {
+        Problem::not_found(format!("there is no {} {}", request.method(), request.uri().path()))
+            .hint("/api/v1/openapi.json lists what there is")
+            .into_response()
+    })
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let detail = format!("{} does not take {}", request.uri().path(), request.method());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+}
+
+/// The engine answers every request with its own kind of reply.
+fn mismatched(reply: &Reply) -> Problem {
+    tracing::error!(?reply, "engine answered with another kind of reply");
+    Problem::internal()
+}

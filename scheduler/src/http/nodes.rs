@@ -1,0 +1,113 @@
+//! Nodes: what they offer, who holds their GPUs, and the admin's switches.
+
+use axum::extract::State;
+use headway_api::v1;
+use headway_engine::event::Request;
+use headway_engine::outcome::Reply;
+
+use super::auth::{AdminPrincipal, Principal};
+use super::extract::{Json, Path};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup, mismatched};
+
+/// All nodes.
+#[utoipa::path(get, path = "/nodes", tag = "nodes", responses((status = 200, body = v1::NodeList)))]
+pub async fn list_nodes(State(state): State<HttpState>, _caller: Principal) -> Json<v1::NodeList> {
+    let view = state.cluster.view();
+    Json(v1::NodeList { items: view.nodes.values().map(|node| conversions::node(node, &view)).collect() })
+}
+
+/// One node, by id or name.
+#[utoipa::path(get, path = "/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 200, body = v1::Node), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn get_node(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(name): Path<String>,
+) -> Result<Json<v1::Node>, Problem> {
+    let id = lookup::node(&state.cluster, &name)?;
+    let view = state.cluster.view();
+    let node = view.nodes.get(&id).ok_or_else(|| Problem::not_found(format!("no node {name}")))?;
+    Ok(Json(conversions::node(node, &view)))
+}
+
+/// Have what runs on a node save and leave; nothing new starts there.
+#[utoipa::path(post, path = "/nodes/{node}/drain", tag = "nodes", params(("node" = String, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn drain_node(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(name): Path<String>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Json<v1::Node>, Problem> {
+    let node = lookup::node(&state.cluster, &name)?;
+    act(&state, &caller, Request::Drain { node, reason: reason(body) }).await
+}
+
+/// End a drain.
+#[utoipa::path(post, path = "/nodes/{node}/undrain", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn undrain_node(
+    state: State<HttpState>,
+    caller: AdminPrincipal,
+    name: Path<String>,
+) -> Result<Json<v1::Node>, Problem> {
+    uncordon_node(state, caller, name).await
+}
+
+/// Start nothing new on a node; what runs there stays.
+#[utoipa::path(post, path = "/nodes/{node}/cordon", tag = "nodes", params(("node" = String, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn cordon_node(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(name): Path<String>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Json<v1::Node>, Problem> {
+    let node = lookup::node(&state.cluster, &name)?;
+    act(&state, &caller, Request::Cordon { node, reason: reason(body) }).await
+}
+
+/// Take a node back into service.
+#[utoipa::path(post, path = "/nodes/{node}/uncordon", tag = "nodes", params(("node" = String, Path)),
+    responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn uncordon_node(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(name): Path<String>,
+) -> Result<Json<v1::Node>, Problem> {
+    let node = lookup::node(&state.cluster, &name)?;
+    act(&state, &caller, Request::Uncordon { node }).await
+}
+
+/// Vouch that nothing runs on an unreachable node any more, so that its jobs may go on elsewhere.
+#[utoipa::path(post, path = "/nodes/{node}/lost", tag = "nodes", params(("node" = String, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn lose_node(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(name): Path<String>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Json<v1::Node>, Problem> {
+    let node = lookup::node(&state.cluster, &name)?;
+    act(&state, &caller, Request::MarkLost { node, reason: reason(body) }).await
+}
+
+fn reason(body: Option<Json<v1::ReasonRequest>>) -> Option<String> {
+    body.and_then(|Json(body)| body.reason)
+}
+
+async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Node>, Problem> {
+    match state.ask(caller.actor(), request).await? {
+        Reply::Node(node) => {
+            let view = state.cluster.view();
+            let id = node.inventory.node;
+            let shown = view.nodes.get(&id).ok_or_else(|| Problem::not_found(format!("no node {id}")))?;
+            Ok(Json(conversions::node(shown, &view)))
+        }
+        other => Err(mismatched(&other)),
+    }
+}

@@ -1,0 +1,119 @@
+//! The routes below `/api/v1` and the OpenAPI document that follows from their handlers.
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{HttpState, actions, explain, goodput, history, jobs, logs, nodes, plans, policy, stream, submit, tokens};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Headway",
+        version = "v1",
+        description = "Goodput-maximising scheduler for clusters that train large language models. Paths are \
+            additive-only within v1. Errors are RFC 9457 problem+json with `code`, `field` and `hint`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    security(("bearer" = [])),
+    tags(
+        (name = "jobs", description = "Submit, watch and steer jobs"),
+        (name = "nodes", description = "Nodes and their GPUs"),
+        (name = "plans", description = "Decisions for the whole cluster"),
+        (name = "cluster", description = "The whole cluster at a glance"),
+        (name = "auth", description = "Tokens"),
+    )
+)]
+struct Document;
+
+/// Every route below `/api/v1`.
+pub fn routes() -> OpenApiRouter<HttpState> {
+    let v1 = OpenApiRouter::new()
+        .routes(routes!(submit::submit, jobs::list_jobs))
+        .routes(routes!(submit::validate))
+        .routes(routes!(jobs::get_job, actions::update_job))
+        .routes(routes!(actions::cancel_job))
+        .routes(routes!(actions::hold_job))
+        .routes(routes!(actions::release_job))
+        .routes(routes!(actions::checkpoint_job))
+        .routes(routes!(explain::explain_job))
+        .routes(routes!(goodput::curve))
+        .routes(routes!(history::allocations))
+        .routes(routes!(history::series))
+        .routes(routes!(history::job_events))
+        .routes(routes!(history::checkpoints))
+        .routes(routes!(logs::logs))
+        .routes(routes!(nodes::list_nodes))
+        .routes(routes!(nodes::get_node))
+        .routes(routes!(nodes::drain_node))
+        .routes(routes!(nodes::undrain_node))
+        .routes(routes!(nodes::cordon_node))
+        .routes(routes!(nodes::uncordon_node))
+        .routes(routes!(nodes::lose_node))
+        .routes(routes!(plans::list_plans))
+        .routes(routes!(plans::current_plan))
+        .routes(routes!(plans::rebalance))
+        .routes(routes!(plans::get_plan))
+        .routes(routes!(plans::approve_plan))
+        .routes(routes!(plans::reject_plan))
+        .routes(routes!(policy::get_policy, policy::put_policy))
+        .routes(routes!(goodput::overview))
+        .routes(routes!(goodput::goodput))
+        .routes(routes!(history::events))
+        .routes(routes!(stream::stream))
+        .routes(routes!(tokens::create_token, tokens::list_tokens))
+        .routes(routes!(tokens::revoke_token))
+        .routes(routes!(tokens::whoami));
+    let mut document = Document::openapi();
+    let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    document.components.get_or_insert_default().add_security_scheme("bearer", bearer);
+    OpenApiRouter::with_openapi(document).nest("/api/v1", v1)
+}
+
+/// The document as it is served and committed: pretty, with a final newline.
+pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
+    let mut text = document.to_pretty_json().expect("an OpenAPI document is plain JSON");
+    text.push('\n');
+    text.into()
+}
+
+pub async fn serve(document: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// `UPDATE_OPENAPI=1 cargo test -p headway-scheduler openapi` writes the file anew.
+    #[test]
+    fn the_committed_document_is_what_the_handlers_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/openapi.json");
+        let rendered = render(routes().get_openapi());
+        if std::env::var_os("UPDATE_OPENAPI").is_some() {
+            std::fs::write(path, &rendered).unwrap();
+        }
+        let committed = std::fs::read(path).unwrap_or_default();
+        assert!(committed == rendered, "api/openapi.json has drifted; run with UPDATE_OPENAPI=1 and review the diff");
+    }
+
+    #[test]
+    fn every_operation_has_its_own_id_and_a_summary() {
+        let document = serde_json::to_value(routes().get_openapi()).unwrap();
+        let mut ids = std::collections::BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            assert!(path.starts_with("/api/v1/"), "{path}");
+            for (method, operation) in item.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(ids.insert(id.to_owned()), "{method} {path} repeats {id}");
+                assert!(operation["summary"].is_string(), "{method} {path} has no summary");
+            }
+        }
+        assert!(ids.len() > 30, "{} operations", ids.len());
+    }
+}

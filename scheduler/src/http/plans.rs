@@ -1,0 +1,155 @@
+//! Plans: what was decided for the whole cluster, what waits for approval, and asking for a round.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use headway_api::v1;
+use headway_engine::event::Request;
+use headway_engine::outcome::Reply;
+use headway_engine::record::PlanRecord;
+use headway_types::PlanId;
+use serde::Deserialize;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::auth::{AdminPrincipal, Principal};
+use super::extract::{Json, Path, Query};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup, mismatched};
+use crate::cluster::{Cluster, Feed};
+
+const PLANS_AT_MOST: u32 = 200;
+/// Below the request limit, so that the caller hears why.
+const ROUND_TIME: Duration = Duration::from_secs(25);
+/// A round's end that the feed did not tell (a lagging reader) is seen by looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Events that end a round without a plan.
+const FAILURES: [&str; 2] = ["plan.failed", "plan.refused"];
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct PlansQuery {
+    cursor: Option<Uuid>,
+    /// 50 if absent, 200 at most.
+    limit: Option<u32>,
+}
+
+/// Plans, newest first.
+#[utoipa::path(get, path = "/plans", tag = "plans", params(PlansQuery), responses((status = 200, body = v1::PlanList)))]
+pub async fn list_plans(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(query): Query<PlansQuery>,
+) -> Result<Json<v1::PlanList>, Problem> {
+    let limit = query.limit.unwrap_or(50).clamp(1, PLANS_AT_MOST);
+    let page = state.cluster.store().plans(query.cursor.map(PlanId), limit).await?;
+    Ok(Json(v1::PlanList {
+        items: page.items.iter().map(conversions::plan_summary).collect(),
+        next_cursor: page.next.map(|plan| plan.to_string()),
+    }))
+}
+
+/// The plan that is being carried out.
+#[utoipa::path(get, path = "/plans/current", tag = "plans",
+    responses((status = 200, body = v1::Plan), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn current_plan(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::Plan>, Problem> {
+    let view = state.cluster.view();
+    let target = view.target.as_ref().ok_or_else(|| Problem::not_found("no plan has been adopted yet"))?;
+    Ok(Json(conversions::plan(target, &view)))
+}
+
+/// One plan with its moves and verdicts.
+#[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Plan), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn get_plan(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::Plan>, Problem> {
+    let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
+    Ok(Json(conversions::plan(&plan, &state.cluster.view())))
+}
+
+/// Run a round now. Its plan is a proposal that moves nothing before it is approved.
+#[utoipa::path(post, path = "/plans/rebalance", tag = "plans", request_body = Option<v1::RebalanceRequest>,
+    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn rebalance(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    body: Option<Json<v1::RebalanceRequest>>,
+) -> Result<Json<v1::Plan>, Problem> {
+    let Json(body) = body.unwrap_or_default();
+    if body.min_gain_pct.is_some_and(|gain| !(0.0..=100.0).contains(&gain)) {
+        return Err(Problem::invalid("min_gain_pct is between 0 and 100").field("min_gain_pct"));
+    }
+    let mut feed = state.cluster.subscribe();
+    let min_gain = body.min_gain_pct.map(|percent| percent / 100.0);
+    let id = match state.ask(caller.actor(), Request::Rebalance { min_gain }).await? {
+        Reply::Round(plan) => plan,
+        other => return Err(mismatched(&other)),
+    };
+    let plan = made(&state.cluster, &mut feed, id).await?;
+    Ok(Json(conversions::plan(&plan, &state.cluster.view())))
+}
+
+/// Waits until the round's plan is known, or the log says that there is none.
+async fn made(
+    cluster: &Cluster,
+    feed: &mut broadcast::Receiver<Arc<Feed>>,
+    id: PlanId,
+) -> Result<Arc<PlanRecord>, Problem> {
+    let deadline = Instant::now() + ROUND_TIME;
+    loop {
+        match lookup::plan(cluster, id).await {
+            Ok(plan) => return Ok(plan),
+            Err(_) if Instant::now() < deadline => {}
+            Err(_) => {
+                return Err(Problem::unavailable("the round has not ended yet")
+                    .hint("GET /api/v1/plans shows its proposal when it has"));
+            }
+        }
+        // Whatever is heard, even that messages were missed, is a reason to look again.
+        if let Ok(Ok(news)) = tokio::time::timeout(LOOK_AGAIN, feed.recv()).await
+            && let Feed::Event(event) = &*news
+            && event.plan == Some(id)
+            && FAILURES.contains(&event.verb.as_str())
+        {
+            return Err(Problem::new(StatusCode::CONFLICT, "no_plan", event.message.clone()));
+        }
+    }
+}
+
+/// Adopt a proposal; refused if the target has changed since it was made.
+#[utoipa::path(post, path = "/plans/{id}/approve", tag = "plans", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn approve_plan(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::Plan>, Problem> {
+    decide(&state, &caller, Request::Approve { plan: PlanId(id) }).await
+}
+
+/// Drop a proposal.
+#[utoipa::path(post, path = "/plans/{id}/reject", tag = "plans", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn reject_plan(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Json<v1::Plan>, Problem> {
+    let reason = body.and_then(|Json(body)| body.reason);
+    decide(&state, &caller, Request::Reject { plan: PlanId(id), reason }).await
+}
+
+async fn decide(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Plan>, Problem> {
+    match state.ask(caller.actor(), request).await? {
+        Reply::Plan(plan) => Ok(Json(conversions::plan(&plan, &state.cluster.view()))),
+        other => Err(mismatched(&other)),
+    }
+}

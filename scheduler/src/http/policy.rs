@@ -1,0 +1,32 @@
+//! The policy: what an operator may change while Headway runs.
+
+use axum::extract::State;
+use headway_api::v1;
+use headway_engine::event::Request;
+use headway_engine::outcome::Reply;
+
+use super::auth::{AdminPrincipal, Principal};
+use super::extract::Json;
+use super::problem::Problem;
+use super::{HttpState, conversions, mismatched};
+
+/// The policy in force.
+#[utoipa::path(get, path = "/policy", tag = "cluster", responses((status = 200, body = v1::Policy)))]
+pub async fn get_policy(State(state): State<HttpState>, _caller: Principal) -> Json<v1::Policy> {
+    Json(conversions::policy(&state.cluster.view().policy))
+}
+
+/// Replace the policy.
+#[utoipa::path(put, path = "/policy", tag = "cluster", request_body = v1::Policy,
+    responses((status = 200, body = v1::Policy), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn put_policy(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Json(body): Json<v1::Policy>,
+) -> Result<Json<v1::Policy>, Problem> {
+    let settings = conversions::policy_settings(&body)?;
+    match state.ask(caller.actor(), Request::SetPolicy { settings }).await? {
+        Reply::Policy(settings) => Ok(Json(conversions::policy(&settings))),
+        other => Err(mismatched(&other)),
+    }
+}

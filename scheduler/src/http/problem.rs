@@ -1,0 +1,157 @@
+//! Every error a REST caller sees: RFC 9457 problem+json with a stable code and a hint. It never shows the inside of
+//! the scheduler (SQL, paths, secrets); the cause goes to the log.
+
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headway_engine::outcome::Refusal;
+
+use super::limits;
+use crate::cluster::{LogError, RequestError};
+use crate::store::StoreError;
+
+/// What a client should wait before it asks again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// An error reply under construction.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    field: Option<String>,
+    hint: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), field: None, hint: None, retry_after: None }
+    }
+
+    pub fn field(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+    }
+
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", detail)
+    }
+
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
+    }
+
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
+    }
+
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
+        Self { retry_after: Some(RETRY), ..problem }
+    }
+
+    /// A bug or a broken store on our side; the details are in the log under the request id.
+    pub fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the scheduler could not do this")
+            .hint("the scheduler's log says why, under this reply's x-request-id")
+    }
+
+    #[cfg(test)]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Fenced { .. } => Self::unavailable("another scheduler leads now"),
+            error => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer a reader");
+                Self::unavailable("the store does not answer")
+            }
+        }
+    }
+}
+
+impl From<RequestError> for Problem {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Busy | RequestError::Unavailable => Self::unavailable(error.to_string()),
+            RequestError::TimedOut => {
+                let problem = Self::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", error.to_string());
+                Self { retry_after: Some(RETRY), ..problem }
+                    .hint("whether it was done is unknown; repeat it with the same Idempotency-Key")
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::NoSuchJob(_) | Refusal::NoSuchNode(_) | Refusal::NoSuchPlan(_) => Self::not_found(detail),
+            Refusal::KeyReused { .. } => Self::new(StatusCode::CONFLICT, "idempotency_key_reused", detail)
+                .hint("use a fresh key for another request"),
+            Refusal::WrongState(_) => Self::new(StatusCode::CONFLICT, "wrong_state", detail),
+            Refusal::StalePlan { .. } => Self::new(StatusCode::CONFLICT, "stale_plan", detail)
+                .hint("ask for a new proposal with POST /api/v1/plans/rebalance"),
+            Refusal::Invalid(_) => Self::invalid(detail),
+        }
+    }
+}
+
+impl From<LogError> for Problem {
+    fn from(error: LogError) -> Self {
+        let detail = error.to_string();
+        match error {
+            LogError::NotStarted => Self::new(StatusCode::CONFLICT, "not_started", detail),
+            LogError::NoSuchRank { .. } => Self::not_found(detail),
+            LogError::NotConnected(_) | LogError::Store => Self::unavailable(detail),
+            LogError::TimedOut(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", detail),
+            LogError::Refused(_) => Self::new(StatusCode::BAD_GATEWAY, "agent_refused", detail),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = headway_api::v1::Problem {
+            kind: "about:blank".into(),
+            title: self.status.canonical_reason().unwrap_or("Error").into(),
+            status: self.status.as_u16(),
+            code: self.code.into(),
+            detail: self.detail,
+            field: self.field,
+            hint: self.hint,
+            request_id: limits::REQUEST_ID_HERE.try_with(String::clone).ok(),
+        };
+        let bytes = serde_json::to_vec(&body).expect("a problem is plain strings and a number");
+        let mut response = (self.status, bytes).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"headway\""));
+        }
+        response
+    }
+}

@@ -1,0 +1,39 @@
+//! What machines ask at the root: is it alive, is it ready, how is it doing, which version is it. No token needed:
+//! nothing here names a job or a user.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use headway_api::v1;
+
+use super::HttpState;
+use super::problem::Problem;
+use crate::metrics;
+
+/// The process answers.
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// The loop leads and answers requests.
+pub async fn readyz(State(state): State<HttpState>) -> Response {
+    if state.cluster.ready() {
+        (StatusCode::OK, "ready\n").into_response()
+    } else {
+        Problem::unavailable("the scheduler does not lead yet").into_response()
+    }
+}
+
+/// Prometheus text format.
+pub async fn scrape(State(state): State<HttpState>) -> Response {
+    let Some(handle) = &state.metrics else {
+        return Problem::not_found("metrics are not recorded in this process").into_response();
+    };
+    metrics::observe(&state.cluster.view());
+    handle.run_upkeep();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()
+}
+
+pub async fn version(State(state): State<HttpState>) -> axum::Json<v1::Version> {
+    axum::Json(v1::Version { version: state.version.into(), api: "v1".into() })
+}

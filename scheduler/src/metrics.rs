@@ -1,0 +1,141 @@
+//! Every metric Headway exports, declared with its help text, and the gauges that are read off the snapshot at each
+//! scrape. Labels come from enums and route patterns, never from job, node or user names.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headway_engine::record::{Availability, JobState};
+use headway_engine::view::View;
+use headway_types::GpuHealth;
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+
+const HTTP_REQUESTS: &str = "headway_http_requests_total";
+const HTTP_DURATION: &str = "headway_http_request_duration_seconds";
+const HTTP_STREAMS: &str = "headway_http_streams";
+const CLUSTER_JOBS: &str = "headway_cluster_jobs";
+const CLUSTER_NODES: &str = "headway_cluster_nodes";
+const CLUSTER_GPUS: &str = "headway_cluster_gpus";
+const CLUSTER_GOODPUT: &str = "headway_cluster_goodput_tokens_per_second";
+const CLUSTER_THROUGHPUT: &str = "headway_cluster_throughput_tokens_per_second";
+const CLUSTER_TERM: &str = "headway_cluster_term";
+const PLAN_GAP: &str = "headway_plan_gap_ratio";
+const PLAN_OBJECTIVE: &str = "headway_plan_objective";
+const PLAN_PROPOSALS: &str = "headway_plan_proposals";
+
+/// Seconds: from a memory read to the request timeout.
+const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+/// Installs the process-wide recorder. `Err`: a recorder is installed already, or a bucket list is empty.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    let handle = PrometheusBuilder::new().set_buckets(&DURATION_BUCKETS)?.install_recorder()?;
+    describe();
+    Ok(handle)
+}
+
+fn describe() {
+    describe_counter!(HTTP_REQUESTS, "REST requests answered, by method, route pattern and status");
+    describe_histogram!(HTTP_DURATION, "Time from request to response head, in seconds, by method and route pattern");
+    describe_gauge!(HTTP_STREAMS, "Open event streams");
+    describe_gauge!(CLUSTER_JOBS, "Live jobs by state");
+    describe_gauge!(CLUSTER_NODES, "Nodes by availability");
+    describe_gauge!(CLUSTER_GPUS, "GPUs of available nodes by state: granted, free or broken");
+    describe_gauge!(CLUSTER_GOODPUT, "Reference tokens per second, summed over jobs that report");
+    describe_gauge!(CLUSTER_THROUGHPUT, "Raw tokens per second, summed over jobs that report");
+    describe_gauge!(CLUSTER_TERM, "Leadership term of this scheduler");
+    describe_gauge!(PLAN_GAP, "Proven optimality gap of the adopted plan");
+    describe_gauge!(PLAN_OBJECTIVE, "Objective of the adopted plan");
+    describe_gauge!(PLAN_PROPOSALS, "Plans that wait for approval");
+}
+
+/// One answered REST request.
+pub fn request_answered(method: &str, route: &str, status: u16, took: Duration) {
+    let (method, route) = (method.to_owned(), route.to_owned());
+    counter!(HTTP_REQUESTS, "method" => method.clone(), "route" => route.clone(), "status" => status.to_string())
+        .increment(1);
+    histogram!(HTTP_DURATION, "method" => method, "route" => route).record(took.as_secs_f64());
+}
+
+/// Counts an event stream as open for as long as it lives.
+pub struct OpenStream(());
+
+impl OpenStream {
+    #[must_use]
+    pub fn count() -> Self {
+        gauge!(HTTP_STREAMS).increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        gauge!(HTTP_STREAMS).decrement(1.0);
+    }
+}
+
+/// Sets the gauges that describe the cluster; called at each scrape.
+pub fn observe(view: &View) {
+    let mut jobs = BTreeMap::from(["queued", "held", "starting", "running", "stopping"].map(|state| (state, 0u32)));
+    let (mut goodput, mut throughput) = (0.0, 0.0);
+    for job in view.jobs.values() {
+        *jobs.entry(state_label(&job.job.state)).or_default() += 1;
+        goodput += job.live.goodput.map_or(0.0, |rate| rate.0);
+        throughput += job.live.throughput.map_or(0.0, |rate| rate.0);
+    }
+    for (state, count) in jobs {
+        gauge!(CLUSTER_JOBS, "state" => state).set(count);
+    }
+    let mut nodes =
+        BTreeMap::from(["registering", "available", "unreachable", "lost"].map(|availability| (availability, 0u32)));
+    let mut gpus = BTreeMap::from(["granted", "free", "broken"].map(|state| (state, 0u32)));
+    for node in view.nodes.values() {
+        *nodes.entry(availability_label(node.node.availability)).or_default() += 1;
+        if node.node.availability != Availability::Available {
+            continue;
+        }
+        for gpu in &node.node.inventory.gpus {
+            let state = match (&gpu.health, node.held.contains_key(&gpu.uuid)) {
+                (_, true) => "granted",
+                (GpuHealth::Healthy, false) => "free",
+                (GpuHealth::Broken(_), false) => "broken",
+            };
+            *gpus.entry(state).or_default() += 1;
+        }
+    }
+    for (availability, count) in nodes {
+        gauge!(CLUSTER_NODES, "availability" => availability).set(count);
+    }
+    for (state, count) in gpus {
+        gauge!(CLUSTER_GPUS, "state" => state).set(count);
+    }
+    gauge!(CLUSTER_GOODPUT).set(goodput);
+    gauge!(CLUSTER_THROUGHPUT).set(throughput);
+    gauge!(CLUSTER_TERM).set(view.term.0 as f64);
+    gauge!(PLAN_PROPOSALS).set(view.proposals.len() as f64);
+    if let Some(target) = &view.target {
+        gauge!(PLAN_GAP).set(target.plan.report.gap);
+        gauge!(PLAN_OBJECTIVE).set(target.plan.report.objective);
+    }
+}
+
+fn state_label(state: &JobState) -> &'static str {
+    match state {
+        JobState::Queued { .. } => "queued",
+        JobState::Held { .. } => "held",
+        JobState::Starting { .. } => "starting",
+        JobState::Running { .. } => "running",
+        JobState::Stopping { .. } => "stopping",
+        JobState::Succeeded { .. } => "succeeded",
+        JobState::Failed { .. } => "failed",
+        JobState::Cancelled { .. } => "cancelled",
+    }
+}
+
+fn availability_label(availability: Availability) -> &'static str {
+    match availability {
+        Availability::Registering { .. } => "registering",
+        Availability::Available => "available",
+        Availability::Unreachable { .. } => "unreachable",
+        Availability::Lost { .. } => "lost",
+    }
+}

@@ -1,0 +1,119 @@
+//! The web UI, embedded into the binary: hashed assets with a long cache life, `index.html` for every page of the
+//! application. It never answers below `/api`, and never needs `web/dist` to exist when the binary is built.
+
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use rust_embed::RustEmbed;
+
+#[derive(RustEmbed)]
+#[folder = "$CARGO_MANIFEST_DIR/../web/dist"]
+#[allow_missing = true]
+struct Dist;
+
+/// Scripts and styles only from this origin; nothing may frame the UI. Inline styles are what the charts need.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
+     img-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
+     frame-ancestors 'none'";
+
+/// Vite puts a content hash into the names below this folder, so they never change.
+const HASHED: &str = "assets/";
+
+const NOT_BUILT: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Headway</title></head>\
+<body><h1>Headway is running</h1><p>This binary was built without the web UI. Run <code>npm ci &amp;&amp; npm run build\
+</code> in <code>web/</code> and build the binary again.</p><p>The REST API is at <a href=\"/api/v1/openapi.json\">\
+/api/v1</a>, metrics at <a href=\"/metrics\">/metrics</a>; the command line works as ever: <code>headway ps</code>.</p>\
+</body></html>\n";
+
+/// The page or asset at `uri`, or `None` where the UI has nothing to say (another method, or a path of the API).
+pub fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+    let path = uri.path().trim_start_matches('/');
+    if !matches!(*method, Method::GET | Method::HEAD) || path == "api" || path.starts_with("api/") {
+        return None;
+    }
+    if let Some(file) = Dist::get(path) {
+        return Some(asset(path, &file, headers));
+    }
+    if path.starts_with(HASHED) {
+        return None;
+    }
+    Some(match Dist::get("index.html") {
+        Some(file) => asset("index.html", &file, headers),
+        None => respond(StatusCode::OK, "text/html; charset=utf-8", "no-store", NOT_BUILT.into_response()),
+    })
+}
+
+fn asset(path: &str, file: &rust_embed::EmbeddedFile, headers: &HeaderMap) -> Response {
+    let tag = format!("\"{}\"", hex::encode(&file.metadata.sha256_hash()[..16]));
+    let cache = if path.starts_with(HASHED) { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let fresh = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let (status, body) = if fresh {
+        (StatusCode::NOT_MODIFIED, ().into_response())
+    } else {
+        (StatusCode::OK, file.data.clone().into_owned().into_response())
+    };
+    let mut response = respond(status, media_type(path), cache, body);
+    response.headers_mut().insert(header::ETAG, HeaderValue::from_str(&tag).expect("a quoted hex string is a header"));
+    response
+}
+
+fn respond(status: StatusCode, media: &'static str, cache: &'static str, mut response: Response) -> Response {
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+/// The types a bundler emits; anything else is handed over as bytes.
+fn media_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js" | "mjs") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("json" | "map") => "application/json",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("ico") => "image/x-icon",
+        Some("woff2") => "font/woff2",
+        Some("webmanifest") => "application/manifest+json",
+        Some("txt") => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(path: &'static str) -> Option<Response> {
+        page(&Method::GET, &Uri::from_static(path), &HeaderMap::new())
+    }
+
+    #[test]
+    fn pages_of_the_application_are_html_with_a_content_security_policy() {
+        for path in ["/", "/jobs", "/jobs/0192"] {
+            let response = get(path).expect("a page");
+            assert_eq!(response.status(), StatusCode::OK);
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
+            let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
+            assert!(policy.contains("script-src 'self'"), "{policy}");
+        }
+    }
+
+    #[test]
+    fn the_api_and_missing_assets_are_not_pages() {
+        assert!(get("/api/v1/nothing").is_none());
+        assert!(get("/assets/gone-1234.js").is_none());
+        assert!(page(&Method::POST, &Uri::from_static("/"), &HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn bundled_files_have_their_media_type() {
+        assert_eq!(media_type("assets/index-4f2a.js"), "text/javascript; charset=utf-8");
+        assert_eq!(media_type("favicon.svg"), "image/svg+xml");
+        assert_eq!(media_type("LICENSE"), "application/octet-stream");
+    }
+}
