@@ -65,6 +65,10 @@ impl Store {
             if samples(job) < samples(old) || job.progress.0 < old.progress.0 {
                 return Err(format!("job {} lost progress", job.spec.name));
             }
+            let stale = job.checkpoint.as_ref().filter(|one| one.generation != job.generation);
+            if stale.is_some() && job.checkpoint != old.checkpoint {
+                return Err(format!("job {} under {} took a stale checkpoint", job.spec.name, job.generation));
+            }
             if old.state.is_final() && job.state != old.state {
                 return Err(format!("job {} rose from the dead: {} to {}", job.spec.name, old.state, job.state));
             }
