@@ -213,7 +213,7 @@ fn elastic(section: &Section<'_>) -> Elasticity {
     let path = section.field("elastic");
     let known = ["min_runtime", "max_resizes_per_hour", "max_overhead_pct"];
     let Some(section) = Section::open(&path, value, &known, &["min_share"], section.findings()) else { return elastic };
-    if let Some(time) = section.quantity("min_runtime", quantity::duration) {
+    if let Some(time) = section.quantity("min_runtime", quantity::duration_or_none) {
         elastic.min_runtime = time;
     }
     if let Some(resizes) = section.whole("max_resizes_per_hour", 0) {

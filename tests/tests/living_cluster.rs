@@ -43,7 +43,8 @@ async fn jobs_go_from_submit_to_finish_and_are_tuned_on_the_way() {
     let grown = job_when(client, &first, "a live batch change", |job| job.batch_changes >= 1).await;
     assert_eq!(grown.generation, started.generation, "a batch change must not restart the job");
     let reasons = client.job_events(&first, 200).await.unwrap();
-    let change = reasons.iter().find(|event| event.verb == "job.batch_changed").expect("the change is in the event log");
+    let change =
+        reasons.iter().find(|event| event.verb == "job.batch_changed").expect("the change is in the event log");
     assert!(!change.message.is_empty());
 
     // A more important job arrives: GPUs move, the first job resumes where it had saved.
@@ -79,7 +80,8 @@ async fn people_can_see_steer_and_cancel() {
     assert!(!explain.headline.is_empty());
     let plan = client.current_plan().await.unwrap();
     assert!(plan.assignments.iter().any(|assignment| assignment.job_id.to_string() == id));
-    let log = client.logs(&id, &headway_api::client::LogRequest { rank: 0, offset: None, tail: Some(5) }).await.unwrap();
+    let log =
+        client.logs(&id, &headway_api::client::LogRequest { rank: 0, offset: None, tail: Some(5) }).await.unwrap();
     assert!(!log.text.is_empty(), "the worker's log is readable over REST");
 
     // Draining a node moves the job off it.

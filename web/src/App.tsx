@@ -55,13 +55,13 @@ function Overview({ onForget }: { onForget: () => void }) {
       )}
       <main className="grid">
         <div className="whole">
-          <Tiles jobs={items} nodes={nodes.data ?? []} />
+          <Tiles jobs={items} nodes={nodes.data?.items ?? []} />
         </div>
         <Panel className="wide" title="Goodput by job" unit="reference tokens per second" updatedAt={jobs.dataUpdatedAt}>
           <GoodputChart jobs={items} colours={palette} />
         </Panel>
         <Panel className="narrow" title="Nodes" updatedAt={nodes.dataUpdatedAt} error={nodes.error}>
-          <NodeMap nodes={nodes.data} jobs={items} colours={palette} />
+          <NodeMap nodes={nodes.data?.items} jobs={items} colours={palette} />
         </Panel>
         <Panel className="whole" title="Jobs" id="jobs" updatedAt={jobs.dataUpdatedAt} error={jobs.error}>
           <JobTable jobs={jobs.data?.items} colours={palette} />

@@ -70,11 +70,22 @@ impl Amount {
     }
 }
 
-/// `15m`, `48h`, `90s`, `1h30m`.
+/// `15m`, `48h`, `90s`, `1h30m`; more than nothing.
 pub(super) fn duration(text: &str) -> Result<Seconds, String> {
-    let wanted = || format!("must be a duration such as 90s, 15m, 48h or 2d, not \"{text}\"");
+    match duration_or_none(text)? {
+        Seconds(0.0) => Err(not_a_duration(text)),
+        time => Ok(time),
+    }
+}
+
+/// A duration, or `0s` where none is a sensible wish.
+pub(super) fn duration_or_none(text: &str) -> Result<Seconds, String> {
+    let wanted = || not_a_duration(text);
     let mut total = 0.0;
     let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(wanted());
+    }
     while !rest.is_empty() {
         let (value, tail) = number(rest).ok_or_else(wanted)?;
         let unit = &tail[..tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len())];
@@ -89,13 +100,11 @@ pub(super) fn duration(text: &str) -> Result<Seconds, String> {
             };
         rest = tail[unit.len()..].trim_start();
     }
-    if total > 0.0 && total <= LONGEST.0 {
-        Ok(Seconds(total))
-    } else if total > 0.0 {
-        Err("must be ten years at most".into())
-    } else {
-        Err(wanted())
-    }
+    if total <= LONGEST.0 { Ok(Seconds(total)) } else { Err("must be ten years at most".into()) }
+}
+
+fn not_a_duration(text: &str) -> String {
+    format!("must be a duration such as 90s, 15m, 48h or 2d, not \"{text}\"")
 }
 
 /// `512GiB`, `40 GB`, `1024B`.
