@@ -110,14 +110,14 @@ async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Resu
             link.say(batch.take(&run, &configuration));
         }
         configuration = next;
+        if done || save || stop == Some(true) || saved_at.elapsed() >= settings.checkpoint_every {
+            link.say(checkpoint::write(settings, run.step, run.samples_seen)?);
+            saved_at = Instant::now();
+        }
         if done {
             println!("done after step {} with {} samples", run.step, run.samples_seen);
             link.close().await;
             return Ok(());
-        }
-        if save || stop == Some(true) || saved_at.elapsed() >= settings.checkpoint_every {
-            link.say(checkpoint::write(settings, run.step, run.samples_seen)?);
-            saved_at = Instant::now();
         }
         if stop.is_some() {
             println!("stopped after step {}", run.step);

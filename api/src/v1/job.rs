@@ -112,7 +112,7 @@ pub struct Job {
     pub reconfigurations: u32,
     /// Live batch changes.
     pub batch_changes: u32,
-    /// Failures of its own since it last made progress.
+    /// Starts that ended in a failure of its own, in all its life.
     pub restarts: u32,
     /// Fencing number of the newest allocation; 0 before the first.
     pub generation: u64,

@@ -203,6 +203,7 @@ impl Engine {
         let until = self.now + Seconds(wait);
         self.edit_job(job, |job| {
             job.failures = failures;
+            job.restarts += 1;
             job.not_before = Some(until);
         });
         let text = format!("{} broke: {message}; the next start waits {wait:.0} s", self.job_name(job));

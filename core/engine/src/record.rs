@@ -30,8 +30,12 @@ pub struct Job {
     /// Reference tokens reached at the last committed checkpoint.
     pub progress: Tokens,
     pub started_at: Option<Timestamp>,
+    /// Loss at the last committed checkpoint, or at the end.
+    pub loss: Option<f64>,
     /// Starts that ended in a failure of the job's own, since it last made progress.
     pub failures: u32,
+    /// All such failures in the job's life.
+    pub restarts: u32,
     /// No start before this moment (back-off after a failure).
     pub not_before: Option<Timestamp>,
     /// Wanted by a user while the job holds GPUs: `Held` or `Cancelled` once it has stopped.

@@ -79,6 +79,7 @@ impl Engine {
         }
         let progress = self.progress_at(job, checkpoint.samples_seen).max(entry.job.progress.0);
         let progress = headway_types::Tokens(progress);
+        let loss = entry.live.loss;
         let now = self.now;
         let message = format!(
             "{} saved step {} ({} sequences) in {:.1} s",
@@ -89,6 +90,7 @@ impl Engine {
             job.checkpoint = Some(checkpoint);
             job.checkpoint_at = Some(now);
             job.progress = progress;
+            job.loss = loss.or(job.loss);
             job.failures = 0;
         });
         if let Some(entry) = self.jobs.get_mut(&job) {

@@ -227,7 +227,12 @@ impl Engine {
         let Some(entry) = self.jobs.get(&id) else { return false };
         match entry.job.state.clone().apply(id, self.now, event) {
             Ok(state) => {
-                self.edit_job(id, |job| job.state = state);
+                // The live numbers go with the job; what it reached last stays in its row.
+                let reached = state.is_final().then_some(entry.live.loss).flatten();
+                self.edit_job(id, |job| {
+                    job.state = state;
+                    job.loss = reached.or(job.loss);
+                });
                 true
             }
             Err(illegal) => {

@@ -38,6 +38,8 @@ pub fn job() -> Job {
         checkpoint: None,
         checkpoint_at: None,
         progress: Tokens(0.0),
+        loss: None,
+        restarts: 0,
         started_at: None,
         failures: 0,
         not_before: None,

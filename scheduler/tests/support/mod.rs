@@ -140,6 +140,8 @@ pub fn job(id: JobId, name: &str) -> Job {
         checkpoint: None,
         checkpoint_at: None,
         progress: Tokens(0.1 + 0.2),
+        loss: Some(2.5),
+        restarts: 0,
         started_at: None,
         failures: 0,
         not_before: None,
