@@ -25,11 +25,22 @@ worker_tests() {
     (cd worker && PYTHONPATH=src "$venv/bin/python" -m pytest -q)
 }
 
+web_tests() {
+    (cd web && npx vitest run)
+}
+
+browser_tests() {
+    cd tests/browser
+    npm ci --no-audit --no-fund --loglevel=error
+    node --test --test-reporter=spec
+}
+
 core=(-p headway-types -p headway-goodput -p headway-planner -p headway-engine -p headway-node -p headway-forecast)
 
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
 step "web page" scripts/build-web.sh
+step "web units" web_tests
 step "format" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "build" cargo build --workspace --all-targets --quiet
@@ -39,4 +50,5 @@ step "simulation" rust_tests -p headway-sim
 step "worker" worker_tests
 export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
 step "end to end and crash" cluster_tests
+step "browser" browser_tests
 print_summary

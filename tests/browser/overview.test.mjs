@@ -38,12 +38,13 @@ after(async () => {
 
 async function open(options) {
   const context = await browser.newContext(options);
+  context.setDefaultTimeout(15_000);
   const page = await context.newPage();
   const complaints = [];
   page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
   page.on("pageerror", (error) => complaints.push(String(error)));
   await page.goto(`${cluster.url}/#token=${cluster.token}`);
-  await page.getByTestId("jobs").getByText("llama-large").waitFor();
+  await page.getByTestId("jobs").getByText("llama-large").first().waitFor();
   return { page, complaints };
 }
 
@@ -62,7 +63,7 @@ test("the page shows jobs, nodes, goodput and reasons from live data", async () 
 test("it follows what happens without a reload", async () => {
   const { page } = await open({ viewport: { width: 1440, height: 1000 } });
   await cluster.submit(emulatedJob("latecomer", { min: 64, max: 64 }));
-  await page.getByTestId("jobs").getByText("latecomer").waitFor({ timeout: 10_000 });
+  await page.getByTestId("jobs").getByText("latecomer").first().waitFor({ timeout: 10_000 });
   await page.context().close();
 });
 

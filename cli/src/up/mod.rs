@@ -56,22 +56,42 @@ pub struct Up {
 /// Runs until Ctrl-C or SIGTERM.
 pub async fn run(up: Up) -> anyhow::Result<()> {
     let directory = DataDirectory::open(up.data_dir.clone())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-
     eprintln!("headway: data in {}", directory.root().display());
     let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
+    let mut children = Vec::new();
+    let outcome = run_cluster(&up, &directory, &postgres, &mut children).await;
+    // Agents first: what they still have to say is said to a scheduler that can store it.
+    while let Some(child) = children.pop() {
+        child.stop().await?;
+    }
+    postgres.stop().await.context("stopping Postgres")?;
+    eprintln!("headway: stopped");
+    outcome
+}
+
+async fn run_cluster(
+    up: &Up,
+    directory: &DataDirectory,
+    postgres: &PrivatePostgres,
+    children: &mut Vec<Child>,
+) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let admin = directory.token("admin")?;
     let agent = directory.token("agent")?;
     let url = format!("http://{}", up.listen);
-
-    let mut children = vec![Child::start("server", &directory, server_arguments(&up, &directory, &postgres))?];
     let client = Client::new(&url, &admin.secret)?;
-    wait_until_ready(&client, &mut children[0]).await?;
+
+    children.push(Child::start("server", directory, server_arguments(up, directory, postgres))?);
+    tokio::select! {
+        ready = wait_until_ready(&client, &mut children[0]) => ready?,
+        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
+    }
     for number in 1..=up.nodes {
         let name = format!("node-{number}");
-        let arguments = agent_arguments(&up, &directory, &name, &agent.file);
-        children.push(Child::start(&name, &directory, arguments)?);
+        let arguments = agent_arguments(up, directory, &name, &agent.file);
+        children.push(Child::start(&name, directory, arguments)?);
     }
     return_nodes_to_service(&client).await?;
     Context { url: url.clone(), token_file: admin.file.clone() }.save()?;
@@ -85,7 +105,7 @@ pub async fn run(up: Up) -> anyhow::Result<()> {
     let outcome = tokio::select! {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
-        failed = child::supervise(&mut children) => failed,
+        failed = child::supervise(children) => failed,
     };
     eprintln!("\nheadway: stopping; training jobs save themselves first (again Ctrl-C to skip)");
     tokio::select! {
@@ -96,12 +116,6 @@ pub async fn run(up: Up) -> anyhow::Result<()> {
         }
         _ = interrupt.recv() => eprintln!("headway: not waiting; jobs resume from their last checkpoint"),
     }
-    // Agents first: what they still have to say is said to a scheduler that can store it.
-    while let Some(child) = children.pop() {
-        child.stop().await?;
-    }
-    postgres.stop().await.context("stopping Postgres")?;
-    eprintln!("headway: stopped");
     outcome
 }
 

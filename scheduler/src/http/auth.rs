@@ -88,7 +88,10 @@ impl FromRequestParts<HttpState> for AdminPrincipal {
 
 /// Tokens seen a moment ago, so that a page full of requests is one look-up.
 #[derive(Clone, Default)]
-pub struct TokenCache(Arc<Mutex<BTreeMap<[u8; 32], (Instant, Token)>>>);
+pub struct TokenCache(Arc<Mutex<Recent>>);
+
+/// By the secret's digest: when it was looked up, and what was found.
+type Recent = BTreeMap<[u8; 32], (Instant, Token)>;
 
 impl TokenCache {
     async fn find(&self, bearer: Bearer, state: &HttpState) -> Result<Token, Problem> {
@@ -123,7 +126,7 @@ impl TokenCache {
         }
     }
 
-    fn entries(&self) -> std::sync::MutexGuard<'_, BTreeMap<[u8; 32], (Instant, Token)>> {
+    fn entries(&self) -> std::sync::MutexGuard<'_, Recent> {
         // The map is valid between any two of its operations, so a panic elsewhere does not spoil it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
