@@ -14,8 +14,10 @@ use crate::obstacle::{self, Obstacle};
 use crate::resource::{self, Use};
 use crate::value::{self, Quanta};
 
-/// What an opaque job is assumed to lose per node beyond the first. Modelled jobs know their own loss.
+/// What an opaque job is assumed to lose per node beyond the first.
 const SPREAD_LOSS: f64 = 0.01;
+/// A modelled job knows what communication costs it; each further node is still one more that can fail.
+const MODELLED_SPREAD_LOSS: f64 = 0.001;
 
 /// One choice for one job.
 #[derive(Clone, Debug)]
@@ -326,8 +328,8 @@ impl<'a, 'c> Maker<'a, 'c> {
 
     fn worth(&self, prediction: &Prediction, cost: Seconds, nodes: NodeCount) -> f64 {
         let policy = &self.input.policy;
-        let whole = 1.0 - SPREAD_LOSS * f64::from(nodes.0.saturating_sub(1));
-        let spread = if self.job.model.is_some() { 1.0 } else { whole.max(0.5) };
+        let loss = if self.job.model.is_some() { MODELLED_SPREAD_LOSS } else { SPREAD_LOSS };
+        let spread = (1.0 - loss * f64::from(nodes.0.saturating_sub(1))).max(0.5);
         let remaining = self.job.remaining.filter(|_| self.job.model.is_some());
         let share = value::useful_share(policy, cost, remaining, prediction.goodput);
         value::value(policy, self.job, self.input.now, prediction.speed_up * spread, share)

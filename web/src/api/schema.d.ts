@@ -943,7 +943,7 @@ export interface components {
             reconfigurations: number;
             /**
              * Format: int32
-             * @description Failures of its own since it last made progress.
+             * @description Starts that ended in a failure of its own, in all its life.
              */
             restarts: number;
             /** Format: int64 */

@@ -17,7 +17,9 @@ export function EventFeed({ events, jobs, colours }: Props) {
     <ol className="events" tabIndex={0} data-testid="events">
       {[...events]
         .sort((a, b) => b.seq - a.seq)
-        .map((event) => (
+        .map((event) => {
+          const name = event.job_id ? (names.get(event.job_id) ?? event.job_id.slice(-8)) : undefined;
+          return (
           <li key={event.seq}>
             <span className="muted" title={event.at}>
               {clock(event.at)}
@@ -25,12 +27,18 @@ export function EventFeed({ events, jobs, colours }: Props) {
             {event.job_id && (
               <>
                 <span className="swatch" style={{ background: colours.get(event.job_id) ?? "var(--muted)" }} />
-                <strong>{names.get(event.job_id) ?? event.job_id.slice(-8)}</strong>{" "}
+                <strong>{name}</strong>{" "}
               </>
             )}
-            {event.message} <span className="verb">{event.verb}</span>
+            {withoutName(event.message, name)} <span className="verb">{event.verb}</span>
           </li>
-        ))}
+          );
+        })}
     </ol>
   );
+}
+
+/** Most messages begin with the job's name, which stands before them already. */
+function withoutName(message: string, name: string | undefined): string {
+  return name && message.startsWith(`${name} `) ? message.slice(name.length + 1) : message;
 }

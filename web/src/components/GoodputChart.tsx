@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import type { Job } from "../api/client";
 import { useSeries } from "../api/queries";
-import { si } from "../lib/format";
+import { clock, si } from "../lib/format";
 import { type Line, align, stack } from "../lib/series";
 
 interface Props {
@@ -14,6 +14,8 @@ interface Props {
 }
 
 const HEIGHT = 280;
+/** A young series does not fill the width with milliseconds. */
+const SHORTEST_SECONDS = 60;
 
 export function GoodputChart({ jobs, colours }: Props) {
   const shown = useMemo(() => jobs.filter((job) => job.started_at).slice(0, 8), [jobs]);
@@ -72,15 +74,15 @@ function Canvas({ lines }: { lines: Line[] }) {
         height: HEIGHT,
         legend: { show: false },
         cursor: { y: false },
-        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => si(tick)) }],
-        scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.05, 1)] } },
+        axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => clock(new Date(tick * 1000).toISOString())), space: 80 }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => si(tick)) }],
+        scales: { x: { range: (_, min, max) => [min, Math.max(max, min + SHORTEST_SECONDS)] }, y: { range: (_, __, max) => [0, Math.max(max * 1.05, 1)] } },
         // Upper edges first: each area is painted down to zero and the next one over it.
         series: [
           {},
           ...[...lines].reverse().map((line) => ({
             label: line.name,
             stroke: line.colour,
-            fill: `${line.colour}cc`,
+            fill: line.colour,
             width: 1,
             points: { show: false },
           })),
