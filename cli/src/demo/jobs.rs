@@ -18,7 +18,8 @@ struct Shape {
     batch: (u32, u32, u32),
     /// layers, hidden, heads, kv_heads, ffn_hidden
     model: (u32, u32, u32, u32, u32),
-    samples: f64,
+    /// Reference tokens at which the job is done.
+    target: f64,
 }
 
 const SHAPES: [Shape; 3] = [
@@ -27,9 +28,9 @@ const SHAPES: [Shape; 3] = [
         after: 0,
         priority: "normal",
         gpus: (2, 8),
-        batch: (16, 32, 512),
+        batch: (8, 32, 512),
         model: (4, 64, 4, 2, 176),
-        samples: 36_000.0,
+        target: 750e3,
     },
     Shape {
         name: "llama-small",
@@ -38,16 +39,16 @@ const SHAPES: [Shape; 3] = [
         gpus: (1, 4),
         batch: (8, 16, 256),
         model: (3, 48, 4, 2, 128),
-        samples: 24_000.0,
+        target: 600e3,
     },
     Shape {
         name: "ablation",
-        after: 90,
+        after: 75,
         priority: "high",
         gpus: (2, 4),
-        batch: (16, 32, 256),
+        batch: (8, 32, 256),
         model: (3, 64, 4, 4, 128),
-        samples: 9_000.0,
+        target: 320e3,
     },
 ];
 
@@ -59,7 +60,8 @@ pub fn script(demo: &Demo) -> Vec<Scripted> {
 fn yaml(shape: &Shape, demo: &Demo) -> String {
     let Shape { name, priority, gpus, batch, model, .. } = shape;
     let (layers, hidden, heads, kv_heads, ffn) = *model;
-    let samples = (shape.samples * demo.scale) as u64;
+    // Whole sequences at the reference batch.
+    let target = (shape.target * demo.scale / 64.0).round() * 64.0;
     let corpus = demo.corpus.as_ref().map(|path| format!(", --corpus, \"{}\"", path.display())).unwrap_or_default();
     format!(
         "version: 1
@@ -74,14 +76,14 @@ training:
   reference_batch: {reference} sequences
   batch: {{min: {batch_min} sequences, max: {batch_max} sequences}}
   lr_scaling: sqrt
+  target: {target} tokens
   layouts: {{tp: [1], pp: [1], micro_batch: 8}}
   reconfigure: {{batch: live, layout: restart}}
   checkpoint: {{every: 20s, grace: 30s}}
 elastic: {{min_runtime: 20s, max_resizes_per_hour: 60}}
 run:
   command: [\"{{python}}\", -m, headway.trainer, --layers, \"{layers}\", --hidden, \"{hidden}\", --heads, \"{heads}\",
-            --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --tied, --lr, \"3e-3\",
-            --max-samples, \"{samples}\"{corpus}]
+            --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --tied, --lr, \"3e-3\"{corpus}]
   env: {{PYTHONPATH: \"{worker}\"}}
 ",
         gpu_min = gpus.0,

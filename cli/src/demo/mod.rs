@@ -22,7 +22,7 @@ pub struct Demo {
     /// Directory of the Python package `headway`, put on the workers' module path.
     #[arg(long, env = "HEADWAY_WORKER_PATH")]
     pub worker_path: PathBuf,
-    /// Train this share of the usual samples (a quick look).
+    /// Train to this share of the usual targets (a quick look).
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Give up after this many seconds.

@@ -40,10 +40,10 @@ pub struct Up {
     #[arg(long, default_value_t = 4)]
     pub gpus_per_node: u32,
     /// Compute rate of an emulated device, FLOP/s.
-    #[arg(long, default_value_t = 1_000_000_000)]
+    #[arg(long, default_value_t = 1_200_000_000)]
     pub device_flops: u64,
     /// Link rate of an emulated device, bytes/s.
-    #[arg(long, default_value_t = 4_000_000)]
+    #[arg(long, default_value_t = 2_000_000)]
     pub link_bytes_per_second: u64,
     /// Python interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]

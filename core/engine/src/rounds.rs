@@ -11,7 +11,7 @@ use crate::draft::Note;
 use crate::event::Actor;
 use crate::input::{RESIZE_WINDOW, RoundKind};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{PlanRecord, PlanState, PolicyMode};
+use crate::record::{JobState, PlanRecord, PlanState, PolicyMode};
 use crate::state::{Engine, JobEntry};
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
@@ -108,6 +108,12 @@ impl Engine {
             let name = &entry.job.spec.name;
             if self.wants_gpus(&entry.job) && !entry.planned {
                 return Some(format!("job {name} wants GPUs"));
+            }
+            if let Some(ends) = protection_ends(entry)
+                && ends <= self.now
+                && self.rounds.last_at.is_some_and(|last| last < ends)
+            {
+                return Some(format!("{name} has run long enough to be moved"));
             }
             let moved = |now: f64, before: f64| (now - before).abs() > MOVED * before.abs();
             if let (Some(before), Some(now)) = (entry.planned_step_time, self.expected_step_time(entry))
@@ -291,8 +297,18 @@ impl Engine {
         let wanted = self.rounds.manual.is_some() || self.jobs.values().any(|entry| self.wants_gpus(&entry.job));
         let round = wanted && !self.awaits_nodes();
         let round = round.then(|| self.rounds.due(&self.policy, self.now)).flatten();
+        // What a protected job kept from others, or from itself, is decided as soon as the protection ends.
+        let protections = self.jobs.values().filter_map(protection_ends).filter(|ends| *ends > self.now);
         let soon = self.now + headway_types::Seconds(0.001);
-        leases.chain(jobs).chain(self.draft.repeat_at).chain(round).min().map(|at| at.max(soon))
+        leases.chain(jobs).chain(self.draft.repeat_at).chain(round).chain(protections).min().map(|at| at.max(soon))
+    }
+}
+
+/// When a running job's minimum runtime on its present GPUs is over.
+fn protection_ends(entry: &JobEntry) -> Option<Timestamp> {
+    match entry.job.state {
+        JobState::Running { since, .. } => Some(since + entry.job.spec.elastic.min_runtime),
+        _ => None,
     }
 }
 

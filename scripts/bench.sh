@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Benchmarks. Their committed results are under docs/measurements, each with the command that made it.
+source "$(dirname "$0")/lib.sh"
+cd "$root"
+echo "load average: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) cores"
+cargo bench --quiet -p headway-sim --bench rounds
