@@ -16,15 +16,17 @@ port=${HEADWAY_DEMO_PORT:-7600}
 rm -rf "$data"
 mkdir -p "$data"
 
+# `up` runs in a session of its own: Ctrl-C ends the table, and this trap then stops the cluster, once.
 cleanup() {
     if [ -n "${up_pid:-}" ] && kill -0 "$up_pid" 2>/dev/null; then
-        kill -INT "$up_pid" && wait "$up_pid" || true
+        kill -TERM "$up_pid" && wait "$up_pid" || true
     fi
 }
 trap cleanup EXIT
 
 printf '\n==> headway up\n'
-"$headway" up --data-dir "$data" --python "$python" --listen "127.0.0.1:$port" \
+umask 077
+XDG_CONFIG_HOME="$data/config" setsid "$headway" up --data-dir "$data" --python "$python" --listen "127.0.0.1:$port" \
     --agent-listen "127.0.0.1:$((port + 1))" >"$data/up.log" 2>&1 &
 up_pid=$!
 for _ in $(seq 600); do
@@ -33,6 +35,7 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 cat "$data/up.log"
+echo "  open      http://127.0.0.1:$port/#token=$(cat "$data/secrets/admin.token")"
 printf '\nready %s s after `make demo` began\n' "$SECONDS"
 
 printf '\n==> three training jobs\n'

@@ -12,7 +12,6 @@ has_postgres || missing+=(postgresql)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v curl >/dev/null || missing+=(curl)
-command -v runuser >/dev/null || missing+=(util-linux)
 if [ "${1:-}" = browser ]; then
     command -v chromium >/dev/null || missing+=(chromium)
 fi
@@ -24,6 +23,11 @@ for tool in cargo node npm python3; do
     fi
 done
 
+node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)' || {
+    echo "headway needs Node.js 20.19 or newer, this is $(node --version)" >&2
+    exit 1
+}
+
 [ ${#missing[@]} -eq 0 ] && { echo "nothing is missing"; exit 0; }
 echo "system packages to install: ${missing[*]}"
 if [ "${YES:-}" != 1 ] && [ -z "${CI:-}" ]; then
@@ -33,4 +37,4 @@ fi
 sudo=$([ "$(id -u)" = 0 ] || echo sudo)
 # Debian starts a cluster of its own with the package; Headway never uses it.
 $sudo apt-get update -qq
-DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -80,6 +80,7 @@ impl From<ClientError> for Failure {
                 };
                 Self { kind, message, hint: problem.hint }
             }
+            ClientError::Setup { .. } => Self::new(Kind::Usage, error.to_string()),
             other => {
                 let mut message = other.to_string();
                 let mut source = std::error::Error::source(&other);

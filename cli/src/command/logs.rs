@@ -27,16 +27,24 @@ pub struct Logs {
 pub async fn run(client: &Client, logs: Logs) -> Result<(), Failure> {
     let id = resolve_job(client, &logs.job).await?;
     let mut request = LogRequest { rank: logs.rank, offset: None, tail: logs.tail };
+    let mut generation = None;
     loop {
         let page = client.logs(&id, &request).await?;
-        std::io::stdout().write_all(page.text.as_bytes())?;
-        let more = !page.text.is_empty();
-        request = LogRequest { rank: logs.rank, offset: Some(page.next_offset), tail: None };
-        if !more {
-            if !logs.follow {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+        if generation.is_some_and(|before| before != page.generation) {
+            // The job was moved: the next generation writes a file of its own, from its beginning.
+            generation = Some(page.generation);
+            request.offset = Some(0);
+            continue;
         }
+        generation = Some(page.generation);
+        std::io::stdout().write_all(page.text.as_bytes())?;
+        request = LogRequest { rank: logs.rank, offset: Some(page.next_offset), tail: None };
+        if !page.at_end {
+            continue;
+        }
+        if !logs.follow || client.job(&id).await?.job.ended_at.is_some() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -54,6 +54,9 @@ pub async fn run(client: &Client, print: &Printer, plan: Plan) -> Result<(), Fai
 }
 
 async fn propose(client: &Client, print: &Printer, rebalance: &Rebalance) -> Result<(), Failure> {
+    if !rebalance.dry_run && !rebalance.yes && !std::io::stdin().is_terminal() {
+        return Err(Failure::new(Kind::Usage, "nobody can confirm here").hint("give --yes, or --dry-run"));
+    }
     let proposal = client.rebalance(rebalance.min_gain).await?;
     show(print, &proposal)?;
     let id = proposal.id.to_string();
@@ -73,9 +76,6 @@ async fn propose(client: &Client, print: &Printer, rebalance: &Rebalance) -> Res
 }
 
 fn confirmed(moves: usize) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::new(Kind::Usage, "nobody can confirm here").hint("give --yes, or --dry-run"));
-    }
     eprint!("apply {moves} moves? [y/N] ");
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

@@ -99,3 +99,16 @@ pub async fn supervise(children: &mut [Child]) -> anyhow::Result<()> {
         }
     }
 }
+
+/// Workers outlive their agents by design; those that did not stop in time must not outlive `up`. They resume from
+/// their last checkpoint. Found by the agent socket they were given, which lies below the data directory.
+pub fn end_leftover_workers(root: &Path) {
+    let mark = format!("HEADWAY_SOCKET={}/", root.display());
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes())) {
+            kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
+        }
+    }
+}

@@ -4,6 +4,7 @@
 mod child;
 mod directory;
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,7 +44,7 @@ pub struct Up {
     #[arg(long, default_value_t = 1_200_000_000)]
     pub device_flops: u64,
     /// Link rate of an emulated device, bytes/s.
-    #[arg(long, default_value_t = 2_000_000)]
+    #[arg(long, default_value_t = 3_000_000)]
     pub link_bytes_per_second: u64,
     /// Python interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
@@ -64,6 +65,7 @@ pub async fn run(up: Up) -> anyhow::Result<()> {
     while let Some(child) = children.pop() {
         child.stop().await?;
     }
+    child::end_leftover_workers(directory.root());
     postgres.stop().await.context("stopping Postgres")?;
     eprintln!("headway: stopped");
     outcome
@@ -94,10 +96,17 @@ async fn run_cluster(
         children.push(Child::start(&name, directory, arguments)?);
     }
     return_nodes_to_service(&client).await?;
-    Context { url: url.clone(), token_file: admin.file.clone() }.save()?;
+    if let Err(error) = (Context { url: url.clone(), token_file: admin.file.clone() }).save() {
+        eprintln!("headway: other terminals need --url and --token-file: {error:#}");
+    }
 
     println!("Headway is up: {} nodes with {} emulated devices each", up.nodes, up.gpus_per_node);
-    println!("  web page  {url}/#token={}", admin.secret);
+    // A log that others may read is no place for the token.
+    if std::io::stdout().is_terminal() {
+        println!("  web page  {url}/#token={}", admin.secret);
+    } else {
+        println!("  web page  {url}");
+    }
     println!("  REST      {url}/api/v1   (token in {})", admin.file.display());
     println!("  try       headway ps · headway submit job.yaml · headway node list");
     println!("Ctrl-C saves what trains and stops everything; the next `headway up` resumes.");
@@ -190,7 +199,8 @@ async fn return_nodes_to_service(client: &Client) -> anyhow::Result<()> {
 async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + grace;
     for node in client.nodes().await? {
-        if node.policy == "schedulable" {
+        // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
+        if node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some()) {
             client.drain(&node.name, Some(STOPPING)).await?;
         }
     }
