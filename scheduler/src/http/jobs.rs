@@ -58,9 +58,9 @@ pub async fn list_jobs(
     Ok(Json(v1::JobList { items: items.collect(), next_cursor: page.next.map(|job| job.to_string()) }))
 }
 
-/// One job. `ETag` is its version.
+/// One job and what was asked for. `ETag` is its version.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-None-Match" = Option<String>, Header)),
-    responses((status = 200, body = v1::Job, headers(("ETag" = String))), (status = 304),
+    responses((status = 200, body = v1::JobDetail, headers(("ETag" = String))), (status = 304),
         (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_job(
     State(state): State<HttpState>,
@@ -76,7 +76,8 @@ pub async fn get_job(
     if known && !live {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    Ok(([(header::ETAG, tag)], Json(job)).into_response())
+    let spec = headway_api::spec::to_json(&lookup::record(&state.cluster, JobId(id)).await?.spec);
+    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec })).into_response())
 }
 
 fn states(text: Option<&str>) -> Result<Vec<StateName>, Problem> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
@@ -22,6 +22,10 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 const REQUESTS_AT_ONCE: usize = 512;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Marks a reply that is written while it is read: compression would keep back what a reader waits for.
+#[derive(Clone, Copy)]
+pub struct Live;
+
 /// Wraps `router` so that every reply, of whatever origin, went through all limits. Streams are timed only until
 /// their head is sent, which is the point where a streamed reply leaves the middleware.
 pub fn limited(router: Router) -> Router {
@@ -29,7 +33,8 @@ pub fn limited(router: Router) -> Router {
 }
 
 fn limited_to(router: Router, request_time: Duration) -> Router {
-    let compressible = SizeAbove::new(1_024).and(NotForContentType::const_new("text/event-stream"));
+    let whole = |_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions| extensions.get::<Live>().is_none();
+    let compressible = SizeAbove::new(1_024).and(NotForContentType::const_new("text/event-stream")).and(whole);
     router
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(CompressionLayer::new().compress_when(compressible))

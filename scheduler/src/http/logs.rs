@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use super::HttpState;
 use super::auth::Principal;
 use super::extract::{Path, Query};
+use super::limits::Live;
 use super::lookup;
 use super::problem::Problem;
 use crate::cluster::{Cluster, LogError, LogPage, LogQuery};
@@ -66,7 +68,8 @@ pub async fn logs(
     };
     if query.follow {
         let text = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
-        return Ok((text, Body::from_stream(follow(state.cluster, job, first))).into_response());
+        let body = Body::from_stream(follow(state.cluster, job, first));
+        return Ok((Extension(Live), text, body).into_response());
     }
     let page = state.cluster.logs(job, first).await?;
     let headers = [

@@ -26,6 +26,8 @@ mod problem;
 mod root;
 mod stream;
 mod submit;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 use axum::Router;

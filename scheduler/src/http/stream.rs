@@ -120,10 +120,10 @@ impl Changed {
 }
 
 fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<Item = Result<Event, Infallible>> {
+    // Before the head is sent and before the log is read: nothing falls in between, repeats are dropped by number.
+    let mut feed = cluster.subscribe();
     async_stream::stream! {
         let _open = OpenStream::count();
-        // Subscribed before the log is read: nothing falls between the two, and repeats are dropped by number.
-        let mut feed = cluster.subscribe();
         let mut last = since.unwrap_or(0);
         if let Some(since) = since && topics.events {
             match missed(&cluster, since).await {
