@@ -30,7 +30,7 @@ const SHAPES: [Shape; 3] = [
         gpus: (2, 8),
         batch: (16, 32, 512),
         model: (4, 64, 4, 2, 176),
-        target: 750e3,
+        target: 1_150e3,
     },
     Shape {
         name: "llama-small",
@@ -39,7 +39,7 @@ const SHAPES: [Shape; 3] = [
         gpus: (1, 4),
         batch: (8, 16, 256),
         model: (3, 48, 4, 2, 128),
-        target: 600e3,
+        target: 850e3,
     },
     Shape {
         name: "ablation",
@@ -48,7 +48,7 @@ const SHAPES: [Shape; 3] = [
         gpus: (2, 4),
         batch: (16, 32, 256),
         model: (3, 64, 4, 4, 128),
-        target: 320e3,
+        target: 350e3,
     },
 ];
 

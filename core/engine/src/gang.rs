@@ -1,7 +1,7 @@
 //! Gangs: what the nodes' reports together mean for a job. Level-triggered: it looks at the whole gang each time
 //! and takes the one transition that fits, whatever led there.
 
-use headway_types::{Generation, GroupOutcome, GroupPhase, JobId, NodeId, Seconds, Timestamp};
+use headway_types::{Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeId, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::job::JobEvent;
@@ -119,8 +119,8 @@ impl Engine {
         self.edit_job(job, |job| job.started_at = job.started_at.or(Some(now)));
         let Some(entry) = self.jobs.get(&job) else { return };
         let (name, generation) = (entry.job.spec.name.clone(), entry.job.generation);
-        let gpus = self.allocations.get(&(job, generation)).map_or(0, |one| one.placement.gpus().0);
-        let message = format!("{name} runs on {gpus} GPUs under {generation}");
+        let gpus = self.allocations.get(&(job, generation)).map_or(GpuCount(0), |one| one.placement.gpus());
+        let message = format!("{name} runs on {} under {generation}", gpus.words());
         self.note(Note::new("job.started", message).job(job).with("gpus", gpus).with("generation", generation));
     }
 

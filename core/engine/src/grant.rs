@@ -122,9 +122,9 @@ impl Engine {
                 ("job.granted", format!("{name} starts again on its {gpus} GPUs, {from}"))
             }
             Some(before) => {
-                ("job.moved", format!("{name} goes from {} to {gpus} GPUs, {from}: {cause}", before.gpus()))
+                ("job.moved", format!("{name} goes from {} to {}, {from}: {cause}", before.gpus(), gpus.words()))
             }
-            None => ("job.granted", format!("{name} gets {gpus} GPUs, {from}: {cause}")),
+            None => ("job.granted", format!("{name} gets {}, {from}: {cause}", gpus.words())),
         };
         let mut note = Note::new(verb, message).job(job).with("gpus", gpus).with("generation", generation);
         if let Some(configuration) = assignment.configuration {

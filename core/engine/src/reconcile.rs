@@ -61,7 +61,7 @@ impl Engine {
         let reason = self.reason_of(job).unwrap_or_else(|| fallback.into());
         let name = self.job_name(job);
         let gpus = allocation.placement.gpus();
-        self.note(Note::new("job.preempted", format!("{name} gives up {gpus} GPUs: {reason}")).job(job));
+        self.note(Note::new("job.preempted", format!("{name} gives up {}: {reason}", gpus.words())).job(job));
         let at = self.now;
         self.edit_job(job, |job| job.last_change = Some(LastChange { at, reason: reason.clone() }));
         self.stop(job, if draining { StopCause::Drain } else { StopCause::Preempt }, &reason);

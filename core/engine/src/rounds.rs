@@ -209,7 +209,7 @@ impl Engine {
         }
         let id = plan.id;
         let message =
-            format!("a plan with {} moves waits for approval ({})", plan.report.moves.len(), plan.report.trigger);
+            format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
         let record = Arc::new(PlanRecord {
             plan: Arc::new(plan),
             state: PlanState::Proposed,
@@ -228,8 +228,8 @@ impl Engine {
         }
         let report = &plan.report;
         let message = format!(
-            "a plan with {} moves becomes the target ({}): objective {:.4} instead of {:.4}",
-            report.moves.len(),
+            "a plan with {} becomes the target ({}): objective {:.4} instead of {:.4}",
+            moves(&plan),
             report.trigger,
             report.objective,
             report.objective_before
@@ -301,6 +301,14 @@ impl Engine {
         let protections = self.jobs.values().filter_map(protection_ends).filter(|ends| *ends > self.now);
         let soon = self.now + headway_types::Seconds(0.001);
         leases.chain(jobs).chain(self.draft.repeat_at).chain(round).chain(protections).min().map(|at| at.max(soon))
+    }
+}
+
+/// "1 move", "3 moves".
+fn moves(plan: &Plan) -> String {
+    match plan.report.moves.len() {
+        1 => "1 move".into(),
+        many => format!("{many} moves"),
     }
 }
 

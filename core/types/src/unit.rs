@@ -109,6 +109,14 @@ quantity!(
     FlopPerSecond
 );
 
+impl GpuCount {
+    /// "1 GPU", "8 GPUs".
+    #[must_use]
+    pub fn words(self) -> String {
+        if self.0 == 1 { "1 GPU".into() } else { format!("{} GPUs", self.0) }
+    }
+}
+
 impl Sequences {
     /// How many tokens these sequences hold at `sequence_length` tokens each.
     #[must_use]
