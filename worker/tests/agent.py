@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import selectors
 import signal
 import socket
 import time
@@ -65,7 +65,10 @@ class FakeAgent:
             self.serve_once(hear)
 
     def serve_once(self, hear: Callable[[Message], None]) -> None:
-        readable, _, _ = select.select([self._listener, *self.connections], [], [], 0.02)
+        with selectors.DefaultSelector() as selector:
+            for each in [self._listener, *self.connections]:
+                selector.register(each, selectors.EVENT_READ)
+            readable = [key.fileobj for key, _ in selector.select(0.02)]
         for each in readable:
             if each is self._listener:
                 connection, _ = each.accept()

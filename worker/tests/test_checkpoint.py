@@ -47,15 +47,15 @@ def test_a_missing_file_is_refused(tmp_path: Path, missing: str) -> None:
         checkpoint.load(str(path))
 
 
-def test_only_the_newest_two_of_the_own_generation_stay(tmp_path: Path) -> None:
-    for step in (1, 2, 3):
-        save(tmp_path, step, generation=2)
-    interrupted = tmp_path / "g3" / ".step-000000001.99"
-    interrupted.mkdir(parents=True)
-    for step in (4, 5, 6):
-        save(tmp_path, step, generation=3)
-    assert sorted(path.name for path in (tmp_path / "g2").iterdir()) == ["step-000000002", "step-000000003"]
-    assert sorted(path.name for path in (tmp_path / "g3").iterdir()) == ["step-000000005", "step-000000006"]
+def test_saving_removes_no_earlier_checkpoint(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step) for step in (1, 2, 3, 4)]
+    assert sorted((tmp_path / "g3").iterdir()) == paths
+
+
+def test_a_failed_save_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AttributeError):
+        checkpoint.save(str(tmp_path), "job", 3, 1, 64, {"model": STATES, "broken": lambda: None})
+    assert not list((tmp_path / "g3").iterdir())
 
 
 def test_saving_a_step_twice_gives_the_same_checkpoint(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -135,7 +136,8 @@ def test_a_stop_arrives_beside_other_requests_and_is_answered(agent: FakeAgent) 
     agent.serve(lambda: bool(agent.of("hello")))
     agent.say({"type": "checkpoint"}, CONFIGURE, {"type": "stop", "checkpoint": True, "grace_s": 30.0})
     directives = [next_directive(agent) for _ in range(3)]
-    assert headway.Stop(checkpoint=True, grace_s=30.0) in directives
+    stop = headway.Stop(checkpoint=True, grace_s=30.0)
+    assert stop in directives and stop.exit_code == 0
     headway.stopped(step=121, samples_seen=7744)
     agent.serve(lambda: agent.messages[-1] == {"type": "stopped", "step": 121, "samples_seen": 7744})
 
@@ -145,7 +147,8 @@ def test_sigterm_means_stop_with_a_checkpoint(agent: FakeAgent) -> None:
     try:
         headway.init()
         signal.raise_signal(signal.SIGTERM)
-        assert headway.poll() == headway.Stop(checkpoint=True)
+        stop = headway.poll()
+        assert stop == headway.Stop(checkpoint=True, signalled=True) and stop.exit_code == 143
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -154,6 +157,45 @@ def test_heartbeats_come_without_any_step(agent: FakeAgent) -> None:
     headway.init(heartbeat_s=0.05)
     headway.poll()
     agent.serve(lambda: len(agent.of("heartbeat")) >= 3)
+
+
+def test_an_agent_that_does_not_answer_costs_no_cpu(agent: FakeAgent) -> None:
+    agent.welcoming = False
+    headway.init(heartbeat_s=0.01)
+    report(1)
+    agent.serve(lambda: bool(agent.of("hello")))
+    spent, end = time.process_time(), time.monotonic() + 0.5
+    agent.serve(lambda: time.monotonic() > end)
+    assert time.process_time() - spent < 0.2
+
+
+def test_a_process_with_many_open_files_is_heard(agent: FakeAgent) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(2048, limits[1])), limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        headway.init()
+        report(1)
+        agent.serve(lambda: bool(agent.of("step")))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_the_thread_survives_what_it_does_not_understand(agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise ValueError("not today")
+
+    headway.init()
+    with monkeypatch.context() as patched:
+        patched.setattr("headway.sdk.parse_directive", refuse)
+        headway.poll()
+        agent.serve(lambda: bool(agent.of("hello")))
+        agent.say({"type": "checkpoint"})
+        agent.serve(lambda: not agent.connections)
+    report(1)
+    agent.serve(lambda: bool(agent.of("step")))
 
 
 def test_a_worker_outlives_its_agent_and_reconnects(agent: FakeAgent) -> None:

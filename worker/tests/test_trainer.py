@@ -95,6 +95,7 @@ def test_a_run_resumed_in_another_layout_goes_on_as_if_never_stopped(runs: Runs,
         HEADWAY_GENERATION="2",
         HEADWAY_CHECKPOINT_DIR=directory,
         HEADWAY_RESUME_PATH=offered["path"],
+        HEADWAY_SAMPLES_SEEN=str(offered["samples_seen"]),
     )
     whole = runs.run(1, 2, 8, 8 * offered["step"] + 40)
     assert losses(first) + losses(second) == pytest.approx(losses(whole), abs=1e-4)
@@ -107,6 +108,11 @@ def test_a_corrupt_checkpoint_is_refused(runs: Runs, tmp_path: Path) -> None:
     path = Path(checkpoint.save(str(tmp_path), "job", 1, 1, 8, {"model": {}}).path)
     (path / "model.pt").write_bytes(b"something else")
     runs.run(1, 2, 8, 40, code=2, HEADWAY_RESUME_PATH=str(path))
+
+
+def test_a_checkpoint_of_other_samples_is_refused(runs: Runs, tmp_path: Path) -> None:
+    path = checkpoint.save(str(tmp_path), "job", 1, 1, 8, {"model": {}}).path
+    runs.run(1, 2, 8, 40, code=2, HEADWAY_RESUME_PATH=path, HEADWAY_SAMPLES_SEEN="16")
 
 
 def test_a_batch_change_is_live_and_every_sample_is_seen_once(runs: Runs) -> None:
@@ -139,12 +145,12 @@ def test_an_impossible_batch_is_ignored(runs: Runs) -> None:
     assert {step["configuration"]["global_batch"] for step in agent.of("step")} == {8}
 
 
-def test_sigterm_saves_and_exits_cleanly(runs: Runs, tmp_path: Path) -> None:
+def test_sigterm_saves_and_is_no_success(runs: Runs, tmp_path: Path) -> None:
     def terminate(_: FakeAgent, message: Message, worker: Worker) -> None:
         if message["type"] == "step" and message["step"] == 2:
             os.kill(worker.pid, signal.SIGTERM)
 
-    agent = runs.run(2, 2, 8, 8_000_000, terminate, HEADWAY_CHECKPOINT_DIR=str(tmp_path / "saved"))
+    agent = runs.run(2, 2, 8, 8_000_000, terminate, code=143, HEADWAY_CHECKPOINT_DIR=str(tmp_path / "saved"))
     assert [message["type"] for message in agent.messages[-2:]] == ["checkpoint", "stopped"]
 
 
@@ -168,7 +174,7 @@ def test_a_gang_over_two_nodes_stops_together_when_either_is_asked(runs: Runs, t
         for node in nodes:
             node.kill()
         agent.hang_up()
-    assert [node.code for node in nodes] == [0, 0]
+    assert [node.code for node in nodes] == [143, 143]
     assert sorted(hello["rank"] for hello in agent.of("hello")) == [0, 2]
     assert len(agent.of("checkpoint")) == 1
     assert len({(message["step"], message["samples_seen"]) for message in agent.of("stopped")}) == 1
@@ -193,7 +199,8 @@ def test_checkpoints_come_on_time_and_on_request(runs: Runs, tmp_path: Path) -> 
     directory = str(tmp_path / "saved")
     agent = runs.run(1, 2, 8, 8_000_000, ask, HEADWAY_CHECKPOINT_DIR=directory, HEADWAY_CHECKPOINT_EVERY="0.2")
     assert agent.messages[-1]["type"] == "stopped"
-    assert len(list((tmp_path / "saved" / "g1").iterdir())) == 2
+    saved = {str(path) for path in (tmp_path / "saved" / "g1").iterdir()}
+    assert saved == {message["path"] for message in agent.of("checkpoint")}
 
 
 def test_divergence_exits_with_its_own_code(runs: Runs) -> None:

@@ -208,8 +208,7 @@ impl Engine {
             }
         }
         let id = plan.id;
-        let message =
-            format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
+        let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
         let record = Arc::new(PlanRecord {
             plan: Arc::new(plan),
             state: PlanState::Proposed,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 MANIFEST = "manifest.json"
-KEPT = 2
 
 
 class CheckpointError(Exception):
@@ -36,7 +35,10 @@ class Loaded:
 
 
 def save(directory: str, job: str, generation: int, step: int, samples_seen: int, states: Mapping[str, Any]) -> Saved:
-    """Writes `states` as `<name>.pt` each, on one rank only. Complete or invisible, whenever the machine dies."""
+    """Writes `states` as `<name>.pt` each, on one rank only. Complete or invisible, whenever the machine dies.
+
+    Older checkpoints stay: only the scheduler knows which of them it has committed as the one to resume from.
+    """
     home = Path(directory) / f"g{generation}"
     home.mkdir(parents=True, exist_ok=True)
     final = home / f"step-{step:09d}"
@@ -45,19 +47,22 @@ def save(directory: str, job: str, generation: int, step: int, samples_seen: int
     temporary = home / f".step-{step:09d}.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    files = []
-    for name, state in states.items():
-        path = temporary / f"{name}.pt"
-        torch.save(state, path)
-        _sync(path)
-        files.append({"name": path.name, "bytes": path.stat().st_size, "sha256": _sha256(path)})
-    manifest = {"job": job, "generation": generation, "step": step, "samples_seen": samples_seen, "files": files}
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-    _sync(temporary / MANIFEST)
-    _sync(temporary)
-    temporary.rename(final)
+    try:
+        files = []
+        for name, state in states.items():
+            path = temporary / f"{name}.pt"
+            torch.save(state, path)
+            _sync(path)
+            files.append({"name": path.name, "bytes": path.stat().st_size, "sha256": _sha256(path)})
+        manifest = {"job": job, "generation": generation, "step": step, "samples_seen": samples_seen, "files": files}
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        _sync(temporary / MANIFEST)
+        _sync(temporary)
+        temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)  # a full disk is not to be kept full by what it cut short
+        raise
     _sync(home)
-    _prune(home)
     return Saved(str(final), _sha256(final / MANIFEST))
 
 
@@ -75,16 +80,6 @@ def load(path: str) -> Loaded:
         return Loaded(int(manifest["step"]), int(manifest["samples_seen"]), states)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{directory} is no complete checkpoint: {error}") from error
-
-
-def _prune(home: Path) -> None:
-    """Keeps the newest of this generation, and clears what an interrupted save left. Other generations are not ours."""
-    for stale in sorted(home.glob("step-*"))[:-KEPT]:
-        # The manifest goes first: a directory half removed must not look complete.
-        (stale / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(stale, ignore_errors=True)
-    for leftover in home.glob(".step-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _sha256(path: Path) -> str:

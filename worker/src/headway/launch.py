@@ -14,6 +14,9 @@ import traceback
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+# Exit code of a rank that stopped in good order because of SIGTERM, without an order over the socket: its work is not
+# done, and whoever reads the code (perhaps an agent that was away) must not take it for success.
+TERMINATED = 128 + signal.SIGTERM
 
 
 class Termination:
@@ -30,7 +33,8 @@ class Termination:
 
 
 def fork_ranks(count: int, main: Callable[[Termination], int]) -> int:
-    """Runs `main` in `count` ranks of this node; returns the exit code of the first that failed, or 0.
+    """Runs `main` in `count` ranks of this node; returns the exit code of the first that failed, else
+    `TERMINATED` if they stopped because of SIGTERM, else 0.
 
     One rank's death ends all: its peers would wait for it in a collective until their timeout.
     """
@@ -59,7 +63,9 @@ def fork_ranks(count: int, main: Callable[[Termination], int]) -> int:
         child, status = os.wait()
         children.discard(child)
         ended = os.waitstatus_to_exitcode(status)
-        if ended and not code:
+        if ended in (0, TERMINATED):
+            code = code or ended  # all ranks stop at the same step; the others may still be saving
+        elif code in (0, TERMINATED):
             code = ended if ended > 0 else 128 - ended
             print(f"a rank ended with {code}, ending the others", file=sys.stderr, flush=True)
             for other in children:

@@ -67,7 +67,7 @@ class _Session:
         self.transport()
         if self._terminated:
             self._terminated = False
-            return Stop(checkpoint=True, grace_s=self._environment.grace_s)
+            return Stop(checkpoint=True, grace_s=self._environment.grace_s, signalled=True)
         with self._lock:
             if self._stop is not None:
                 stop, self._stop = self._stop, None
@@ -113,7 +113,7 @@ def init(
     """Joins the Headway job this process was launched for; None (and every later call a no-op) outside Headway.
 
     `batch` and `layout` say how the script takes a change: "live", "restart" or "never". With `handle_sigterm`,
-    SIGTERM makes `poll` return `Stop(checkpoint=True)` instead of ending the process.
+    SIGTERM makes `poll` return `Stop(checkpoint=True, signalled=True)` instead of ending the process.
     """
     global _session
     environment = Environment.read(os.environ)
@@ -186,7 +186,7 @@ def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256:
 
 
 def stopped(*, step: int, samples_seen: int) -> None:
-    """Says that this worker stops because it was asked to; exit 0 right after."""
+    """Says that this worker stops because it was asked to; exit right after, with `Stop.exit_code`."""
     if _session is not None:
         _session.send({"type": "stopped", "step": step, "samples_seen": samples_seen})
 

@@ -65,7 +65,8 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit codes: 0 complete or stopped as asked, 2 cannot run as configured, 3 diverged, else a crash."""
+    """Exit codes: 0 complete or stopped as ordered over the socket, 2 cannot run as configured, 3 diverged, 143 stopped
+    by SIGTERM alone, else a crash."""
     chosen = options(arguments)
     # Before the import: one thread per rank, and none in the process that forks.
     for library in ("OMP", "OPENBLAS", "MKL"):

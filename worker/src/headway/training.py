@@ -22,7 +22,7 @@ import headway
 from headway import checkpoint
 from headway.data import Corpus
 from headway.environment import Environment
-from headway.launch import Termination
+from headway.launch import TERMINATED, Termination
 from headway.message import Configuration, Layout
 from headway.model import Decoder
 from headway.noise import NoiseAverage
@@ -62,13 +62,14 @@ class _Asked:
     """What the scheduler (or a signal) asked this rank since the last step."""
 
     stop: bool = False
+    stop_ordered: bool = False
     stop_saves: bool = False
     save: bool = False
     configure: headway.Configure | None = None
 
     def encode(self) -> list[float]:
         """Summed over ranks; only rank 0 fills in the configuration, so the sum is its value."""
-        flags = [float(self.stop), float(self.stop_saves), float(self.save)]
+        flags = [float(flag) for flag in (self.stop, self.stop_ordered, self.stop_saves, self.save)]
         if self.configure is None:
             return [*flags, 0.0, 0.0, 0.0]
         configuration = self.configure.configuration
@@ -152,9 +153,9 @@ class _Training:
             if "first_step" not in self._phases:
                 self._phases["first_step"] = time.monotonic() - first
                 self._tell_phases()
-            stop, stop_saves, save, micro_batch, global_batch, lr_scale = reduced.extra
+            stop, ordered, stop_saves, save, micro_batch, global_batch, lr_scale = reduced.extra
             if stop:
-                return self._stop(saving=stop_saves > 0)
+                return self._stop(ordered=ordered > 0, saving=stop_saves > 0)
             if save:
                 self._save()
             if global_batch:
@@ -220,7 +221,8 @@ class _Training:
         while (directive := headway.poll()) is not None:
             match directive:
                 case headway.Stop(checkpoint=saves):
-                    asked.stop, asked.stop_saves = True, asked.stop_saves or saves
+                    asked.stop = asked.stop_ordered = True
+                    asked.stop_saves = asked.stop_saves or saves
                 case headway.Checkpoint():
                     asked.save = True
                 case headway.Configure() if self._rank == 0 and self._can_follow(directive.configuration):
@@ -252,6 +254,10 @@ class _Training:
         if environment is None or environment.resume_path is None:
             return
         loaded = checkpoint.load(environment.resume_path)
+        if loaded.samples_seen != environment.samples_seen:
+            raise checkpoint.CheckpointError(
+                f"{environment.resume_path} holds {loaded.samples_seen} samples, not {environment.samples_seen}"
+            )
         self._model.load_state_dict(loaded.states["model"])
         self._optimizer.load(loaded.states["optimizer"])
         self._learning_rate.load(loaded.states["learning_rate"])
@@ -293,14 +299,15 @@ class _Training:
         self._say(f"checkpoint {saved.path} in {self._saved_at - began:.2f} s")
         return True
 
-    def _stop(self, saving: bool) -> int:
+    def _stop(self, ordered: bool, saving: bool) -> int:
+        """The exit code says whether the scheduler ordered this; if only a signal did, the work is wanted still."""
         self._report(self._window.flush())
         if saving:
             self._save()
         if self._connected:
             headway.stopped(step=self._step, samples_seen=self._samples_seen)
         self._say(f"stopped at step {self._step}, {self._samples_seen} samples")
-        return 0
+        return 0 if ordered else TERMINATED
 
     @torch.no_grad()
     def _evaluate(self) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import select
+import selectors
 import socket
 import threading
 import time
@@ -91,18 +91,18 @@ class Transport:
     def _run(self) -> None:
         backoff = FIRST_BACKOFF_S
         while not self._finished():
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                connection.settimeout(1.0)
-                connection.connect(self._path)
-                connection.setblocking(False)
-                _Conversation(self, connection).run()
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                    connection.settimeout(1.0)
+                    connection.connect(self._path)
+                    connection.setblocking(False)
+                    _Conversation(self, connection).run()
             except (_Disconnected, OSError) as error:
                 log.debug("agent connection ended: %s", error)
                 if isinstance(error, _Disconnected) and error.args[1]:
                     backoff = FIRST_BACKOFF_S
-            finally:
-                connection.close()
+            except Exception:  # whatever it was: without this thread the scheduler would never hear of the job again
+                log.exception("agent connection broke; connecting again")
             if self._closing.is_set():
                 time.sleep(FIRST_BACKOFF_S if not self._finished() else 0.0)
             else:
@@ -125,20 +125,28 @@ class _Conversation:
 
     def run(self) -> None:
         """Returns when the transport is done; raises _Disconnected or OSError otherwise."""
-        while not self._transport._finished():
-            self._next_line()
-            now = time.monotonic()
-            if not self._welcomed and now > self._opened + WELCOME_TIMEOUT_S:
-                raise _Disconnected("no welcome", False)
-            timeout = max(0.0, min(self._heartbeat_at - now, 1.0))
-            writers = [self._connection] if self._sending else []
-            readable, writable, _ = select.select([self._connection, self._transport._wake_read], writers, [], timeout)
-            if self._transport._wake_read in readable:
-                self._transport._wake_read.recv(4096)
-            if self._connection in readable:
-                self._receive()
-            if writable:
-                self._sending = self._sending[self._connection.send(self._sending) :]
+        wake = self._transport._wake_read
+        with selectors.DefaultSelector() as selector:  # unlike select(), for descriptors of any number
+            selector.register(wake, selectors.EVENT_READ)
+            selector.register(self._connection, selectors.EVENT_READ)
+            while not self._transport._finished():
+                self._next_line()
+                now = time.monotonic()
+                if not self._welcomed and now > self._opened + WELCOME_TIMEOUT_S:
+                    raise _Disconnected("no welcome", False)
+                # An overdue heartbeat that cannot go out yet is nothing to wake up for.
+                idle = self._welcomed and not self._sending
+                timeout = max(0.0, min(self._heartbeat_at - now, 1.0)) if idle else 1.0
+                write = selectors.EVENT_WRITE if self._sending else 0
+                selector.modify(self._connection, selectors.EVENT_READ | write)
+                ready = {key.fileobj: events for key, events in selector.select(timeout)}
+                if wake in ready:
+                    wake.recv(4096)
+                events = ready.get(self._connection, 0)
+                if events & selectors.EVENT_READ:
+                    self._receive()
+                if events & write:
+                    self._sending = self._sending[self._connection.send(self._sending) :]
 
     def _next_line(self) -> None:
         """Chooses what to send once the line before is out. Nothing but hello goes before the welcome."""
