@@ -174,7 +174,8 @@ impl Engine {
             lr_scale: lr_scale(entry, allocation.configuration),
             lr_scaling: training.map_or(LrScaling::None, |training| training.lr_scaling),
             reference_batch: training.map(|training| training.reference_batch),
-            checkpoint_dir: policy.dir.unwrap_or_else(|| format!("{root}/{}", job.id)),
+            // Two jobs that name the same directory must not share generations.
+            checkpoint_dir: format!("{}/{}", policy.dir.as_deref().unwrap_or(root).trim_end_matches('/'), job.id),
             checkpoint_every: policy.every,
             resume: allocation.resumed_from.clone(),
             grace: policy.grace,

@@ -91,12 +91,14 @@ impl fmt::Display for Term {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdSource {
     state: u64,
+    /// The last millisecond named and how many ids it has had, so that ids of one moment sort in the order of their making.
+    last: (u64, u16),
 }
 
 impl IdSource {
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { state: seed }
+        Self { state: seed, last: (0, 0) }
     }
 
     /// A fresh job id, ordered by `now`.
@@ -116,9 +118,12 @@ impl IdSource {
 
     fn next_v7(&mut self, now: Timestamp) -> Uuid {
         let millis = now.0.div_euclid(1_000).max(0).unsigned_abs();
+        let count = if self.last.0 == millis { self.last.1.wrapping_add(1) } else { 0 };
+        self.last = (millis, count);
         let mut random = [0u8; 10];
-        random[..8].copy_from_slice(&self.next_u64().to_be_bytes());
-        random[8..].copy_from_slice(&self.next_u64().to_be_bytes()[..2]);
+        // RFC 9562 §6.2, method 1: the 12 bits after the time are a counter.
+        random[..2].copy_from_slice(&(count & 0x0fff).to_be_bytes());
+        random[2..].copy_from_slice(&self.next_u64().to_be_bytes());
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
     }
 
@@ -144,8 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn ids_sort_by_time() {
+    fn ids_sort_by_time_and_within_a_moment_by_making() {
         let mut ids = IdSource::seeded(1);
+        let at = Timestamp(5_000_000);
+        let made: Vec<JobId> = (0..100).map(|_| ids.job(at)).collect();
+        assert!(made.is_sorted());
         let early = ids.job(Timestamp(1_000_000_000));
         let late = ids.job(Timestamp(2_000_000_000));
         assert!(early < late);
