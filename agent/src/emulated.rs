@@ -28,6 +28,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(200);
 const DONE_POLL: Duration = Duration::from_millis(50);
 /// Written into the generation's directory when rank 0 is done.
 const DONE: &str = "done";
+/// 128 + SIGTERM.
+const TERMINATED: u8 = 143;
 
 /// `headway emulated-worker`: runs until its samples are done or it is told to stop.
 #[must_use]
@@ -35,7 +37,8 @@ pub fn emulated_worker_main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(work()));
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(End::AsOrdered) => ExitCode::SUCCESS,
+        Ok(End::Signalled) => ExitCode::from(TERMINATED),
         Err(message) => {
             eprintln!("emulated worker: {message}");
             ExitCode::FAILURE
@@ -43,7 +46,15 @@ pub fn emulated_worker_main() -> ExitCode {
     }
 }
 
-async fn work() -> Result<(), String> {
+/// How training ended without an error.
+enum End {
+    /// Complete, or stopped by an order over the socket.
+    AsOrdered,
+    /// Stopped by SIGTERM alone: whoever reads the exit code must not take it for success.
+    Signalled,
+}
+
+async fn work() -> Result<End, String> {
     let (settings, truth) = Settings::read(&|name| std::env::var(name).ok())?;
     let terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     if settings.node_rank > 0 {
@@ -55,18 +66,18 @@ async fn work() -> Result<(), String> {
     result
 }
 
-async fn wait_for_rank_zero(settings: &Settings, mut terminate: Signal) -> Result<(), String> {
+async fn wait_for_rank_zero(settings: &Settings, mut terminate: Signal) -> Result<End, String> {
     let done = settings.directory().join(DONE);
     while !done.exists() {
         tokio::select! {
-            _ = terminate.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(End::Signalled),
             () = tokio::time::sleep(DONE_POLL) => {}
         }
     }
-    Ok(())
+    Ok(End::AsOrdered)
 }
 
-async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Result<(), String> {
+async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Result<End, String> {
     let mut run = Run::begin(settings, truth)?;
     let mut link = Link::open(settings);
     let mut configuration = settings.configuration;
@@ -80,6 +91,7 @@ async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Resu
         let step_ends = Instant::now() + Duration::from_secs_f64(duration / settings.speed);
         let mut save = false;
         let mut stop = None;
+        let mut ordered = false;
         let mut next = configuration;
         loop {
             tokio::select! {
@@ -93,7 +105,10 @@ async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Resu
                         }
                     }
                     Order::Checkpoint => save = true,
-                    Order::Stop { checkpoint } => stop = Some(checkpoint),
+                    Order::Stop { checkpoint } => {
+                        stop = Some(checkpoint);
+                        ordered = true;
+                    }
                     Order::Configure { .. } | Order::Welcome | Order::Refused | Order::Unknown => {}
                 },
             }
@@ -117,13 +132,13 @@ async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Resu
         if done {
             println!("done after step {} with {} samples", run.step, run.samples_seen);
             link.close().await;
-            return Ok(());
+            return Ok(End::AsOrdered);
         }
         if stop.is_some() {
             println!("stopped after step {}", run.step);
             link.say(json!({"type": "stopped", "step": run.step, "samples_seen": run.samples_seen}));
             link.close().await;
-            return Ok(());
+            return Ok(if ordered { End::AsOrdered } else { End::Signalled });
         }
     }
 }
@@ -312,6 +327,6 @@ pub(crate) mod tests {
             _ => None,
         };
         let (settings, truth) = Settings::read(&variable)?;
-        train(&settings, truth, signal(SignalKind::terminate()).unwrap()).await
+        train(&settings, truth, signal(SignalKind::terminate()).unwrap()).await.map(|_| ())
     }
 }

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headway_node::{Exit, NodeEvent, Process};
+use headway_types::spec::RunPer;
 use headway_types::{Generation, JobId, LaunchOrder, NodeInventory};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use crate::config::AgentConfig;
+use crate::connections::Connections;
 use crate::environment::{self, Host, Member};
 use crate::files::{Files, create_private_dir, write_durably};
 use crate::node::Input;
@@ -25,12 +27,15 @@ use crate::process;
 const WRAPPER: &str = r#"trap : TERM INT HUP; "$@"; code=$?; echo "$code" >"$0.tmp" && mv "$0.tmp" "$0"; exit "$code""#;
 /// How often an adopted process, which is nobody's child, is looked at.
 const ADOPTED_POLL: Duration = Duration::from_millis(200);
+/// How long the end of a process waits for what it said last: a checkpoint told after the end would be refused.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub(crate) struct Launcher {
     files: Files,
     inventory: Arc<NodeInventory>,
     inputs: mpsc::Sender<Input>,
+    connections: Connections,
     python: String,
     headway: PathBuf,
     inherited: Arc<BTreeMap<String, String>>,
@@ -42,6 +47,7 @@ impl Launcher {
         files: Files,
         inventory: Arc<NodeInventory>,
         inputs: mpsc::Sender<Input>,
+        connections: Connections,
     ) -> Self {
         let inherited = ["PATH", "HOME", "LANG"]
             .into_iter()
@@ -51,6 +57,7 @@ impl Launcher {
             files,
             inventory,
             inputs,
+            connections,
             python: config.python.clone(),
             headway: config.headway_binary.clone(),
             inherited: Arc::new(inherited),
@@ -91,7 +98,7 @@ impl Launcher {
     }
 
     async fn fail(&self, job: JobId, generation: Generation, message: String) {
-        process::sweep(environment::mark(self.inventory.node, job, generation)).await;
+        process::sweep(environment::mark(self.inventory.node, job, generation), None).await;
         self.tell(NodeEvent::SpawnFailed { job, generation, message }).await;
     }
 
@@ -136,11 +143,16 @@ impl Launcher {
         identity.map(|process| (process, child)).ok_or_else(|| format!("rank {rank} does not show in /proc"))
     }
 
-    /// Waits for the end of a process, then for the end of all it started, then says so.
+    /// Waits for the end of a process, then for the end of all it started and of all they said, then says so.
     fn watch(&self, order: &LaunchOrder, process: Process, child: Option<Child>) {
         let launcher = self.clone();
         let (job, generation) = (order.job, order.generation);
         let group = environment::mark_of_group(&self.inventory, order);
+        // The only process of a node speaks for all its ranks.
+        let ranks = match order.run.per {
+            RunPer::Node => 0..u32::MAX,
+            RunPer::Gpu => process.rank..process.rank + 1,
+        };
         tokio::spawn(async move {
             let exit = match child {
                 Some(mut child) => match child.wait().await {
@@ -156,7 +168,8 @@ impl Launcher {
                 },
                 None => launcher.await_adopted(job, generation, &process).await,
             };
-            process::sweep(environment::mark_of_rank(&group, process.rank)).await;
+            process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
+            launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;
             launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit }).await;
         });
     }

@@ -5,6 +5,7 @@
 //! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed.
 
 mod config;
+mod connections;
 mod emulated;
 mod environment;
 mod files;
@@ -68,8 +69,9 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let (inputs, receiver) = mpsc::channel(INPUTS);
     let outbox = Arc::new(outbox::Outbox::default());
 
-    let socket = worker_socket::listen(&files, inputs.clone())?;
-    let launcher = launcher::Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone());
+    let connections = connections::Connections::default();
+    let socket = worker_socket::listen(&files, inputs.clone(), connections.clone())?;
+    let launcher = launcher::Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone(), connections);
     let node = node::Node::load(files.clone(), Arc::clone(&inventory), launcher, Arc::clone(&outbox), inputs.clone())?;
     let session = session::Session { dialer, files, inputs, outbox };
     tracing::info!(node_id = %inventory.node, name = %inventory.name, gpus = inventory.gpus.len(), "agent started");

@@ -2,6 +2,7 @@
 //! launch has left behind.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 
 use headway_node::{Process, Signal};
@@ -13,27 +14,68 @@ pub(crate) const MARK: &str = "HEADWAY_LAUNCH";
 
 /// Clock ticks from boot to the start of a process, also of one that ended and was not yet waited for.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    stat(pid).map(|(_, started)| started)
+    stat(pid).ok().flatten().map(|stat| stat.started)
 }
 
-/// State letter and start time.
-fn stat(pid: u32) -> Option<(char, u64)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command in parentheses may itself hold spaces and parentheses; fields are counted behind the last one.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // `starttime` is field 22 of proc_pid_stat(5); the state was field 3.
-    Some((state, fields.nth(18)?.parse().ok()?))
+/// What proc_pid_stat(5) says of a process.
+#[derive(Debug)]
+struct Stat {
+    state: char,
+    group: u32,
+    threads: u64,
+    started: u64,
 }
 
-/// Whether this very process, not a later one with its pid, is alive.
+impl Stat {
+    /// A zombie holds nothing any more, unless other threads of the process are still coming down.
+    fn runs(&self) -> bool {
+        match self.state {
+            'X' => false,
+            'Z' => self.threads > 1,
+            _ => true,
+        }
+    }
+}
+
+/// `None` if there is no such process; an error if that cannot be told.
+fn stat(pid: u32) -> io::Result<Option<Stat>> {
+    let Some(stat) = read(pid, "stat")? else { return Ok(None) };
+    let stat = String::from_utf8_lossy(&stat);
+    let parse = || {
+        // The command in parentheses may itself hold spaces and parentheses; the fields behind it start with number 3.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        Some(Stat {
+            state: fields.first()?.chars().next()?,
+            group: fields.get(2)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    };
+    parse().map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat}")))
+}
+
+fn read(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match std::fs::read(format!("/proc/{pid}/{name}")) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether this very process, not a later one with its pid, is alive. What cannot be told counts as alive.
 pub(crate) fn is_alive(process: &Process) -> bool {
-    stat(process.pid).is_some_and(|(state, started)| started == process.started && !matches!(state, 'Z' | 'X'))
+    alive(process.pid, process.started).unwrap_or(true)
+}
+
+fn alive(pid: u32, started: u64) -> io::Result<bool> {
+    Ok(stat(pid)?.is_some_and(|stat| stat.started == started && stat.runs()))
 }
 
 /// Signals the process group a live process leads.
 pub(crate) fn signal_group(process: &Process, what: Signal) {
-    if !is_alive(process) {
+    // Unlike elsewhere, doubt means no: a signal must never reach a stranger.
+    if !alive(process.pid, process.started).unwrap_or(false) {
         return;
     }
     let what = match what {
@@ -45,34 +87,66 @@ pub(crate) fn signal_group(process: &Process, what: Signal) {
     }
 }
 
-/// Kills every process whose mark starts with `prefix` and returns once none is left: the proof that GPUs are free.
-pub(crate) async fn sweep(prefix: String) {
+/// Kills every process whose mark starts with `prefix`, or which is in the process group of `leader`, and returns once
+/// none is left: the proof that GPUs are free. It fails closed: what cannot be looked at is looked at again.
+pub(crate) async fn sweep(prefix: String, leader: Option<Process>) {
     let mut pause = Duration::from_millis(10);
+    // Once found, a process counts until it is gone: one that is coming down loses its mark before it frees its GPU.
+    let mut found = BTreeSet::new();
     loop {
         let scan = prefix.clone();
-        let found = tokio::task::spawn_blocking(move || marked(&scan)).await.unwrap_or_default();
-        if found.is_empty() {
+        let scanned = tokio::task::spawn_blocking(move || remains(&scan, leader.as_ref())).await;
+        let complete = match scanned.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(more) => {
+                found.extend(more);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell whether processes of a launch are left");
+                false
+            }
+        };
+        found.retain(|(pid, started)| alive(*pid, *started).unwrap_or(true));
+        if complete && found.is_empty() {
             return;
         }
-        for pid in found {
-            let _already_gone = signal::kill(Pid::from_raw(pid), signal::SIGKILL);
+        for (pid, _) in &found {
+            let _already_gone = signal::kill(Pid::from_raw(*pid as i32), signal::SIGKILL);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 
-/// Live processes whose mark starts with `prefix`.
-fn marked(prefix: &str) -> BTreeSet<i32> {
+/// Live processes, as pid and start time, with the mark or in the group.
+fn remains(prefix: &str, leader: Option<&Process>) -> io::Result<BTreeSet<(u32, u64)>> {
     let wanted = format!("{MARK}={prefix}");
-    let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeSet::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes()))
-        })
-        .collect()
+    // A group is known by its leader's pid, which may belong to another leader by now.
+    let leader = match leader {
+        Some(leader) if stat(leader.pid)?.is_none_or(|stat| stat.started == leader.started) => Some(leader.pid),
+        _ => None,
+    };
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(stat) = stat(pid)?.filter(Stat::runs) else { continue };
+        if leader == Some(stat.group) || is_marked(pid, &wanted)? {
+            found.insert((pid, stat.started));
+        }
+    }
+    Ok(found)
+}
+
+fn is_marked(pid: u32, wanted: &str) -> io::Result<bool> {
+    match read(pid, "environ") {
+        Ok(environment) => {
+            let environment = environment.unwrap_or_default();
+            Ok(environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes())))
+        }
+        // Another user's process, which no launch of this agent can be; waiting for it would be waiting forever.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -108,11 +182,28 @@ mod tests {
         let mut child =
             std::process::Command::new("setsid").args(["sleep", "60"]).env(MARK, format!("{mark}0")).spawn().unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while marked(&mark).is_empty() && std::time::Instant::now() < deadline {
+        while remains(&mark, None).unwrap().is_empty() && std::time::Instant::now() < deadline {
             tokio::task::yield_now().await;
         }
-        sweep(mark.clone()).await;
-        assert!(marked(&mark).is_empty());
+        sweep(mark.clone(), None).await;
+        assert!(remains(&mark, None).unwrap().is_empty());
         child.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_sweep_finds_what_shows_no_mark_in_its_process_group() {
+        let mut child = std::process::Command::new("sleep").arg("60").env_clear().process_group(0).spawn().unwrap();
+        let pid = child.id();
+        let leader = Process { rank: 0, pid, started: started(pid).unwrap() };
+        let successor = Process { started: leader.started + 1, ..leader };
+        assert!(remains("no such mark", Some(&successor)).unwrap().is_empty());
+        sweep("no such mark".into(), Some(leader)).await;
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_told_from_one_that_cannot_be_read() {
+        assert!(stat(u32::MAX).unwrap().is_none());
+        assert!(read(std::process::id(), "task").is_err());
     }
 }

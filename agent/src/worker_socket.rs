@@ -1,6 +1,7 @@
 //! The unix socket workers talk to (docs/worker-protocol.md): who may speak, lines in, lines out. It never decides;
 //! a checked worker's words go to the node's loop.
 
+mod checkpoint;
 mod message;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ use tokio_stream::StreamExt;
 use tokio_util::codec::{FramedRead, LinesCodec};
 
 use crate::AgentError;
+use crate::connections::{Connection, Connections};
 use crate::files::Files;
 use crate::node::{Hello, Input};
 pub(crate) use message::AgentLine;
@@ -36,6 +38,7 @@ type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
 pub(crate) fn listen(
     files: &Files,
     inputs: mpsc::Sender<Input>,
+    connections: Connections,
 ) -> Result<impl Future<Output = ()> + use<>, AgentError> {
     let path = files.socket();
     match std::fs::remove_file(&path) {
@@ -50,7 +53,7 @@ pub(crate) fn listen(
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(serve(stream, files.clone(), inputs.clone()));
+                    tokio::spawn(serve(stream, files.clone(), inputs.clone(), connections.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a worker's connection failed");
@@ -62,7 +65,7 @@ pub(crate) fn listen(
 }
 
 /// One worker's connection, from hello to its end.
-async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>) {
+async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, connections: Connections) {
     let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
     let (reader, mut writer) = stream.into_split();
     let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
@@ -75,7 +78,7 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>) {
     });
     let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_LIMIT));
     let greeted = if same_user {
-        greet(&mut lines, &files, &inputs, sender.clone()).await
+        greet(&mut lines, &files, &inputs, &connections, sender.clone()).await
     } else {
         Err("the socket belongs to another user".to_owned())
     };
@@ -100,6 +103,7 @@ async fn greet(
     lines: &mut Lines,
     files: &Files,
     inputs: &mpsc::Sender<Input>,
+    connections: &Connections,
     sender: WorkerLines,
 ) -> Result<Worker, String> {
     let text = match lines.next().await {
@@ -118,12 +122,14 @@ async fn greet(
     if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
         return Err(format!("wrong secret for generation {generation} of job {job}"));
     }
+    // Before the welcome: from then on the worker may say something and exit.
+    let connection = connections.open(job, generation, rank);
     let (reply, answer) = oneshot::channel();
     let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
     let going_down = |_| "the agent is going down".to_owned();
     inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
     let checkpoints = answer.await.map_err(going_down)??;
-    Ok(Worker { job, generation, checkpoints })
+    Ok(Worker { job, generation, checkpoints, _connection: connection })
 }
 
 /// A worker that was welcomed.
@@ -132,6 +138,7 @@ struct Worker {
     generation: Generation,
     /// The only directory its checkpoints may lie in.
     checkpoints: String,
+    _connection: Connection,
 }
 
 impl Worker {
@@ -176,34 +183,10 @@ impl Worker {
         }
     }
 
-    /// A checkpoint is offered on only if it lies below this generation's directory and its manifest is the one named.
     async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
-        let directory = self.checkpoints.clone();
-        let path = offer.path.clone();
-        let manifest = tokio::task::spawn_blocking(move || read_manifest(Path::new(&directory), Path::new(&path)))
-            .await
-            .map_err(|error| error.to_string())??;
-        let manifest_sha256 = hex::encode(Sha256::digest(&manifest));
-        if !manifest_sha256.eq_ignore_ascii_case(&offer.manifest_sha256) {
-            return Err(format!("the manifest in {} has another SHA-256 than was said", offer.path));
-        }
-        let checkpoint = CheckpointRef {
-            generation: self.generation,
-            path: offer.path,
-            step: offer.step,
-            samples_seen: offer.samples_seen,
-            manifest_sha256,
-        };
-        Ok((checkpoint, offer.duration_s))
+        let (home, job, generation, duration) = (self.checkpoints.clone(), self.job, self.generation, offer.duration_s);
+        let verified =
+            tokio::task::spawn_blocking(move || checkpoint::verify(Path::new(&home), job, generation, offer)).await;
+        Ok((verified.map_err(|error| error.to_string())??, duration))
     }
-}
-
-fn read_manifest(directory: &Path, path: &Path) -> Result<Vec<u8>, String> {
-    let real = |path: &Path| std::fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
-    let (directory, path) = (real(directory)?, real(path)?);
-    if path == directory || !path.starts_with(&directory) {
-        return Err(format!("{} is not below {}", path.display(), directory.display()));
-    }
-    let manifest = path.join("manifest.json");
-    std::fs::read(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))
 }

@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::connections::Connections;
 use crate::files::Lock;
 use crate::worker_socket;
 
@@ -91,8 +92,9 @@ impl Agent {
         let (inputs, receiver) = mpsc::channel(64);
         let outbox = Arc::new(Outbox::default());
         outbox.open();
-        let launcher = Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone());
-        let socket = worker_socket::listen(&files, inputs.clone()).unwrap();
+        let connections = Connections::default();
+        let socket = worker_socket::listen(&files, inputs.clone(), connections.clone()).unwrap();
+        let launcher = Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone(), connections);
         let node =
             Node::load(files.clone(), Arc::clone(&inventory), launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
         let tasks = vec![tokio::spawn(socket), tokio::spawn(async move { node.run(receiver).await.unwrap() })];

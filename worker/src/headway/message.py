@@ -61,10 +61,17 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Stop:
-    """Save if asked, then exit 0."""
+    """Save if asked, then exit with `exit_code`."""
 
     checkpoint: bool
     grace_s: float | None = None
+    signalled: bool = False
+    """It came as SIGTERM and not as an order over the socket: whoever reads the exit code must not take it for success."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the scheduler ordered the stop, 143 (128 + SIGTERM) where only a signal did."""
+        return 143 if self.signalled else 0
 
 
 Directive = Configure | Checkpoint | Stop

@@ -1,0 +1,121 @@
+//! What must be true on disk of a checkpoint a worker offers. Reads, never writes.
+
+use std::fs;
+use std::path::{Component, Path};
+
+use headway_types::{CheckpointRef, Generation, JobId, Sequences};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::message::CheckpointLine;
+
+#[derive(Deserialize)]
+struct Manifest {
+    job: JobId,
+    generation: Generation,
+    step: u64,
+    samples_seen: Sequences,
+    files: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    bytes: u64,
+}
+
+/// Accepts an offer that lies below `home`, whose manifest is the one named and says the same, and whose files have
+/// their size. Their contents are checked by who resumes: hashing terabytes here would hold up training.
+pub(super) fn verify(
+    home: &Path,
+    job: JobId,
+    generation: Generation,
+    offer: CheckpointLine,
+) -> Result<CheckpointRef, String> {
+    let real = |path: &Path| fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
+    let (home, path) = (real(home)?, real(Path::new(&offer.path))?);
+    if path == home || !path.starts_with(&home) {
+        return Err(format!("{} is not below {}", path.display(), home.display()));
+    }
+    let file = path.join("manifest.json");
+    let manifest = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let manifest_sha256 = hex::encode(Sha256::digest(&manifest));
+    if !manifest_sha256.eq_ignore_ascii_case(&offer.manifest_sha256) {
+        return Err(format!("the manifest in {} has another SHA-256 than was said", offer.path));
+    }
+    let manifest: Manifest =
+        serde_json::from_slice(&manifest).map_err(|error| format!("{}: {error}", file.display()))?;
+    let said = (job, generation, offer.step, offer.samples_seen);
+    if (manifest.job, manifest.generation, manifest.step, manifest.samples_seen) != said {
+        return Err(format!("the manifest in {} is of another checkpoint than was said", offer.path));
+    }
+    for entry in &manifest.files {
+        let name = Path::new(&entry.name);
+        if !name.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(format!("{} is not below {}", entry.name, offer.path));
+        }
+        let found = fs::metadata(path.join(name)).map_err(|error| format!("{}: {error}", entry.name))?;
+        if !found.is_file() || found.len() != entry.bytes {
+            return Err(format!("{} in {} is no file of {} bytes", entry.name, offer.path, entry.bytes));
+        }
+    }
+    Ok(CheckpointRef {
+        generation,
+        path: offer.path,
+        step: offer.step,
+        samples_seen: offer.samples_seen,
+        manifest_sha256,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    const GENERATION: Generation = Generation(3);
+
+    fn job() -> JobId {
+        JobId(uuid::Uuid::from_u128(7))
+    }
+
+    /// An offer of step 4 with 64 samples whose manifest is as given.
+    fn offer(home: &Path, manifest: &serde_json::Value) -> CheckpointLine {
+        let path = home.join("step-000000004");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("model.pt"), "12345").unwrap();
+        fs::write(path.join("manifest.json"), manifest.to_string()).unwrap();
+        let manifest_sha256 = hex::encode(Sha256::digest(manifest.to_string()));
+        let line = json!({"step": 4, "samples_seen": 64, "path": path, "manifest_sha256": manifest_sha256});
+        serde_json::from_value(line).unwrap()
+    }
+
+    #[test]
+    fn an_offer_is_believed_only_as_far_as_its_manifest_and_files_agree() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |manifest: &serde_json::Value| {
+            verify(dir.path(), job(), GENERATION, offer(dir.path(), manifest)).map(|checkpoint| checkpoint.step)
+        };
+        let good = json!({"job": job(), "generation": 3, "step": 4, "samples_seen": 64,
+            "files": [{"name": "model.pt", "bytes": 5, "sha256": "ab"}]});
+        assert_eq!(check(&good), Ok(4));
+        for (field, wrong) in [
+            ("job", json!(JobId(uuid::Uuid::from_u128(8)))),
+            ("generation", json!(2)),
+            ("step", json!(5)),
+            ("samples_seen", json!(65)),
+            ("files", json!([{"name": "model.pt", "bytes": 6}])),
+            ("files", json!([{"name": "optimizer.pt", "bytes": 5}])),
+            ("files", json!([{"name": "../step-000000004/model.pt", "bytes": 5}])),
+        ] {
+            let mut manifest = good.clone();
+            manifest[field] = wrong;
+            assert!(check(&manifest).is_err(), "{manifest}");
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        assert!(verify(elsewhere.path(), job(), GENERATION, offer(dir.path(), &good)).is_err());
+    }
+}
