@@ -1,24 +1,33 @@
 //! The live clock: the only place of the scheduler that reads the time of day.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use headway_types::Timestamp;
 
-/// Wall time that never steps back within a process: a lease must not shrink because NTP corrected the clock.
-#[derive(Clone, Debug, Default)]
+/// The time of day when the process began, carried on by the monotonic clock: it neither steps back nor jumps ahead
+/// when the machine's clock is corrected, so no lease runs out and no deadline freezes because of a correction.
+#[derive(Clone, Debug)]
 pub struct Clock {
-    latest: Arc<AtomicI64>,
+    wall: i64,
+    began: Instant,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall: micros(since_epoch.as_micros()), began: Instant::now() }
+    }
 }
 
 impl Clock {
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX);
-        Timestamp(self.latest.fetch_max(now, Ordering::Relaxed).max(now))
+        Timestamp(self.wall.saturating_add(micros(self.began.elapsed().as_micros())))
     }
+}
+
+fn micros(value: u128) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -26,9 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_never_steps_back() {
+    fn time_never_steps_back_and_is_shared_by_clones() {
         let clock = Clock::default();
-        clock.latest.store(i64::MAX - 1, Ordering::Relaxed);
-        assert_eq!(clock.now(), Timestamp(i64::MAX - 1));
+        let first = clock.now();
+        let second = clock.clone().now();
+        assert!(second >= first);
+        assert!(first > Timestamp(1_700_000_000_000_000), "the time of day, not of the process");
     }
 }

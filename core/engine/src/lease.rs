@@ -25,8 +25,12 @@ impl Engine {
     pub(crate) fn lease_end(&self, id: NodeId) -> Option<Timestamp> {
         let entry = self.nodes.get(&id)?;
         match entry.node.availability {
-            Availability::Available => Some(entry.heard_at.unwrap_or(self.restored_at) + self.config.lease),
-            Availability::Registering { since } => Some(since.max(self.restored_at) + self.config.lease),
+            Availability::Available => {
+                Some(entry.heard_at.unwrap_or(self.restored_at).max(self.listening_since) + self.config.lease)
+            }
+            Availability::Registering { since } => {
+                Some(since.max(self.restored_at).max(self.listening_since) + self.config.lease)
+            }
             Availability::Unreachable { .. } | Availability::Lost { .. } => None,
         }
     }

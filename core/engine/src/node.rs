@@ -103,17 +103,20 @@ impl Engine {
         self.note(note);
     }
 
-    /// No trace in the ledger means no process, except where Prepare may not have arrived yet.
+    /// No trace in the ledger means no process, except where a Prepare may still be under way to the node: a generation
+    /// that starts is sent it again, one that stops is sent a Stop, and the ledger's answer is the proof.
     fn release_unlisted(&mut self, id: NodeId, listed: &[(JobId, Generation)]) {
-        let starting: Vec<(JobId, Generation)> = self
+        let under_way: Vec<(JobId, Generation)> = self
             .jobs
             .iter()
             .filter_map(|(job, entry)| match entry.job.state {
-                JobState::Starting { generation, .. } => Some((*job, generation)),
+                JobState::Starting { generation, .. } | JobState::Stopping { generation, .. } => {
+                    Some((*job, generation))
+                }
                 _ => None,
             })
             .collect();
-        self.release_node(id, ReleaseProof::NotInLedger, |key| !listed.contains(key) && !starting.contains(key));
+        self.release_node(id, ReleaseProof::NotInLedger, |key| !listed.contains(key) && !under_way.contains(key));
     }
 
     /// Releases the node's slice of every allocation that `which` names.

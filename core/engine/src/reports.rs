@@ -29,12 +29,20 @@ impl Engine {
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
             NodeReport::Group { status } => self.group_seen(node, status),
-            NodeReport::Declared { job, generation, capabilities } => self.declared(job, generation, capabilities),
+            NodeReport::Declared { job, generation, capabilities } => {
+                if self.is_placed_on(job, generation, node) {
+                    self.declared(job, generation, capabilities);
+                }
+            }
             NodeReport::Steps { report } => self.step_reported(node, *report),
             NodeReport::CheckpointWritten { job, checkpoint, duration } => {
                 self.checkpoint_written(node, job, checkpoint, duration);
             }
-            NodeReport::StartPhases { job, generation, phases } => self.start_phases(job, generation, &phases),
+            NodeReport::StartPhases { job, generation, phases } => {
+                if self.is_placed_on(job, generation, node) {
+                    self.start_phases(job, generation, &phases);
+                }
+            }
         }
     }
 
@@ -109,8 +117,10 @@ impl Engine {
             return;
         }
         let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
+        // A sum beyond a day is no measurement, and an infinite one could not be stored.
         if let Some(entry) = self.jobs.get_mut(&job)
             && entry.restart.is_none()
+            && (0.0..=86_400.0).contains(&total)
             && total > 0.0
         {
             entry.restart = Some(Seconds(total));

@@ -28,6 +28,10 @@ pub struct Engine {
     /// Time of the batch in hand; never steps back.
     pub(crate) now: Timestamp,
     pub(crate) restored_at: Timestamp,
+    /// Since when reports have reached the engine without a gap of its own making; leases count from here at the earliest.
+    pub(crate) listening_since: Timestamp,
+    /// What the last outcome asked for.
+    asked_wake: Option<Timestamp>,
     pub(crate) jobs: BTreeMap<JobId, JobEntry>,
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
     pub(crate) allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
@@ -168,6 +172,8 @@ impl Engine {
             ids: IdSource::seeded(seed),
             now,
             restored_at: now,
+            listening_since: now,
+            asked_wake: None,
             jobs: jobs.collect(),
             nodes: nodes.collect(),
             allocations: allocations.collect(),
@@ -189,6 +195,12 @@ impl Engine {
     /// Digests one batch.
     pub fn handle(&mut self, now: Timestamp, events: Vec<Event>) -> Outcome {
         self.now = self.now.max(now);
+        if let Some(asked) = self.asked_wake
+            && self.now.since(asked).0 > self.config.lease.0 / 3.0
+        {
+            // Paused, or busy, or the clock jumped: the silence since then was ours, not the nodes'.
+            self.listening_since = self.now;
+        }
         for event in events {
             match event {
                 Event::Request { request, actor, body } => {
@@ -207,6 +219,7 @@ impl Engine {
         self.forget_old_keys();
         let plan_request = self.consider_round();
         let wake_at = self.next_wake();
+        self.asked_wake = wake_at;
         self.finish(plan_request, wake_at)
     }
 

@@ -114,7 +114,9 @@ fn unbiased(sample: &NoiseSample) -> Option<(f64, f64)> {
     }
     let signal = (big_batch * big_sqr - small_batch * small_sqr) / (big_batch - small_batch);
     let noise = (small_sqr - big_sqr) / (1.0 / small_batch - 1.0 / big_batch);
-    (signal.is_finite() && noise.is_finite()).then_some((signal, noise))
+    // The squares are what is kept; an infinite one would be stored and could not be read back.
+    let kept = [signal * signal, noise * noise, signal * noise];
+    kept.iter().all(|value| value.is_finite()).then_some((signal, noise))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl Store {
     /// Begins a new term; every commit under an older one is refused from now on.
     pub async fn begin_term(&self) -> Result<Term, StoreError> {
         let term = sqlx::query_scalar!("UPDATE cluster SET term = term + 1 RETURNING term")
-            .fetch_one(&self.pool)
+            .fetch_one(&self.writer)
             .await
             .map_err(StoreError::during("beginning a term"))?;
         Ok(Term(unsigned(term)))

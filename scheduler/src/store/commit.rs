@@ -16,7 +16,7 @@ impl Store {
         changes.iter().for_each(|change| batch.add(change));
         let failed = StoreError::during;
 
-        let mut tx = self.pool.begin().await.map_err(failed("opening a transaction"))?;
+        let mut tx = self.writer.begin().await.map_err(failed("opening a transaction"))?;
         if !cluster::guard(&mut tx, term).await.map_err(failed("checking the term"))? {
             return Err(StoreError::Fenced { term });
         }

@@ -37,11 +37,19 @@ impl Store {
 /// Models of jobs that have not ended.
 pub(super) async fn live(connection: &mut PgConnection) -> Result<BTreeMap<JobId, JobModel>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT job_models.job_id, job_models.body AS "body: Json<JobModel>"
+        r#"SELECT job_models.job_id, job_models.body AS "body: Json<serde_json::Value>"
         FROM job_models JOIN jobs USING (job_id)
         WHERE jobs.state IN ('queued', 'held', 'starting', 'running', 'stopping')"#
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.body.0)).collect())
+    // A model is an observation: one that cannot be read is learnt anew, and never keeps the scheduler from starting.
+    let read = |(job, body)| match serde_json::from_value::<JobModel>(body) {
+        Ok(model) => Some((job, model)),
+        Err(error) => {
+            tracing::warn!(job_id = %job, %error, "what was learnt of a job cannot be read and is learnt anew");
+            None
+        }
+    };
+    Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.body.0)).filter_map(read).collect())
 }

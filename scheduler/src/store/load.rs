@@ -9,7 +9,7 @@ impl Store {
     /// Reads the live facts as of one moment. Idempotency keys used before `keys_since` are left out.
     pub async fn load(&self, keys_since: Timestamp) -> Result<Snapshot, StoreError> {
         let failed = StoreError::during;
-        let mut tx = self.pool.begin().await.map_err(failed("opening a transaction"))?;
+        let mut tx = self.writer.begin().await.map_err(failed("opening a transaction"))?;
         sqlx::query!("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             .execute(&mut *tx)
             .await

@@ -29,13 +29,19 @@ pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, StateName};
 pub use tokens::{Scope, Token, TokenHash};
 
+/// No reader may hold a connection longer.
+const READ_TIMEOUT: &str = "15s";
+
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
 
 /// The store; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
+    /// For readers and observations.
     pool: PgPool,
+    /// For commits and loading alone: no flood of readers may delay a commit until the term is given up.
+    writer: PgPool,
 }
 
 /// Why the store did not do what was asked.
@@ -86,22 +92,27 @@ impl<T, C> Page<T, C> {
 impl Store {
     /// Connects without looking at the schema.
     pub async fn connect(options: PgConnectOptions) -> Result<Self, StoreError> {
-        let pool = PgPoolOptions::new()
-            .max_connections(16)
+        let writer = PgPoolOptions::new()
+            .max_connections(2)
             .acquire_timeout(Duration::from_secs(10))
-            .connect_with(options)
+            .connect_with(options.clone())
             .await
             .map_err(StoreError::during("connecting to Postgres"))?;
-        Ok(Self { pool })
+        let pool = PgPoolOptions::new()
+            .max_connections(14)
+            .acquire_timeout(Duration::from_secs(10))
+            .connect_lazy_with(options.options([("statement_timeout", READ_TIMEOUT)]));
+        Ok(Self { pool, writer })
     }
 
     /// Brings the schema up to date; safe to repeat.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        MIGRATIONS.run(&self.pool).await.map_err(StoreError::Migrate)
+        MIGRATIONS.run(&self.writer).await.map_err(StoreError::Migrate)
     }
 
     /// Closes all connections; later calls fail.
     pub async fn close(&self) {
         self.pool.close().await;
+        self.writer.close().await;
     }
 }

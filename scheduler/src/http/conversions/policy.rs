@@ -31,8 +31,8 @@ pub fn policy_mode(of: PolicyMode) -> v1::PolicyMode {
 /// Checks what the planner relies on; the field that is wrong is named.
 pub fn policy_settings(of: &v1::Policy) -> Result<PolicySettings, Problem> {
     let ranges = [
-        ("power", of.power, -4.0, 1.0),
-        ("epsilon", of.epsilon, 1e-6, 10.0),
+        ("power", of.power, -2.0, 1.0),
+        ("epsilon", of.epsilon, 0.01, 10.0),
         ("horizon_seconds", of.horizon_seconds, 1.0, 30.0 * 86_400.0),
         ("min_gain", of.min_gain, 0.0, 1.0),
         ("min_batch_gain", of.min_batch_gain, 0.0, 1.0),
