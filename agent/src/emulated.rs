@@ -26,7 +26,7 @@ use truth::{Squares, Truth};
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// How often the other nodes look whether the first is done.
 const DONE_POLL: Duration = Duration::from_millis(50);
-/// Written into the generation's directory when rank 0 is done.
+/// Written into the generation's directory when rank 0 is done in good order.
 const DONE: &str = "done";
 /// 128 + SIGTERM.
 const TERMINATED: u8 = 143;
@@ -60,10 +60,13 @@ async fn work() -> Result<End, String> {
     if settings.node_rank > 0 {
         return wait_for_rank_zero(&settings, terminate).await;
     }
-    let result = train(&settings, truth, terminate).await;
-    let done = settings.directory().join(DONE);
-    std::fs::write(&done, "").map_err(|error| format!("writing {}: {error}", done.display()))?;
-    result
+    let end = train(&settings, truth, terminate).await?;
+    // The others take it for their own end; after a failure or a signal they wait to be stopped, as in a collective.
+    if let End::AsOrdered = end {
+        let done = settings.directory().join(DONE);
+        std::fs::write(&done, "").map_err(|error| format!("writing {}: {error}", done.display()))?;
+    }
+    Ok(end)
 }
 
 async fn wait_for_rank_zero(settings: &Settings, mut terminate: Signal) -> Result<End, String> {

@@ -256,6 +256,23 @@ fn after_a_restore_nobody_is_lost_for_a_whole_lease() {
 }
 
 #[test]
+fn the_schedulers_own_pause_loses_nobody() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    // Stopped for two minutes: the first thing it sees is its own late timer.
+    cluster.now = cluster.now + headway_types::Seconds(120.0);
+    cluster.feed(headway_engine::Event::Tick);
+    assert_eq!(cluster.count("node.unreachable"), 0);
+    cluster.pass(29.0);
+    assert_eq!(cluster.count("node.unreachable"), 0);
+    // A node that stays silent while the scheduler listens is lost as ever.
+    cluster.pass(2.0);
+    assert_eq!(cluster.count("node.unreachable"), 1);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+}
+
+#[test]
 fn a_job_can_be_cancelled_in_every_live_state() {
     let cancel = |cluster: &mut Cluster, job| {
         let reply = cluster.request(Request::Cancel { job, reason: Some("wrong data".into()), grace: None });

@@ -123,6 +123,12 @@ fn unbiased(sample: &NoiseSample) -> Option<(f64, f64)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_cannot_be_stored_is_not_kept() {
+        let hostile = NoiseSample { small_sqr: 2e160, big_sqr: 1e160, small_batch: 8.0, big_batch: 64.0 };
+        assert_eq!(unbiased(&hostile), None);
+    }
     use proptest::prelude::*;
 
     /// Draws in [−1, 1), by a fixed generator: the truth is synthetic but the same in every run.
