@@ -6,8 +6,8 @@ export interface Line {
   points: { at: number; value: number | null }[];
 }
 
-/** Reports come about once a second; a longer silence is a gap. */
-const GAP_SECONDS = 8;
+/** Measurements are stored per ten seconds; a longer silence is a gap. */
+const GAP_SECONDS = 15;
 const STEP_SECONDS = 2;
 
 export interface Aligned {
