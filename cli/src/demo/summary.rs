@@ -38,7 +38,7 @@ pub async fn print(client: &Client, jobs: &[Job], elapsed: Duration) -> Result<(
         "GOODPUT is measured: reference tokens ÷ time from submission to end, waiting and pauses for moves included."
     );
     println!(
-        "STATIC SPLIT is predicted by the fitted model: the same job on an equal share of the devices at its reference"
+        "STATIC SPLIT is predicted by the goodput model as specified: the same job on an equal share at its reference"
     );
     println!("batch for as long as it took here, without any start or pause.");
     Ok(())
