@@ -1,4 +1,4 @@
-//! How a command fails: a message for people and the exit code that scripts rely on (docs/cli.md).
+//! How a command fails: a message for people and the exit code that scripts rely on.
 
 use std::fmt;
 use std::process::ExitCode;
