@@ -6,7 +6,8 @@ import { createServer } from "node:net";
 import path from "node:path";
 
 const root = path.resolve(import.meta.dirname, "../..");
-const binary = process.env.HEADWAY_BINARY ?? path.join(root, "target/debug/headway");
+const target = process.env.CARGO_TARGET_DIR ?? path.join(root, "target");
+const binary = process.env.HEADWAY_BINARY ?? path.join(target, "debug/headway");
 
 /** Starts a cluster and resolves once it says that it is up. */
 export async function startCluster() {
@@ -28,6 +29,7 @@ export async function startCluster() {
     };
     child.stdout.on("data", read);
     child.stderr.on("data", read);
+    child.on("error", reject);
     child.on("exit", (code) => reject(new Error(`headway up ended with ${code}:\n${output}`)));
   });
   await up;
