@@ -61,6 +61,7 @@ impl AgentConfig {
             address: self.address.clone(),
             // CUDA_VISIBLE_DEVICES alone keeps honest jobs apart, no others.
             isolated: false,
+            conditions: Vec::new(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use headway_node::{Exit, NodeEvent, Process};
 use headway_types::spec::RunPer;
-use headway_types::{Generation, JobId, LaunchOrder, NodeInventory};
+use headway_types::{Fault, Generation, JobId, LaunchOrder, NodeInventory};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
@@ -77,7 +77,7 @@ impl Launcher {
                         launcher.watch(&order, process, Some(child));
                     }
                 }
-                Err(message) => launcher.fail(job, generation, message).await,
+                Err(message) => launcher.fail(job, generation, Fault::of_node(message)).await,
             }
         });
     }
@@ -93,13 +93,14 @@ impl Launcher {
     pub(crate) fn sweep(&self, job: JobId, generation: Generation) {
         let launcher = self.clone();
         tokio::spawn(async move {
-            launcher.fail(job, generation, "the agent restarted during the launch".to_owned()).await;
+            let fault = Fault::of_infrastructure("the agent restarted during the launch");
+            launcher.fail(job, generation, fault).await;
         });
     }
 
-    async fn fail(&self, job: JobId, generation: Generation, message: String) {
+    async fn fail(&self, job: JobId, generation: Generation, fault: Fault) {
         process::sweep(environment::mark(self.inventory.node, job, generation), None).await;
-        self.tell(NodeEvent::SpawnFailed { job, generation, message }).await;
+        self.tell(NodeEvent::SpawnFailed { job, generation, fault }).await;
     }
 
     fn start_all(&self, order: &LaunchOrder, port: u16) -> Result<Vec<(Process, Child)>, String> {
@@ -170,7 +171,7 @@ impl Launcher {
             };
             process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
             launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;
-            launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit }).await;
+            launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit, fault: None }).await;
         });
     }
 

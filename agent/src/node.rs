@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
-use headway_types::{Capabilities, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
+use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::AgentError;
@@ -109,6 +109,7 @@ impl Node {
                     self.ports.extend(listener.map(|listener| ((job, generation), listener)));
                     port
                 });
+                let result = result.map_err(Fault::of_node);
                 self.handle(NodeEvent::PrepareDone { job, generation, result }).await
             }
             Input::Hello(hello) => self.hello(hello).await,

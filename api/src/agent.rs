@@ -30,7 +30,8 @@ pub enum AgentToScheduler {
 #[derive(Clone, Debug, PartialEq)]
 pub enum SchedulerToAgent {
     /// The session is accepted.
-    Welcome { term: Term, lease: Seconds, heartbeat: Seconds },
+    /// `speed`: seconds of the scheduler's clock per second of wall time; all durations are on that clock.
+    Welcome { term: Term, lease: Seconds, heartbeat: Seconds, speed: f64 },
     /// For the ledger, fenced by the term.
     Command { term: Term, command: AgentCommand },
     /// Answered with one chunk; it never reaches the ledger.

@@ -276,7 +276,8 @@ fn heard(change: &Change) -> Option<Feed> {
         | Change::Checkpoint(_)
         | Change::Target(_)
         | Change::Policy(_)
-        | Change::Idempotency(_) => None,
+        | Change::Idempotency(_)
+        | Change::Transition(_) => None,
     }
 }
 

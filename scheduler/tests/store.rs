@@ -34,6 +34,7 @@ fn node(id: NodeId) -> Node {
             memory: Bytes(512 << 30),
             address: "10.0.0.1".into(),
             isolated: true,
+            conditions: Vec::new(),
             agent_version: "0.1.0".into(),
         },
         policy: NodePolicy::Cordoned { by: "ada".into(), reason: Some("fan".into()), since: START },

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use headway_engine::event::SessionId;
 use headway_node::{Exit, Ledger, NodeAction, NodeEvent, Process, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{
-    AgentCommand, BootId, Bytes, EmulatedDevice, Fabric, Generation, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, JobId,
-    LaunchOrder, NodeId, NodeInventory, NodeReport, Seconds, Term, Timestamp,
+    AgentCommand, BootId, Bytes, EmulatedDevice, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, IdSource,
+    JobId, LaunchOrder, NodeId, NodeInventory, NodeReport, Seconds, Term, Timestamp,
 };
 use rand::RngExt;
 
@@ -64,6 +64,7 @@ impl SimNode {
             memory: Bytes(256 << 30),
             address: format!("10.0.0.{index}"),
             isolated: true,
+            conditions: Vec::new(),
             agent_version: "sim".into(),
         };
         let node = SimNode {
@@ -195,13 +196,13 @@ impl World {
                 let alive = self.nodes.get(&node).and_then(|one| one.alive.get(&key)).map(|group| group.process);
                 for process in processes.into_iter().filter(|process| alive != Some(*process)) {
                     let (job, generation, rank) = (key.0, key.1, process.rank);
-                    let event = NodeEvent::Exited { job, generation, rank, exit: Exit::Unknown };
+                    let event = NodeEvent::Exited { job, generation, rank, exit: Exit::Unknown, fault: None };
                     self.clock.after(Seconds(0.01), shell(event));
                 }
             }
             NodeAction::Sweep { job, generation } => {
-                let message = "the launch was cut short".into();
-                self.clock.after(Seconds(0.1), shell(NodeEvent::SpawnFailed { job, generation, message }));
+                let fault = Fault::of_infrastructure("the launch was cut short");
+                self.clock.after(Seconds(0.1), shell(NodeEvent::SpawnFailed { job, generation, fault }));
             }
             NodeAction::Send { job, generation, order } => self.order_worker(node, (job, generation), order),
             NodeAction::Signal { job, generation, signal } => {
@@ -225,7 +226,7 @@ impl World {
         let (job, generation) = (order.job, order.generation);
         let at = self.moment(0.1, 1.0);
         let event = if self.rng.random_bool(0.02) && self.clock.now < START + self.scenario.faults.until {
-            NodeEvent::SpawnFailed { job, generation, message: "no such file".into() }
+            NodeEvent::SpawnFailed { job, generation, fault: Fault::of_node("no such file") }
         } else {
             let first_rank: usize = order
                 .placement
@@ -359,6 +360,6 @@ impl World {
             gang.alive.remove(&node);
         }
         let (job, generation, rank) = (key.0, key.1, group.process.rank);
-        self.tell_ledger(node, NodeEvent::Exited { job, generation, rank, exit })
+        self.tell_ledger(node, NodeEvent::Exited { job, generation, rank, exit, fault: None })
     }
 }

@@ -35,7 +35,7 @@ impl Store {
                 Change::Allocation(allocation) => {
                     self.allocations.insert((allocation.job, allocation.generation), Allocation::clone(allocation));
                 }
-                Change::Checkpoint(_) => {}
+                Change::Checkpoint(_) | Change::Transition(_) => {}
                 Change::Plan(plan) => {
                     self.plans.insert(plan.plan.id, PlanRecord::clone(plan));
                 }

@@ -285,7 +285,7 @@ impl World {
             FaultKind::Drain => {
                 let after = Seconds(self.rng.random_range(30.0..120.0));
                 self.clock.after(after, Item::Undrain(node));
-                self.operate(headway_engine::Request::Drain { node, reason: None })
+                self.operate(headway_engine::Request::Drain { node, reason: None, deadline: None })
             }
         }
     }

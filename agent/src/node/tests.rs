@@ -58,6 +58,7 @@ pub(crate) mod fixture {
             job: JobId(uuid::Uuid::from_u128(5)),
             generation: Generation(generation),
             job_name: "job".into(),
+            owner: "ada".into(),
             run: Run { per: RunPer::Gpu, command: Command::Shell(line.into()), workdir: None, env: BTreeMap::new() },
             placement: Placement::try_new(vec![NodeSlice { node: inventory.node, gpus }]).unwrap(),
             nodes: vec![NodeAddress { node: inventory.node, name: "n".into(), address: "127.0.0.1".into() }],
@@ -190,7 +191,7 @@ async fn a_failing_rank_takes_the_others_down() {
     let agent = Agent::start(dir.path(), 2);
     let order = agent.order(&dir, 1, "if [ $RANK = 1 ]; then exit 7; fi; sleep 60");
     agent.launch(&order).await;
-    let failed = GroupOutcome::Failed { exit_code: Some(7), message: "rank 1 exited with code 7".into() };
+    let failed = GroupOutcome::Failed { exit_code: Some(7), fault: Fault::of_job("rank 1 exited with code 7") };
     assert_eq!(agent.ended().await, failed);
 }
 
@@ -228,7 +229,7 @@ async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     assert_eq!(groups[0].phase, GroupPhase::Running);
     assert_eq!(agent.output(&order, 0, "pid").await, before);
     std::fs::write(jobs.parent().unwrap().join("go"), "").unwrap();
-    let failed = GroupOutcome::Failed { exit_code: Some(5), message: "rank 0 exited with code 5".into() };
+    let failed = GroupOutcome::Failed { exit_code: Some(5), fault: Fault::of_job("rank 0 exited with code 5") };
     assert_eq!(agent.ended().await, failed);
 }
 
@@ -254,7 +255,7 @@ async fn a_missing_directory_is_found_before_the_launch() {
     agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
     assert!(matches!(
         agent.ended().await,
-        GroupOutcome::NotStarted { message } if message.contains("/no/such/place")
+        GroupOutcome::NotStarted { fault } if fault.message.contains("/no/such/place")
     ));
 }
 

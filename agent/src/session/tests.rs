@@ -38,7 +38,8 @@ async fn accept(sessions: &mut mpsc::Receiver<Session>) -> Session {
     let first = inbound.message().await.unwrap().unwrap();
     let first = AgentToScheduler::try_from(first).unwrap();
     assert!(matches!(first, AgentToScheduler::Report(NodeReport::Registered { .. })));
-    let welcome = SchedulerToAgent::Welcome { term: Term(3), lease: Seconds(10.0), heartbeat: Seconds(0.05) };
+    let welcome =
+        SchedulerToAgent::Welcome { term: Term(3), lease: Seconds(10.0), heartbeat: Seconds(0.05), speed: 1.0 };
     sender.send(Ok((&welcome).into())).await.unwrap();
     (token, inbound, sender)
 }

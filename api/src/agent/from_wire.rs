@@ -7,9 +7,10 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Run, RunPer};
 use headway_types::{
-    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Configuration, EmulatedDevice, Fabric, Generation, Gpu,
-    GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder, Layout, NodeInventory, NodeReport, NodeSlice,
-    NoiseSample, Placement, Seconds, Sequences, StepReport, StopMode, Term, Tokens,
+    AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
+    EmulatedDevice, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder,
+    Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, StepReport, StopMode,
+    Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -43,6 +44,14 @@ fn seconds(field: &'static str, value: f64) -> Read<Seconds> {
     }
 }
 
+fn positive(field: &'static str, value: f64) -> Read<f64> {
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(WireError::Bad { field, message: format!("{value} is not positive") })
+    }
+}
+
 fn unknown<T>(field: &'static str, value: i32) -> Read<T> {
     Err(WireError::Bad { field, message: format!("{value} is not known to this version") })
 }
@@ -58,6 +67,16 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                 groups: registered.groups.into_iter().map(group_status).collect::<Read<_>>()?,
             },
             Body::Heartbeat(wire::Heartbeat {}) => NodeReport::Heartbeat,
+            Body::Inventory(changed) => NodeReport::Inventory { inventory: Box::new(inventory(changed)?) },
+            Body::RankTimes(times) => NodeReport::RankTimes {
+                job: parse("job_id", &times.job_id)?,
+                generation: Generation(times.generation),
+                busy: times
+                    .busy_seconds_by_rank
+                    .into_iter()
+                    .map(|(rank, value)| Ok((rank, seconds("busy_seconds_by_rank", value)?)))
+                    .collect::<Read<_>>()?,
+            },
             Body::GroupStatus(status) => NodeReport::Group { status: group_status(status)? },
             Body::Declared(declared) => NodeReport::Declared {
                 job: parse("job_id", &declared.job_id)?,
@@ -103,6 +122,8 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 term: Term(welcome.term),
                 lease: seconds("lease_seconds", welcome.lease_seconds)?,
                 heartbeat: seconds("heartbeat_seconds", welcome.heartbeat_seconds)?,
+                // A scheduler that keeps the time of day sends none.
+                speed: if welcome.speed == 0.0 { 1.0 } else { positive("speed", welcome.speed)? },
             },
             Body::Command(wire::Command { term, body }) => {
                 Self::Command { term: Term(term), command: command(present("command body", body)?)? }
@@ -172,6 +193,7 @@ fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
             Ok(wire::LrScaling::Unspecified) | Err(_) => return unknown("lr_scaling", order.lr_scaling),
         },
         job_name: order.job_name,
+        owner: order.owner,
         run: run(present("run", order.run)?)?,
         placement: Placement::try_new(slices)
             .map_err(|error| WireError::Bad { field: "placement", message: error.to_string() })?,
@@ -227,7 +249,19 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         address: inventory.address,
         isolated: inventory.isolated,
         agent_version: inventory.agent_version,
+        // A newer agent's condition is nothing this version could act on.
+        conditions: inventory.conditions.into_iter().filter_map(condition).collect(),
     })
+}
+
+fn condition(condition: wire::Condition) -> Option<Condition> {
+    let kind = match condition.kind() {
+        wire::ConditionKind::Unspecified => return None,
+        wire::ConditionKind::DiskPressure => ConditionKind::DiskPressure,
+        wire::ConditionKind::MemoryPressure => ConditionKind::MemoryPressure,
+        wire::ConditionKind::Throttled => ConditionKind::Throttled,
+    };
+    Some(Condition { kind, message: condition.message })
 }
 
 fn gpu(gpu: wire::Gpu) -> Read<Gpu> {
@@ -263,13 +297,28 @@ fn group_status(status: wire::GroupStatus) -> Read<GroupStatus> {
     })
 }
 
+fn blame(blame: wire::Blame, unspecified: Blame) -> Blame {
+    match blame {
+        wire::Blame::Unspecified => unspecified,
+        wire::Blame::Job => Blame::Job,
+        wire::Blame::Node => Blame::Node,
+        wire::Blame::Infrastructure => Blame::Infrastructure,
+    }
+}
+
 fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
     use wire::ended::Outcome;
     match outcome {
         Outcome::Succeeded(wire::Succeeded {}) => GroupOutcome::Succeeded,
         Outcome::Stopped(wire::Stopped {}) => GroupOutcome::Stopped,
-        Outcome::Failed(failed) => GroupOutcome::Failed { exit_code: failed.exit_code, message: failed.message },
-        Outcome::NotStarted(failed) => GroupOutcome::NotStarted { message: failed.message },
+        Outcome::Failed(failed) => {
+            let fault = Fault { blame: blame(failed.blame(), Blame::Job), message: failed.message };
+            GroupOutcome::Failed { exit_code: failed.exit_code, fault }
+        }
+        Outcome::NotStarted(failed) => {
+            let fault = Fault { blame: blame(failed.blame(), Blame::Node), message: failed.message };
+            GroupOutcome::NotStarted { fault }
+        }
     }
 }
 

@@ -7,9 +7,10 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Run, RunPer};
 use headway_types::{
-    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Configuration, EmulatedDevice, Fabric, Generation, Gpu,
-    GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId, LaunchOrder, Layout, NodeId, NodeInventory,
-    NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
+    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, EmulatedDevice,
+    Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
+    LaunchOrder, Layout, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences,
+    StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -62,6 +63,7 @@ fn inventory() -> NodeInventory {
         memory: Bytes(1 << 39),
         address: "10.0.0.1".into(),
         isolated: true,
+        conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
         agent_version: "0.1.0".into(),
     }
 }
@@ -71,6 +73,7 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
         job: job(),
         generation: Generation(3),
         job_name: "tiny".into(),
+        owner: "ada".into(),
         run: Run { per, command, workdir: tuned.then(|| "/w".into()), env: [("A".into(), "1".into())].into() },
         placement: Placement::try_new(vec![NodeSlice { node: node(), gpus: vec![GpuUuid("GPU-0".into())] }]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "node-a".into(), address: "10.0.0.1".into() }],
@@ -95,9 +98,9 @@ fn from_agent() -> Vec<AgentToScheduler> {
         GroupPhase::Stopping,
         GroupPhase::Ended { outcome: GroupOutcome::Succeeded },
         GroupPhase::Ended { outcome: GroupOutcome::Stopped },
-        GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(-9), message: "rank 3".into() } },
-        GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: None, message: String::new() } },
-        GroupPhase::Ended { outcome: GroupOutcome::NotStarted { message: "no such directory".into() } },
+        GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(-9), fault: Fault::of_job("rank 3") } },
+        GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: None, fault: Fault::of_infrastructure("") } },
+        GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault: Fault::of_node("no such directory") } },
     ];
     let steps = |loss, noise| StepReport {
         job,
@@ -119,6 +122,8 @@ fn from_agent() -> Vec<AgentToScheduler> {
         },
         NodeReport::Registered { inventory: Box::new(NodeInventory { emulated: None, ..inventory() }), groups: vec![] },
         NodeReport::Heartbeat,
+        NodeReport::Inventory { inventory: Box::new(inventory()) },
+        NodeReport::RankTimes { job, generation, busy: [(0, Seconds(0.5)), (7, Seconds(0.75))].into() },
         NodeReport::Steps { report: Box::new(steps(Some(2.3), Some(noise))) },
         NodeReport::Steps { report: Box::new(steps(None, None)) },
         NodeReport::CheckpointWritten { job, checkpoint: checkpoint(), duration: Seconds(0.31) },
@@ -168,7 +173,12 @@ fn from_scheduler() -> Vec<SchedulerToAgent> {
     commands.push(AgentCommand::Forget { job, generation });
     let mut messages: Vec<_> =
         commands.into_iter().map(|command| SchedulerToAgent::Command { term: Term(9), command }).collect();
-    messages.push(SchedulerToAgent::Welcome { term: Term(9), lease: Seconds(30.0), heartbeat: Seconds(5.0) });
+    messages.push(SchedulerToAgent::Welcome {
+        term: Term(9),
+        lease: Seconds(30.0),
+        heartbeat: Seconds(5.0),
+        speed: 60.0,
+    });
     messages.push(SchedulerToAgent::Refused { reason: "node is known under another token".into() });
     messages.push(SchedulerToAgent::Log(LogRequest {
         request_id: 7,

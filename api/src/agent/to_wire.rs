@@ -4,8 +4,9 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Run, RunPer};
 use headway_types::{
-    AgentCommand, Capabilities, CheckpointRef, Configuration, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder,
-    NodeInventory, NodeReport, NodeSlice, NoiseSample, StepReport, StopMode, Term,
+    AgentCommand, Blame, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Gpu, GpuHealth,
+    GroupOutcome, GroupPhase, LaunchOrder, NodeInventory, NodeReport, NodeSlice, NoiseSample, StepReport, StopMode,
+    Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
@@ -28,6 +29,12 @@ impl From<&NodeReport> for wire::AgentMessage {
                 groups: groups.iter().map(Into::into).collect(),
             }),
             NodeReport::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
+            NodeReport::Inventory { inventory } => Body::Inventory(inventory.as_ref().into()),
+            NodeReport::RankTimes { job, generation, busy } => Body::RankTimes(wire::RankTimes {
+                job_id: job.to_string(),
+                generation: generation.0,
+                busy_seconds_by_rank: busy.iter().map(|(rank, seconds)| (*rank, seconds.0)).collect(),
+            }),
             NodeReport::Group { status } => Body::GroupStatus(status.into()),
             NodeReport::Declared { job, generation, capabilities } => Body::Declared(wire::Declared {
                 job_id: job.to_string(),
@@ -69,9 +76,12 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
     fn from(message: &SchedulerToAgent) -> Self {
         use wire::scheduler_message::Body;
         let body = match message {
-            SchedulerToAgent::Welcome { term, lease, heartbeat } => {
-                Body::Welcome(wire::Welcome { term: term.0, lease_seconds: lease.0, heartbeat_seconds: heartbeat.0 })
-            }
+            SchedulerToAgent::Welcome { term, lease, heartbeat, speed } => Body::Welcome(wire::Welcome {
+                term: term.0,
+                lease_seconds: lease.0,
+                heartbeat_seconds: heartbeat.0,
+                speed: *speed,
+            }),
             SchedulerToAgent::Command { term, command } => Body::Command(command_to_wire(*term, command)),
             SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
             SchedulerToAgent::Refused { reason } => Body::Refused(wire::Refused { reason: reason.clone() }),
@@ -130,6 +140,7 @@ impl From<&LaunchOrder> for wire::LaunchOrder {
             job_id: order.job.to_string(),
             generation: order.generation.0,
             job_name: order.job_name.clone(),
+            owner: order.owner.clone(),
             run: Some((&order.run).into()),
             placement: order.placement.slices().iter().map(Into::into).collect(),
             nodes: order.nodes.iter().map(Into::into).collect(),
@@ -199,8 +210,29 @@ impl From<&NodeInventory> for wire::NodeInventory {
             address: inventory.address.clone(),
             isolated: inventory.isolated,
             agent_version: inventory.agent_version.clone(),
+            conditions: inventory.conditions.iter().map(Into::into).collect(),
         }
     }
+}
+
+impl From<&Condition> for wire::Condition {
+    fn from(condition: &Condition) -> Self {
+        let kind = match condition.kind {
+            ConditionKind::DiskPressure => wire::ConditionKind::DiskPressure,
+            ConditionKind::MemoryPressure => wire::ConditionKind::MemoryPressure,
+            ConditionKind::Throttled => wire::ConditionKind::Throttled,
+        };
+        Self { kind: kind.into(), message: condition.message.clone() }
+    }
+}
+
+fn blame(blame: Blame) -> i32 {
+    match blame {
+        Blame::Job => wire::Blame::Job,
+        Blame::Node => wire::Blame::Node,
+        Blame::Infrastructure => wire::Blame::Infrastructure,
+    }
+    .into()
 }
 
 impl From<&Gpu> for wire::Gpu {
@@ -242,10 +274,14 @@ impl From<&GroupOutcome> for wire::ended::Outcome {
         match outcome {
             GroupOutcome::Succeeded => Self::Succeeded(wire::Succeeded {}),
             GroupOutcome::Stopped => Self::Stopped(wire::Stopped {}),
-            GroupOutcome::Failed { exit_code, message } => {
-                Self::Failed(wire::Failed { exit_code: *exit_code, message: message.clone() })
+            GroupOutcome::Failed { exit_code, fault } => Self::Failed(wire::Failed {
+                exit_code: *exit_code,
+                message: fault.message.clone(),
+                blame: blame(fault.blame),
+            }),
+            GroupOutcome::NotStarted { fault } => {
+                Self::NotStarted(wire::NotStarted { message: fault.message.clone(), blame: blame(fault.blame) })
             }
-            GroupOutcome::NotStarted { message } => Self::NotStarted(wire::NotStarted { message: message.clone() }),
         }
     }
 }

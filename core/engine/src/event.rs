@@ -1,7 +1,7 @@
 //! What enters the engine.
 
 use headway_types::spec::Priority;
-use headway_types::{JobId, JobSpec, NodeId, NodeReport, Plan, PlanId, Seconds};
+use headway_types::{JobId, JobSpec, NodeId, NodeReport, Plan, PlanId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::record::PolicySettings;
@@ -68,10 +68,12 @@ pub enum Request {
         job: JobId,
         priority: Priority,
     },
-    /// Running jobs leave (checkpoint first), nothing new starts.
+    /// Running jobs leave (checkpoint first), nothing new starts. With a deadline they may stay until then if they
+    /// have nowhere to go.
     Drain {
         node: NodeId,
         reason: Option<String>,
+        deadline: Option<Timestamp>,
     },
     /// Nothing new starts; what runs stays.
     Cordon {

@@ -177,12 +177,12 @@ impl Engine {
         let broken = parts.iter().find_map(|(node, part)| {
             let name = self.node_name(*node);
             match part {
-                Part::Ended(GroupOutcome::Failed { exit_code, message }) => {
+                Part::Ended(GroupOutcome::Failed { exit_code, fault }) => {
                     let code = exit_code.map_or(String::new(), |code| format!(" (exit code {code})"));
-                    Some(format!("on node {name}: {message}{code}"))
+                    Some(format!("on node {name}: {}{code}", fault.message))
                 }
-                Part::Ended(GroupOutcome::NotStarted { message }) => {
-                    Some(format!("not started on node {name}: {message}"))
+                Part::Ended(GroupOutcome::NotStarted { fault }) => {
+                    Some(format!("not started on node {name}: {}", fault.message))
                 }
                 Part::Ended(GroupOutcome::Stopped) => Some(format!("stopped on node {name} without being asked")),
                 Part::Vanished => Some(format!("node {name} has no trace of it")),

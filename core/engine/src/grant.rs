@@ -167,6 +167,7 @@ impl Engine {
             job: job.id,
             generation: allocation.generation,
             job_name: spec.name.clone(),
+            owner: job.owner.clone(),
             run: spec.role().run.clone(),
             placement: allocation.placement.clone(),
             nodes: nodes.collect(),

@@ -12,7 +12,7 @@ use crate::state::Engine;
 impl Engine {
     pub(crate) fn operate(&mut self, actor: &Actor, body: Request) -> Result<Reply, Refusal> {
         match body {
-            Request::Drain { node, reason } => {
+            Request::Drain { node, reason, deadline: _ } => {
                 let policy = NodePolicy::Draining { by: actor_name(actor), reason: reason.clone(), since: self.now };
                 self.set_node_policy(actor, node, policy, "node.draining", "is drained", reason)
             }

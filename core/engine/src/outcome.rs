@@ -6,8 +6,10 @@ use headway_goodput::JobModel;
 use headway_planner::PlanInput;
 use headway_types::{AgentCommand, JobId, NodeId, PlanId, StepReport, Timestamp};
 
-use crate::event::RequestId;
-use crate::record::{Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings};
+use crate::event::{RequestId, SessionId};
+use crate::record::{
+    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Transition,
+};
 
 /// The result of one batch of events. The shell commits `changes` in one transaction guarded by the term, then
 /// sends `replies` and `commands`; a crash between the two loses nothing, since the next reconcile sends them again.
@@ -20,6 +22,8 @@ pub struct Outcome {
     pub replies: Vec<(RequestId, Reply)>,
     /// 2. Sent only after the commit.
     pub commands: Vec<(NodeId, AgentCommand)>,
+    /// 2. Sessions to end, with the reason their agent is told; sent only after the commit.
+    pub refused: Vec<(NodeId, SessionId, String)>,
     /// 3. Solved off the loop, comes back as `PlanReady` or `PlanFailed`.
     pub plan_request: Option<Box<PlanInput>>,
     /// 4. The only timer.
@@ -41,6 +45,7 @@ pub enum Change {
     Policy(PolicySettings),
     Idempotency(IdempotencyRecord),
     Event(EventRecord),
+    Transition(Transition),
 }
 
 /// Seen, not decided; may be lost at a crash.

@@ -269,6 +269,23 @@ pub struct EventRecord {
     pub detail: BTreeMap<String, String>,
 }
 
+/// A subject entered a state: it ends the subject's state before it. The whole history of the cluster's shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    pub at: Timestamp,
+    pub entered: Entered,
+}
+
+/// Which subject entered which state; the words are those of the API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "subject")]
+pub enum Entered {
+    Job { job: JobId, state: String, generation: Generation },
+    Node { node: NodeId, availability: String, policy: String, standing: String, gpus: u32, healthy: u32 },
+    Allocation { job: JobId, generation: Generation, phase: String, gpus: u32 },
+    Plan { plan: PlanId, state: String },
+}
+
 /// The jobs an idempotency key made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyRecord {

@@ -28,6 +28,7 @@ impl Engine {
         self.renew(node);
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
+            NodeReport::Inventory { .. } | NodeReport::RankTimes { .. } => {}
             NodeReport::Group { status } => self.group_seen(node, status),
             NodeReport::Declared { job, generation, capabilities } => {
                 if self.is_placed_on(job, generation, node) {

@@ -330,7 +330,15 @@ impl Engine {
         changes.extend(draft.events.into_iter().map(Change::Event));
         let replies = draft.replies.into_iter().map(|(id, reply)| (id, self.refreshed(reply))).collect();
         self.drop_ended();
-        Outcome { changes, replies, commands: draft.commands, plan_request, wake_at, observations: draft.observations }
+        Outcome {
+            changes,
+            replies,
+            commands: draft.commands,
+            refused: Vec::new(),
+            plan_request,
+            wake_at,
+            observations: draft.observations,
+        }
     }
 
     /// A reply made early in a batch shows its subject as the whole batch left it.

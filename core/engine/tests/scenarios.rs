@@ -8,11 +8,12 @@ use headway_engine::event::Request;
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::{
-    AgentCommand, BootId, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, StopMode, Tokens,
+    AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, StopMode,
+    Tokens,
 };
 
 fn failed(message: &str) -> GroupOutcome {
-    GroupOutcome::Failed { exit_code: Some(1), message: message.into() }
+    GroupOutcome::Failed { exit_code: Some(1), fault: Fault::of_job(message) }
 }
 
 /// Gradient norms as a noise scale of `per_sequence` sequences gives them.
@@ -164,7 +165,11 @@ fn a_job_that_only_fails_has_failed_after_its_restarts() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(rigid("one", 2));
     for _ in 0..3 {
-        cluster.group(0, job, GroupPhase::Ended { outcome: GroupOutcome::NotStarted { message: "no user".into() } });
+        cluster.group(
+            0,
+            job,
+            GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault: Fault::of_node("no user") } },
+        );
         cluster.pass_beating(60.0, &[0]);
     }
     assert!(matches!(cluster.state(job), JobState::Failed { .. }), "{:?}", cluster.state(job));
@@ -346,7 +351,7 @@ fn a_drained_node_is_left_and_gets_nothing_new() {
     let job = cluster.submit(rigid("one", 4));
     cluster.start(job);
     let drained = cluster.nodes_of(job)[0];
-    cluster.request(Request::Drain { node: node_id(drained), reason: None });
+    cluster.request(Request::Drain { node: node_id(drained), reason: None, deadline: None });
     cluster.pass_beating(3.0, &[0, 1]);
     assert!(
         matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }),

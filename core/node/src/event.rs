@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    AgentCommand, BootId, Capabilities, CheckpointRef, Generation, JobId, Seconds, Sequences, StepReport, Term,
+    AgentCommand, BootId, Capabilities, CheckpointRef, Fault, Generation, JobId, Seconds, Sequences, StepReport, Term,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +17,14 @@ pub enum NodeEvent {
     /// The shell has started over with this ledger, on this boot.
     Restarted { boot: BootId },
     /// The checks are done: the rendezvous port on the first node, or why the group cannot start here.
-    PrepareDone { job: JobId, generation: Generation, result: Result<Option<u16>, String> },
+    PrepareDone { job: JobId, generation: Generation, result: Result<Option<u16>, Fault> },
     /// All processes of the group are up.
     Spawned { job: JobId, generation: Generation, processes: Vec<Process> },
     /// The launch failed and no process of it is left.
-    SpawnFailed { job: JobId, generation: Generation, message: String },
-    /// A process is gone, with everything it had started.
-    Exited { job: JobId, generation: Generation, rank: u32, exit: Exit },
+    SpawnFailed { job: JobId, generation: Generation, fault: Fault },
+    /// A process is gone, with everything it had started. `fault`: what the shell knows of its cause beyond the exit
+    /// status (a GPU that broke, the host that ran out of memory).
+    Exited { job: JobId, generation: Generation, rank: u32, exit: Exit, fault: Option<Fault> },
     /// A worker spoke on its socket; the shell has checked its secret.
     Worker { job: JobId, generation: Generation, message: WorkerMessage },
     /// The time asked for by `NodeOutcome::wake_at`, or any later moment.

@@ -3,8 +3,8 @@
 use headway_types::command::GroupStatus;
 use headway_types::placement::NodeSlice;
 use headway_types::{
-    Capabilities, CheckpointRef, Configuration, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeId,
-    Seconds, StopMode, Timestamp,
+    Capabilities, CheckpointRef, Configuration, Fault, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder,
+    NodeId, Seconds, StopMode, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ pub struct Member {
 #[serde(rename_all = "snake_case", tag = "cause")]
 pub enum StopCause {
     Asked { mode: StopMode },
-    Broken { exit_code: Option<i32>, message: String },
+    Broken { exit_code: Option<i32>, fault: Fault },
 }
 
 /// How far a stop has gone.

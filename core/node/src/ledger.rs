@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, BootId, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeId, NodeReport, Term, Timestamp,
+    AgentCommand, BootId, Fault, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeId, NodeReport, Term,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,11 +45,11 @@ impl Ledger {
             NodeEvent::Spawned { job, generation, processes } => {
                 self.spawned(now, job, generation, &processes, &mut out);
             }
-            NodeEvent::SpawnFailed { job, generation, message } => {
-                self.spawn_failed(job, generation, message, &mut out);
+            NodeEvent::SpawnFailed { job, generation, fault } => {
+                self.spawn_failed(job, generation, fault, &mut out);
             }
-            NodeEvent::Exited { job, generation, rank, exit } => {
-                self.exited(now, job, generation, rank, exit, &mut out);
+            NodeEvent::Exited { job, generation, rank, exit, fault } => {
+                self.exited(now, (job, generation), rank, exit, fault, &mut out);
             }
             NodeEvent::Worker { job, generation, message } => self.worker(now, job, generation, message, &mut out),
             NodeEvent::Tick => self.tick(now, &mut out),
@@ -129,7 +130,8 @@ impl Ledger {
         self.groups.entry(job).or_default().insert(generation, Group::new(order, Phase::Waiting));
         match obstacle {
             Some(message) => {
-                self.finish(job, generation, GroupOutcome::NotStarted { message }, out);
+                let fault = Fault::of_infrastructure(message);
+                self.finish(job, generation, GroupOutcome::NotStarted { fault }, out);
                 self.supersede(now, job, generation, out);
             }
             None => {

@@ -41,6 +41,7 @@ fn order(job_number: u128, generation: u64, gpus: &[&str]) -> LaunchOrder {
         job: job(job_number),
         generation: Generation(generation),
         job_name: "test".into(),
+        owner: "ada".into(),
         run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
         placement: Placement::try_new(vec![slice]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "n".into(), address: "127.0.0.1".into() }],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::Fault;
 use crate::configuration::Configuration;
 use crate::hardware::NodeInventory;
 use crate::id::{Generation, GpuUuid, JobId, NodeId};
@@ -30,6 +31,8 @@ pub struct LaunchOrder {
     pub job: JobId,
     pub generation: Generation,
     pub job_name: String,
+    /// Who submitted the job; an agent that may, runs its workers as the Unix user of this name.
+    pub owner: String,
     pub run: Run,
     pub placement: Placement,
     /// Node names and addresses in rank order.
@@ -125,9 +128,9 @@ pub enum GroupOutcome {
     /// Ended after a stop command.
     Stopped,
     /// A process failed; the message says which rank and how.
-    Failed { exit_code: Option<i32>, message: String },
+    Failed { exit_code: Option<i32>, fault: Fault },
     /// The group could not be prepared or launched on this node.
-    NotStarted { message: String },
+    NotStarted { fault: Fault },
 }
 
 /// From a node to the engine.
@@ -140,6 +143,10 @@ pub enum NodeReport {
         groups: Vec<GroupStatus>,
     },
     Heartbeat,
+    /// What the node offers has changed: a GPU broke, a disk is full. The groups stay as they are.
+    Inventory {
+        inventory: Box<NodeInventory>,
+    },
     /// The status of one group, sent at each change and repeated until forgotten.
     Group {
         status: GroupStatus,
@@ -158,6 +165,12 @@ pub enum NodeReport {
         job: JobId,
         checkpoint: CheckpointRef,
         duration: Seconds,
+    },
+    /// Mean seconds per step that ranks of this node worked rather than waited for others, over the last interval.
+    RankTimes {
+        job: JobId,
+        generation: Generation,
+        busy: BTreeMap<u32, Seconds>,
     },
     /// Seconds by phase of a worker's start (import, rendezvous, load, first step), for learning downtime.
     StartPhases {

@@ -64,6 +64,25 @@ pub struct Fabric {
     pub domain: String,
 }
 
+/// A passing trouble of a node that is no GPU's own. While it lasts, nothing new starts there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Condition {
+    pub kind: ConditionKind,
+    /// With the numbers behind it, in words an operator understands.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConditionKind {
+    /// The agent's disk is nearly full.
+    DiskPressure,
+    /// The host is nearly out of memory.
+    MemoryPressure,
+    /// GPUs run slower than they could (heat, power).
+    Throttled,
+}
+
 /// What an agent offers when it registers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeInventory {
@@ -80,6 +99,8 @@ pub struct NodeInventory {
     pub address: String,
     /// How GPUs are kept apart between jobs: a device filter, or only `CUDA_VISIBLE_DEVICES` ("not isolated").
     pub isolated: bool,
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
     pub agent_version: String,
 }
 

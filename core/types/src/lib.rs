@@ -4,6 +4,7 @@
 //! This crate holds values and their arithmetic, nothing else. It never reads a clock, a socket, a file, the
 //! environment or entropy, and imports no other crate of the project. Everything stands to the right of it.
 
+pub mod blame;
 pub mod command;
 pub mod configuration;
 pub mod hardware;
@@ -16,9 +17,12 @@ pub mod spec;
 pub mod time;
 pub mod unit;
 
+pub use blame::{Blame, Fault};
 pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
 pub use configuration::{Configuration, Layout, Tier};
-pub use hardware::{EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory};
+pub use hardware::{
+    Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory,
+};
 pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, Term};
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};

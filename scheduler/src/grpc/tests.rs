@@ -109,6 +109,7 @@ fn registered() -> NodeReport {
         memory: Bytes(64 << 30),
         address: "127.0.0.1".into(),
         isolated: true,
+        conditions: Vec::new(),
         agent_version: "0.1.0".into(),
     };
     NodeReport::Registered { inventory: Box::new(inventory), groups: vec![] }

@@ -157,6 +157,7 @@ fn node() -> Node {
             memory: Bytes(512 << 30),
             address: "10.0.0.1".into(),
             isolated: true,
+            conditions: Vec::new(),
             agent_version: "0.1.0".into(),
         },
         policy: NodePolicy::Schedulable,

@@ -42,7 +42,7 @@ pub async fn drain_node(
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Json<v1::Node>, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    act(&state, &caller, Request::Drain { node, reason: reason(body) }).await
+    act(&state, &caller, Request::Drain { node, reason: reason(body), deadline: None }).await
 }
 
 /// End a drain.

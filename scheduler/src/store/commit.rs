@@ -65,6 +65,7 @@ impl<'a> Batch<'a> {
             Change::Policy(policy) => self.policy = Some(policy),
             Change::Idempotency(record) => self.idempotency.push(record),
             Change::Event(event) => self.events.push(event),
+            Change::Transition(_) => {}
         }
     }
 }

@@ -61,6 +61,7 @@ pub fn inventory(index: u64, gpus: u32) -> NodeInventory {
         memory: Bytes(64 << 30),
         address: format!("10.0.0.{index}"),
         isolated: true,
+        conditions: Vec::new(),
         agent_version: "test".into(),
     }
 }
@@ -168,7 +169,7 @@ impl Cluster {
                 Change::Target(plan) => self.target = Some(plan),
                 Change::Policy(policy) => self.policy = policy,
                 Change::Idempotency(record) => self.idempotency.push(record),
-                Change::Checkpoint(_) => {}
+                Change::Checkpoint(_) | Change::Transition(_) => {}
                 Change::Event(event) => {
                     self.seq = event.seq;
                     self.events.push(event.verb);

@@ -1,6 +1,6 @@
 //! How the ledger takes facts: sessions, restarts, checks, processes, workers.
 
-use headway_types::{BootId, Generation, GroupOutcome, JobId, NodeReport, Term, Timestamp};
+use headway_types::{Blame, BootId, Fault, Generation, GroupOutcome, JobId, NodeReport, Term, Timestamp};
 
 use super::Ledger;
 use super::stop::{begin, begin_broken};
@@ -45,15 +45,15 @@ impl Ledger {
             match (&group.phase, rebooted) {
                 (Phase::Waiting | Phase::Ended { .. }, _) => {}
                 (Phase::Preparing | Phase::Prepared { .. }, _) => {
-                    let message = "the agent restarted before the launch".to_owned();
-                    over.push((job, generation, GroupOutcome::NotStarted { message }));
+                    let fault = Fault::of_infrastructure("the agent restarted before the launch");
+                    over.push((job, generation, GroupOutcome::NotStarted { fault }));
                 }
                 (Phase::Stopping { cause: StopCause::Asked { .. }, .. }, true) => {
                     over.push((job, generation, GroupOutcome::Stopped));
                 }
                 (Phase::Launching { .. } | Phase::Running { .. } | Phase::Stopping { .. }, true) => {
-                    let message = "the node rebooted".to_owned();
-                    over.push((job, generation, GroupOutcome::Failed { exit_code: None, message }));
+                    let fault = Fault::of_node("the node rebooted");
+                    over.push((job, generation, GroupOutcome::Failed { exit_code: None, fault }));
                 }
                 (Phase::Launching { .. }, false) => out.actions.push(NodeAction::Sweep { job, generation }),
                 (Phase::Running { members, .. } | Phase::Stopping { members, .. }, false) => {
@@ -71,7 +71,7 @@ impl Ledger {
         &mut self,
         job: JobId,
         generation: Generation,
-        result: Result<Option<u16>, String>,
+        result: Result<Option<u16>, Fault>,
         out: &mut NodeOutcome,
     ) {
         match self.group_mut(job, generation) {
@@ -81,7 +81,7 @@ impl Ledger {
                     out.persist = true;
                     self.report(job, generation, out);
                 }
-                Err(message) => self.finish(job, generation, GroupOutcome::NotStarted { message }, out),
+                Err(fault) => self.finish(job, generation, GroupOutcome::NotStarted { fault }, out),
             },
             Some(group) if !group.phase.is_ended() => {}
             // Stopped while the checks ran: what they took is given back.
@@ -111,10 +111,10 @@ impl Ledger {
         self.report(job, generation, out);
     }
 
-    pub(super) fn spawn_failed(&mut self, job: JobId, generation: Generation, message: String, out: &mut NodeOutcome) {
+    pub(super) fn spawn_failed(&mut self, job: JobId, generation: Generation, fault: Fault, out: &mut NodeOutcome) {
         let outcome = match self.group(job, generation).map(|group| &group.phase) {
             Some(Phase::Launching { stop: Some(_), .. }) => GroupOutcome::Stopped,
-            Some(Phase::Launching { stop: None, .. }) => GroupOutcome::NotStarted { message },
+            Some(Phase::Launching { stop: None, .. }) => GroupOutcome::NotStarted { fault },
             _ => return,
         };
         self.finish(job, generation, outcome, out);
@@ -123,10 +123,10 @@ impl Ledger {
     pub(super) fn exited(
         &mut self,
         now: Timestamp,
-        job: JobId,
-        generation: Generation,
+        (job, generation): (JobId, Generation),
         rank: u32,
         exit: Exit,
+        fault: Option<Fault>,
         out: &mut NodeOutcome,
     ) {
         let Some(group) = self.group_mut(job, generation) else { return };
@@ -134,7 +134,7 @@ impl Ledger {
         let Some(member) = members.iter_mut().find(|m| m.process.rank == rank && m.exit.is_none()) else { return };
         member.exit = Some(exit);
         out.persist = true;
-        let failure = if matches!(group.phase, Phase::Running { .. }) { failure(rank, exit) } else { None };
+        let failure = if matches!(group.phase, Phase::Running { .. }) { failure(rank, exit, fault) } else { None };
         if group.phase.members().iter().all(|member| member.exit.is_some()) {
             let outcome = outcome(group, failure);
             self.finish(job, generation, outcome, out);
@@ -195,7 +195,7 @@ impl Ledger {
 }
 
 /// Why a group is broken by this exit; `None` for a clean one.
-fn failure(rank: u32, exit: Exit) -> Option<StopCause> {
+fn failure(rank: u32, exit: Exit, known: Option<Fault>) -> Option<StopCause> {
     let (exit_code, message) = match exit {
         Exit::Code(0) => return None,
         // A shell reports a death by signal as 128 + its number.
@@ -204,7 +204,12 @@ fn failure(rank: u32, exit: Exit) -> Option<StopCause> {
         Exit::Signal(signal) => (Some(128 + signal), format!("rank {rank} was killed by signal {signal}")),
         Exit::Unknown => (None, format!("rank {rank} ended while the agent was away and left no exit status")),
     };
-    Some(StopCause::Broken { exit_code, message })
+    let own = if exit == Exit::Unknown { Blame::Infrastructure } else { Blame::Job };
+    let fault = match known {
+        Some(Fault { blame, message: cause }) => Fault { blame, message: format!("{message}: {cause}") },
+        None => Fault { blame: own, message },
+    };
+    Some(StopCause::Broken { exit_code, fault })
 }
 
 /// How a group ended whose last process has just gone.
@@ -215,10 +220,10 @@ fn outcome(group: &Group, failure: Option<StopCause>) -> GroupOutcome {
     };
     match cause {
         Some(StopCause::Asked { .. }) => GroupOutcome::Stopped,
-        Some(StopCause::Broken { exit_code, message }) => GroupOutcome::Failed { exit_code, message },
+        Some(StopCause::Broken { exit_code, fault }) => GroupOutcome::Failed { exit_code, fault },
         None if group.stopped => GroupOutcome::Failed {
             exit_code: Some(0),
-            message: "the workers stopped before their end without a stop command".to_owned(),
+            fault: Fault::of_job("the workers stopped before their end without a stop command"),
         },
         None => GroupOutcome::Succeeded,
     }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use headway_types::{AgentCommand, BootId, Generation, JobId, StopMode};
+use headway_types::{AgentCommand, BootId, Fault, Generation, JobId, StopMode};
 use proptest::prelude::*;
 
 use super::*;
@@ -76,14 +76,14 @@ fn event(step: &Step, world: &mut World) -> Option<NodeEvent> {
         Step::Forget(j, g) => command(AgentCommand::Forget { job: job(*j), generation: Generation(*g) }),
         Step::FinishCheck(good) => {
             let order = world.checks.pop()?;
-            let result = if *good { Ok(Some(PORT)) } else { Err("no".into()) };
+            let result = if *good { Ok(Some(PORT)) } else { Err(Fault::of_node("no")) };
             NodeEvent::PrepareDone { job: order.job, generation: order.generation, result }
         }
         Step::FinishLaunch(good) => {
             let order = world.launches.pop()?;
             let (job, generation) = (order.job, order.generation);
             if !good {
-                return Some(NodeEvent::SpawnFailed { job, generation, message: "no".into() });
+                return Some(NodeEvent::SpawnFailed { job, generation, fault: Fault::of_node("no") });
             }
             world.processes.extend((0..order.placement.gpus().0).map(|rank| (job, generation, rank)));
             spawned(&order)
@@ -91,7 +91,7 @@ fn event(step: &Step, world: &mut World) -> Option<NodeEvent> {
         Step::Exit(index, code) => {
             let (job, generation, rank) = *world.processes.iter().nth(*index)?;
             world.processes.remove(&(job, generation, rank));
-            NodeEvent::Exited { job, generation, rank, exit: Exit::Code(*code) }
+            NodeEvent::Exited { job, generation, rank, exit: Exit::Code(*code), fault: None }
         }
         Step::Tick(_) => NodeEvent::Tick,
         Step::Restart => NodeEvent::Restarted { boot: BootId("boot-1".into()) },
@@ -113,7 +113,7 @@ proptest! {
                 // The sweep has killed what was being launched.
                 for group in ledger.clone().groups().filter(|group| group.phase.name() == "launching") {
                     let (job, generation) = (group.job(), group.generation());
-                    let failed = NodeEvent::SpawnFailed { job, generation, message: "swept".into() };
+                    let failed = NodeEvent::SpawnFailed { job, generation, fault: Fault::of_infrastructure("swept") };
                     let outcome = ledger.handle(at(now), failed);
                     world.act(outcome.actions);
                 }

@@ -1,14 +1,14 @@
 use headway_types::report::Flexibility;
 use headway_types::{
-    AgentCommand, BootId, Capabilities, CheckpointRef, Configuration, Generation, GroupOutcome, GroupPhase, Layout,
-    NodeReport, Seconds, Sequences, StopMode, Term,
+    AgentCommand, BootId, Capabilities, CheckpointRef, Configuration, Fault, Generation, GroupOutcome, GroupPhase,
+    Layout, NodeReport, Seconds, Sequences, StopMode, Term,
 };
 
 use super::*;
 use crate::{Exit, NodeAction, Refusal, Signal, WorkerMessage, WorkerOrder};
 
 fn exited(order: &LaunchOrder, rank: u32, exit: Exit) -> NodeEvent {
-    NodeEvent::Exited { job: order.job, generation: order.generation, rank, exit }
+    NodeEvent::Exited { job: order.job, generation: order.generation, rank, exit, fault: None }
 }
 
 fn worker(order: &LaunchOrder, message: WorkerMessage) -> NodeEvent {
@@ -106,7 +106,7 @@ fn a_gpu_of_another_live_group_is_not_given_away() {
     let outcome = ledger.handle(at(0), prepare(&order(2, 1, &["b", "c"])));
     assert!(matches!(
         status(&outcome).phase,
-        GroupPhase::Ended { outcome: GroupOutcome::NotStarted { message } } if message.contains("GPU b is held")
+        GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault } } if fault.message.contains("GPU b is held")
     ));
 }
 
@@ -158,7 +158,7 @@ fn one_failed_process_takes_the_group_down_and_is_named() {
     assert_eq!(outcome.actions, [signal(&order, Signal::Terminate)]);
     assert_eq!(status(&outcome).phase, GroupPhase::Stopping);
     let outcome = ledger.handle(at(0), exited(&order, 0, Exit::Signal(15)));
-    let failed = GroupOutcome::Failed { exit_code: Some(3), message: "rank 1 exited with code 3".into() };
+    let failed = GroupOutcome::Failed { exit_code: Some(3), fault: Fault::of_job("rank 1 exited with code 3") };
     assert_eq!(status(&outcome).phase, GroupPhase::Ended { outcome: failed });
 }
 
