@@ -93,7 +93,7 @@ impl Driver {
         let term = leader.begin_term(&store).await?;
         let engine = load(&store, &config, term, &clock).await?;
         let (sender, inbox) = mpsc::channel(INBOX);
-        let (view, views) = watch::channel(Arc::new(engine.view(clock.now())));
+        let (view, views) = watch::channel(Arc::new(engine.view()));
         let (feed, _) = broadcast::channel(FEED);
         let (ready, readiness) = watch::channel(false);
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
@@ -127,7 +127,7 @@ impl Driver {
                 continue;
             };
             tracing::info!(term = %leading.term(), "term begins");
-            self.view.send_replace(Arc::new(leading.view(self.clock.now())));
+            self.view.send_replace(Arc::new(leading.view()));
             self.sessions.begin(leading.term());
             self.ready.send_replace(true);
             let ended = self.lead(leading, &shutdown).await;
@@ -180,7 +180,7 @@ impl Driver {
                 self.store.commit(term, &outcome.changes).await?;
             }
             wake_at = outcome.wake_at;
-            self.view.send_replace(Arc::new(engine.view(self.clock.now())));
+            self.view.send_replace(Arc::new(engine.view()));
             self.act(outcome);
         }
     }

@@ -50,7 +50,8 @@ fn ada() -> Actor {
 
 fn submitted(reply: Reply) -> (JobId, bool) {
     match reply {
-        Reply::Submitted { jobs, replayed } => (jobs[0].id, replayed),
+        Reply::Submitted { jobs } => (jobs[0].id, false),
+        Reply::Replayed { jobs } => (jobs[0], true),
         other => panic!("not submitted: {other:?}"),
     }
 }
