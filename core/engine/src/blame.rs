@@ -22,36 +22,36 @@ impl Engine {
     /// What broke the gang, if anything did. The gravest word of a node counts: a rank that dies takes the others down,
     /// and what they say then is consequence, not cause.
     pub(crate) fn breakdown(&self, job: JobId, parts: &[(NodeId, Part)]) -> Option<Breakdown> {
-        let of = |(node, part): &(NodeId, Part)| {
-            let name = self.node_name(*node);
-            let node = *node;
-            match part {
+        let broken = |(node, part): &(NodeId, Part)| {
+            let (message, blame, incident) = match part {
                 Part::Ended(GroupOutcome::Failed { exit_code, fault }) => {
                     let code = exit_code.map_or(String::new(), |code| format!(" (exit code {code})"));
-                    let message = format!("on node {name}: {}{code}", fault.message);
-                    Some(Breakdown { message, blame: fault.blame, place: Some((node, Incident::GroupFailed(job))) })
+                    let message = format!("on node {}: {}{code}", self.node_name(*node), fault.message);
+                    (message, fault.blame, Some(Incident::GroupFailed(job)))
                 }
                 Part::Ended(GroupOutcome::NotStarted { fault }) => {
-                    let message = format!("not started on node {name}: {}", fault.message);
-                    Some(Breakdown { message, blame: fault.blame, place: Some((node, Incident::NotStarted(job))) })
+                    let message = format!("not started on node {}: {}", self.node_name(*node), fault.message);
+                    (message, fault.blame, Some(Incident::NotStarted(job)))
                 }
                 Part::Ended(GroupOutcome::Stopped) => {
-                    let message = format!("stopped on node {name} without being asked");
-                    Some(Breakdown { message, blame: Blame::Infrastructure, place: None })
+                    let message = format!("stopped on node {} without being asked", self.node_name(*node));
+                    (message, Blame::Infrastructure, None)
                 }
-                Part::Vanished => {
-                    let message = format!("node {name} has no trace of it");
-                    Some(Breakdown { message, blame: Blame::Node, place: Some((node, Incident::Vanished)) })
-                }
-                _ => None,
-            }
+                Part::Vanished => (
+                    format!("node {} has no trace of it", self.node_name(*node)),
+                    Blame::Node,
+                    Some(Incident::Vanished),
+                ),
+                _ => return None,
+            };
+            Some(Breakdown { message, blame, place: incident.map(|incident| (*node, incident)) })
         };
         let gravity = |one: &Breakdown| match one.blame {
             Blame::Node => 0,
             Blame::Job => 1,
             Blame::Infrastructure => 2,
         };
-        parts.iter().filter_map(of).min_by_key(gravity)
+        parts.iter().filter_map(broken).min_by_key(gravity)
     }
 
     /// Ends the generation for this cause and settles who answers for it.

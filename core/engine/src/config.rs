@@ -14,6 +14,8 @@ pub struct EngineConfig {
     pub prepare_deadline: Seconds,
     /// From then until every node of the gang runs.
     pub launch_deadline: Seconds,
+    /// While jobs run, reconcile looks at everything at least this often.
+    pub reconcile_every: Seconds,
     /// A command whose effect is not seen is sent again after this long.
     pub command_repeat: Seconds,
     /// Wait after the first failure of a job's own; doubles with each further one.
@@ -43,6 +45,7 @@ impl Default for EngineConfig {
             checkpoint_root: "/var/lib/headway/checkpoints".into(),
             prepare_deadline: Seconds(120.0),
             launch_deadline: Seconds(120.0),
+            reconcile_every: Seconds(5.0),
             command_repeat: Seconds(2.0),
             backoff_base: Seconds(5.0),
             backoff_max: Seconds(300.0),

@@ -78,8 +78,11 @@ impl Engine {
                 continue;
             };
             let parts = self.parts(&allocation);
-            match self.jobs.get(&job).map(|entry| entry.job.state.clone()) {
-                Some(JobState::Starting { since, .. }) => self.judge_starting(job, since, &allocation, &parts),
+            match self.jobs.get(&job).map(|entry| &entry.job.state) {
+                Some(JobState::Starting { since, .. }) => {
+                    let since = *since;
+                    self.judge_starting(job, since, &allocation, &parts);
+                }
                 Some(JobState::Running { .. }) => self.judge_running(job, &allocation, &parts),
                 _ => {}
             }
@@ -172,16 +175,16 @@ impl Engine {
         Some(since + Seconds(left.max(0.0)))
     }
 
-    /// Moments at which a job's state changes by time alone.
-    pub(crate) fn job_deadlines(&self, entry: &JobEntry) -> Vec<Timestamp> {
+    /// The moment at which a job's state changes by time alone. Hangs are found by the periodic reconcile.
+    pub(crate) fn job_deadline(&self, entry: &JobEntry) -> Option<Timestamp> {
         match &entry.job.state {
-            JobState::Queued { .. } => entry.job.not_before.into_iter().filter(|at| *at > self.now).collect(),
+            JobState::Queued { .. } => entry.job.not_before.filter(|at| *at > self.now),
             JobState::Starting { since, generation } => {
                 let prepared = self.allocations.get(&(entry.job.id, *generation)).and_then(|one| one.prepared_at);
-                vec![self.start_deadline(*since, prepared)]
+                Some(self.start_deadline(*since, prepared))
             }
-            JobState::Running { .. } => self.time_limit_at(entry).into_iter().chain(self.hung_at(entry)).collect(),
-            _ => Vec::new(),
+            JobState::Running { .. } => self.time_limit_at(entry),
+            _ => None,
         }
     }
 

@@ -23,7 +23,7 @@ impl Engine {
     /// Stops a job whose steps have ceased.
     pub(crate) fn judge_pace(&mut self, job: JobId, allocation: &Allocation) {
         let Some(entry) = self.jobs.get(&job) else { return };
-        let Some(at) = self.hung_at(entry).filter(|at| *at <= self.now) else { return };
+        let Some(at) = self.hung_at(entry, allocation).filter(|at| *at <= self.now) else { return };
         let quiet = self.config.hang_floor.0.max(self.now.since(at).0);
         let message = match allocation.training_at {
             Some(_) => format!("no step for over {quiet:.0} s although all its processes live"),
@@ -40,13 +40,12 @@ impl Engine {
 
     /// When a running job will count as hung; `None` for jobs that do not tell of their steps, and while the node that
     /// tells is out of reach.
-    pub(crate) fn hung_at(&self, entry: &JobEntry) -> Option<Timestamp> {
-        let JobState::Running { generation, since } = entry.job.state else { return None };
-        let allocation = self.allocations.get(&(entry.job.id, generation))?;
-        let teller = self.nodes.get(&allocation.placement.first_node())?;
-        if !teller.connected() || entry.job.spec.training().is_none() || entry.job.capabilities.is_none() {
+    fn hung_at(&self, entry: &JobEntry, allocation: &Allocation) -> Option<Timestamp> {
+        let JobState::Running { since, .. } = entry.job.state else { return None };
+        if entry.job.spec.training().is_none() || entry.job.capabilities.is_none() {
             return None;
         }
+        let teller = self.nodes.get(&allocation.placement.first_node()).filter(|teller| teller.connected())?;
         let quiet_from = since.max(self.listening_since).max(teller.node.registered_at);
         let Some(step) = entry.step_time.filter(|_| allocation.training_at.is_some()) else {
             return Some(quiet_from + self.config.first_step_deadline);

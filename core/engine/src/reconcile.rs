@@ -16,16 +16,18 @@ use crate::state::Engine;
 impl Engine {
     pub(crate) fn reconcile(&mut self) {
         self.judge_gangs();
-        self.steer_running();
-        self.judge_gangs();
+        if self.steer_running() {
+            self.judge_gangs();
+        }
         self.grant_targets();
         self.drive_gangs();
         self.clear_strays();
     }
 
-    /// Running jobs that differ from the target are stopped or reconfigured.
-    fn steer_running(&mut self) {
-        let Some(target) = self.target.clone() else { return };
+    /// Running jobs that differ from the target are stopped or reconfigured; true if there were some.
+    fn steer_running(&mut self) -> bool {
+        let Some(target) = self.target.clone() else { return false };
+        let mut steered = false;
         let running: Vec<(JobId, Generation)> = self
             .jobs
             .iter()
@@ -36,7 +38,12 @@ impl Engine {
             .collect();
         for (job, generation) in running {
             let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
-            match target.plan.assignments.get(&job) {
+            let planned = target.plan.assignments.get(&job);
+            if planned.is_some_and(|one| allocation.is_as_assigned(one)) {
+                continue;
+            }
+            steered = true;
+            match planned {
                 Some(assignment) if assignment.placement == allocation.placement => {
                     self.steer_configuration(job, &allocation, assignment);
                 }
@@ -49,6 +56,7 @@ impl Engine {
                 None => self.preempt(job, &allocation),
             }
         }
+        steered
     }
 
     fn preempt(&mut self, job: JobId, allocation: &Allocation) {
@@ -134,11 +142,16 @@ impl Engine {
             self.jobs.iter().filter_map(|(id, entry)| Some((*id, entry.job.state.generation()?))).collect();
         for (job, generation) in live {
             let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
-            let parts = self.parts(&allocation);
-            match self.jobs.get(&job).map(|entry| entry.job.state.clone()) {
-                Some(JobState::Starting { .. }) => self.drive_start(job, &allocation, &parts),
+            match self.jobs.get(&job).map(|entry| &entry.job.state) {
+                Some(JobState::Starting { .. }) => {
+                    let parts = self.parts(&allocation);
+                    self.drive_start(job, &allocation, &parts);
+                }
                 Some(JobState::Running { .. }) => self.drive_running(job, &allocation),
-                Some(JobState::Stopping { cause, .. }) => self.drive_stop(job, &allocation, &cause, &parts),
+                Some(JobState::Stopping { cause, .. }) => {
+                    let (cause, parts) = (cause.clone(), self.parts(&allocation));
+                    self.drive_stop(job, &allocation, &cause, &parts);
+                }
                 _ => {}
             }
         }

@@ -309,13 +309,15 @@ impl Engine {
         let leases = self.nodes.keys().filter_map(|id| self.lease_end(*id));
         let standings = self.nodes.values().filter_map(|entry| entry.node.health.due());
         let drains = self.nodes.values().filter_map(|entry| entry.drain_deadline()).filter(|at| *at > self.now);
-        let jobs = self.jobs.values().flat_map(|entry| self.job_deadlines(entry));
+        let jobs = self.jobs.values().filter_map(|entry| self.job_deadline(entry));
         // A round that cannot begin yet begins with the event that allows it, not by time.
         let wanted = self.rounds.manual.is_some() || self.jobs.values().any(|entry| self.wants_gpus(&entry.job));
         let round = wanted && !self.awaits_nodes();
         let round = round.then(|| self.rounds.due(&self.policy, self.now)).flatten();
         // What a protected job kept from others, or from itself, is decided as soon as the protection ends.
         let protections = self.jobs.values().filter_map(protection_ends).filter(|ends| *ends > self.now);
+        let lives = self.jobs.values().any(|entry| entry.job.state.generation().is_some());
+        let periodic = lives.then(|| self.now + self.config.reconcile_every);
         let soon = self.now + headway_types::Seconds(0.001);
         leases
             .chain(standings)
@@ -324,6 +326,7 @@ impl Engine {
             .chain(self.draft.repeat_at)
             .chain(round)
             .chain(protections)
+            .chain(periodic)
             .min()
             .map(|at| at.max(soon))
     }

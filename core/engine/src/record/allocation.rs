@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    CheckpointRef, Configuration, Generation, GpuCount, JobId, NodeId, Placement, PlanId, Seconds, Timestamp, Tokens,
+    Assignment, CheckpointRef, Configuration, Generation, GpuCount, JobId, NodeId, Placement, PlanId, Seconds,
+    Timestamp, Tokens,
 };
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +152,12 @@ impl Allocation {
             AllocationPhase::Ended => self.ended_at = Some(now),
         }
         true
+    }
+
+    /// Whether it already is what a plan assigns.
+    #[must_use]
+    pub fn is_as_assigned(&self, assignment: &Assignment) -> bool {
+        self.configuration == assignment.configuration && self.placement == assignment.placement
     }
 
     /// Whether any node still holds GPUs for it.
