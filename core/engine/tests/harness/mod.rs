@@ -212,9 +212,9 @@ impl Cluster {
         allocation.holds() || self.jobs.get(&allocation.job).is_some_and(live)
     }
 
+    /// Time passes for a scheduler that is awake.
     pub fn pass(&mut self, seconds: f64) {
-        self.now = self.now + Seconds(seconds);
-        self.feed(Event::Tick);
+        self.pass_beating(seconds, &[]);
     }
 
     /// Time passes in steps while these nodes go on beating.
@@ -226,8 +226,8 @@ impl Cluster {
             for node in nodes {
                 self.report(*node, NodeReport::Heartbeat);
             }
+            self.feed(Event::Tick);
         }
-        self.feed(Event::Tick);
     }
 
     pub fn request(&mut self, body: Request) -> Reply {

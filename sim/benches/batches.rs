@@ -1,25 +1,25 @@
 //! What one batch costs the engine on a large cluster: 1,000 nodes of 8 GPUs, 2,000 running jobs, 4,000 queued ones.
-//! Wall time on an otherwise idle core, per event; run with `cargo bench -p headway-engine`.
+//! Wall time on an otherwise idle core, per event; `make bench` prints the table that
+//! docs/measurements/batches.md keeps.
 #![allow(clippy::unwrap_used)]
-
-#[path = "../tests/harness/mod.rs"]
-mod harness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::{inventory, node_id, rigid, spec, training};
 use headway_engine::event::{Actor, Event, Request, RequestId, SessionId};
 use headway_engine::record::{
     Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PlanState, PolicyMode,
     PolicySettings,
 };
 use headway_engine::{Engine, EngineConfig, Snapshot};
+use headway_sim::scenario::{spec, training};
 use headway_types::command::GroupStatus;
+use headway_types::spec::GpuRange;
 use headway_types::{
-    Assignment, Configuration, Generation, GroupPhase, IdSource, JobId, Layout, NodeReport, NodeSlice, NoiseSample,
-    Placement, Plan, PlanReport, Prediction, Seconds, Sequences, StepReport, Term, Timestamp, TokensPerSecond,
+    Assignment, BootId, Bytes, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
+    GroupPhase, IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement,
+    Plan, PlanReport, Prediction, Seconds, Sequences, StepReport, Term, Timestamp, Tokens, TokensPerSecond,
 };
 
 const NODES: u64 = 1_000;
@@ -130,7 +130,7 @@ fn snapshot() -> (Snapshot, Vec<(JobId, u64)>) {
         let placement = Placement::try_new(vec![slice]).unwrap();
         let generation = Generation(1);
         let state = JobState::Running { generation, since: NOW };
-        let spec = spec(&format!("job-{index}"), 4, 4, Some(training(true)));
+        let spec = spec(format!("job-{index}"), exactly(4), Some(training(Tokens(1e12), true, true)));
         snapshot.jobs.push(Job { state, generation, ..Job::new(id, spec, "ada".into(), NOW) });
         snapshot.allocations.push(Allocation {
             configuration: Some(configuration()),
@@ -185,5 +185,41 @@ fn node(index: u64) -> Node {
         health: NodeHealth::default(),
         registered_at: NOW,
         version: 1,
+    }
+}
+
+fn node_id(index: u64) -> NodeId {
+    IdSource::seeded(1_000 + index).node(NOW)
+}
+
+fn exactly(gpus: u32) -> GpuRange {
+    GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types: Vec::new() }
+}
+
+fn rigid(name: &str, gpus: u32) -> JobSpec {
+    spec(name.into(), exactly(gpus), None)
+}
+
+fn inventory(index: u64, gpus: u32) -> NodeInventory {
+    let gpu = |slot| Gpu {
+        uuid: GpuUuid(format!("GPU-{index}-{slot}")),
+        index: slot,
+        memory: Bytes(80 << 30),
+        health: GpuHealth::Healthy,
+    };
+    NodeInventory {
+        node: node_id(index),
+        name: format!("node-{index}"),
+        boot: BootId("first".into()),
+        gpu_type: GpuType("H100-80G".into()),
+        gpus: (0..gpus).map(gpu).collect(),
+        emulated: None,
+        fabric: Fabric { domain: format!("rack-{}", index / 16) },
+        cpus: 96,
+        memory: Bytes(1 << 40),
+        address: "10.0.0.1".into(),
+        isolated: true,
+        conditions: Vec::new(),
+        agent_version: "bench".into(),
     }
 }
