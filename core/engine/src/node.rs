@@ -186,7 +186,9 @@ impl Engine {
     /// hold their GPUs until they are gone, too.
     pub(crate) fn held_on(&self, id: NodeId) -> BTreeMap<GpuUuid, (JobId, Generation)> {
         let mut held = BTreeMap::new();
-        if let Some(Seen::Known { groups, .. }) = self.nodes.get(&id).map(|entry| &entry.seen) {
+        // What a node said before it was written off holds nothing: the operator has vouched for that.
+        let vouched = |entry: &&NodeEntry| !matches!(entry.node.availability, Availability::Lost { .. });
+        if let Some(Seen::Known { groups, .. }) = self.nodes.get(&id).filter(vouched).map(|entry| &entry.seen) {
             for (key, group) in groups {
                 if !matches!(group.phase, GroupPhase::Ended { .. }) {
                     held.extend(group.gpus.iter().map(|gpu| (gpu.clone(), *key)));

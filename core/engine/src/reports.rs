@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Capabilities, CheckpointRef, Generation, JobId, NodeId, NodeReport, Seconds};
+use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds};
 
 use crate::draft::Note;
 use crate::entry::{NodeEntry, Seen, SeenGroup};
@@ -57,7 +57,12 @@ impl Engine {
 
     fn group_seen(&mut self, node: NodeId, status: GroupStatus) {
         let key = (status.job, status.generation);
+        let over = matches!(status.phase, GroupPhase::Ended { .. });
         if let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) {
+            if over && groups.get(&key).is_some_and(|known| !matches!(known.phase, GroupPhase::Ended { .. })) {
+                // Also a stray's GPUs, which no allocation holds any more, are of use to someone.
+                self.rounds.ask("GPUs have come free".into());
+            }
             groups.insert(key, SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() });
             self.unsettled = true;
             self.draft.shown_nodes.insert(node);
