@@ -14,14 +14,16 @@ use headway_types::{
 use crate::draft::Note;
 use crate::job::JobEvent;
 use crate::record::{Allocation, Availability, JobState, LastChange, NodePolicy};
-use crate::state::{Engine, JobEntry, Seen};
+use crate::state::{Engine, JobEntry, NodeEntry, Seen};
 
 impl Engine {
     /// Every GPU that may have processes on it, with the generation that holds it. Groups that nobody knows hold
     /// their GPUs until they are gone, too.
     pub(crate) fn holders(&self) -> BTreeMap<GpuUuid, (JobId, Generation)> {
         let mut held = BTreeMap::new();
-        for entry in self.nodes.values() {
+        // What a written-off node said last holds nothing: the operator vouches that it is gone.
+        let lost = |entry: &&NodeEntry| matches!(entry.node.availability, Availability::Lost { .. });
+        for entry in self.nodes.values().filter(|entry| !lost(entry)) {
             let Seen::Known { groups, .. } = &entry.seen else { continue };
             for (key, group) in groups {
                 if !matches!(group.phase, GroupPhase::Ended { .. }) {
