@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Ok(report) => {
             println!("{}", report.diary.join("\n"));
             println!("\njobs: {:?}, {} generations, {} terms", report.ended, report.generations, report.terms);
+            report.waiting.iter().for_each(|(job, why)| println!("{job} waits: {why}"));
             println!("faults: {:?}\n\n{}", report.faults, report.gpu_time.table());
             ExitCode::SUCCESS
         }

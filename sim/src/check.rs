@@ -1,8 +1,10 @@
 //! Promises only the whole world can be held to.
 
+use std::collections::BTreeMap;
+
 use headway_engine::Change;
 use headway_engine::record::{JobState, ReleaseProof};
-use headway_types::{GpuUuid, LaunchOrder};
+use headway_types::{GpuUuid, JobVerdict, LaunchOrder, ReasonCode};
 
 use crate::world::{Key, World};
 
@@ -95,7 +97,7 @@ impl World {
     }
 
     /// Every acknowledged job is there, every job was acknowledged once, and all have ended or say why not.
-    pub fn check_end(&mut self) -> Result<(), String> {
+    pub fn check_end(&mut self) -> Result<BTreeMap<String, String>, String> {
         for (index, id) in &self.acknowledged {
             if !self.store.jobs.contains_key(id) {
                 return Err(format!("acknowledged job {} is lost", self.scenario.jobs[*index].spec.name));
@@ -106,12 +108,19 @@ impl World {
         }
         let now = self.host_now();
         let view = self.servers.values().next_back().map(|server| server.engine.view(now));
+        let mut waiting = BTreeMap::new();
         for job in self.store.jobs.values().filter(|job| !job.state.is_final()) {
             let waits = matches!(job.state, JobState::Queued { .. } | JobState::Held { .. });
             let told = view.as_ref().and_then(|view| view.jobs.get(&job.id)?.verdict.as_ref());
-            if !waits || told.is_none_or(|verdict| verdict.headline.is_empty()) {
-                return Err(format!("job {} is still {:?} and does not say why", job.spec.name, job.state));
-            }
+            // Long after the last fault only a job that no node suits may wait.
+            let never = |verdict: &&JobVerdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::Never);
+            match told.filter(|verdict| waits && never(verdict)) {
+                Some(verdict) => waiting.insert(job.spec.name.clone(), verdict.headline.clone()),
+                None => {
+                    let said = told.map_or("nothing", |verdict| verdict.headline.as_str());
+                    return Err(format!("job {} is still {} and says: {said}", job.spec.name, job.state));
+                }
+            };
         }
         let leaks = |job: &headway_types::JobId| self.store.jobs.get(job).is_none_or(|job| job.state.generation().is_none());
         match self.store.allocations.values().find(|one| one.holds() && leaks(&one.job)) {
@@ -119,7 +128,7 @@ impl World {
                 let name = self.store.jobs.get(&leak.job).map_or("?", |job| job.spec.name.as_str());
                 Err(format!("{name} {} still holds GPUs at the end", leak.generation))
             }
-            None => Ok(()),
+            None => Ok(waiting),
         }
     }
 }

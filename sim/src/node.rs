@@ -44,6 +44,8 @@ pub(crate) struct LiveGroup {
     pub processes: BTreeMap<u32, Process>,
     pub stopping: bool,
     pub paused_until: Option<Timestamp>,
+    /// When its ledger hears of the launch; of an exit it hears after that.
+    pub told_at: Timestamp,
 }
 
 impl SimNode {

@@ -82,13 +82,13 @@ impl World {
         self.check_birth(node, key, &order, &gpus)?;
         let listed = processes.values().copied().collect();
         let ranks: Vec<u32> = processes.keys().copied().collect();
-        let group = LiveGroup { gpus: gpus.clone(), processes, stopping: false, paused_until: None };
+        let told_at = self.moment(0.01, 0.3);
+        let group = LiveGroup { gpus: gpus.clone(), processes, stopping: false, paused_until: None, told_at };
         self.nodes[node].alive.insert(key, group);
         self.nodes[node].past.push((key, gpus));
         self.touched.insert(node);
-        let told = self.moment(0.01, 0.3);
         let event = NodeEvent::Spawned { job: key.0, generation: key.1, processes: listed };
-        self.clock.at(told, Item::Shell { node, incarnation, event });
+        self.clock.at(told_at, Item::Shell { node, incarnation, event });
         self.join(node, key, *order, &ranks)
     }
 
@@ -175,6 +175,7 @@ impl World {
         if group.processes.remove(&rank).is_none() {
             return;
         }
+        let told_at = group.told_at;
         if group.processes.is_empty() {
             self.nodes[node].alive.remove(&key);
         }
@@ -184,6 +185,7 @@ impl World {
         self.touch_gang(key);
         let event = NodeEvent::Exited { job: key.0, generation: key.1, rank, exit, fault };
         let incarnation = self.nodes[node].incarnation;
-        self.clock.after(Seconds(0.001), Item::Shell { node, incarnation, event });
+        let at = told_at.max(self.clock.now) + Seconds(0.001);
+        self.clock.at(at, Item::Shell { node, incarnation, event });
     }
 }

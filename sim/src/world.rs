@@ -45,8 +45,10 @@ pub struct Report {
     /// The event log: the same for the same scenario.
     pub events: Vec<EventRecord>,
     pub diary: Vec<String>,
-    /// Jobs by final state; those that wait and say why by theirs.
+    /// Jobs by the state they ended in.
     pub ended: BTreeMap<String, u32>,
+    /// Jobs that still wait at the horizon, and what they say why.
+    pub waiting: BTreeMap<String, String>,
     pub generations: u64,
     pub terms: u64,
     /// What went wrong, and how often.
@@ -216,7 +218,7 @@ impl World {
         }
         self.touched = (0..self.nodes.len()).collect();
         self.measure();
-        self.check_end()?;
+        let waiting = self.check_end()?;
         let mut ended = BTreeMap::new();
         for job in self.store.jobs.values() {
             *ended.entry(job.state.name().to_owned()).or_insert(0) += 1;
@@ -225,6 +227,7 @@ impl World {
             events: std::mem::take(&mut self.store.events),
             diary: self.diary.take().unwrap_or_default(),
             ended,
+            waiting,
             generations: self.store.jobs.values().map(|job| job.generation.0).sum(),
             terms: self.terms,
             faults: std::mem::take(&mut self.tried),
