@@ -28,7 +28,11 @@ impl Engine {
         self.renew(node);
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
-            NodeReport::Inventory { .. } | NodeReport::RankTimes { .. } => {}
+            NodeReport::RankTimes { .. } => {}
+            NodeReport::Inventory { inventory } => {
+                self.edit_node(node, |row| row.inventory = *inventory);
+                self.rounds.ask(format!("node {} offers something else", self.node_name(node)));
+            }
             NodeReport::Group { status } => self.group_seen(node, status),
             NodeReport::Declared { job, generation, capabilities } => {
                 if self.is_placed_on(job, generation, node) {
