@@ -45,7 +45,7 @@ pub(crate) enum Pace {
 }
 
 /// What one report of a gang covers, about.
-const REPORT: Seconds = Seconds(5.0);
+const REPORT: Seconds = Seconds(8.0);
 /// A step costs this much besides its work, and this much more per node.
 const STEP_OVERHEAD: (f64, f64) = (0.02, 0.01);
 

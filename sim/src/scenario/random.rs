@@ -28,13 +28,12 @@ impl Scenario {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut scenario = Self::empty(seed, &[]);
         scenario.nodes = random_nodes(&mut rng);
-        let largest = scenario.nodes.iter().map(|node| node.gpus).max().unwrap_or(1);
         let jobs = rng.random_range(3..=7);
-        scenario.jobs = (0..jobs).map(|index| random_job(&mut rng, index, largest)).collect();
+        scenario.jobs = (0..jobs).map(|index| random_job(&mut rng, index, &scenario.nodes)).collect();
         scenario.faults = faults;
         scenario.policy.objective.node_budget = NODE_BUDGET;
         scenario.config = EngineConfig {
-            lease: Seconds([2.0, 10.0, 30.0][rng.random_range(0..3)]),
+            lease: Seconds([4.0, 10.0, 30.0][rng.random_range(0..3)]),
             ..scenario.config
         };
         scenario
@@ -55,19 +54,23 @@ fn random_nodes(rng: &mut StdRng) -> Vec<NodeShape> {
         .collect()
 }
 
-fn random_job(rng: &mut StdRng, index: u32, largest: u32) -> SimJob {
+fn random_job(rng: &mut StdRng, index: u32, nodes: &[NodeShape]) -> SimJob {
     let arrives = Seconds(rng.random_range(0.0..900.0));
     let cancelled_after = (rng.random_range(0..8) == 0).then(|| Seconds(rng.random_range(1.0..300.0)));
     let opaque = rng.random_range(0..4) == 0;
+    // Now and then a job accepts one type only; some node always suits it.
+    let picky = rng.random_range(0..6) == 0;
+    let chosen = &nodes[rng.random_range(0..nodes.len())].gpu_type;
+    let suits = nodes.iter().filter(|node| !picky || node.gpu_type == *chosen);
+    let largest = suits.map(|node| node.gpus).max().unwrap_or(1);
     let max = rng.random_range(1..=2 * largest).min(8);
     let rigid = opaque || rng.random_range(0..4) == 0;
     let min = if rigid { max.min(largest) } else { 1 };
-    let picky = rng.random_range(0..6) == 0;
     let gpus = GpuRange {
         min: GpuCount(min),
         max: GpuCount(if rigid { min } else { max }),
         sizes: Vec::new(),
-        types: if picky { vec![GpuType(TYPES[0].into()), GpuType("emulated".into())] } else { Vec::new() },
+        types: if picky { vec![GpuType(chosen.clone())] } else { Vec::new() },
     };
     let tokens_per_second = rng.random_range(2_000.0..8_000.0);
     let minutes = rng.random_range(4.0..30.0);
