@@ -29,6 +29,9 @@ pub(crate) struct Gang {
     /// Nodes whose workers are slower, by what factor, until when.
     pub slow: BTreeMap<NodeId, (f64, Timestamp)>,
     pub ranks_told_at: Timestamp,
+    /// When the steps of the next report began, and how many reports there were.
+    pub report_began: Timestamp,
+    pub reports: u64,
     pub done: bool,
     /// GPU-seconds trained, how many of them count already, and how many there were at each save.
     pub trained: f64,
@@ -73,6 +76,8 @@ impl Gang {
             paused_until: None,
             slow: BTreeMap::new(),
             ranks_told_at: now,
+            report_began: now,
+            reports: 0,
             done: false,
             trained: 0.0,
             banked: 0.0,
@@ -125,10 +130,20 @@ impl Gang {
     }
 
     /// Steps the next report will cover, and how long they take.
-    pub fn next_report(&self, truth: &SimJob, now: Timestamp) -> (u32, Seconds) {
+    pub fn next_report(&mut self, truth: &SimJob, now: Timestamp) -> (u32, Seconds) {
+        self.report_began = now;
+        self.reports += 1;
         let step = self.step_time(truth, now);
         let steps = (REPORT.0 / step).clamp(1.0, 10_000.0) as u32;
         (steps, Seconds(step * f64::from(steps)))
+    }
+
+    /// The report under way cut short at the next step: how many steps, how long, and when.
+    pub fn short_report(&self, truth: &SimJob, now: Timestamp) -> (u32, Seconds, Timestamp) {
+        let step = self.step_time(truth, now);
+        let steps = (now.since(self.report_began).0 / step).ceil().max(1.0);
+        let duration = Seconds(step * steps);
+        (steps as u32, duration, self.report_began + duration)
     }
 
     /// Trains the steps of one report.

@@ -142,6 +142,9 @@ impl World {
             WorkerOrder::Checkpoint => gang.save_wanted = true,
             WorkerOrder::Stop { .. } => gang.stop_wanted = true,
         }
+        if gang.save_wanted || gang.stop_wanted {
+            self.interrupt(key);
+        }
     }
 
     fn signal(&mut self, node: usize, key: Key, signal: Signal) {

@@ -26,7 +26,8 @@ impl World {
         let truth = &self.scenario.jobs[gang.truth];
         if truth.spec.training().is_some() {
             let (steps, duration) = gang.next_report(truth, now);
-            self.clock.after(duration, Item::Steps { key, steps, duration });
+            let report = gang.reports;
+            self.clock.after(duration, Item::Steps { key, report, steps, duration });
         } else {
             let runs = truth.runs;
             self.clock.after(runs, Item::Finish { key });
@@ -34,10 +35,24 @@ impl World {
         self.touch_gang(key);
     }
 
-    pub fn steps(&mut self, key: Key, steps: u32, duration: Seconds) {
+    /// A worker polls at every step: what it is asked for does not wait for the end of a report.
+    pub fn interrupt(&mut self, key: Key) {
+        let now = self.clock.now;
+        let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.trains && !gang.done && !gang.hung) else { return };
+        let truth = &self.scenario.jobs[gang.truth];
+        if truth.spec.training().is_none() {
+            return;
+        }
+        let (steps, duration, at) = gang.short_report(truth, now);
+        gang.reports += 1;
+        let report = gang.reports;
+        self.clock.at(at, Item::Steps { key, report, steps, duration });
+    }
+
+    pub fn steps(&mut self, key: Key, report: u64, steps: u32, duration: Seconds) {
         let now = self.clock.now;
         let Some(gang) = self.gangs.get_mut(&key) else { return };
-        if gang.done || gang.hung {
+        if gang.done || gang.hung || gang.reports != report {
             return;
         }
         if !gang.complete() {
@@ -46,6 +61,7 @@ impl World {
         let truth = &self.scenario.jobs[gang.truth];
         let report = gang.advance(truth, steps, duration);
         let next = gang.next_report(truth, now);
+        let reports = gang.reports;
         let stopping = gang.stop_wanted;
         let every = gang.order.checkpoint_every.0;
         let save = stopping || gang.save_wanted || now.since(gang.saved_at).0 >= every;
@@ -61,7 +77,7 @@ impl World {
             self.say(first, key, WorkerMessage::Stopped { step, samples_seen });
             return self.finish(key);
         }
-        self.clock.after(next.1, Item::Steps { key, steps: next.0, duration: next.1 });
+        self.clock.after(next.1, Item::Steps { key, report: reports, steps: next.0, duration: next.1 });
     }
 
     /// Saves, unless that fails; what was saved may prove bad when it is loaded.
