@@ -75,7 +75,9 @@ impl Engine {
             None => grantable.contains(&gpu.uuid),
             Some((job, generation)) => {
                 let state = self.jobs.get(job).map(|entry| &entry.job.state);
-                let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job);
+                // A node that came back under another id offers GPUs that are still held under the old one.
+                let here = self.is_placed_on(*job, *generation, id);
+                let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job) && here;
                 let leaving = matches!(state, Some(JobState::Stopping { .. }));
                 // A job keeps what it holds on a node that takes nothing new, but nobody is offered a broken GPU.
                 present && gpu.health == GpuHealth::Healthy && (!leaving || grantable.contains(&gpu.uuid))

@@ -57,17 +57,19 @@ impl Engine {
 
     fn group_seen(&mut self, node: NodeId, status: GroupStatus) {
         let key = (status.job, status.generation);
-        let over = matches!(status.phase, GroupPhase::Ended { .. });
-        if let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) {
-            if over && groups.get(&key).is_some_and(|known| !matches!(known.phase, GroupPhase::Ended { .. })) {
-                // Also a stray's GPUs, which no allocation holds any more, are of use to someone.
-                self.rounds.ask("GPUs have come free".into());
-            }
-            groups.insert(key, SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() });
-            self.unsettled = true;
-            self.draft.shown_nodes.insert(node);
-        }
+        let over = |phase: &GroupPhase| matches!(phase, GroupPhase::Ended { .. });
+        let ends = over(&status.phase);
+        let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) else { return };
+        let group = SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() };
+        let before = groups.insert(key, group);
+        let ended = ends && before.is_some_and(|before| !over(&before.phase));
+        self.unsettled = true;
+        self.draft.shown_nodes.insert(node);
         self.release_if_ended(node, key);
+        if ended {
+            // Also a stray's GPUs, which no allocation holds any more, are of use to someone.
+            self.rounds.ask(format!("GPUs on node {} are free", self.node_name(node)));
+        }
     }
 
     /// Whether the job's newest generation is this one and the job is not over.
