@@ -265,6 +265,9 @@ impl Driver {
 }
 
 async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
+    if let Some(newest) = store.newest_moment().await.map_err(StartError::Load)? {
+        clock.advance_to(newest);
+    }
     let now = clock.now();
     let snapshot = store.load(now - config.idempotency_kept).await.map_err(StartError::Load)?;
     let seed = getrandom::u64().map_err(StartError::Entropy)?;

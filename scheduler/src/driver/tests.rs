@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use headway_engine::{IdempotencyKey, Refusal};
-use headway_types::{JobId, JobSpec};
+use headway_types::{JobId, JobSpec, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::*;
@@ -87,6 +87,24 @@ async fn a_restarted_server_knows_its_jobs_and_its_idempotency_keys() {
     let again = submitted(after.cluster.request(ada(), submit("once", Some("k"))).await.unwrap());
     assert_eq!(again, (job, true));
     after.stop().await;
+}
+
+#[tokio::test]
+async fn time_does_not_step_back_when_the_clock_was_set_back() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    // Stored by a server whose clock ran an hour ahead.
+    let stored = Clock::default().now() + headway_types::Seconds(3_600.0);
+    let entered = headway_engine::record::Entered::Plan { plan: PlanId(uuid::Uuid::nil()), state: "stale".into() };
+    let transition = headway_engine::record::Transition { at: stored, entered };
+    store.commit(term, &[Change::Transition(transition)]).await.unwrap();
+
+    let running = Running::on(&database).await;
+    assert!(running.cluster.now() >= stored);
+    let (job, _) = submitted(running.cluster.request(ada(), submit("later", None)).await.unwrap());
+    assert!(store.job(job).await.unwrap().unwrap().submitted_at >= stored);
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Nothing here decides, and nothing here reads a clock: times come from the engine or the caller. Facts go through
 //! `commit`, observations through `observe`; everything else reads.
 
+mod allocation_transitions;
 mod allocations;
 mod checkpoints;
 mod cluster;
@@ -12,11 +13,15 @@ mod events;
 mod idempotency;
 mod job_models;
 mod job_series;
+mod job_transitions;
 mod jobs;
 mod load;
+mod node_transitions;
 mod nodes;
+mod plan_transitions;
 mod plans;
 mod tokens;
+mod transitions;
 
 use std::time::Duration;
 
@@ -28,6 +33,7 @@ pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, StateName};
 pub use tokens::{Scope, Token, TokenHash};
+pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
