@@ -22,7 +22,9 @@ mod plan_transitions;
 mod plans;
 mod tokens;
 mod transitions;
+mod unknown_tokens;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headway_types::Term;
@@ -34,6 +36,8 @@ pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, StateName};
 pub use tokens::{Scope, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
+
+use unknown_tokens::UnknownTokens;
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
@@ -48,6 +52,7 @@ pub struct Store {
     pool: PgPool,
     /// For commits and loading alone: no flood of readers may delay a commit until the term is given up.
     writer: PgPool,
+    unknown_tokens: Arc<UnknownTokens>,
 }
 
 /// Why the store did not do what was asked.
@@ -122,7 +127,7 @@ impl Store {
         }
         let pool = durable(PgPoolOptions::new().max_connections(14))
             .connect_lazy_with(options.options([("statement_timeout", READ_TIMEOUT)]));
-        Ok(Self { pool, writer })
+        Ok(Self { pool, writer, unknown_tokens: Arc::default() })
     }
 
     /// Brings the schema up to date; safe to repeat.
