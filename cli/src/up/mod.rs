@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use child::Child;
-use directory::DataDirectory;
+pub use directory::DataDirectory;
 
 /// Reason by which the next start recognises its own drains.
 const STOPPING: &str = "headway up is stopping";
