@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{Generation, GpuUuid, IdSource, JobId, JobVerdict, NodeId, PlanId, Term, Timestamp};
+use headway_types::{Generation, GpuUuid, IdSource, JobId, JobVerdict, NodeId, PlanId, Seconds, Term, Timestamp};
 
 use crate::config::EngineConfig;
 use crate::draft::Draft;
@@ -19,6 +19,11 @@ use crate::record::{Allocation, PlanRecord, PolicySettings};
 use crate::rounds::Rounds;
 use crate::snapshot::Snapshot;
 use crate::view::View;
+
+/// A timer this early is on time.
+const TIMER_ROUNDING: Seconds = Seconds(0.001);
+/// Wait after a timer that came before its moment.
+const EARLY_AGAIN: Seconds = Seconds(0.25);
 
 /// The state machine. `restore` is its only beginning: a first start restores an empty snapshot.
 #[derive(Clone, Debug)]
@@ -132,17 +137,21 @@ impl Engine {
             // Paused, or busy, or the clock jumped: the silence since then was ours, not the nodes'.
             self.listening_since = self.now;
         }
+        let woken = events.iter().all(|event| *event == Event::Tick);
         for event in events {
             self.digest(event);
         }
         let mut plan_request = None;
-        if self.unsettled || self.asked_wake.is_some_and(|at| at <= self.now) {
+        if self.unsettled || self.asked_wake.is_some_and(|at| at <= self.now + TIMER_ROUNDING) {
             self.check_leases();
             self.check_standings();
             self.reconcile();
             plan_request = self.consider_round();
             self.asked_wake = self.next_wake();
             self.unsettled = false;
+        } else if woken {
+            // The clock lags behind the timer that was set by it: asking for the same moment again would spin.
+            self.asked_wake = self.asked_wake.map(|at| at.max(self.now + EARLY_AGAIN));
         }
         self.forget_old_keys();
         self.finish(plan_request, self.asked_wake)
