@@ -1,5 +1,5 @@
 //! One lifetime again, with its whole history: `cargo run -p headway-sim --example replay -- SEED [PRESET] [--shrink]`.
-//! Without a preset it is the lifetime that the seed chooses in the long runs.
+//! Without a preset it is the lifetime that the seed chooses in the long runs; a fault or chance may stand for a preset.
 
 use std::process::ExitCode;
 

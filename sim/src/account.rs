@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use headway_engine::record::{Availability, JobState};
-use headway_types::{GpuHealth, Seconds, Timestamp};
+use headway_types::{GpuHealth, Timestamp};
 
 use crate::clock::START;
 use crate::gang::Pace;
@@ -125,6 +125,22 @@ impl World {
         }
     }
 
+    /// Every GPU did one thing at each moment, no more and no less, and no more was useful than was trained.
+    pub fn check_account(&self) -> Result<(), String> {
+        let gpus: usize = self.nodes.iter().map(|node| node.inventory.gpus.len()).sum();
+        let passed = gpus as f64 * self.clock.now.since(START).0;
+        let counted = self.meter.time.total();
+        // The last step of a group that is being stopped counts, too.
+        let trained = self.meter.time.really(Activity::Training) + self.meter.time.really(Activity::Stopping);
+        if (counted - passed).abs() > 1e-6 * passed.max(1.0) {
+            return Err(format!("{passed} GPU-seconds have passed, {counted} are accounted for"));
+        }
+        if self.meter.time.useful > trained * (1.0 + 1e-6) + 1e-3 {
+            return Err(format!("{} GPU-seconds were useful of {trained} trained", self.meter.time.useful));
+        }
+        Ok(())
+    }
+
     fn states(&self, index: usize) -> Vec<(Activity, Activity)> {
         let node = &self.nodes[index];
         let here = node.up || !node.rebooting;
@@ -145,6 +161,7 @@ impl World {
             let truth = match user {
                 Some((key, group)) => match self.gangs.get(key).map(|gang| gang.pace(self.clock.now)) {
                     _ if group.stopping => Activity::Stopping,
+                    Some(Pace::Ending) => Activity::Stopping,
                     Some(Pace::Starting) => Activity::Starting,
                     Some(Pace::Training) => Activity::Training,
                     Some(Pace::Stalled) | None => Activity::Stalled,
@@ -181,11 +198,5 @@ impl World {
         };
         self.meter.time.useful += (upto - gang.banked).max(0.0);
         gang.banked = gang.banked.max(upto);
-    }
-}
-
-impl From<&GpuTime> for Seconds {
-    fn from(time: &GpuTime) -> Seconds {
-        Seconds(time.total())
     }
 }

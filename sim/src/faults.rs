@@ -348,10 +348,13 @@ impl Faults {
         faults
     }
 
-    /// A preset by its name.
+    /// A preset by its name, or one fault or chance alone by its own.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::PRESETS.iter().find(|(known, _)| *known == name).map(|(_, preset)| preset())
+        let preset = Self::PRESETS.iter().find(|(known, _)| *known == name).map(|(_, preset)| preset());
+        let kind = || FaultKind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).map(Self::only);
+        let chance = || Chance::ALL.into_iter().find(|one| format!("{one:?}") == name).map(Self::only_chance);
+        preset.or_else(kind).or_else(chance)
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Gang {
     pub order: LaunchOrder,
     pub truth: usize,
     pub configuration: Configuration,
+    /// Takes effect with the next report.
+    pub next_configuration: Option<Configuration>,
     pub step: u64,
     pub samples: Sequences,
     pub saved_at: Timestamp,
@@ -26,6 +28,8 @@ pub(crate) struct Gang {
     pub trains: bool,
     pub hung: bool,
     pub paused_until: Option<Timestamp>,
+    /// How long it stood still during the work under way, which takes that much longer.
+    pub stood_still: Seconds,
     /// Nodes whose workers are slower, by what factor, until when.
     pub slow: BTreeMap<NodeId, (f64, Timestamp)>,
     pub ranks_told_at: Timestamp,
@@ -45,6 +49,7 @@ pub(crate) enum Pace {
     Starting,
     Training,
     Stalled,
+    Ending,
 }
 
 /// What one report of a gang covers, about.
@@ -58,10 +63,11 @@ impl Gang {
         let opaque = Configuration {
             layout: Layout::data_parallel(order.placement.gpus()),
             micro_batch: Sequences(1),
-            global_batch: Sequences(u64::from(order.placement.gpus().0)),
+            global_batch: order.reference_batch.unwrap_or(Sequences(u64::from(order.placement.gpus().0))),
         };
         Self {
             configuration: order.configuration.unwrap_or(opaque),
+            next_configuration: None,
             order,
             truth,
             step,
@@ -74,6 +80,7 @@ impl Gang {
             trains: false,
             hung: false,
             paused_until: None,
+            stood_still: Seconds(0.0),
             slow: BTreeMap::new(),
             ranks_told_at: now,
             report_began: now,
@@ -107,6 +114,7 @@ impl Gang {
 
     pub fn pace(&self, now: Timestamp) -> Pace {
         match (self.trains, self.hung || self.is_paused(now) || !self.complete()) {
+            _ if self.done => Pace::Ending,
             (true, false) => Pace::Training,
             (true, true) => Pace::Stalled,
             (false, _) if self.hung => Pace::Stalled,
@@ -133,8 +141,11 @@ impl Gang {
     pub fn next_report(&mut self, truth: &SimJob, now: Timestamp) -> (u32, Seconds) {
         self.report_began = now;
         self.reports += 1;
+        self.configuration = self.next_configuration.take().unwrap_or(self.configuration);
         let step = self.step_time(truth, now);
-        let steps = (REPORT.0 / step).clamp(1.0, 10_000.0) as u32;
+        // The first step is told at once, later ones are gathered.
+        let wanted = if self.reports == 1 { 0.0 } else { REPORT.0 };
+        let steps = (wanted / step).clamp(1.0, 10_000.0) as u32;
         (steps, Seconds(step * f64::from(steps)))
     }
 
@@ -142,8 +153,8 @@ impl Gang {
     pub fn short_report(&self, truth: &SimJob, now: Timestamp) -> (u32, Seconds, Timestamp) {
         let step = self.step_time(truth, now);
         let steps = (now.since(self.report_began).0 / step).ceil().max(1.0);
-        let duration = Seconds(step * steps);
-        (steps as u32, duration, self.report_began + duration)
+        let at = (self.report_began + Seconds(step * steps)).max(now);
+        (steps as u32, at.since(self.report_began), at)
     }
 
     /// Trains the steps of one report.

@@ -23,6 +23,7 @@ mod shell;
 mod shrink;
 mod store;
 mod strike;
+pub mod trace;
 mod training;
 mod world;
 

@@ -110,7 +110,7 @@ impl SimNode {
 
 impl World {
     pub fn node_index(&self, id: NodeId) -> Option<usize> {
-        self.nodes.iter().position(|node| node.inventory.node == id)
+        self.places.get(&id).copied()
     }
 
     pub fn stop_agent(&mut self, node: usize, comeback: Comeback, back_after: Seconds) {
@@ -161,6 +161,8 @@ impl World {
             Comeback::DiskLost | Comeback::Reinstalled => {
                 let former = one.inventory.node;
                 one.inventory.node = fresh.unwrap_or(former);
+                self.places.remove(&former);
+                self.places.insert(one.inventory.node, node);
                 one.ledger = Ledger::new(one.inventory.node, one.inventory.boot.clone());
                 one.launched.clear();
                 if fresh.is_some() {
@@ -179,12 +181,14 @@ impl World {
         let id = self.nodes[node].inventory.node;
         let keys: Vec<Key> = self.nodes[node].alive.keys().copied().collect();
         for key in keys {
-            let Some(gang) = self.gangs.get(&key).filter(|gang| gang.first_node() == id && gang.started) else {
-                continue;
-            };
-            let capabilities = self.scenario.jobs[gang.truth].spec.training().map(|training| training.reconfigure);
-            let at = self.moment(0.1, 2.0);
-            self.say_at(at, node, key, WorkerMessage::Hello { rank: 0, capabilities });
+            let Some(gang) = self.gangs.get(&key).filter(|gang| gang.started) else { continue };
+            let truth = self.scenario.jobs[gang.truth].spec.training();
+            let Some(capabilities) = truth.map(|training| Some(training.reconfigure)) else { continue };
+            let ranks: Vec<u32> = gang.alive.iter().filter(|one| one.0 == id).map(|one| one.1).collect();
+            for rank in ranks {
+                let at = self.moment(0.1, 2.0);
+                self.say_at(at, node, key, WorkerMessage::Hello { rank, capabilities });
+            }
         }
     }
 

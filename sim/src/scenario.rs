@@ -29,6 +29,8 @@ pub struct Scenario {
     pub policy: PolicySettings,
     /// By then every job must have ended, or say why not.
     pub horizon: Seconds,
+    /// The horizon cuts a longer history off: jobs may still run then.
+    pub cut: bool,
     /// Whether the history is also written down line by line.
     pub diary: bool,
 }
@@ -70,6 +72,7 @@ impl Scenario {
             config: EngineConfig { restart_prior: Seconds(10.0), ..EngineConfig::default() },
             policy: PolicySettings::default(),
             horizon: Seconds(14_400.0),
+            cut: false,
             diary: false,
         }
     }

@@ -107,13 +107,15 @@ impl World {
         gang.started = true;
         gang.saved_at = now;
         let first = gang.first_node();
+        let members: Vec<(headway_types::NodeId, u32)> = gang.alive.iter().copied().collect();
         let Some(first) = self.node_index(first) else { return Ok(()) };
         let job = &self.scenario.jobs[truth];
         let startup = Seconds(job.startup.0);
         let training = job.spec.training().map(|training| training.reconfigure);
-        if let Some(capabilities) = training {
-            let hello = WorkerMessage::Hello { rank: 0, capabilities: Some(capabilities) };
-            self.say(first, key, hello);
+        for (member, rank) in members {
+            if let (Some(index), Some(capabilities)) = (self.node_index(member), training) {
+                self.say(index, key, WorkerMessage::Hello { rank, capabilities: Some(capabilities) });
+            }
         }
         if rotten {
             self.clock.after(startup, Item::Die { node: first, key, rank: None, exit: Exit::Code(1), fault: None });
@@ -133,19 +135,14 @@ impl World {
     }
 
     fn order_worker(&mut self, node: usize, key: Key, order: WorkerOrder) {
-        if let (WorkerOrder::Stop { .. }, Some(group)) = (&order, self.nodes[node].alive.get_mut(&key)) {
-            group.stopping = true;
-        }
         let id = self.nodes[node].inventory.node;
         let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.first_node() == id) else { return };
         match order {
-            WorkerOrder::Configure { configuration, .. } => gang.configuration = configuration,
+            WorkerOrder::Configure { configuration, .. } => gang.next_configuration = Some(configuration),
             WorkerOrder::Checkpoint => gang.save_wanted = true,
             WorkerOrder::Stop { .. } => gang.stop_wanted = true,
         }
-        if gang.save_wanted || gang.stop_wanted {
-            self.interrupt(key);
-        }
+        self.interrupt(key);
     }
 
     fn signal(&mut self, node: usize, key: Key, signal: Signal) {

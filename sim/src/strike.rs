@@ -211,6 +211,8 @@ impl World {
             group.paused_until = Some(until);
         }
         if let Some(gang) = self.gangs.get_mut(&key) {
+            let from = gang.paused_until.map_or(self.clock.now, |known| known.max(self.clock.now));
+            gang.stood_still += until.since(from);
             gang.paused_until = gang.paused_until.max(Some(until));
         }
         self.touch_gang(key);

@@ -23,6 +23,7 @@ impl World {
             return self.hang(key);
         }
         gang.trains = true;
+        gang.stood_still = Seconds(0.0);
         let truth = &self.scenario.jobs[gang.truth];
         if truth.spec.training().is_some() {
             let (steps, duration) = gang.next_report(truth, now);
@@ -42,7 +43,7 @@ impl World {
             return;
         };
         let truth = &self.scenario.jobs[gang.truth];
-        if truth.spec.training().is_none() {
+        if truth.spec.training().is_none() || gang.stood_still.0 > 0.0 {
             return;
         }
         let (steps, duration, at) = gang.short_report(truth, now);
@@ -60,7 +61,13 @@ impl World {
         if !gang.complete() {
             return self.hang(key);
         }
+        let stood_still = std::mem::take(&mut gang.stood_still);
+        if stood_still.0 > 0.0 {
+            gang.report_began = gang.report_began + stood_still;
+            return self.clock.after(stood_still, Item::Steps { key, report, steps, duration });
+        }
         let truth = &self.scenario.jobs[gang.truth];
+        // Reported under the configuration it was trained with.
         let report = gang.advance(truth, steps, duration);
         let next = gang.next_report(truth, now);
         let reports = gang.reports;
@@ -145,6 +152,10 @@ impl World {
         let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.complete() && !gang.hung) else {
             return self.hang(key);
         };
+        let stood_still = std::mem::take(&mut gang.stood_still);
+        if stood_still.0 > 0.0 {
+            return self.clock.after(stood_still, Item::Finish { key });
+        }
         gang.done = true;
         if self.scenario.jobs[gang.truth].spec.training().is_none() {
             gang.trained = self.scenario.jobs[gang.truth].runs.0 * f64::from(gang.order.placement.gpus().0);
@@ -155,6 +166,7 @@ impl World {
     fn exit_all(&mut self, key: Key, exit: Exit) {
         let Some(gang) = self.gangs.get(&key) else { return };
         let members: Vec<(headway_types::NodeId, u32)> = gang.alive.iter().copied().collect();
+        self.touch_gang(key);
         for (id, rank) in members {
             let at = self.moment(0.01, 0.5);
             if let Some(node) = self.node_index(id) {

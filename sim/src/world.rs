@@ -167,6 +167,8 @@ pub(crate) struct World {
     pub links: BTreeMap<u64, Link>,
     pub last_link: u64,
     pub nodes: Vec<SimNode>,
+    /// Where each node is in the list.
+    pub places: BTreeMap<NodeId, usize>,
     pub ids: IdSource,
     pub gangs: BTreeMap<Key, Gang>,
     /// Checkpoints that cannot be loaded.
@@ -217,6 +219,7 @@ impl World {
             last_link: 0,
             meter: Meter::new(nodes.len()),
             touched: (0..nodes.len()).collect(),
+            places: nodes.iter().enumerate().map(|(index, node)| (node.inventory.node, index)).collect(),
             nodes,
             ids,
             gangs: BTreeMap::new(),
@@ -272,7 +275,9 @@ impl World {
             }
         }
         self.touched = (0..self.nodes.len()).collect();
+        self.clock.now = if self.scenario.cut { horizon } else { self.clock.now };
         self.measure();
+        self.check_account()?;
         let waiting = self.check_end()?;
         let mut ended = BTreeMap::new();
         for job in self.store.jobs.values() {
@@ -292,7 +297,8 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        self.acknowledged.len() == self.scenario.jobs.len()
+        !self.scenario.cut
+            && self.acknowledged.len() == self.scenario.jobs.len()
             && self.store.jobs.values().all(|job| job.state.is_final())
             && self.store.held.is_empty()
     }
@@ -310,7 +316,7 @@ impl World {
             Item::Up { link, .. } | Item::LinkLost { link } => server(&self.links.get(link)?.server),
             Item::Down { link, .. } | Item::Welcome { link } => agent(&self.links.get(link)?.node),
             Item::Pulse(node) | Item::Shell { node, .. } | Item::Born { node, .. } => agent(node),
-            Item::Train { key } | Item::Steps { key, .. } | Item::Finish { key } => gang(key),
+            Item::Train { key } => gang(key),
             Item::Die { exit: Exit::Signal(9), .. } => None,
             Item::Die { node, key, .. } => self.nodes[*node].alive.get(key).and_then(|group| group.paused_until),
             _ => None,
