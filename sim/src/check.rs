@@ -106,15 +106,10 @@ impl World {
         if self.store.jobs.len() != self.scenario.jobs.len() {
             return Err(format!("{} jobs for {} submissions", self.store.jobs.len(), self.scenario.jobs.len()));
         }
-<<<<<<< HEAD
-        let view = self.servers.values().next_back().map(|server| server.engine.view());
-=======
         if self.scenario.cut {
             return Ok(BTreeMap::new());
         }
-        let now = self.host_now();
-        let view = self.servers.values().next_back().map(|server| server.engine.view(now));
->>>>>>> sim
+        let view = self.servers.values().next_back().map(|server| server.engine.view());
         let mut waiting = BTreeMap::new();
         for job in self.store.jobs.values().filter(|job| !job.state.is_final()) {
             let waits = matches!(job.state, JobState::Queued { .. } | JobState::Held { .. });
