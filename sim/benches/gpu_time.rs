@@ -17,9 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     };
     let jobs = read(&std::fs::read_to_string(path)?)?;
-    let days = [("first day", 0.0), ("busiest day", busiest(&jobs))];
-    for (name, from) in days {
-        for failures in [3.8, 6.5, 65.0] {
+    let busiest = busiest(&jobs);
+    // The published rate, and ten times of it: on 302 nodes the former is two failures a day.
+    for (name, from, rates) in [("first day", 0.0, vec![6.5]), ("busiest day", busiest, vec![6.5, 65.0])] {
+        for failures in rates {
             let replay = Replay {
                 nodes: 302,
                 gpu_type: "A100-80G".into(),
@@ -33,10 +34,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let report = simulate(&scenario)?;
             println!("\n## {name} (from {:.1} d), {failures} failures per 1000 node-days\n", from / DAY);
             println!(
-                "{} jobs: {:?}, {} still running at the end; {} generations; faults {:?}; simulated in {:.0} s\n",
+                "{} jobs: {:?}, {} generations; faults {:?}; simulated in {:.0} s\n",
                 scenario.jobs.len(),
                 report.ended,
-                report.waiting.len(),
                 report.generations,
                 report.faults,
                 begin.elapsed().as_secs_f64()

@@ -36,7 +36,12 @@ fn main() -> ExitCode {
     }
     let took = began.elapsed().as_secs_f64();
     println!("\n{count} lifetimes from seed {first}, {hours:.0} simulated hours, {} violations", broken.len());
-    println!("{took:.1} s, {:.1} lifetimes per second, slowest {:.2} s (seed {})", count as f64 / took, slowest.0, slowest.1);
+    println!(
+        "{took:.1} s, {:.1} lifetimes per second, slowest {:.2} s (seed {})",
+        count as f64 / took,
+        slowest.0,
+        slowest.1
+    );
     println!("jobs by end: {ended:?}\nfaults: {tried:?}");
     if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

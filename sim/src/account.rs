@@ -66,11 +66,13 @@ impl GpuTime {
     /// A table in Markdown, in GPU-hours.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = String::from("| activity | really, GPU-hours | share | believed, GPU-hours |\n|---|---|---|---|\n");
+        let mut text =
+            String::from("| activity | really, GPU-hours | share | believed, GPU-hours |\n|---|---|---|---|\n");
         let total = self.total().max(1e-9);
         let mut row = |name: &str, really: f64, believed: Option<f64>| {
             let believed = believed.map_or(String::new(), |time| format!("{:.1}", time / 3_600.0));
-            let _ = writeln!(text, "| {name} | {:.1} | {:.2} % | {believed} |", really / 3_600.0, 100.0 * really / total);
+            let _ =
+                writeln!(text, "| {name} | {:.1} | {:.2} % | {believed} |", really / 3_600.0, 100.0 * really / total);
         };
         for activity in Activity::ALL {
             let name = format!("{activity:?}").to_lowercase();
@@ -82,7 +84,9 @@ impl GpuTime {
         }
         row("all", total, Some(total));
         let _ = write!(text, "\nUnaccounted (belief differs from truth): {:.3} %\n", 100.0 * self.unaccounted());
-        for ((truth, belief), time) in self.cells.iter().filter(|((truth, belief), time)| truth != belief && **time > 0.0) {
+        for ((truth, belief), time) in
+            self.cells.iter().filter(|((truth, belief), time)| truth != belief && **time > 0.0)
+        {
             let _ = writeln!(text, "- really {truth:?}, believed {belief:?}: {:.3} %", 100.0 * time / total);
         }
         text.replace("really Idle, believed Training", "really nothing, believed Training")

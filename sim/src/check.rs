@@ -11,13 +11,7 @@ use crate::world::{Key, World};
 impl World {
     /// Before processes live: their GPUs are theirs alone, their generation is what was committed, and no other
     /// generation of a job lives that could do harm.
-    pub fn check_birth(
-        &self,
-        node: usize,
-        key: Key,
-        order: &LaunchOrder,
-        gpus: &[GpuUuid],
-    ) -> Result<(), String> {
+    pub fn check_birth(&self, node: usize, key: Key, order: &LaunchOrder, gpus: &[GpuUuid]) -> Result<(), String> {
         let (name, here) = (&order.job_name, self.nodes[node].name());
         let Some(row) = self.store.allocations.get(&key) else {
             return Err(format!("{name} {} was launched on {here} without a committed allocation", key.1));
@@ -33,7 +27,8 @@ impl World {
                 return Err(format!("GPU {gpu} of {here} is used by {name} {} and granted to {holder:?}", key.1));
             }
         }
-        let fenced = self.store.jobs.get(&key.0).and_then(|job| job.spec.training()).is_some_and(|one| one.checkpoint.fenced);
+        let fenced =
+            self.store.jobs.get(&key.0).and_then(|job| job.spec.training()).is_some_and(|one| one.checkpoint.fenced);
         let other = self
             .gangs
             .range((key.0, headway_types::Generation(0))..=(key.0, headway_types::Generation(u64::MAX)))
@@ -62,7 +57,9 @@ impl World {
                             continue;
                         }
                         let mut users = self.nodes[node].alive.iter().filter(|(user, _)| **user != key);
-                        if let Some((user, _)) = users.find(|(_, group)| slice.gpus.iter().any(|gpu| group.gpus.contains(gpu))) {
+                        if let Some((user, _)) =
+                            users.find(|(_, group)| slice.gpus.iter().any(|gpu| group.gpus.contains(gpu)))
+                        {
                             let name = self.nodes[node].name();
                             return Err(format!("GPUs of {name} are granted to {key:?} while {user:?} uses them"));
                         }
@@ -75,7 +72,10 @@ impl World {
                         let writer = (job.id, checkpoint.generation);
                         let gang = self.gangs.get(&writer);
                         if gang.is_none_or(|gang| !gang.saves.contains_key(&checkpoint.samples_seen)) {
-                            return Err(format!("job {} trusts {}, which it never wrote", job.spec.name, checkpoint.path));
+                            return Err(format!(
+                                "job {} trusts {}, which it never wrote",
+                                job.spec.name, checkpoint.path
+                            ));
                         }
                         let samples = checkpoint.samples_seen;
                         self.bank(writer, Some(samples));
@@ -125,7 +125,8 @@ impl World {
                 }
             };
         }
-        let leaks = |job: &headway_types::JobId| self.store.jobs.get(job).is_none_or(|job| job.state.generation().is_none());
+        let leaks =
+            |job: &headway_types::JobId| self.store.jobs.get(job).is_none_or(|job| job.state.generation().is_none());
         match self.store.allocations.values().find(|one| one.holds() && leaks(&one.job)) {
             Some(leak) => {
                 let name = self.store.jobs.get(&leak.job).map_or("?", |job| job.spec.name.as_str());

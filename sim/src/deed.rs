@@ -16,35 +16,92 @@ pub struct Act {
 pub enum Moment {
     At(Seconds),
     /// With the commit of the n-th event of this verb (counted from 1), before anything is sent.
-    Commits { verb: &'static str, nth: u32 },
+    Commits {
+        verb: &'static str,
+        nth: u32,
+    },
     /// This long after that commit.
-    After { verb: &'static str, nth: u32, wait: Seconds },
+    After {
+        verb: &'static str,
+        nth: u32,
+        wait: Seconds,
+    },
 }
 
 /// Nodes are named by their place in the scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deed {
-    CrashScheduler { when: Crash, back_after: Seconds },
+    CrashScheduler {
+        when: Crash,
+        back_after: Seconds,
+    },
     /// With `successor_after`, another scheduler takes the lead while this one stands still.
-    PauseScheduler { lasts: Seconds, successor_after: Option<Seconds> },
+    PauseScheduler {
+        lasts: Seconds,
+        successor_after: Option<Seconds>,
+    },
     /// The clock jumps ahead, and is corrected after a while if `corrected_after` says so.
-    JumpClock { by: Seconds, corrected_after: Option<Seconds> },
-    FreezeClock { lasts: Seconds },
-    StopAgent { node: usize, comeback: Comeback, back_after: Seconds },
-    PauseAgent { node: usize, lasts: Seconds },
-    Disconnect { node: usize },
-    Block { node: usize, way: Way, lasts: Seconds },
+    JumpClock {
+        by: Seconds,
+        corrected_after: Option<Seconds>,
+    },
+    FreezeClock {
+        lasts: Seconds,
+    },
+    StopAgent {
+        node: usize,
+        comeback: Comeback,
+        back_after: Seconds,
+    },
+    PauseAgent {
+        node: usize,
+        lasts: Seconds,
+    },
+    Disconnect {
+        node: usize,
+    },
+    Block {
+        node: usize,
+        way: Way,
+        lasts: Seconds,
+    },
     /// The first process of the first group on the node exits with code 1.
-    KillWorker { node: usize },
-    PauseWorkers { node: usize, lasts: Seconds },
-    HangWorkers { node: usize },
-    SlowWorkers { node: usize, factor: f64, lasts: Seconds },
-    BreakGpu { node: usize, gpu: usize, lasts: Seconds },
-    Trouble { node: usize, kind: ConditionKind, lasts: Seconds },
+    KillWorker {
+        node: usize,
+    },
+    PauseWorkers {
+        node: usize,
+        lasts: Seconds,
+    },
+    HangWorkers {
+        node: usize,
+    },
+    SlowWorkers {
+        node: usize,
+        factor: f64,
+        lasts: Seconds,
+    },
+    BreakGpu {
+        node: usize,
+        gpu: usize,
+        lasts: Seconds,
+    },
+    Trouble {
+        node: usize,
+        kind: ConditionKind,
+        lasts: Seconds,
+    },
     /// Every preparation and launch fails there meanwhile.
-    Spoil { node: usize, lasts: Seconds },
-    OfferStaleCheckpoint { node: usize },
-    ReportFalsely { node: usize },
+    Spoil {
+        node: usize,
+        lasts: Seconds,
+    },
+    OfferStaleCheckpoint {
+        node: usize,
+    },
+    ReportFalsely {
+        node: usize,
+    },
     Operate(Operation),
 }
 
@@ -81,14 +138,32 @@ pub enum Way {
 /// What a person asks for. Repeated until the scheduler has answered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    Drain { node: usize, undone_after: Seconds },
-    Cordon { node: usize, undone_after: Seconds },
-    Hold { job: usize, undone_after: Seconds },
-    Cancel { job: usize },
-    Save { job: usize },
-    Prioritise { job: usize, priority: Priority },
+    Drain {
+        node: usize,
+        undone_after: Seconds,
+    },
+    Cordon {
+        node: usize,
+        undone_after: Seconds,
+    },
+    Hold {
+        job: usize,
+        undone_after: Seconds,
+    },
+    Cancel {
+        job: usize,
+    },
+    Save {
+        job: usize,
+    },
+    Prioritise {
+        job: usize,
+        priority: Priority,
+    },
     /// Only an unreachable node is marked.
-    MarkLost { node: usize },
+    MarkLost {
+        node: usize,
+    },
     Rebalance,
     /// A request as it is.
     Plain(Box<Request>),

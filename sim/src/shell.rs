@@ -5,8 +5,9 @@ use headway_types::{Fault, GpuHealth, LaunchOrder, Seconds};
 
 use crate::faults::Chance;
 use crate::gang::Gang;
+use crate::item::Item;
 use crate::node::LiveGroup;
-use crate::world::{Item, Key, World};
+use crate::world::{Key, World};
 
 impl World {
     pub fn obey(&mut self, node: usize, incarnation: u32, action: NodeAction) {
@@ -45,9 +46,10 @@ impl World {
         let first = order.placement.first_node() == one.inventory.node;
         let slices = order.placement.slices();
         let share = slices.iter().find(|slice| slice.node == one.inventory.node);
-        let broken = one.inventory.gpus.iter().any(|gpu| {
-            gpu.health != GpuHealth::Healthy && share.is_some_and(|slice| slice.gpus.contains(&gpu.uuid))
-        });
+        let broken =
+            one.inventory.gpus.iter().any(|gpu| {
+                gpu.health != GpuHealth::Healthy && share.is_some_and(|slice| slice.gpus.contains(&gpu.uuid))
+            });
         let result = if broken {
             Err(Fault::of_node("a GPU is broken"))
         } else if one.spoiled_until > self.clock.now || self.chance(Chance::PrepareFails) {

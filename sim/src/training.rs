@@ -4,7 +4,8 @@ use headway_node::{Exit, WorkerMessage};
 use headway_types::{NodeReport, Seconds};
 
 use crate::faults::Chance;
-use crate::world::{Item, Key, World};
+use crate::item::Item;
+use crate::world::{Key, World};
 
 /// A collective that hangs gives up by itself after this long, as NCCL's watchdog does.
 const WATCHDOG: (f64, f64) = (600.0, 1_800.0);
@@ -39,7 +40,9 @@ impl World {
     /// A worker polls at every step: what it is asked for does not wait for the end of a report.
     pub fn interrupt(&mut self, key: Key) {
         let now = self.clock.now;
-        let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.trains && !gang.done && !gang.hung) else { return };
+        let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.trains && !gang.done && !gang.hung) else {
+            return;
+        };
         let truth = &self.scenario.jobs[gang.truth];
         if truth.spec.training().is_none() || gang.stood_still.0 > 0.0 {
             return;

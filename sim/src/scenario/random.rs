@@ -32,10 +32,7 @@ impl Scenario {
         scenario.jobs = (0..jobs).map(|index| random_job(&mut rng, index, &scenario.nodes)).collect();
         scenario.faults = faults;
         scenario.policy.objective.node_budget = NODE_BUDGET;
-        scenario.config = EngineConfig {
-            lease: Seconds([4.0, 10.0, 30.0][rng.random_range(0..3)]),
-            ..scenario.config
-        };
+        scenario.config = EngineConfig { lease: Seconds([4.0, 10.0, 30.0][rng.random_range(0..3)]), ..scenario.config };
         scenario
     }
 }
