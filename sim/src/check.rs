@@ -109,12 +109,11 @@ impl World {
         if self.scenario.cut {
             return Ok(BTreeMap::new());
         }
-        let now = self.host_now();
-        let view = self.servers.values().next_back().map(|server| server.engine.view(now));
+        let view = self.servers.values().next_back().map(|server| server.engine.view());
         let mut waiting = BTreeMap::new();
         for job in self.store.jobs.values().filter(|job| !job.state.is_final()) {
             let waits = matches!(job.state, JobState::Queued { .. } | JobState::Held { .. });
-            let told = view.as_ref().and_then(|view| view.jobs.get(&job.id)?.verdict.as_ref());
+            let told = view.as_ref().and_then(|view| view.jobs.get(&job.id)?.verdict.as_deref());
             // Long after the last fault only a job that no node suits may wait.
             let never = |verdict: &&JobVerdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::Never);
             match told.filter(|verdict| waits && never(verdict)) {

@@ -12,13 +12,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use headway_api::client::Client;
+use headway_api::v1::DrainRequest;
 use headway_scheduler::postgres::PrivatePostgres;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::context::Context;
 use child::Child;
-use directory::DataDirectory;
+pub use directory::DataDirectory;
 
 /// Reason by which the next start recognises its own drains.
 const STOPPING: &str = "headway up is stopping";
@@ -198,10 +199,11 @@ async fn return_nodes_to_service(client: &Client) -> anyhow::Result<()> {
 /// Checkpoints and stops every worker through the scheduler, so that each stop is a recorded decision.
 async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + grace;
+    let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None };
     for node in client.nodes().await? {
         // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
         if node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some()) {
-            client.drain(&node.name, Some(STOPPING)).await?;
+            client.drain(&node.name, &stopping).await?;
         }
     }
     loop {
