@@ -4,3 +4,5 @@ source "$(dirname "$0")/lib.sh"
 cd "$root"
 echo "load average: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) cores"
 cargo bench --quiet -p headway-sim --bench rounds
+cargo bench --quiet -p headway-scheduler --bench submits
+cargo bench --quiet -p headway-scheduler --bench recovery
