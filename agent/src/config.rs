@@ -6,6 +6,8 @@ use headway_types::{
     BootId, Bytes, EmulatedDevice, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, NodeId, NodeInventory,
 };
 
+use crate::user::RunAs;
+
 /// Everything an agent needs to know.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -24,6 +26,8 @@ pub struct AgentConfig {
     pub python: String,
     /// What `{headway}` stands for: this binary, for emulated workers.
     pub headway_binary: PathBuf,
+    /// Whom workers run as.
+    pub run_as: RunAs,
     /// PEM certificates to trust; required with `https`.
     pub tls_ca: Option<PathBuf>,
 }

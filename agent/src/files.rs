@@ -1,14 +1,15 @@
 //! The data directory: which file lies where, and how one is written so that a crash leaves the old or the new.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use headway_node::Ledger;
 use headway_types::{Generation, JobId};
 
 use crate::AgentError;
+use crate::user::{UnixUser, give};
 
 /// Longest path a unix socket address holds on Linux, without its closing zero.
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -17,6 +18,8 @@ const SOCKET_PATH_LIMIT: usize = 107;
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     root: PathBuf,
+    /// Permissions of the directories: for this user alone, or for others to pass through.
+    mode: u32,
 }
 
 /// Whoever holds it is the only agent of the data directory.
@@ -26,17 +29,21 @@ pub(crate) struct Lock {
 }
 
 impl Files {
-    /// Creates and locks the directory, so that two agents never share one.
-    pub(crate) fn open(root: &Path) -> Result<(Self, Lock), AgentError> {
-        create_private_dir(root).map_err(AgentError::io(format!("creating {}", root.display())))?;
+    /// Creates and locks the directory, so that two agents never share one. `for_others`: workers of other users must
+    /// be able to pass through it, though not to look around.
+    pub(crate) fn open(root: &Path, for_others: bool) -> Result<(Self, Lock), AgentError> {
+        let creating = || format!("creating {}", root.display());
+        let mode = if for_others { 0o711 } else { 0o700 };
+        create_dir(root, mode).map_err(AgentError::io(creating()))?;
         let root = fs::canonicalize(root).map_err(AgentError::io(format!("resolving {}", root.display())))?;
-        let lock = File::create(root.join("lock")).map_err(AgentError::io("creating the lock file"))?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join("lock"));
+        let lock = lock.map_err(AgentError::io("creating the lock file"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(AgentError::Locked(root)),
             Err(TryLockError::Error(source)) => return Err(AgentError::io("locking the data directory")(source)),
         }
-        let files = Self { root };
+        let files = Self { root, mode };
         let path = files.socket();
         let length = path.as_os_str().len();
         if length > SOCKET_PATH_LIMIT {
@@ -61,7 +68,13 @@ impl Files {
         self.root.join("jobs").join(job.to_string())
     }
 
-    /// Logs, exit statuses and the secret of one generation.
+    /// Where workers of the job start that name no directory of their own; theirs to write to.
+    pub(crate) fn work(&self, job: JobId) -> PathBuf {
+        self.job(job).join("work")
+    }
+
+    /// Logs, exit statuses and the secret of one generation. The files belong to the job's user, the directory does
+    /// not: nobody else can put a link in their place for the agent to follow.
     pub(crate) fn group(&self, job: JobId, generation: Generation) -> PathBuf {
         self.job(job).join(generation.to_string())
     }
@@ -77,6 +90,20 @@ impl Files {
 
     pub(crate) fn secret(&self, job: JobId, generation: Generation) -> PathBuf {
         self.group(job, generation).join("secret")
+    }
+
+    /// Makes the directories of a generation; the working directory goes to the job's user.
+    pub(crate) fn make_group(
+        &self,
+        job: JobId,
+        generation: Generation,
+        user: Option<&UnixUser>,
+    ) -> std::io::Result<()> {
+        create_dir(&self.job(job), self.mode)?;
+        create_dir(&self.group(job, generation), self.mode)?;
+        let work = self.work(job);
+        create_dir(&work, 0o700)?;
+        give(&work, user)
     }
 
     pub(crate) fn load_ledger(&self) -> Result<Option<Ledger>, AgentError> {
@@ -96,9 +123,10 @@ impl Files {
     }
 }
 
-/// Creates a directory and its parents for this user alone.
-pub(crate) fn create_private_dir(path: &Path) -> std::io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+/// Creates a directory and its parents; one that was there gets the permissions too.
+fn create_dir(path: &Path, mode: u32) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Replaces a file as a whole: temporary name, sync, rename, sync of the directory.
@@ -125,16 +153,16 @@ mod tests {
     #[test]
     fn two_agents_never_share_a_data_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Files::open(dir.path()).unwrap();
-        assert!(matches!(Files::open(dir.path()), Err(AgentError::Locked(_))));
+        let first = Files::open(dir.path(), false).unwrap();
+        assert!(matches!(Files::open(dir.path(), false), Err(AgentError::Locked(_))));
         drop(first);
-        assert!(Files::open(dir.path()).is_ok());
+        assert!(Files::open(dir.path(), false).is_ok());
     }
 
     #[test]
     fn a_stored_ledger_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         assert!(files.load_ledger().unwrap().is_none());
         let ledger = Ledger::new(NodeId(uuid::Uuid::from_u128(1)), BootId("b".into()));
         files.store_ledger(&ledger).unwrap();
@@ -145,6 +173,6 @@ mod tests {
     fn a_path_too_long_for_a_socket_is_refused_with_its_length() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("x".repeat(120));
-        assert!(matches!(Files::open(&deep), Err(AgentError::SocketPath { limit: 107, .. })));
+        assert!(matches!(Files::open(&deep, false), Err(AgentError::SocketPath { limit: 107, .. })));
     }
 }

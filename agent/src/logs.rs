@@ -100,7 +100,6 @@ mod tests {
     use headway_types::JobId;
 
     use super::*;
-    use crate::files::create_private_dir;
 
     fn request(offset: u64, limit_bytes: u64, tail_lines: Option<u32>) -> LogRequest {
         let job = JobId(uuid::Uuid::from_u128(1));
@@ -114,10 +113,10 @@ mod tests {
     #[test]
     fn output_is_read_in_pieces_of_the_newest_generation() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         let job = request(0, 1, None).job;
         for (generation, text) in [(2, "old"), (10, "one\ntwo\nthree\n")] {
-            create_private_dir(&files.group(job, Generation(generation))).unwrap();
+            files.make_group(job, Generation(generation), None).unwrap();
             std::fs::write(files.log(job, Generation(generation), 4), text).unwrap();
         }
         let first = ask(&files, &request(0, 4, None), true);
@@ -134,7 +133,7 @@ mod tests {
     #[test]
     fn a_group_without_output_is_an_error_only_once_it_is_over() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         assert!(ask(&files, &request(0, 1, None), false).error.is_none());
         assert!(ask(&files, &request(0, 1, None), true).error.is_some());
     }

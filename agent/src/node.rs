@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
-use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
+use headway_types::{Capabilities, Fault, Generation, JobId, NodeReport, Term, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::AgentError;
-use crate::files::Files;
 use crate::launcher::Launcher;
 use crate::outbox::Outbox;
 use crate::prepare::{self, Prepared};
 use crate::process;
-use crate::worker_socket::{AgentLine, WorkerLines};
+use crate::site::Site;
+use crate::worker_socket::{AgentLine, Home, View, WorkerLines};
 
 /// What reaches the loop.
 pub(crate) enum Input {
@@ -25,7 +25,7 @@ pub(crate) enum Input {
     Checked {
         job: JobId,
         generation: Generation,
-        result: Result<Prepared, String>,
+        result: Result<Prepared, Fault>,
     },
     /// A worker whose secret was checked; answered with the directory its checkpoints go to, or a refusal.
     Hello(Hello),
@@ -47,13 +47,12 @@ pub(crate) struct Hello {
     pub(crate) rank: u32,
     pub(crate) capabilities: Option<Capabilities>,
     pub(crate) lines: WorkerLines,
-    pub(crate) reply: oneshot::Sender<Result<String, String>>,
+    pub(crate) reply: oneshot::Sender<Result<Home, String>>,
 }
 
 pub(crate) struct Node {
     ledger: Ledger,
-    files: Files,
-    inventory: Arc<NodeInventory>,
+    site: Arc<Site>,
     launcher: Launcher,
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
@@ -65,17 +64,16 @@ pub(crate) struct Node {
 impl Node {
     /// Takes up the ledger of an earlier run, or a fresh one.
     pub(crate) fn load(
-        files: Files,
-        inventory: Arc<NodeInventory>,
+        site: Arc<Site>,
         launcher: Launcher,
         outbox: Arc<Outbox>,
         inputs: mpsc::Sender<Input>,
     ) -> Result<Self, AgentError> {
-        let ledger = files.load_ledger()?.unwrap_or_else(|| Ledger::new(inventory.node, inventory.boot.clone()));
+        let offer = site.inventory.now();
+        let ledger = site.files.load_ledger()?.unwrap_or_else(|| Ledger::new(offer.node, offer.boot.clone()));
         Ok(Self {
             ledger,
-            files,
-            inventory,
+            site,
             launcher,
             outbox,
             inputs,
@@ -85,9 +83,14 @@ impl Node {
         })
     }
 
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// Runs until the ledger cannot be stored: an agent that cannot remember must not act.
     pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), AgentError> {
-        self.handle(NodeEvent::Restarted { boot: self.inventory.boot.clone() }).await?;
+        let mut offer = self.site.inventory.changes();
+        self.handle(NodeEvent::Restarted { boot: self.site.inventory.now().boot.clone() }).await?;
         loop {
             let input = tokio::select! {
                 input = inputs.recv() => match input {
@@ -95,6 +98,12 @@ impl Node {
                     None => return Ok(()),
                 },
                 () = sleep_until(self.wake_at) => Input::Event(NodeEvent::Tick),
+                // The sender is part of the site, which this loop holds.
+                _ = offer.changed() => {
+                    let inventory = Box::new(offer.borrow_and_update().as_ref().clone());
+                    self.outbox.push(NodeReport::Inventory { inventory });
+                    continue;
+                }
             };
             self.input(input).await?;
         }
@@ -109,12 +118,11 @@ impl Node {
                     self.ports.extend(listener.map(|listener| ((job, generation), listener)));
                     port
                 });
-                let result = result.map_err(Fault::of_node);
                 self.handle(NodeEvent::PrepareDone { job, generation, result }).await
             }
             Input::Hello(hello) => self.hello(hello).await,
             Input::Register(reply) => {
-                let inventory = Box::new(self.inventory.as_ref().clone());
+                let inventory = Box::new(self.site.inventory.now().as_ref().clone());
                 let report = NodeReport::Registered { inventory, groups: self.ledger.statuses() };
                 answer(reply, report);
                 Ok(())
@@ -144,12 +152,20 @@ impl Node {
             answer(reply, Err(format!("generation {generation} of job {job} does not run on this node")));
             return Ok(());
         };
-        let directory = format!("{}/{generation}", group.order.checkpoint_dir);
+        let user = match self.site.users.of(&group.order.owner) {
+            Ok(user) => user,
+            Err(fault) => {
+                answer(reply, Err(fault.message));
+                return Ok(());
+            }
+        };
+        let view = View(self.site.users.prefix(user.as_ref()));
+        let home = Home { directory: format!("{}/{generation}", group.order.checkpoint_dir), view };
         let _full_or_gone = lines.try_send(AgentLine::Welcome);
         let known = self.workers.entry((job, generation)).or_default();
         known.retain(|lines| !lines.is_closed());
         known.push(lines);
-        answer(reply, Ok(directory));
+        answer(reply, Ok(home));
         self.handle(NodeEvent::Worker { job, generation, message: WorkerMessage::Hello { rank, capabilities } }).await
     }
 
@@ -159,7 +175,7 @@ impl Node {
             tracing::info!(%refusal, "refused");
         }
         if outcome.persist {
-            let (files, ledger) = (self.files.clone(), self.ledger.clone());
+            let (files, ledger) = (self.site.files.clone(), self.ledger.clone());
             let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
             stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))??;
         }
@@ -179,11 +195,10 @@ impl Node {
     fn act(&mut self, action: NodeAction) {
         match action {
             NodeAction::Prepare { order } => {
-                let (inventory, inputs) = (Arc::clone(&self.inventory), self.inputs.clone());
+                let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
                 let (job, generation) = (order.job, order.generation);
                 tokio::spawn(async move {
-                    let checked = tokio::task::spawn_blocking(move || prepare::check(&order, &inventory)).await;
-                    let result = checked.unwrap_or_else(|error| Err(format!("the checks broke off: {error}")));
+                    let result = prepare::check(&order, &site).await;
                     let _going_down = inputs.send(Input::Checked { job, generation, result }).await;
                 });
             }

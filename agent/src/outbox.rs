@@ -46,13 +46,14 @@ impl Outbox {
             }
             queues.steps.push_back(report);
         } else if queues.open {
-            if let NodeReport::Group { status } = &report {
-                // Only the newest status of a group matters, however slow the stream is.
-                queues.facts.retain(|known| {
-                    !matches!(known, NodeReport::Group { status: old }
-                        if (old.job, old.generation) == (status.job, status.generation))
-                });
-            }
+            // Only the newest status of a group matters, and the newest offer, however slow the stream is.
+            queues.facts.retain(|known| match (known, &report) {
+                (NodeReport::Group { status: old }, NodeReport::Group { status: new }) => {
+                    (old.job, old.generation) != (new.job, new.generation)
+                }
+                (NodeReport::Inventory { .. }, NodeReport::Inventory { .. }) => false,
+                _ => true,
+            });
             queues.facts.push_back(report);
         }
         drop(queues);

@@ -3,12 +3,16 @@
 
 mod checkpoint;
 mod message;
+mod view;
 
+use std::fs::Permissions;
 use std::future::Future;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use headway_node::{NodeEvent, WorkerMessage};
 use headway_types::{CheckpointRef, Generation, JobId, Seconds};
+use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedReadHalf;
@@ -23,6 +27,7 @@ use crate::files::Files;
 use crate::node::{Hello, Input};
 pub(crate) use message::AgentLine;
 use message::{CheckpointLine, HelloLine, WorkerLine};
+pub(crate) use view::View;
 
 /// Longest line either way.
 const LINE_LIMIT: usize = 64 * 1024;
@@ -32,11 +37,19 @@ const LINES: usize = 32;
 /// Lines to one connected worker.
 pub(crate) type WorkerLines = mpsc::Sender<AgentLine>;
 
+/// The only directory a worker's checkpoints may lie in, and how its user sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) directory: String,
+    pub(crate) view: View,
+}
+
 type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
 
 /// Binds the socket now; the future serves it.
 pub(crate) fn listen(
     files: &Files,
+    for_others: bool,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
 ) -> Result<impl Future<Output = ()> + use<>, AgentError> {
@@ -48,6 +61,9 @@ pub(crate) fn listen(
         _ => {}
     }
     let listener = UnixListener::bind(&path).map_err(AgentError::io("binding the worker socket"))?;
+    // Who may speak is checked with every hello.
+    let mode = if for_others { 0o666 } else { 0o600 };
+    std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(AgentError::io("opening the socket"))?;
     let files = files.clone();
     Ok(async move {
         loop {
@@ -66,7 +82,7 @@ pub(crate) fn listen(
 
 /// One worker's connection, from hello to its end.
 async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, connections: Connections) {
-    let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
+    let peer = stream.peer_cred().map(|peer| peer.uid());
     let (reader, mut writer) = stream.into_split();
     let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
     let writing = tokio::spawn(async move {
@@ -77,10 +93,9 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, co
         }
     });
     let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_LIMIT));
-    let greeted = if same_user {
-        greet(&mut lines, &files, &inputs, &connections, sender.clone()).await
-    } else {
-        Err("the socket belongs to another user".to_owned())
+    let greeted = match peer {
+        Ok(peer) => greet(&mut lines, peer, &files, &inputs, &connections, sender.clone()).await,
+        Err(error) => Err(format!("no credentials: {error}")),
     };
     match greeted {
         // The loop keeps the other sender until the group ends or the connection does.
@@ -98,9 +113,10 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, co
     }
 }
 
-/// Reads the hello and checks the secret.
+/// Reads the hello; checks the secret and that the peer is the user the group runs as (or the agent's own).
 async fn greet(
     lines: &mut Lines,
+    peer: u32,
     files: &Files,
     inputs: &mpsc::Sender<Input>,
     connections: &Connections,
@@ -117,10 +133,16 @@ async fn greet(
         Err(error) => return Err(format!("unreadable hello: {error}")),
     };
     let HelloLine { job, generation, secret, rank, capabilities } = hello;
-    let expected = std::fs::read_to_string(files.secret(job, generation)).unwrap_or_default();
+    let path = files.secret(job, generation);
+    // The secret belongs to the group's user.
+    let user = std::fs::metadata(&path).ok().map(|metadata| metadata.uid());
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
     // Hashes are compared, so that the time taken says nothing about the secret.
     if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
         return Err(format!("wrong secret for generation {generation} of job {job}"));
+    }
+    if user != Some(peer) && peer != geteuid().as_raw() {
+        return Err(format!("generation {generation} of job {job} belongs to another user"));
     }
     // Before the welcome: from then on the worker may say something and exit.
     let connection = connections.open(job, generation, rank);
@@ -128,16 +150,15 @@ async fn greet(
     let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
     let going_down = |_| "the agent is going down".to_owned();
     inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
-    let checkpoints = answer.await.map_err(going_down)??;
-    Ok(Worker { job, generation, checkpoints, _connection: connection })
+    let home = answer.await.map_err(going_down)??;
+    Ok(Worker { job, generation, home, _connection: connection })
 }
 
 /// A worker that was welcomed.
 struct Worker {
     job: JobId,
     generation: Generation,
-    /// The only directory its checkpoints may lie in.
-    checkpoints: String,
+    home: Home,
     _connection: Connection,
 }
 
@@ -184,9 +205,11 @@ impl Worker {
     }
 
     async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
-        let (home, job, generation, duration) = (self.checkpoints.clone(), self.job, self.generation, offer.duration_s);
-        let verified =
-            tokio::task::spawn_blocking(move || checkpoint::verify(Path::new(&home), job, generation, offer)).await;
+        let (home, job, generation, duration) = (self.home.clone(), self.job, self.generation, offer.duration_s);
+        let verified = tokio::task::spawn_blocking(move || {
+            checkpoint::verify(&home.view, Path::new(&home.directory), job, generation, offer)
+        })
+        .await;
         Ok((verified.map_err(|error| error.to_string())??, duration))
     }
 }

@@ -1,18 +1,27 @@
 //! The node's loop with real processes: launch, failure, stop, restart of the agent, the worker socket.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use headway_types::{AgentCommand, GroupOutcome, GroupPhase, LaunchOrder, Seconds, StopMode};
+use headway_types::placement::NodeSlice;
+use headway_types::spec::Command;
+use headway_types::{
+    AgentCommand, Blame, CheckpointRef, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder, NodeId, Placement, Seconds,
+    Sequences, StopMode,
+};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::config::AgentConfig;
 use crate::connections::Connections;
-use crate::files::Lock;
+use crate::files::{Files, Lock};
+use crate::inventory::Inventory;
+use crate::user::{RunAs, Users};
 use crate::worker_socket;
 
 pub(crate) mod fixture {
@@ -21,7 +30,7 @@ pub(crate) mod fixture {
     use headway_types::command::NodeAddress;
     use headway_types::placement::NodeSlice;
     use headway_types::spec::{Command, LrScaling, Run, RunPer};
-    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, Placement};
+    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, NodeInventory, Placement};
 
     use super::*;
     use crate::config::{AgentConfig, DeclaredGpus};
@@ -42,6 +51,7 @@ pub(crate) mod fixture {
             fabric: "f".into(),
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
+            run_as: RunAs::Agent,
             tls_ca: None,
         }
     }
@@ -78,7 +88,7 @@ pub(crate) mod fixture {
 struct Agent {
     inputs: mpsc::Sender<Input>,
     outbox: Arc<Outbox>,
-    inventory: Arc<NodeInventory>,
+    inventory: Inventory,
     files: Files,
     lock: Lock,
     tasks: Vec<JoinHandle<()>>,
@@ -86,24 +96,29 @@ struct Agent {
 
 impl Agent {
     fn start(dir: &Path, gpus: u32) -> Self {
-        let (files, lock) = Files::open(&dir.join("data")).unwrap();
+        Self::start_with(dir, fixture::config(dir, gpus))
+    }
+
+    fn start_with(dir: &Path, config: AgentConfig) -> Self {
+        let users = Users::new(config.run_as.clone()).unwrap();
+        let for_others = users.are_others();
+        let (files, lock) = Files::open(&dir.join("data"), for_others).unwrap();
         let identity = crate::identity::Identity::load(&files).unwrap();
-        let config = fixture::config(dir, gpus);
-        let inventory = Arc::new(config.inventory(identity.node, identity.boot));
+        let inventory = Inventory::new(config.inventory(identity.node, identity.boot));
         let (inputs, receiver) = mpsc::channel(64);
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let connections = Connections::default();
-        let socket = worker_socket::listen(&files, inputs.clone(), connections.clone()).unwrap();
-        let launcher = Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone(), connections);
-        let node =
-            Node::load(files.clone(), Arc::clone(&inventory), launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
+        let socket = worker_socket::listen(&files, for_others, inputs.clone(), connections.clone()).unwrap();
+        let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), users));
+        let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
+        let node = Node::load(site, launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
         let tasks = vec![tokio::spawn(socket), tokio::spawn(async move { node.run(receiver).await.unwrap() })];
         Self { inputs, outbox, inventory, files, lock, tasks }
     }
 
     fn order(&self, dir: &TempDir, generation: u64, line: &str) -> LaunchOrder {
-        let mut order = fixture::order(&self.inventory, generation, line);
+        let mut order = fixture::order(&self.inventory.now(), generation, line);
         order.checkpoint_dir = dir.path().join("checkpoints").display().to_string();
         order
     }
@@ -207,19 +222,17 @@ async fn a_stop_reaches_the_command_and_its_children() {
     agent.stop(&order, StopMode::Terminate).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
     agent.output(&order, 0, "saving").await;
-    let left = process::started(child).map(|started| headway_node::Process { rank: 0, pid: child, started });
-    assert!(!left.is_some_and(|process| process::is_alive(&process)), "a child outlived its group");
+    assert!(!process::tests::exists(child), "a child outlived its group");
 }
 
 #[tokio::test]
 async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
-    let order = agent.order(&dir, 1, "echo pid $$; while [ ! -e ../go ]; do sleep 0.05; done; exit 5");
+    let order = agent.order(&dir, 1, "echo pid $$; while [ ! -e ../../../go ]; do sleep 0.05; done; exit 5");
     agent.launch(&order).await;
     let before = agent.output(&order, 0, "pid").await;
     agent.phase(|phase| *phase == GroupPhase::Running).await;
-    let jobs = agent.files.job(order.job);
     agent.die().await;
 
     let agent = Agent::start(dir.path(), 1);
@@ -228,7 +241,7 @@ async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     let NodeReport::Registered { groups, .. } = answer.await.unwrap() else { panic!("not a registration") };
     assert_eq!(groups[0].phase, GroupPhase::Running);
     assert_eq!(agent.output(&order, 0, "pid").await, before);
-    std::fs::write(jobs.parent().unwrap().join("go"), "").unwrap();
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
     let failed = GroupOutcome::Failed { exit_code: Some(5), fault: Fault::of_job("rank 0 exited with code 5") };
     assert_eq!(agent.ended().await, failed);
 }
@@ -247,16 +260,76 @@ async fn an_adopted_group_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_found_before_the_launch() {
+async fn a_start_that_cannot_be_says_whose_fault_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
-    let mut order = agent.order(&dir, 1, "true");
-    order.run.workdir = Some("/no/such/place".into());
-    agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
-    assert!(matches!(
-        agent.ended().await,
-        GroupOutcome::NotStarted { fault } if fault.message.contains("/no/such/place")
-    ));
+    let here = dir.path().display().to_string();
+    type Spoil = fn(&mut LaunchOrder, &str);
+    let cases: [(Spoil, Blame, &str); 7] = [
+        (|order, _| order.run.workdir = Some("/no/such/place".into()), Blame::Node, "/no/such/place is not visible"),
+        (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "typo cannot be entered"),
+        (|order, _| order.run.command = Command::Argv(vec!["{nonsense}".into()]), Blame::Job, "nonsense"),
+        (|order, _| order.checkpoint_dir = "/proc/none".into(), Blame::Node, "/proc/none/g4 cannot be written"),
+        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "is not visible on this node"),
+        (|order, _| order.placement = place(order, GpuUuid("gone".into())), Blame::Node, "has no GPU gone"),
+        (|order, _| order.placement = elsewhere(order), Blame::Infrastructure, "does not name"),
+    ];
+    for (number, (spoil, blame, message)) in cases.into_iter().enumerate() {
+        let mut order = agent.order(&dir, number as u64 + 1, "true");
+        spoil(&mut order, &here);
+        agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+        let outcome = agent.ended().await;
+        let GroupOutcome::NotStarted { fault } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(fault.blame, blame, "{}", fault.message);
+        assert!(fault.message.contains(message), "{}", fault.message);
+    }
+}
+
+fn checkpoint(here: &str) -> CheckpointRef {
+    let path = format!("{here}/none");
+    CheckpointRef { generation: Generation(1), path, step: 1, samples_seen: Sequences(1), manifest_sha256: "".into() }
+}
+
+fn place(order: &LaunchOrder, gpu: GpuUuid) -> Placement {
+    Placement::try_new(vec![NodeSlice { node: order.placement.first_node(), gpus: vec![gpu] }]).unwrap()
+}
+
+fn elsewhere(order: &LaunchOrder) -> Placement {
+    let gpus = order.placement.slices()[0].gpus.clone();
+    Placement::try_new(vec![NodeSlice { node: NodeId(uuid::Uuid::from_u128(1)), gpus }]).unwrap()
+}
+
+#[tokio::test]
+async fn workers_of_an_agent_of_root_are_their_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        assert!(matches!(Users::new(RunAs::Owner), Err(crate::AgentError::RunAs { .. })));
+        return;
+    }
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    let shared = dir.path().join("checkpoints");
+    std::fs::create_dir(&shared).unwrap();
+    let agent = Agent::start_with(dir.path(), AgentConfig { run_as: RunAs::Owner, ..fixture::config(dir.path(), 1) });
+    let line = "id -un; id -gn; echo $HOME $USER; touch mine && echo wrote; ls ../.. || echo secret $HEADWAY_SECRET.; sleep 60";
+    let mut order = agent.order(&dir, 1, line);
+    order.owner = "nobody".into();
+
+    agent.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
+    let outcome = agent.ended().await;
+    let closed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("cannot be written");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if closed(fault)), "{outcome:?}");
+
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    nix::unistd::chown(&shared, Some(nobody.uid), None).unwrap();
+    order.generation = Generation(2);
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "secret ").await;
+    assert!(output.starts_with("nobody\n") && output.contains(" nobody\nwrote\n"), "{output}");
+    for path in [agent.files.log(order.job, order.generation, 0), agent.files.work(order.job).join("mine")] {
+        assert_eq!(std::fs::metadata(path).unwrap().uid(), nobody.uid.as_raw());
+    }
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, DeclaredGpus};
+use headway_agent::{AgentConfig, DeclaredGpus, RunAs};
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
 
 use super::shutdown_token;
@@ -49,6 +49,10 @@ pub struct Agent {
     /// Interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
     pub python: PathBuf,
+    /// Whom workers run as: `owner` (the Unix user of the job owner's name), `agent`, or a user's name
+    /// [default: owner for root, else agent].
+    #[arg(long)]
+    pub run_as: Option<RunAs>,
     /// PEM certificate authority of the scheduler.
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
@@ -82,6 +86,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         fabric: agent.fabric_domain,
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
+        run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
         tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
