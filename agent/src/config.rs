@@ -6,6 +6,7 @@ use headway_types::{
     BootId, Bytes, EmulatedDevice, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, NodeId, NodeInventory,
 };
 
+use crate::logs::OutputLimits;
 use crate::user::RunAs;
 
 /// Everything an agent needs to know.
@@ -28,6 +29,8 @@ pub struct AgentConfig {
     pub headway_binary: PathBuf,
     /// Whom workers run as.
     pub run_as: RunAs,
+    /// How much of workers' output is kept.
+    pub output: OutputLimits,
     /// PEM certificates to trust; required with `https`.
     pub tls_ca: Option<PathBuf>,
 }

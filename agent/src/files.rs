@@ -1,18 +1,21 @@
 //! The data directory: which file lies where, and how one is written so that a crash leaves the old or the new.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use headway_node::Ledger;
 use headway_types::{Generation, JobId};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::AgentError;
 use crate::user::{UnixUser, give};
 
 /// Longest path a unix socket address holds on Linux, without its closing zero.
 const SOCKET_PATH_LIMIT: usize = 107;
+/// Room for several ledgers of thousands of groups.
+const RESERVE: u64 = 4 << 20;
 
 /// The paths below a data directory.
 #[derive(Clone, Debug)]
@@ -20,6 +23,16 @@ pub(crate) struct Files {
     root: PathBuf,
     /// Permissions of the directories: for this user alone, or for others to pass through.
     mode: u32,
+}
+
+/// Why the ledger was not stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreLedgerError {
+    /// The old one stands; there may be room later.
+    #[error("the disk is full")]
+    Full,
+    #[error(transparent)]
+    Fatal(AgentError),
 }
 
 /// Whoever holds it is the only agent of the data directory.
@@ -64,8 +77,16 @@ impl Files {
         self.root.join("ledger.json")
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn jobs(&self) -> PathBuf {
+        self.root.join("jobs")
+    }
+
     pub(crate) fn job(&self, job: JobId) -> PathBuf {
-        self.root.join("jobs").join(job.to_string())
+        self.jobs().join(job.to_string())
     }
 
     /// Where workers of the job start that name no directory of their own; theirs to write to.
@@ -110,17 +131,56 @@ impl Files {
         let path = self.ledger();
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|source| AgentError::Ledger { path, source }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(AgentError::io(format!("reading {}", path.display()))(source)),
         }
     }
 
-    /// Returns only once the ledger is on disk.
-    pub(crate) fn store_ledger(&self, ledger: &Ledger) -> Result<(), AgentError> {
+    /// Returns only once the ledger is on disk, or there is no room for it even without the reserve.
+    pub(crate) fn store_ledger(&self, ledger: &Ledger) -> Result<(), StoreLedgerError> {
         let path = self.ledger();
-        let text = serde_json::to_vec(ledger).map_err(|source| AgentError::Ledger { path: path.clone(), source })?;
-        write_durably(&path, &text).map_err(AgentError::io("storing the ledger"))
+        let text = serde_json::to_vec(ledger)
+            .map_err(|source| StoreLedgerError::Fatal(AgentError::Ledger { path: path.clone(), source }))?;
+        let stored = match write_durably(&path, &text) {
+            Err(error) if is_full(&error) => {
+                tracing::warn!("the disk is full; giving up the reserve for the ledger");
+                let _was_gone = fs::remove_file(self.reserved());
+                write_durably(&path, &text)
+            }
+            stored => stored,
+        };
+        stored.map_err(|error| match is_full(&error) {
+            true => StoreLedgerError::Full,
+            false => StoreLedgerError::Fatal(AgentError::io("storing the ledger")(error)),
+        })
     }
+
+    fn reserved(&self) -> PathBuf {
+        self.root.join("reserve")
+    }
+
+    /// Sets room aside for a ledger that must be stored on a full disk, unless that was done before.
+    pub(crate) fn reserve(&self) -> std::io::Result<()> {
+        let path = self.reserved();
+        let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let reserved = match fallocate(&file, FallocateFlags::empty(), 0, RESERVE) {
+            // A file system that cannot set room aside may still have it.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            result => result,
+        };
+        reserved.map_err(|error| {
+            let _full_anyway = fs::remove_file(&path);
+            error.into()
+        })
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Creates a directory and its parents; one that was there gets the permissions too.

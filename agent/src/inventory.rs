@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headway_types::NodeInventory;
+use headway_types::{Condition, ConditionKind, NodeInventory};
 use tokio::sync::watch;
 
 #[derive(Clone, Debug)]
@@ -20,6 +20,15 @@ impl Inventory {
     /// Sees the changes from here on.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<NodeInventory>> {
         self.0.subscribe()
+    }
+
+    /// Replaces the conditions of these kinds.
+    pub(crate) fn set_conditions(&self, kinds: &[ConditionKind], conditions: Vec<Condition>) {
+        self.change(|inventory| {
+            inventory.conditions.retain(|condition| !kinds.contains(&condition.kind));
+            inventory.conditions.extend(conditions);
+            inventory.conditions.sort();
+        });
     }
 
     /// Wakes nobody if `change` leaves everything as it was.

@@ -60,7 +60,11 @@ impl Launcher {
         tokio::spawn(async move {
             let (job, generation) = (order.job, order.generation);
             let before = Before::now();
-            match launcher.start_all(&order, port) {
+            let started = match launcher.site.user(&order.owner).await {
+                Ok(user) => launcher.start_all(&order, port, user.as_ref()),
+                Err(fault) => Err(fault),
+            };
+            match started {
                 Ok(children) => {
                     let processes = children.iter().map(|(process, _)| *process).collect();
                     launcher.tell(NodeEvent::Spawned { job, generation, processes }).await;
@@ -94,23 +98,27 @@ impl Launcher {
         self.tell(NodeEvent::SpawnFailed { job, generation, fault }).await;
     }
 
-    fn start_all(&self, order: &LaunchOrder, port: u16) -> Result<Vec<(Process, Child)>, Fault> {
+    fn start_all(
+        &self,
+        order: &LaunchOrder,
+        port: u16,
+        user: Option<&UnixUser>,
+    ) -> Result<Vec<(Process, Child)>, Fault> {
         let (files, job, generation) = (&self.site.files, order.job, order.generation);
-        let user = self.site.users.of(&order.owner)?;
         let directory = files.group(job, generation);
         files
-            .make_group(job, generation, user.as_ref())
+            .make_group(job, generation, user)
             .map_err(|error| Fault::of_node(format!("making {}: {error}", directory.display())))?;
         let secret = new_secret().map_err(Fault::of_node)?;
         let path = files.secret(job, generation);
         write_durably(&path, secret.as_bytes())
-            .and_then(|()| give(&path, user.as_ref()))
+            .and_then(|()| give(&path, user))
             .map_err(|error| Fault::of_node(format!("storing the worker secret: {error}")))?;
-        let members = self.site.members(order, port, &secret, user.as_ref())?;
+        let members = self.site.members(order, port, &secret, user)?;
         let start = |member: Member| {
             let rank = member.rank;
             let failed = |error| Fault::of_node(format!("starting rank {rank}: {error}"));
-            self.start(order, member, user.as_ref()).map_err(failed)
+            self.start(order, member, user).map_err(failed)
         };
         members.into_iter().map(start).collect()
     }

@@ -10,6 +10,7 @@ mod connections;
 mod emulated;
 mod environment;
 mod files;
+mod housekeeping;
 mod identity;
 mod inventory;
 mod launcher;
@@ -18,6 +19,7 @@ mod node;
 mod orphans;
 mod outbox;
 mod prepare;
+mod pressure;
 mod process;
 mod session;
 mod site;
@@ -26,6 +28,7 @@ mod worker_socket;
 
 pub use config::{AgentConfig, DeclaredGpus};
 pub use emulated::emulated_worker_main;
+pub use logs::OutputLimits;
 pub use user::RunAs;
 
 use std::sync::Arc;
@@ -88,8 +91,8 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let outbox = Arc::new(Outbox::default());
 
     let connections = connections::Connections::default();
-    let socket = worker_socket::listen(&files, users.are_others(), inputs.clone(), connections.clone())?;
     let site = Arc::new(Site::new(&config, files.clone(), inventory, users));
+    let socket = worker_socket::listen(Arc::clone(&site), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher, Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &files.socket()).await;
@@ -103,5 +106,6 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         result = node.run(receiver) => result,
         () = session.run() => Ok(()),
         () = socket => Ok(()),
+        () = housekeeping::run(site) => Ok(()),
     }
 }

@@ -7,16 +7,21 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
-use headway_types::{Capabilities, Fault, Generation, JobId, NodeReport, Term, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::AgentError;
+use crate::files::StoreLedgerError;
+use crate::housekeeping::Census;
 use crate::launcher::Launcher;
 use crate::outbox::Outbox;
 use crate::prepare::{self, Prepared};
 use crate::process;
 use crate::site::Site;
-use crate::worker_socket::{AgentLine, Home, View, WorkerLines};
+use crate::worker_socket::{AgentLine, Home, WorkerLines};
+
+/// Pause between attempts to store the ledger on a full disk.
+const FULL_PAUSE: Duration = Duration::from_millis(500);
 
 /// What reaches the loop.
 pub(crate) enum Input {
@@ -53,6 +58,7 @@ pub(crate) struct Hello {
 pub(crate) struct Node {
     ledger: Ledger,
     site: Arc<Site>,
+    offer: watch::Receiver<Arc<NodeInventory>>,
     launcher: Launcher,
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
@@ -69,11 +75,14 @@ impl Node {
         outbox: Arc<Outbox>,
         inputs: mpsc::Sender<Input>,
     ) -> Result<Self, AgentError> {
-        let offer = site.inventory.now();
-        let ledger = site.files.load_ledger()?.unwrap_or_else(|| Ledger::new(offer.node, offer.boot.clone()));
+        let offer = site.inventory.changes();
+        let now = site.inventory.now();
+        let ledger = site.files.load_ledger()?.unwrap_or_else(|| Ledger::new(now.node, now.boot.clone()));
+        site.census.send_replace(Census::of(&ledger));
         Ok(Self {
             ledger,
             site,
+            offer,
             launcher,
             outbox,
             inputs,
@@ -89,7 +98,6 @@ impl Node {
 
     /// Runs until the ledger cannot be stored: an agent that cannot remember must not act.
     pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), AgentError> {
-        let mut offer = self.site.inventory.changes();
         self.handle(NodeEvent::Restarted { boot: self.site.inventory.now().boot.clone() }).await?;
         loop {
             let input = tokio::select! {
@@ -99,8 +107,8 @@ impl Node {
                 },
                 () = sleep_until(self.wake_at) => Input::Event(NodeEvent::Tick),
                 // The sender is part of the site, which this loop holds.
-                _ = offer.changed() => {
-                    let inventory = Box::new(offer.borrow_and_update().as_ref().clone());
+                _ = self.offer.changed() => {
+                    let inventory = Box::new(self.offer.borrow_and_update().as_ref().clone());
                     self.outbox.push(NodeReport::Inventory { inventory });
                     continue;
                 }
@@ -152,15 +160,8 @@ impl Node {
             answer(reply, Err(format!("generation {generation} of job {job} does not run on this node")));
             return Ok(());
         };
-        let user = match self.site.users.of(&group.order.owner) {
-            Ok(user) => user,
-            Err(fault) => {
-                answer(reply, Err(fault.message));
-                return Ok(());
-            }
-        };
-        let view = View(self.site.users.prefix(user.as_ref()));
-        let home = Home { directory: format!("{}/{generation}", group.order.checkpoint_dir), view };
+        let directory = format!("{}/{generation}", group.order.checkpoint_dir);
+        let home = Home { directory, owner: group.order.owner.clone() };
         let _full_or_gone = lines.try_send(AgentLine::Welcome);
         let known = self.workers.entry((job, generation)).or_default();
         known.retain(|lines| !lines.is_closed());
@@ -175,9 +176,7 @@ impl Node {
             tracing::info!(%refusal, "refused");
         }
         if outcome.persist {
-            let (files, ledger) = (self.site.files.clone(), self.ledger.clone());
-            let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
-            stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))??;
+            self.store().await?;
         }
         self.wake_at = outcome.wake_at;
         for action in outcome.actions {
@@ -189,6 +188,25 @@ impl Node {
             }
             self.outbox.push(report);
         }
+        Ok(())
+    }
+
+    /// Returns once the ledger is stored. On a full disk that takes until there is room: training goes on meanwhile,
+    /// and nothing is done or reported that could be forgotten.
+    async fn store(&self) -> Result<(), AgentError> {
+        loop {
+            let (files, ledger) = (self.site.files.clone(), self.ledger.clone());
+            let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
+            match stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))? {
+                Ok(()) => break,
+                Err(StoreLedgerError::Fatal(error)) => return Err(error),
+                Err(StoreLedgerError::Full) => {
+                    tracing::warn!("the disk is full; waiting for room to store the ledger");
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+            }
+        }
+        self.site.census.send_replace(Census::of(&self.ledger));
         Ok(())
     }
 

@@ -40,7 +40,7 @@ pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, 
     if let Some(full) = inventory.conditions.iter().find(|condition| condition.kind == ConditionKind::DiskPressure) {
         return Err(Fault::of_node(format!("nothing new starts here: {}", full.message)));
     }
-    let user = site.users.of(&order.owner)?;
+    let user = site.user(&order.owner).await?;
     // Only to see that it can be filled in; the port and the secret come with the launch.
     site.members(order, 0, "", user.as_ref())?;
     probe(order, site, user.as_ref()).await?;

@@ -6,17 +6,23 @@ use std::path::PathBuf;
 
 use headway_node::Share;
 use headway_types::{Fault, LaunchOrder};
+use tokio::sync::watch;
 
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
 use crate::files::Files;
+use crate::housekeeping::Census;
 use crate::inventory::Inventory;
+use crate::logs::OutputLimits;
 use crate::user::{UnixUser, Users};
 
 pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) inventory: Inventory,
     pub(crate) users: Users,
+    pub(crate) output: OutputLimits,
+    /// The ledger as it was last stored, for who must not wait for the node's loop.
+    pub(crate) census: watch::Sender<Census>,
     python: String,
     headway: PathBuf,
     inherited: BTreeMap<String, String>,
@@ -29,7 +35,15 @@ impl Site {
             .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
             .collect();
         let (python, headway) = (config.python.clone(), config.headway_binary.clone());
-        Self { files, inventory, users, python, headway, inherited }
+        let (output, census) = (config.output, watch::Sender::default());
+        Self { files, inventory, users, output, census, python, headway, inherited }
+    }
+
+    /// The user a job of this owner runs as. Directory services may take their time to answer.
+    pub(crate) async fn user(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        let (users, owner) = (self.users.clone(), owner.to_owned());
+        let found = tokio::task::spawn_blocking(move || users.of(&owner)).await;
+        found.unwrap_or_else(|error| Err(Fault::of_infrastructure(format!("looking up a user broke off: {error}"))))
     }
 
     /// Every process of the order on this node.

@@ -9,6 +9,7 @@ use std::fs::Permissions;
 use std::future::Future;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use headway_node::{NodeEvent, WorkerMessage};
 use headway_types::{CheckpointRef, Generation, JobId, Seconds};
@@ -23,11 +24,11 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 
 use crate::AgentError;
 use crate::connections::{Connection, Connections};
-use crate::files::Files;
 use crate::node::{Hello, Input};
+use crate::site::Site;
 pub(crate) use message::AgentLine;
 use message::{CheckpointLine, HelloLine, WorkerLine};
-pub(crate) use view::View;
+use view::View;
 
 /// Longest line either way.
 const LINE_LIMIT: usize = 64 * 1024;
@@ -37,23 +38,22 @@ const LINES: usize = 32;
 /// Lines to one connected worker.
 pub(crate) type WorkerLines = mpsc::Sender<AgentLine>;
 
-/// The only directory a worker's checkpoints may lie in, and how its user sees it.
+/// The only directory a worker's checkpoints may lie in, and the owner of its job.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) directory: String,
-    pub(crate) view: View,
+    pub(crate) owner: String,
 }
 
 type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
 
 /// Binds the socket now; the future serves it.
 pub(crate) fn listen(
-    files: &Files,
-    for_others: bool,
+    site: Arc<Site>,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
 ) -> Result<impl Future<Output = ()> + use<>, AgentError> {
-    let path = files.socket();
+    let path = site.files.socket();
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(AgentError::io("removing the old worker socket")(error));
@@ -62,14 +62,13 @@ pub(crate) fn listen(
     }
     let listener = UnixListener::bind(&path).map_err(AgentError::io("binding the worker socket"))?;
     // Who may speak is checked with every hello.
-    let mode = if for_others { 0o666 } else { 0o600 };
+    let mode = if site.users.are_others() { 0o666 } else { 0o600 };
     std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(AgentError::io("opening the socket"))?;
-    let files = files.clone();
     Ok(async move {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(serve(stream, files.clone(), inputs.clone(), connections.clone()));
+                    tokio::spawn(serve(stream, Arc::clone(&site), inputs.clone(), connections.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a worker's connection failed");
@@ -81,7 +80,7 @@ pub(crate) fn listen(
 }
 
 /// One worker's connection, from hello to its end.
-async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, connections: Connections) {
+async fn serve(stream: UnixStream, site: Arc<Site>, inputs: mpsc::Sender<Input>, connections: Connections) {
     let peer = stream.peer_cred().map(|peer| peer.uid());
     let (reader, mut writer) = stream.into_split();
     let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
@@ -94,7 +93,7 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, co
     });
     let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_LIMIT));
     let greeted = match peer {
-        Ok(peer) => greet(&mut lines, peer, &files, &inputs, &connections, sender.clone()).await,
+        Ok(peer) => greet(&mut lines, peer, &site, &inputs, &connections, sender.clone()).await,
         Err(error) => Err(format!("no credentials: {error}")),
     };
     match greeted {
@@ -117,7 +116,7 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, co
 async fn greet(
     lines: &mut Lines,
     peer: u32,
-    files: &Files,
+    site: &Arc<Site>,
     inputs: &mpsc::Sender<Input>,
     connections: &Connections,
     sender: WorkerLines,
@@ -133,7 +132,7 @@ async fn greet(
         Err(error) => return Err(format!("unreadable hello: {error}")),
     };
     let HelloLine { job, generation, secret, rank, capabilities } = hello;
-    let path = files.secret(job, generation);
+    let path = site.files.secret(job, generation);
     // The secret belongs to the group's user.
     let user = std::fs::metadata(&path).ok().map(|metadata| metadata.uid());
     let expected = std::fs::read_to_string(path).unwrap_or_default();
@@ -151,7 +150,7 @@ async fn greet(
     let going_down = |_| "the agent is going down".to_owned();
     inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
     let home = answer.await.map_err(going_down)??;
-    Ok(Worker { job, generation, home, _connection: connection })
+    Ok(Worker { job, generation, home, site: Arc::clone(site), _connection: connection })
 }
 
 /// A worker that was welcomed.
@@ -159,6 +158,7 @@ struct Worker {
     job: JobId,
     generation: Generation,
     home: Home,
+    site: Arc<Site>,
     _connection: Connection,
 }
 
@@ -205,11 +205,13 @@ impl Worker {
     }
 
     async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
-        let (home, job, generation, duration) = (self.home.clone(), self.job, self.generation, offer.duration_s);
-        let verified = tokio::task::spawn_blocking(move || {
-            checkpoint::verify(&home.view, Path::new(&home.directory), job, generation, offer)
-        })
-        .await;
+        let (job, generation, duration) = (self.job, self.generation, offer.duration_s);
+        let user = self.site.user(&self.home.owner).await.map_err(|fault| fault.message)?;
+        let view = View(self.site.users.prefix(user.as_ref()));
+        let home = self.home.directory.clone();
+        let verified =
+            tokio::task::spawn_blocking(move || checkpoint::verify(&view, Path::new(&home), job, generation, offer))
+                .await;
         Ok((verified.map_err(|error| error.to_string())??, duration))
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use headway_types::placement::NodeSlice;
 use headway_types::spec::Command;
 use headway_types::{
-    AgentCommand, Blame, CheckpointRef, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder, NodeId, Placement, Seconds,
-    Sequences, StopMode,
+    AgentCommand, Blame, CheckpointRef, Condition, ConditionKind, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder,
+    NodeId, Placement, Seconds, Sequences, StopMode,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -21,6 +21,7 @@ use crate::config::AgentConfig;
 use crate::connections::Connections;
 use crate::files::{Files, Lock};
 use crate::inventory::Inventory;
+use crate::logs::OutputLimits;
 use crate::user::{RunAs, Users};
 use crate::worker_socket;
 
@@ -52,6 +53,7 @@ pub(crate) mod fixture {
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
             run_as: RunAs::Agent,
+            output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             tls_ca: None,
         }
     }
@@ -101,16 +103,15 @@ impl Agent {
 
     fn start_with(dir: &Path, config: AgentConfig) -> Self {
         let users = Users::new(config.run_as.clone()).unwrap();
-        let for_others = users.are_others();
-        let (files, lock) = Files::open(&dir.join("data"), for_others).unwrap();
+        let (files, lock) = Files::open(&dir.join("data"), users.are_others()).unwrap();
         let identity = crate::identity::Identity::load(&files).unwrap();
         let inventory = Inventory::new(config.inventory(identity.node, identity.boot));
         let (inputs, receiver) = mpsc::channel(64);
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let connections = Connections::default();
-        let socket = worker_socket::listen(&files, for_others, inputs.clone(), connections.clone()).unwrap();
         let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), users));
+        let socket = worker_socket::listen(Arc::clone(&site), inputs.clone(), connections.clone()).unwrap();
         let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
         let node = Node::load(site, launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
         let tasks = vec![tokio::spawn(socket), tokio::spawn(async move { node.run(receiver).await.unwrap() })];
@@ -283,6 +284,40 @@ async fn a_start_that_cannot_be_says_whose_fault_it_is() {
         assert_eq!(fault.blame, blame, "{}", fault.message);
         assert!(fault.message.contains(message), "{}", fault.message);
     }
+}
+
+#[tokio::test]
+async fn a_full_disk_holds_up_the_ledger_and_not_the_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.files.reserve().unwrap();
+    let order = agent.order(&dir, 1, "while [ ! -e ../../../go ]; do sleep 0.05; done");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    // Everything written there fails for want of room.
+    let full = dir.path().join("data/ledger.tmp");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    eventually(|| (!dir.path().join("data/reserve").exists()).then_some(())).await;
+    let silent = tokio::time::timeout(Duration::from_millis(100), agent.outbox.next()).await;
+    assert!(silent.is_err(), "reported what is not stored: {silent:?}");
+    std::fs::remove_file(full).unwrap();
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
+
+#[tokio::test]
+async fn nothing_new_starts_under_disk_pressure() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let full = Condition { kind: ConditionKind::DiskPressure, message: "/d has 1 MiB of 9 MiB left".into() };
+    agent.inventory.set_conditions(&[ConditionKind::DiskPressure], vec![full.clone()]);
+    let NodeReport::Inventory { inventory } = agent.report().await else { panic!("a change was not reported") };
+    assert_eq!(inventory.conditions, [full]);
+    let order = agent.order(&dir, 1, "true");
+    agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+    let outcome = agent.ended().await;
+    let refused = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("1 MiB of 9 MiB");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
 }
 
 fn checkpoint(here: &str) -> CheckpointRef {

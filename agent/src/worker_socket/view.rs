@@ -9,7 +9,7 @@ const AT_ONCE: usize = 256;
 
 /// The words that make a command run as the user; none where that is the agent's own.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct View(pub(crate) Vec<String>);
+pub(super) struct View(pub(super) Vec<String>);
 
 impl View {
     /// The path without links and `..`; an error if there is nothing.

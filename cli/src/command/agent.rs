@@ -1,10 +1,11 @@
 //! `headway agent`: the node's side.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, DeclaredGpus, RunAs};
+use headway_agent::{AgentConfig, DeclaredGpus, OutputLimits, RunAs};
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
 
 use super::shutdown_token;
@@ -53,6 +54,15 @@ pub struct Agent {
     /// [default: owner for root, else agent].
     #[arg(long)]
     pub run_as: Option<RunAs>,
+    /// Output kept of each rank, bytes on disk; the oldest goes first.
+    #[arg(long, default_value_t = 256 << 20)]
+    pub output_bytes_per_rank: u64,
+    /// Hours that the output of ended groups is kept.
+    #[arg(long, default_value_t = 7 * 24)]
+    pub output_hours: u64,
+    /// Output of ended groups kept altogether, bytes on disk.
+    #[arg(long, default_value_t = 10 << 30)]
+    pub output_bytes: u64,
     /// PEM certificate authority of the scheduler.
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
@@ -87,6 +97,11 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        output: OutputLimits {
+            per_rank: Bytes(agent.output_bytes_per_rank),
+            age: Duration::from_secs(agent.output_hours * 3600),
+            total: Bytes(agent.output_bytes),
+        },
         tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
