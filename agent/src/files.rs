@@ -73,6 +73,11 @@ impl Files {
         self.root.join("node_id")
     }
 
+    /// Faults on demand, see `gpu/fault.rs`.
+    pub(crate) fn faults(&self) -> PathBuf {
+        self.root.join("faults.json")
+    }
+
     fn ledger(&self) -> PathBuf {
         self.root.join("ledger.json")
     }

@@ -10,6 +10,7 @@ mod connections;
 mod emulated;
 mod environment;
 mod files;
+mod gpu;
 mod housekeeping;
 mod identity;
 mod inventory;
@@ -26,7 +27,7 @@ mod site;
 mod user;
 mod worker_socket;
 
-pub use config::{AgentConfig, DeclaredGpus};
+pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
 pub use logs::OutputLimits;
 pub use user::RunAs;
@@ -66,6 +67,8 @@ pub enum AgentError {
     SocketPath { path: std::path::PathBuf, length: usize, limit: usize },
     #[error("workers cannot run as asked: {message}")]
     RunAs { message: String },
+    #[error("the GPUs cannot be offered: {message}")]
+    Gpus { message: String },
     #[error("server address {url} is not usable: {message}")]
     Server { url: String, message: String },
 }
@@ -85,13 +88,15 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let users = Users::new(config.run_as.clone())?;
     let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
     let identity = Identity::load(&files)?;
-    let inventory = Inventory::new(config.inventory(identity.node, identity.boot));
+    let (mut source, waker) = gpu::open(&config.gpus, identity.node)?;
+    let inventory = Inventory::new(config.inventory(identity.node, identity.boot, source.look())?);
+    let gpus = gpu::monitor(source, waker, inventory.clone(), files.faults())?;
     let dialer = Dialer::new(&config)?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
     let outbox = Arc::new(Outbox::default());
 
     let connections = connections::Connections::default();
-    let site = Arc::new(Site::new(&config, files.clone(), inventory, users));
+    let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users));
     let socket = worker_socket::listen(Arc::clone(&site), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher, Arc::clone(&outbox), inputs.clone())?;

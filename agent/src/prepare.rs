@@ -9,6 +9,8 @@ use headway_node::Share;
 use headway_types::{ConditionKind, Fault, GpuHealth, LaunchOrder, NodeInventory};
 use tokio::process::Command;
 
+use crate::gpu::Device;
+use crate::process;
 use crate::site::Site;
 use crate::user::UnixUser;
 
@@ -32,11 +34,12 @@ mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 
 /// Runs the checks. Touches shared file systems, so it may take long.
 pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, Fault> {
+    let devices = site.gpus.look().await;
     let inventory = site.inventory.now();
     let Some(share) = Share::of(order, inventory.node) else {
         return Err(Fault::of_infrastructure("the placement does not name this node"));
     };
-    check_gpus(&share, &inventory)?;
+    check_gpus(&share, &inventory, &devices)?;
     if let Some(full) = inventory.conditions.iter().find(|condition| condition.kind == ConditionKind::DiskPressure) {
         return Err(Fault::of_node(format!("nothing new starts here: {}", full.message)));
     }
@@ -51,12 +54,29 @@ pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, 
     bound.map(Some).map_err(|error| Fault::of_node(format!("no free rendezvous port: {error}")))
 }
 
-fn check_gpus(share: &Share<'_>, inventory: &NodeInventory) -> Result<(), Fault> {
+fn check_gpus(share: &Share<'_>, inventory: &NodeInventory, devices: &[Device]) -> Result<(), Fault> {
     for uuid in &share.slice.gpus {
         match inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| &gpu.health) {
             Some(GpuHealth::Healthy) => {}
             Some(GpuHealth::Broken(cause)) => return Err(Fault::of_node(format!("GPU {uuid} is broken: {cause}"))),
             None => return Err(Fault::of_node(format!("this node has no GPU {uuid}"))),
+        }
+        let Some(device) = devices.iter().find(|device| device.gpu.uuid == *uuid) else { continue };
+        if let Some(file) = device.files.iter().find(|file| !file.exists()) {
+            return Err(Fault::of_node(format!("GPU {uuid} has no device file {}", file.display())));
+        }
+        for pid in &device.processes {
+            match process::mark_of(*pid) {
+                // Gone meanwhile, or in another pid namespace, of which nothing can be told.
+                None => {}
+                Some(mark) if mark.starts_with(&inventory.node.to_string()) => {
+                    return Err(Fault::of_infrastructure(format!("GPU {uuid} is still held by process {pid}")));
+                }
+                Some(_) => {
+                    let message = format!("GPU {uuid} is used by process {pid}, which Headway did not start");
+                    return Err(Fault::of_node(message));
+                }
+            }
         }
     }
     Ok(())
@@ -94,5 +114,44 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
         Some(13) => Err(Fault::of_node(format!("checkpoint directory {checkpoints} cannot be written: {said}"))),
         Some(14) => Err(Fault::of_node(format!("checkpoint {resume} is not visible on this node"))),
         _ => Err(Fault::of_node(format!("looking at the job's directories ended with {}: {said}", output.status))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use headway_types::{Blame, GpuType};
+
+    use super::*;
+    use crate::node::tests::fixture;
+
+    #[test]
+    fn a_gpu_somebody_else_computes_on_is_not_taken() {
+        let inventory = fixture::inventory(1);
+        let order = fixture::order(&inventory, 1, "true");
+        let share = Share::of(&order, inventory.node).unwrap();
+        let device = |processes: Vec<u32>, file: &str| Device {
+            gpu: inventory.gpus[0].clone(),
+            gpu_type: GpuType("H200".into()),
+            slowed: None,
+            processes,
+            files: vec![file.into()],
+        };
+        let check = |device: Device| check_gpus(&share, &inventory, &[device]).map_err(|fault| fault.blame);
+        assert_eq!(check(device(vec![], "/dev/null")), Ok(()));
+        assert_eq!(check(device(vec![u32::MAX], "/dev/null")), Ok(()));
+        assert_eq!(check(device(vec![], "/dev/no-such-gpu")), Err(Blame::Node));
+        assert_eq!(check(device(vec![std::process::id()], "/dev/null")), Err(Blame::Node));
+        let mark = format!("{}/x/g1/0/", inventory.node);
+        let mut ours = std::process::Command::new("sleep").arg("60").env(process::MARK, mark).spawn().unwrap();
+        // A fork shows its parent's environment until it has become `sleep`.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while process::mark_of(ours.id()).is_none_or(|mark| mark.is_empty()) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(check(device(vec![ours.id()], "/dev/null")), Err(Blame::Infrastructure));
+        ours.kill().unwrap();
+        ours.wait().unwrap();
     }
 }

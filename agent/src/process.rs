@@ -149,6 +149,15 @@ fn environment(pid: u32) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The mark of a live process, empty if it carries none; `None` if there is no such process.
+pub(crate) fn mark_of(pid: u32) -> Option<String> {
+    stat(pid).ok().flatten().filter(Stat::runs)?;
+    let environment = environment(pid).unwrap_or_default();
+    let environment = String::from_utf8_lossy(&environment);
+    let mark = environment.split('\0').find_map(|variable| variable.strip_prefix(MARK)?.strip_prefix('='));
+    Some(mark.unwrap_or_default().to_owned())
+}
+
 /// The marks of all live processes of which `ours` says so, given their environment.
 pub(crate) fn marks(ours: impl Fn(&[&str]) -> bool) -> io::Result<BTreeSet<String>> {
     let mut marks = BTreeSet::new();

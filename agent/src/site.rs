@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
 use crate::files::Files;
+use crate::gpu::Gpus;
 use crate::housekeeping::Census;
 use crate::inventory::Inventory;
 use crate::logs::OutputLimits;
@@ -19,6 +20,7 @@ use crate::user::{UnixUser, Users};
 pub(crate) struct Site {
     pub(crate) files: Files,
     pub(crate) inventory: Inventory,
+    pub(crate) gpus: Gpus,
     pub(crate) users: Users,
     pub(crate) output: OutputLimits,
     /// The ledger as it was last stored, for who must not wait for the node's loop.
@@ -29,14 +31,14 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(config: &AgentConfig, files: Files, inventory: Inventory, users: Users) -> Self {
+    pub(crate) fn new(config: &AgentConfig, files: Files, inventory: Inventory, gpus: Gpus, users: Users) -> Self {
         let inherited = ["PATH", "HOME", "LANG"]
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
             .collect();
         let (python, headway) = (config.python.clone(), config.headway_binary.clone());
         let (output, census) = (config.output, watch::Sender::default());
-        Self { files, inventory, users, output, census, python, headway, inherited }
+        Self { files, inventory, gpus, users, output, census, python, headway, inherited }
     }
 
     /// The user a job of this owner runs as. Directory services may take their time to answer.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use headway_types::placement::NodeSlice;
 use headway_types::spec::Command;
 use headway_types::{
-    AgentCommand, Blame, CheckpointRef, Condition, ConditionKind, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder,
-    NodeId, Placement, Seconds, Sequences, StopMode,
+    AgentCommand, Blame, CheckpointRef, Condition, ConditionKind, GpuHealth, GpuUuid, GroupOutcome, GroupPhase,
+    LaunchOrder, NodeId, Placement, Seconds, Sequences, StopMode,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -20,6 +20,7 @@ use super::*;
 use crate::config::AgentConfig;
 use crate::connections::Connections;
 use crate::files::{Files, Lock};
+use crate::gpu;
 use crate::inventory::Inventory;
 use crate::logs::OutputLimits;
 use crate::user::{RunAs, Users};
@@ -34,7 +35,7 @@ pub(crate) mod fixture {
     use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, NodeInventory, Placement};
 
     use super::*;
-    use crate::config::{AgentConfig, DeclaredGpus};
+    use crate::config::{AgentConfig, DeclaredGpus, GpuOffer};
 
     pub(crate) fn config(data_dir: &Path, gpus: u32) -> AgentConfig {
         AgentConfig {
@@ -43,12 +44,12 @@ pub(crate) mod fixture {
             data_dir: data_dir.into(),
             name: "n".into(),
             address: "127.0.0.1".into(),
-            gpus: DeclaredGpus {
+            gpus: GpuOffer::Declared(DeclaredGpus {
                 gpu_type: GpuType("emulated".into()),
                 count: GpuCount(gpus),
                 memory: Bytes(1 << 30),
                 emulated: Some(EmulatedDevice { flop_per_second: 1_000_000_000, link_bytes_per_second: 1_000_000_000 }),
-            },
+            }),
             fabric: "f".into(),
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
@@ -60,7 +61,9 @@ pub(crate) mod fixture {
 
     pub(crate) fn inventory(gpus: u32) -> NodeInventory {
         let node = NodeId(uuid::Uuid::from_u128(77));
-        config(Path::new("/d"), gpus).inventory(node, BootId("b".into()))
+        let config = config(Path::new("/d"), gpus);
+        let (mut source, _waker) = gpu::open(&config.gpus, node).unwrap();
+        config.inventory(node, BootId("b".into()), source.look()).unwrap()
     }
 
     /// One process per GPU of the node, running a shell line.
@@ -105,12 +108,15 @@ impl Agent {
         let users = Users::new(config.run_as.clone()).unwrap();
         let (files, lock) = Files::open(&dir.join("data"), users.are_others()).unwrap();
         let identity = crate::identity::Identity::load(&files).unwrap();
-        let inventory = Inventory::new(config.inventory(identity.node, identity.boot));
+        let (mut source, waker) = gpu::open(&config.gpus, identity.node).unwrap();
+        let offer = config.inventory(identity.node, identity.boot, source.look()).unwrap();
+        let inventory = Inventory::new(offer);
+        let gpus = gpu::monitor(source, waker, inventory.clone(), files.faults()).unwrap();
         let (inputs, receiver) = mpsc::channel(64);
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let connections = Connections::default();
-        let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), users));
+        let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users));
         let socket = worker_socket::listen(Arc::clone(&site), inputs.clone(), connections.clone()).unwrap();
         let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
         let node = Node::load(site, launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
@@ -152,6 +158,16 @@ impl Agent {
                 && wanted(&status.phase)
             {
                 return status.phase;
+            }
+        }
+    }
+
+    async fn offer(&self, wanted: impl Fn(&NodeInventory) -> bool) {
+        loop {
+            if let NodeReport::Inventory { inventory } = self.report().await
+                && wanted(&inventory)
+            {
+                return;
             }
         }
     }
@@ -318,6 +334,32 @@ async fn nothing_new_starts_under_disk_pressure() {
     let outcome = agent.ended().await;
     let refused = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("1 MiB of 9 MiB");
     assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_gpu_that_breaks_takes_the_blame_until_it_is_well_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo up; while [ ! -e ../../../go ]; do sleep 0.05; done; exit 1");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let faults = agent.files.faults();
+    let broken = |inventory: &NodeInventory| inventory.gpus[1].health != GpuHealth::Healthy;
+    std::fs::write(&faults, r#"{"gpus": {"1": "XID 79: the GPU has fallen off the bus"}}"#).unwrap();
+    agent.offer(broken).await;
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    let outcome = agent.ended().await;
+    let blamed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("XID 79");
+    assert!(matches!(&outcome, GroupOutcome::Failed { exit_code: Some(1), fault } if blamed(fault)), "{outcome:?}");
+
+    let again = agent.order(&dir, 2, "true");
+    agent.command(AgentCommand::Prepare { order: Box::new(again) }).await;
+    let outcome = agent.ended().await;
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if blamed(fault)), "{outcome:?}");
+    std::fs::remove_file(faults).unwrap();
+    agent.offer(|inventory| !broken(inventory)).await;
+    agent.launch(&agent.order(&dir, 3, "true")).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
 }
 
 fn checkpoint(here: &str) -> CheckpointRef {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, DeclaredGpus, OutputLimits, RunAs};
+use headway_agent::{AgentConfig, DeclaredGpus, GpuOffer, OutputLimits, RunAs};
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
 
 use super::shutdown_token;
@@ -29,17 +29,17 @@ pub struct Agent {
     /// Address at which other nodes reach this one.
     #[arg(long, default_value = "127.0.0.1")]
     pub address: String,
-    /// GPUs (or emulated devices) to offer.
+    /// GPUs (or emulated devices) to offer, taken at the operator's word [default: those that NVML or ROCm know].
     #[arg(long)]
-    pub gpus: u32,
-    /// Type of the GPUs as the hardware catalog names it.
-    #[arg(long, default_value = "emulated")]
-    pub gpu_type: String,
+    pub gpus: Option<u32>,
+    /// Type of the GPUs as the hardware catalog names it [default: the driver's; "emulated" with --gpus].
+    #[arg(long)]
+    pub gpu_type: Option<String>,
     /// Memory per GPU, bytes.
     #[arg(long, default_value_t = 4 << 30)]
     pub gpu_memory_bytes: u64,
     /// Offer emulated devices of this compute rate, FLOP/s.
-    #[arg(long, requires = "link_bytes_per_second")]
+    #[arg(long, requires_all = ["link_bytes_per_second", "gpus"])]
     pub device_flops: Option<u64>,
     /// Link rate of an emulated device, bytes/s.
     #[arg(long, requires = "device_flops")]
@@ -87,11 +87,14 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         data_dir: agent.data_dir,
         name,
         address: agent.address,
-        gpus: DeclaredGpus {
-            gpu_type: GpuType(agent.gpu_type),
-            count: GpuCount(agent.gpus),
-            memory: Bytes(agent.gpu_memory_bytes),
-            emulated,
+        gpus: match agent.gpus {
+            Some(count) => GpuOffer::Declared(DeclaredGpus {
+                gpu_type: GpuType(agent.gpu_type.unwrap_or_else(|| "emulated".to_owned())),
+                count: GpuCount(count),
+                memory: Bytes(agent.gpu_memory_bytes),
+                emulated,
+            }),
+            None => GpuOffer::Discovered { gpu_type: agent.gpu_type.map(GpuType) },
         },
         fabric: agent.fabric_domain,
         python: agent.python.display().to_string(),
