@@ -1,6 +1,7 @@
 //! What an agent is told at start, and what it offers from that. GPUs are discovered, declared or emulated.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use headway_types::{BootId, Bytes, EmulatedDevice, Fabric, GpuCount, GpuType, NodeId, NodeInventory};
 
@@ -29,6 +30,8 @@ pub struct AgentConfig {
     pub headway_binary: PathBuf,
     /// Whom workers run as.
     pub run_as: RunAs,
+    /// How long a job's step reports are summed up before one goes to the scheduler.
+    pub report_every: Duration,
     /// How much of workers' output is kept.
     pub output: OutputLimits,
     /// PEM certificates to trust; required with `https`.

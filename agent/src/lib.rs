@@ -5,6 +5,7 @@
 //! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed.
 
 mod cause;
+mod clock;
 mod config;
 mod connections;
 mod emulated;
@@ -17,6 +18,7 @@ mod inventory;
 mod launcher;
 mod logs;
 mod node;
+mod observer;
 mod orphans;
 mod outbox;
 mod prepare;
@@ -39,6 +41,7 @@ use identity::Identity;
 use inventory::Inventory;
 use launcher::Launcher;
 use node::Node;
+use observer::Observer;
 use outbox::Outbox;
 use session::{Dialer, Session};
 use site::Site;
@@ -97,9 +100,10 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
 
     let connections = connections::Connections::default();
     let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users));
-    let socket = worker_socket::listen(Arc::clone(&site), inputs.clone(), connections.clone())?;
+    let observer = Observer::new(config.report_every, Arc::clone(&outbox));
+    let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
-    let node = Node::load(Arc::clone(&site), launcher, Arc::clone(&outbox), inputs.clone())?;
+    let node = Node::load(Arc::clone(&site), launcher, observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &files.socket()).await;
     let session = Session { dialer, files, inputs, outbox };
     let offer = site.inventory.now();
@@ -111,6 +115,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         result = node.run(receiver) => result,
         () = session.run() => Ok(()),
         () = socket => Ok(()),
+        () = observer.run() => Ok(()),
         () = housekeeping::run(site) => Ok(()),
     }
 }

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
 use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::AgentError;
+use crate::clock::{now, sleep_until};
 use crate::files::StoreLedgerError;
 use crate::housekeeping::Census;
 use crate::launcher::Launcher;
+use crate::observer::Observer;
 use crate::outbox::Outbox;
 use crate::prepare::{self, Prepared};
 use crate::process;
@@ -60,6 +62,7 @@ pub(crate) struct Node {
     site: Arc<Site>,
     offer: watch::Receiver<Arc<NodeInventory>>,
     launcher: Launcher,
+    observer: Observer,
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
     ports: BTreeMap<(JobId, Generation), TcpListener>,
@@ -72,6 +75,7 @@ impl Node {
     pub(crate) fn load(
         site: Arc<Site>,
         launcher: Launcher,
+        observer: Observer,
         outbox: Arc<Outbox>,
         inputs: mpsc::Sender<Input>,
     ) -> Result<Self, AgentError> {
@@ -84,6 +88,7 @@ impl Node {
             site,
             offer,
             launcher,
+            observer,
             outbox,
             inputs,
             ports: BTreeMap::new(),
@@ -162,6 +167,7 @@ impl Node {
         };
         let directory = format!("{}/{generation}", group.order.checkpoint_dir);
         let home = Home { directory, owner: group.order.owner.clone() };
+        self.observer.open(job, generation);
         let _full_or_gone = lines.try_send(AgentLine::Welcome);
         let known = self.workers.entry((job, generation)).or_default();
         known.retain(|lines| !lines.is_closed());
@@ -237,6 +243,7 @@ impl Node {
             NodeAction::Close { job, generation } => {
                 self.ports.remove(&(job, generation));
                 self.workers.remove(&(job, generation));
+                self.observer.close(job, generation);
             }
         }
     }
@@ -253,18 +260,6 @@ impl Node {
 /// An asker that has gone away needs no answer.
 fn answer<T>(reply: oneshot::Sender<T>, value: T) {
     let _gone = reply.send(value);
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(since.as_micros() as i64)
-}
-
-async fn sleep_until(at: Option<Timestamp>) {
-    match at {
-        Some(at) => tokio::time::sleep(Duration::from_secs_f64(at.since(now()).0)).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

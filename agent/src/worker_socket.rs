@@ -25,6 +25,7 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use crate::AgentError;
 use crate::connections::{Connection, Connections};
 use crate::node::{Hello, Input};
+use crate::observer::Observer;
 use crate::site::Site;
 pub(crate) use message::AgentLine;
 use message::{CheckpointLine, HelloLine, WorkerLine};
@@ -50,6 +51,7 @@ type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
 /// Binds the socket now; the future serves it.
 pub(crate) fn listen(
     site: Arc<Site>,
+    observer: Observer,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
 ) -> Result<impl Future<Output = ()> + use<>, AgentError> {
@@ -68,7 +70,9 @@ pub(crate) fn listen(
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(serve(stream, Arc::clone(&site), inputs.clone(), connections.clone()));
+                    let door =
+                        Door { site: Arc::clone(&site), inputs: inputs.clone(), connections: connections.clone() };
+                    tokio::spawn(serve(stream, door, observer.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a worker's connection failed");
@@ -79,8 +83,15 @@ pub(crate) fn listen(
     })
 }
 
+/// What it takes to let a worker in.
+struct Door {
+    site: Arc<Site>,
+    inputs: mpsc::Sender<Input>,
+    connections: Connections,
+}
+
 /// One worker's connection, from hello to its end.
-async fn serve(stream: UnixStream, site: Arc<Site>, inputs: mpsc::Sender<Input>, connections: Connections) {
+async fn serve(stream: UnixStream, door: Door, observer: Observer) {
     let peer = stream.peer_cred().map(|peer| peer.uid());
     let (reader, mut writer) = stream.into_split();
     let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
@@ -93,14 +104,14 @@ async fn serve(stream: UnixStream, site: Arc<Site>, inputs: mpsc::Sender<Input>,
     });
     let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_LIMIT));
     let greeted = match peer {
-        Ok(peer) => greet(&mut lines, peer, &site, &inputs, &connections, sender.clone()).await,
+        Ok(peer) => door.greet(&mut lines, peer, sender.clone()).await,
         Err(error) => Err(format!("no credentials: {error}")),
     };
     match greeted {
         // The loop keeps the other sender until the group ends or the connection does.
         Ok(worker) => {
             drop(sender);
-            worker.listen(&mut lines, &inputs).await;
+            worker.listen(&mut lines, &observer, &door.inputs).await;
             writing.abort();
         }
         Err(reason) => {
@@ -112,58 +123,54 @@ async fn serve(stream: UnixStream, site: Arc<Site>, inputs: mpsc::Sender<Input>,
     }
 }
 
-/// Reads the hello; checks the secret and that the peer is the user the group runs as (or the agent's own).
-async fn greet(
-    lines: &mut Lines,
-    peer: u32,
-    site: &Arc<Site>,
-    inputs: &mpsc::Sender<Input>,
-    connections: &Connections,
-    sender: WorkerLines,
-) -> Result<Worker, String> {
-    let text = match lines.next().await {
-        Some(Ok(text)) => text,
-        Some(Err(error)) => return Err(format!("unreadable hello: {error}")),
-        None => return Err("closed without a hello".to_owned()),
-    };
-    let hello = match serde_json::from_str(&text) {
-        Ok(WorkerLine::Hello(hello)) => hello,
-        Ok(_) => return Err("hello must come first".to_owned()),
-        Err(error) => return Err(format!("unreadable hello: {error}")),
-    };
-    let HelloLine { job, generation, secret, rank, capabilities } = hello;
-    let path = site.files.secret(job, generation);
-    // The secret belongs to the group's user.
-    let user = std::fs::metadata(&path).ok().map(|metadata| metadata.uid());
-    let expected = std::fs::read_to_string(path).unwrap_or_default();
-    // Hashes are compared, so that the time taken says nothing about the secret.
-    if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
-        return Err(format!("wrong secret for generation {generation} of job {job}"));
+impl Door {
+    /// Reads the hello; checks the secret and that the peer is the user the group runs as (or the agent's own).
+    async fn greet(&self, lines: &mut Lines, peer: u32, sender: WorkerLines) -> Result<Worker, String> {
+        let text = match lines.next().await {
+            Some(Ok(text)) => text,
+            Some(Err(error)) => return Err(format!("unreadable hello: {error}")),
+            None => return Err("closed without a hello".to_owned()),
+        };
+        let hello = match serde_json::from_str(&text) {
+            Ok(WorkerLine::Hello(hello)) => hello,
+            Ok(_) => return Err("hello must come first".to_owned()),
+            Err(error) => return Err(format!("unreadable hello: {error}")),
+        };
+        let HelloLine { job, generation, secret, rank, capabilities } = hello;
+        let path = self.site.files.secret(job, generation);
+        // The secret belongs to the group's user.
+        let user = std::fs::metadata(&path).ok().map(|metadata| metadata.uid());
+        let expected = std::fs::read_to_string(path).unwrap_or_default();
+        // Hashes are compared, so that the time taken says nothing about the secret.
+        if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
+            return Err(format!("wrong secret for generation {generation} of job {job}"));
+        }
+        if user != Some(peer) && peer != geteuid().as_raw() {
+            return Err(format!("generation {generation} of job {job} belongs to another user"));
+        }
+        // Before the welcome: from then on the worker may say something and exit.
+        let connection = self.connections.open(job, generation, rank);
+        let (reply, answer) = oneshot::channel();
+        let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
+        let going_down = |_| "the agent is going down".to_owned();
+        self.inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
+        let home = answer.await.map_err(going_down)??;
+        Ok(Worker { job, generation, rank, home, site: Arc::clone(&self.site), _connection: connection })
     }
-    if user != Some(peer) && peer != geteuid().as_raw() {
-        return Err(format!("generation {generation} of job {job} belongs to another user"));
-    }
-    // Before the welcome: from then on the worker may say something and exit.
-    let connection = connections.open(job, generation, rank);
-    let (reply, answer) = oneshot::channel();
-    let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
-    let going_down = |_| "the agent is going down".to_owned();
-    inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
-    let home = answer.await.map_err(going_down)??;
-    Ok(Worker { job, generation, home, site: Arc::clone(site), _connection: connection })
 }
 
 /// A worker that was welcomed.
 struct Worker {
     job: JobId,
     generation: Generation,
+    rank: u32,
     home: Home,
     site: Arc<Site>,
     _connection: Connection,
 }
 
 impl Worker {
-    async fn listen(&self, lines: &mut Lines, inputs: &mpsc::Sender<Input>) {
+    async fn listen(&self, lines: &mut Lines, observer: &Observer, inputs: &mpsc::Sender<Input>) {
         while let Some(line) = lines.next().await {
             let text = match line {
                 Ok(text) => text,
@@ -174,7 +181,7 @@ impl Worker {
             };
             match serde_json::from_str(&text) {
                 Ok(line) => {
-                    let Some(message) = self.message(line).await else { continue };
+                    let Some(message) = self.message(line, observer).await else { continue };
                     let event = NodeEvent::Worker { job: self.job, generation: self.generation, message };
                     if inputs.send(Input::Event(event)).await.is_err() {
                         return;
@@ -185,11 +192,20 @@ impl Worker {
         }
     }
 
-    /// What a line means to the ledger; `None` for lines that mean nothing to it.
-    async fn message(&self, line: WorkerLine) -> Option<WorkerMessage> {
+    /// What a line means to the ledger; `None` for observations, and for lines that mean nothing to it.
+    async fn message(&self, line: WorkerLine, observer: &Observer) -> Option<WorkerMessage> {
+        let (job, generation) = (self.job, self.generation);
+        if matches!(line, WorkerLine::Checkpoint(_) | WorkerLine::Stopped { .. }) {
+            observer.flush(job, generation);
+        }
         match line {
             WorkerLine::Step(step) => {
-                Some(WorkerMessage::Step { report: Box::new(step.report(self.job, self.generation)) })
+                observer.steps(step.report(job, generation));
+                None
+            }
+            WorkerLine::Busy { steps, busy_s } => {
+                observer.busy(job, generation, self.rank, steps, busy_s);
+                None
             }
             WorkerLine::Checkpoint(offer) => match self.verify(offer).await {
                 Ok((checkpoint, duration)) => Some(WorkerMessage::Checkpoint { checkpoint, duration }),

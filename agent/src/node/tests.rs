@@ -54,6 +54,7 @@ pub(crate) mod fixture {
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
             run_as: RunAs::Agent,
+            report_every: Duration::from_millis(200),
             output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             tls_ca: None,
         }
@@ -117,10 +118,16 @@ impl Agent {
         outbox.open();
         let connections = Connections::default();
         let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users));
-        let socket = worker_socket::listen(Arc::clone(&site), inputs.clone(), connections.clone()).unwrap();
+        let observer = Observer::new(config.report_every, Arc::clone(&outbox));
+        let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
+        let socket = socket.unwrap();
         let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
-        let node = Node::load(site, launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
-        let tasks = vec![tokio::spawn(socket), tokio::spawn(async move { node.run(receiver).await.unwrap() })];
+        let node = Node::load(site, launcher, observer.clone(), Arc::clone(&outbox), inputs.clone()).unwrap();
+        let tasks = vec![
+            tokio::spawn(socket),
+            tokio::spawn(observer.run()),
+            tokio::spawn(async move { node.run(receiver).await.unwrap() }),
+        ];
         Self { inputs, outbox, inventory, files, lock, tasks }
     }
 
@@ -438,6 +445,37 @@ async fn a_worker_is_heard_only_with_its_secret() {
             assert_eq!(line, "{\"type\":\"stop\",\"checkpoint\":true,\"grace_s\":5.0}\n");
         }
     }
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}
+
+#[tokio::test]
+async fn ranks_are_heard_and_a_newer_workers_words_are_not_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET.; sleep 60");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let output = agent.output(&order, 0, ".").await;
+    let secret = output.trim().trim_end_matches('.').strip_prefix("secret ").unwrap().to_owned();
+    for rank in 0..2 {
+        let mut stream = BufReader::new(UnixStream::connect(agent.files.socket()).await.unwrap());
+        let lines = format!(
+            "{{\"type\":\"hello\",\"version\":1,\"job\":\"{}\",\"generation\":1,\"secret\":\"{secret}\",\"rank\":{rank},\"pid\":1}}\n\
+             {{\"type\":\"telepathy\"}}\n{{\"type\":\"busy\",\"steps\":2,\"busy_s\":{}}}\n",
+            order.job,
+            rank + 1
+        );
+        stream.write_all(lines.as_bytes()).await.unwrap();
+        stream.read_line(&mut String::new()).await.unwrap();
+    }
+    let mut heard = std::collections::BTreeMap::new();
+    while heard.len() < 2 {
+        if let NodeReport::RankTimes { busy, .. } = agent.report().await {
+            heard.extend(busy);
+        }
+    }
+    assert_eq!(heard, [(0, Seconds(0.5)), (1, Seconds(1.0))].into());
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }

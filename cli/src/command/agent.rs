@@ -54,6 +54,9 @@ pub struct Agent {
     /// [default: owner for root, else agent].
     #[arg(long)]
     pub run_as: Option<RunAs>,
+    /// Seconds over which a job's step reports are summed up into one for the scheduler.
+    #[arg(long, default_value_t = 10.0)]
+    pub report_every_seconds: f64,
     /// Output kept of each rank, bytes on disk; the oldest goes first.
     #[arg(long, default_value_t = 256 << 20)]
     pub output_bytes_per_rank: u64,
@@ -100,6 +103,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 3600.0)),
         output: OutputLimits {
             per_rank: Bytes(agent.output_bytes_per_rank),
             age: Duration::from_secs(agent.output_hours * 3600),

@@ -169,6 +169,9 @@ fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::
         // Whoever runs `up` has the only account it is about.
         "--run-as".into(),
         "agent".into(),
+        // Whoever watches it live wants to see it move.
+        "--report-every-seconds".into(),
+        "1".into(),
     ]
 }
 

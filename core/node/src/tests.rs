@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod laws;
+mod observations;
 mod rules;
 
 use std::collections::BTreeMap;
