@@ -3,6 +3,8 @@
 use headway_node::{Exit, Share};
 use headway_types::{Fault, GpuHealth, LaunchOrder, NodeInventory};
 
+use crate::cgroup::OutOfMemory;
+
 /// Looked at when a process starts, and compared when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Before {
@@ -16,11 +18,22 @@ impl Before {
 }
 
 /// The cause of a failed exit, where it is not the command's own.
-pub(crate) fn of(exit: Exit, before: Before, order: &LaunchOrder, inventory: &NodeInventory) -> Option<Fault> {
+pub(crate) fn of(
+    exit: Exit,
+    before: Before,
+    killed: Option<OutOfMemory>,
+    order: &LaunchOrder,
+    inventory: &NodeInventory,
+) -> Option<Fault> {
     if exit == Exit::Code(0) {
         return None;
     }
-    broken_gpu(order, inventory).or_else(|| host_oom(exit, before, Before::now()))
+    let out_of_memory = || match killed {
+        Some(OutOfMemory::Limit) => Some(Fault::of_job("it ran out of its own memory limit")),
+        Some(OutOfMemory::Host) => Some(Fault::of_node("the host ran out of memory")),
+        None => host_oom(exit, before, Before::now()),
+    };
+    broken_gpu(order, inventory).or_else(out_of_memory)
 }
 
 /// A GPU of the group that is broken now. Whichever rank held it, the others fail in the next collective.
@@ -67,10 +80,12 @@ mod tests {
     fn a_rank_that_fails_beside_a_broken_gpu_is_the_nodes_fault() {
         let mut inventory = fixture::inventory(2);
         let order = fixture::order(&inventory, 1, "true");
-        assert_eq!(of(Exit::Code(1), Before::now(), &order, &inventory), None);
+        assert_eq!(of(Exit::Code(1), Before::now(), None, &order, &inventory), None);
         inventory.gpus[1].health = GpuHealth::Broken("XID 79".into());
-        let fault = of(Exit::Code(1), Before::now(), &order, &inventory);
+        let fault = of(Exit::Code(1), Before::now(), None, &order, &inventory);
         assert!(fault.is_some_and(|fault| fault.blame == Blame::Node && fault.message.contains("XID 79")));
-        assert_eq!(of(Exit::Code(0), Before::now(), &order, &inventory), None);
+        let limit = of(Exit::Signal(9), Before::now(), Some(OutOfMemory::Limit), &order, &fixture::inventory(2));
+        assert_eq!(limit.map(|fault| fault.blame), Some(Blame::Job));
+        assert_eq!(of(Exit::Code(0), Before::now(), None, &order, &inventory), None);
     }
 }

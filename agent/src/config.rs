@@ -6,6 +6,7 @@ use std::time::Duration;
 use headway_types::{BootId, Bytes, EmulatedDevice, Fabric, GpuCount, GpuType, NodeId, NodeInventory};
 
 use crate::AgentError;
+use crate::cgroup::CgroupRoot;
 use crate::gpu::Device;
 use crate::logs::OutputLimits;
 use crate::user::RunAs;
@@ -30,6 +31,8 @@ pub struct AgentConfig {
     pub headway_binary: PathBuf,
     /// Whom workers run as.
     pub run_as: RunAs,
+    /// Where workers' cgroups may be made.
+    pub cgroups: CgroupRoot,
     /// How long a job's step reports are summed up before one goes to the scheduler.
     pub report_every: Duration,
     /// How much of workers' output is kept.

@@ -17,6 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use crate::cause::{self, Before};
+use crate::cgroup::OutOfMemory;
 use crate::connections::Connections;
 use crate::environment::{self, Member};
 use crate::files::write_durably;
@@ -93,7 +94,17 @@ impl Launcher {
         });
     }
 
+    /// Kills what a group's cgroup holds, if it has one. Signals to its members go out besides.
+    pub(crate) fn kill(&self, job: JobId, generation: Generation) {
+        if let Some(cgroups) = &self.site.cgroups {
+            cgroups.kill(job, generation);
+        }
+    }
+
     async fn fail(&self, job: JobId, generation: Generation, fault: Fault) {
+        if let Some(cgroups) = &self.site.cgroups {
+            cgroups.end_group(job, generation).await;
+        }
         process::sweep(environment::mark(self.site.inventory.now().node, job, generation), None).await;
         self.tell(NodeEvent::SpawnFailed { job, generation, fault }).await;
     }
@@ -132,7 +143,11 @@ impl Launcher {
         write_durably(&exit_status, NO_STATUS.as_bytes())?;
         give(&exit_status, user)?;
         let workdir = order.run.workdir.as_ref().map_or_else(|| files.work(order.job), PathBuf::from);
-        let mut words = self.site.users.prefix(user);
+        let mut words = match &self.site.cgroups {
+            Some(cgroups) => cgroups.words(order.job, order.generation, rank)?,
+            None => Vec::new(),
+        };
+        words.extend(self.site.users.prefix(user));
         words.extend(["/bin/sh", "-c", WRAPPER].map(String::from));
         let child = Command::new(&words[0])
             .args(&words[1..])
@@ -178,10 +193,19 @@ impl Launcher {
                 None => launcher.await_adopted(job, generation, &process).await,
             };
             process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
+            let killed = launcher.end_cgroup(job, generation, process.rank).await;
             launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;
-            let fault = cause::of(exit, before, &order, &launcher.site.inventory.now());
+            let fault = cause::of(exit, before, killed, &order, &launcher.site.inventory.now());
             launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit, fault }).await;
         });
+    }
+
+    /// Makes sure that the rank's cgroup is empty; says whether the kernel had killed there for want of memory.
+    async fn end_cgroup(&self, job: JobId, generation: Generation, rank: u32) -> Option<OutOfMemory> {
+        let cgroups = self.site.cgroups.as_ref()?;
+        let killed = cgroups.out_of_memory(job, generation, rank);
+        cgroups.end_rank(job, generation, rank).await;
+        killed
     }
 
     /// The status comes from a file that the job's own user could have written: it can lie about that job only, and

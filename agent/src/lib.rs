@@ -5,6 +5,7 @@
 //! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed.
 
 mod cause;
+mod cgroup;
 mod clock;
 mod config;
 mod connections;
@@ -29,6 +30,7 @@ mod site;
 mod user;
 mod worker_socket;
 
+pub use cgroup::CgroupRoot;
 pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
 pub use logs::OutputLimits;
@@ -99,12 +101,12 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let outbox = Arc::new(Outbox::default());
 
     let connections = connections::Connections::default();
-    let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users));
+    let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users)?);
     let observer = Observer::new(config.report_every, Arc::clone(&outbox));
     let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher, observer.clone(), Arc::clone(&outbox), inputs.clone())?;
-    let unknown = orphans::end(node.ledger(), &files.socket()).await;
+    let unknown = orphans::end(node.ledger(), &site).await;
     let session = Session { dialer, files, inputs, outbox };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
+use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -238,6 +238,9 @@ impl Node {
                 let members = self.ledger.group(job, generation).map_or(&[][..], |group| group.phase.members());
                 for member in members.iter().filter(|member| member.exit.is_none()) {
                     process::signal_group(&member.process, signal);
+                }
+                if signal == Signal::Kill {
+                    self.launcher.kill(job, generation);
                 }
             }
             NodeAction::Close { job, generation } => {

@@ -9,10 +9,22 @@ use headway_types::{Generation, JobId, NodeId};
 
 use crate::environment::mark;
 use crate::process;
+use crate::site::Site;
 
-/// Kills every process that carries this node's mark, or was given this data directory's socket, and belongs to no
-/// live group of the ledger. Returns once none is left, with the number of launches ended.
-pub(crate) async fn end(ledger: &Ledger, socket: &Path) -> usize {
+/// Kills every process that carries this node's mark, was given this data directory's socket or is in this agent's
+/// cgroups, and belongs to no live group of the ledger. Returns once none is left, with the number of launches ended.
+pub(crate) async fn end(ledger: &Ledger, site: &Site) -> usize {
+    let marked = end_marked(ledger, &site.files.socket()).await;
+    let Some(cgroups) = &site.cgroups else { return marked };
+    let lives = |job, generation| ledger.group(job, generation).is_some_and(|group| group.phase.may_have_processes());
+    let others = cgroups.end_others(lives).await;
+    for launch in &others {
+        tracing::warn!(launch, "removed a cgroup that the ledger does not know");
+    }
+    marked.max(others.len())
+}
+
+async fn end_marked(ledger: &Ledger, socket: &Path) -> usize {
     let known: BTreeSet<String> = ledger
         .groups()
         .filter(|group| group.phase.may_have_processes())
@@ -84,7 +96,7 @@ mod tests {
         while find(&BTreeSet::new(), node, &socket).unwrap().len() < 2 && std::time::Instant::now() < deadline {
             tokio::task::yield_now().await;
         }
-        assert_eq!(end(&Ledger::new(node, BootId("b".into())), &socket).await, 2);
+        assert_eq!(end_marked(&Ledger::new(node, BootId("b".into())), &socket).await, 2);
         assert!(!marked.wait().unwrap().success());
         assert!(!of_a_lost_disk.wait().unwrap().success());
         assert!(strangers.try_wait().unwrap().is_none());

@@ -8,6 +8,8 @@ use headway_node::Share;
 use headway_types::{Fault, LaunchOrder};
 use tokio::sync::watch;
 
+use crate::AgentError;
+use crate::cgroup::Cgroups;
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
 use crate::files::Files;
@@ -22,6 +24,7 @@ pub(crate) struct Site {
     pub(crate) inventory: Inventory,
     pub(crate) gpus: Gpus,
     pub(crate) users: Users,
+    pub(crate) cgroups: Option<Cgroups>,
     pub(crate) output: OutputLimits,
     /// The ledger as it was last stored, for who must not wait for the node's loop.
     pub(crate) census: watch::Sender<Census>,
@@ -31,14 +34,21 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(config: &AgentConfig, files: Files, inventory: Inventory, gpus: Gpus, users: Users) -> Self {
+    pub(crate) fn new(
+        config: &AgentConfig,
+        files: Files,
+        inventory: Inventory,
+        gpus: Gpus,
+        users: Users,
+    ) -> Result<Self, AgentError> {
         let inherited = ["PATH", "HOME", "LANG"]
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
             .collect();
         let (python, headway) = (config.python.clone(), config.headway_binary.clone());
         let (output, census) = (config.output, watch::Sender::default());
-        Self { files, inventory, gpus, users, output, census, python, headway, inherited }
+        let cgroups = Cgroups::open(&config.cgroups)?;
+        Ok(Self { files, inventory, gpus, users, cgroups, output, census, python, headway, inherited })
     }
 
     /// The user a job of this owner runs as. Directory services may take their time to answer.

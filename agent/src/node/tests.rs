@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::cgroup::CgroupRoot;
 use crate::config::AgentConfig;
 use crate::connections::Connections;
 use crate::files::{Files, Lock};
@@ -35,6 +36,7 @@ pub(crate) mod fixture {
     use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, NodeInventory, Placement};
 
     use super::*;
+    use crate::cgroup::CgroupRoot;
     use crate::config::{AgentConfig, DeclaredGpus, GpuOffer};
 
     pub(crate) fn config(data_dir: &Path, gpus: u32) -> AgentConfig {
@@ -54,6 +56,7 @@ pub(crate) mod fixture {
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
             run_as: RunAs::Agent,
+            cgroups: CgroupRoot::Off,
             report_every: Duration::from_millis(200),
             output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             tls_ca: None,
@@ -117,7 +120,7 @@ impl Agent {
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let connections = Connections::default();
-        let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users));
+        let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users).unwrap());
         let observer = Observer::new(config.report_every, Arc::clone(&outbox));
         let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
         let socket = socket.unwrap();
@@ -367,6 +370,27 @@ async fn a_gpu_that_breaks_takes_the_blame_until_it_is_well_again() {
     agent.offer(|inventory| !broken(inventory)).await;
     agent.launch(&agent.order(&dir, 3, "true")).await;
     assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
+
+#[tokio::test]
+async fn with_cgroups_nothing_survives_a_rank_not_even_what_hides() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(real) = crate::cgroup::tests::Real::make("node") else { return };
+    let cgroups = CgroupRoot::At(real.0.clone());
+    let agent = Agent::start_with(dir.path(), AgentConfig { cgroups, ..fixture::config(dir.path(), 1) });
+    let order = agent.order(&dir, 1, "env -i setsid sleep 60 & echo hidden $!; [ ! $STAY ] || sleep 60");
+    agent.launch(&order).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    let output = agent.output(&order, 0, "hidden").await;
+    let hidden: u32 = output.trim().strip_prefix("hidden ").unwrap().parse().unwrap();
+    assert!(!process::tests::exists(hidden), "a process hid from its end");
+    let mut order = agent.order(&dir, 2, "echo up; sleep 60");
+    order.run.env.insert("STAY".into(), "1".into());
+    agent.launch(&order).await;
+    agent.output(&order, 0, "up").await;
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+    assert!(std::fs::read_dir(real.0.join("workers")).unwrap().all(|entry| !entry.unwrap().path().is_dir()));
 }
 
 fn checkpoint(here: &str) -> CheckpointRef {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, DeclaredGpus, GpuOffer, OutputLimits, RunAs};
+use headway_agent::{AgentConfig, CgroupRoot, DeclaredGpus, GpuOffer, OutputLimits, RunAs};
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
 
 use super::shutdown_token;
@@ -54,6 +54,10 @@ pub struct Agent {
     /// [default: owner for root, else agent].
     #[arg(long)]
     pub run_as: Option<RunAs>,
+    /// Where workers' cgroups (version 2) are made: `auto` (below the agent's unit, if systemd delegates it), `off`, or
+    /// a directory.
+    #[arg(long, default_value = "auto")]
+    pub cgroups: CgroupRoot,
     /// Seconds over which a job's step reports are summed up into one for the scheduler.
     #[arg(long, default_value_t = 10.0)]
     pub report_every_seconds: f64,
@@ -103,6 +107,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        cgroups: agent.cgroups,
         report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 3600.0)),
         output: OutputLimits {
             per_rank: Bytes(agent.output_bytes_per_rank),
