@@ -4,6 +4,7 @@
 mod laws;
 mod observations;
 mod rules;
+mod upgrade;
 
 use std::collections::BTreeMap;
 
