@@ -22,6 +22,8 @@ use crate::inventory::Inventory;
 
 /// How often health is looked at; an XID wakes earlier.
 const EVERY: Duration = Duration::from_secs(2);
+/// How long a driver may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Looks in a row that find a GPU slowed down before that is news, and that find none before it is over.
 const SLOW_LOOKS: u32 = 3;
 
@@ -85,11 +87,11 @@ pub(crate) struct Waker {
 pub(crate) struct Gpus(Sender<Wake>);
 
 impl Gpus {
-    /// The GPUs as they are now; empty if the monitor is gone.
-    pub(crate) async fn look(&self) -> Vec<Device> {
+    /// The GPUs as they are now; `None` if whoever knows them does not answer.
+    pub(crate) async fn look(&self) -> Option<Vec<Device>> {
         let (reply, answer) = oneshot::channel();
         let _gone = self.0.send(Wake::Asked(reply));
-        answer.await.unwrap_or_default()
+        tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
     }
 }
 
@@ -121,8 +123,23 @@ struct Monitor {
     source: Box<dyn Source>,
     faults: PathBuf,
     inventory: Inventory,
-    /// Looks in a row that found a GPU slowed down, counted down once it is not.
-    slow: BTreeMap<u32, u32>,
+    slow: BTreeMap<u32, Slowness>,
+}
+
+/// Whether a GPU is shown as slowed down, and for how many looks in a row it was not as shown.
+#[derive(Default)]
+struct Slowness {
+    shown: bool,
+    contrary: u32,
+}
+
+impl Slowness {
+    fn look(&mut self, slowed: bool) {
+        self.contrary = if slowed == self.shown { 0 } else { self.contrary + 1 };
+        if self.contrary == SLOW_LOOKS {
+            *self = Self { shown: slowed, contrary: 0 };
+        }
+    }
 }
 
 impl Monitor {
@@ -153,16 +170,9 @@ impl Monitor {
     fn throttled(&mut self, devices: &[Device]) -> Vec<Condition> {
         let mut slow = Vec::new();
         for device in devices {
-            let looks = self.slow.entry(device.gpu.index).or_default();
-            let was_slow = *looks > SLOW_LOOKS;
-            *looks = match device.slowed {
-                // Twice the number for which it counts: that many looks must find it well again.
-                Some(_) if *looks + 1 >= SLOW_LOOKS => 2 * SLOW_LOOKS,
-                Some(_) => *looks + 1,
-                None if was_slow => *looks - 1,
-                None => 0,
-            };
-            if *looks > SLOW_LOOKS {
+            let slowness = self.slow.entry(device.gpu.index).or_default();
+            slowness.look(device.slowed.is_some());
+            if slowness.shown {
                 slow.push(format!("GPU {}", device.gpu.index));
             }
         }
@@ -221,5 +231,73 @@ impl DeclaredGpus {
             files: Vec::new(),
         };
         (0..self.count.0).map(device).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::node::tests::fixture;
+
+    /// GPUs that are as the test says.
+    #[derive(Clone)]
+    struct Fake(Arc<Mutex<Vec<Device>>>);
+
+    impl Source for Fake {
+        fn look(&mut self) -> Vec<Device> {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    fn monitor_of(devices: u32) -> (Monitor, Fake) {
+        let inventory = fixture::inventory(devices);
+        let device = |gpu: &Gpu| Device {
+            gpu: gpu.clone(),
+            gpu_type: inventory.gpu_type.clone(),
+            slowed: None,
+            processes: Vec::new(),
+            files: Vec::new(),
+        };
+        let fake = Fake(Arc::new(Mutex::new(inventory.gpus.iter().map(device).collect())));
+        let inventory = Inventory::new(inventory);
+        let faults = PathBuf::from("/no/faults");
+        (Monitor { source: Box::new(fake.clone()), faults, inventory, slow: BTreeMap::new() }, fake)
+    }
+
+    #[test]
+    fn a_gpu_that_is_gone_stays_in_the_offer_as_broken() {
+        let (mut monitor, fake) = monitor_of(2);
+        let gone = fake.0.lock().unwrap().pop().unwrap();
+        monitor.round();
+        let offer = monitor.inventory.now();
+        assert_eq!((offer.gpus.len(), offer.healthy().0), (2, 1));
+        fake.0.lock().unwrap().push(gone);
+        monitor.round();
+        assert_eq!(monitor.inventory.now().healthy().0, 2);
+    }
+
+    #[test]
+    fn a_gpu_is_slowed_down_once_it_has_been_for_a_while_and_well_only_then_too() {
+        let (mut monitor, fake) = monitor_of(2);
+        let slow = |cause: Option<&str>| fake.0.lock().unwrap()[1].slowed = cause.map(str::to_owned);
+        let mut rounds = |count: u32| {
+            (0..count).for_each(|_| drop(monitor.round()));
+            monitor.inventory.now().conditions.iter().map(|condition| condition.message.clone()).collect::<Vec<_>>()
+        };
+        slow(Some("heat (hardware)"));
+        assert!(rounds(SLOW_LOOKS - 1).is_empty());
+        let raised = vec!["GPU 1 slowed down by heat (hardware)".to_owned()];
+        assert_eq!(rounds(1), raised);
+        slow(Some("the power brake"));
+        assert_eq!(rounds(1), raised, "the causes of the moment are no news");
+        slow(None);
+        assert_eq!(rounds(SLOW_LOOKS - 1), raised);
+        assert!(rounds(1).is_empty());
+        slow(Some("heat (hardware)"));
+        assert!(rounds(SLOW_LOOKS - 1).is_empty());
     }
 }

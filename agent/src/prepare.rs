@@ -34,7 +34,9 @@ mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 
 /// Runs the checks. Touches shared file systems, so it may take long.
 pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, Fault> {
-    let devices = site.gpus.look().await;
+    let Some(devices) = site.gpus.look().await else {
+        return Err(Fault::of_node("the GPU driver does not answer"));
+    };
     let inventory = site.inventory.now();
     let Some(share) = Share::of(order, inventory.node) else {
         return Err(Fault::of_infrastructure("the placement does not name this node"));
