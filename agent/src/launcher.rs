@@ -3,6 +3,7 @@
 //! the next agent learns it too.
 
 use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -140,7 +141,13 @@ impl Launcher {
         let output = OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
         give(&log, user)?;
         let exit_status = files.exit_status(order.job, order.generation, rank);
-        write_durably(&exit_status, NO_STATUS.as_bytes())?;
+        OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&exit_status)?
+            .write_all(NO_STATUS.as_bytes())?;
         give(&exit_status, user)?;
         let workdir = order.run.workdir.as_ref().map_or_else(|| files.work(order.job), PathBuf::from);
         let mut words = match &self.site.cgroups {

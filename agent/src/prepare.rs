@@ -30,6 +30,7 @@ if [ -n "$1" ] && ! cd -- "$1"; then
 fi
 mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 [ -z "$3" ] || [ -r "$3/manifest.json" ] || exit 14
+[ -x "$4" ] || exit 15
 "#;
 
 /// Runs the checks. Touches shared file systems, so it may take long.
@@ -93,6 +94,7 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
     let running = Command::new(&words[0])
         .args(&words[1..])
         .args([&workdir, &checkpoints, &resume])
+        .arg(site.files.root())
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .current_dir("/")
@@ -115,6 +117,10 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
         Some(12) => Err(Fault::of_node(format!("working directory {workdir} is not visible on this node: {said}"))),
         Some(13) => Err(Fault::of_node(format!("checkpoint directory {checkpoints} cannot be written: {said}"))),
         Some(14) => Err(Fault::of_node(format!("checkpoint {resume} is not visible on this node"))),
+        Some(15) => {
+            let root = site.files.root().display();
+            Err(Fault::of_node(format!("{root} must let the users of jobs pass through, and so must its parents")))
+        }
         _ => Err(Fault::of_node(format!("looking at the job's directories ended with {}: {said}", output.status))),
     }
 }

@@ -1,7 +1,8 @@
 //! The node's loop with real processes: launch, failure, stop, restart of the agent, the worker socket.
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -414,7 +415,8 @@ async fn workers_of_an_agent_of_root_are_their_owners() {
         assert!(matches!(Users::new(RunAs::Owner), Err(crate::AgentError::RunAs { .. })));
         return;
     }
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    let permit = |mode| std::fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+    permit(0o711);
     let shared = dir.path().join("checkpoints");
     std::fs::create_dir(&shared).unwrap();
     let agent = Agent::start_with(dir.path(), AgentConfig { run_as: RunAs::Owner, ..fixture::config(dir.path(), 1) });
@@ -429,7 +431,18 @@ async fn workers_of_an_agent_of_root_are_their_owners() {
 
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     nix::unistd::chown(&shared, Some(nobody.uid), None).unwrap();
-    order.generation = Generation(2);
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(elsewhere.path(), Some(nobody.uid.as_raw()), None).unwrap();
+    permit(0o700);
+    let mut unreachable = LaunchOrder { generation: Generation(2), ..order.clone() };
+    unreachable.checkpoint_dir = elsewhere.path().display().to_string();
+    agent.command(AgentCommand::Prepare { order: Box::new(unreachable) }).await;
+    let outcome = agent.ended().await;
+    let closed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("pass through");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if closed(fault)), "{outcome:?}");
+
+    permit(0o711);
+    order.generation = Generation(3);
     agent.launch(&order).await;
     let output = agent.output(&order, 0, "secret ").await;
     assert!(output.starts_with("nobody\n") && output.contains(" nobody\nwrote\n"), "{output}");
