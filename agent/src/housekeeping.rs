@@ -11,7 +11,7 @@ use headway_node::Ledger;
 use headway_types::{Bytes, Condition, ConditionKind, Generation, JobId};
 
 use crate::logs::{self, OutputLimits};
-use crate::pressure::{Pressure, Readings};
+use crate::pressure::{Pressure, Readings, SharedDisks};
 use crate::site::Site;
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ impl Census {
 
 /// Never ends by itself.
 pub(crate) async fn run(site: Arc<Site>) {
-    let mut keeper = Keeper { site, pressure: Pressure::default(), pruned: None };
+    let mut keeper = Keeper { site, pressure: Pressure::default(), shared: SharedDisks::default(), pruned: None };
     loop {
         keeper = match tokio::task::spawn_blocking(move || keeper.round()).await {
             Ok(keeper) => keeper,
@@ -57,6 +57,7 @@ pub(crate) async fn run(site: Arc<Site>) {
 struct Keeper {
     site: Arc<Site>,
     pressure: Pressure,
+    shared: SharedDisks,
     pruned: Option<Instant>,
 }
 
@@ -69,9 +70,8 @@ impl Keeper {
                 tracing::debug!(group = %group.display(), %error, "cannot cut logs to size");
             }
         }
-        let mut directories = vec![self.site.files.root().to_owned()];
-        directories.extend(census.checkpoints.iter().cloned());
-        let conditions = self.pressure.update(&Readings::take(&directories));
+        let shared = self.shared.look(census.checkpoints.iter().cloned().collect());
+        let conditions = self.pressure.update(&Readings::take(self.site.files.root(), shared));
         let full = is_full(&conditions);
         if !full && let Err(error) = self.site.files.reserve() {
             tracing::warn!(%error, "cannot set room aside for the ledger");

@@ -2,6 +2,8 @@
 //! it at a higher one, so that a host at the edge does not flap.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use headway_types::{Bytes, Condition, ConditionKind};
 
@@ -42,14 +44,38 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Looks at the file systems of `directories` and at the memory of the host. May block on a dead file system.
-    pub(crate) fn take(directories: &[PathBuf]) -> Self {
+    /// Looks at the agent's own disk and at the memory of the host; `shared` was looked at before.
+    pub(crate) fn take(own: &Path, shared: Vec<(PathBuf, Space)>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let own = space(own).map(|space| (own.to_owned(), space));
         Self {
-            disks: directories.iter().filter_map(|path| Some((path.clone(), space(path)?))).collect(),
+            disks: own.into_iter().chain(shared).collect(),
             memory: memory(&read("/proc/meminfo")),
             stall: stall(&read("/proc/pressure/memory")),
         }
+    }
+}
+
+/// Looks at shared file systems without waiting for them: one that is dead answers never, and must not hold up the rest.
+#[derive(Default)]
+pub(crate) struct SharedDisks {
+    latest: Arc<Mutex<Vec<(PathBuf, Space)>>>,
+    looking: Option<JoinHandle<()>>,
+}
+
+impl SharedDisks {
+    /// What the last look found; starts the next one unless the last is still under way.
+    pub(crate) fn look(&mut self, directories: Vec<PathBuf>) -> Vec<(PathBuf, Space)> {
+        if self.looking.as_ref().is_none_or(JoinHandle::is_finished) {
+            let latest = Arc::clone(&self.latest);
+            let look = move || {
+                let found =
+                    directories.into_iter().filter_map(|path| space(&path).map(|space| (path, space))).collect();
+                *latest.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            };
+            self.looking = std::thread::Builder::new().name("shared-disks".into()).spawn(look).ok();
+        }
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -142,7 +168,13 @@ mod tests {
 
     #[test]
     fn this_host_can_be_read() {
-        let readings = Readings::take(&["/tmp/no/such/directory/yet".into()]);
-        assert!(readings.disks.len() == 1 && readings.memory.is_some(), "{readings:?}");
+        let mut shared = SharedDisks::default();
+        let directory = PathBuf::from("/tmp/no/such/directory/yet");
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while shared.look(vec![directory.clone()]).is_empty() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let readings = Readings::take(Path::new("/tmp"), shared.look(vec![directory]));
+        assert!(readings.disks.len() == 2 && readings.memory.is_some(), "{readings:?}");
     }
 }
