@@ -17,6 +17,8 @@ use super::{Device, Source, Wake, model, xid};
 
 /// How long one wait for events takes; it only bounds how soon the thread notices an error of NVML itself.
 const EVENT_WAIT_MS: u32 = 10_000;
+/// Looks in a row that must fail before a GPU that the driver still knows counts as broken.
+const FAILURES: u32 = 3;
 /// What heat and power do to a GPU against its will. A software power cap is how a busy GPU runs.
 const SLOWDOWNS: [(ThrottleReasons, &str); 4] = [
     (ThrottleReasons::HW_THERMAL_SLOWDOWN, "heat (hardware)"),
@@ -34,6 +36,8 @@ pub(super) struct Nvidia {
     /// What does not change, in index order.
     known: Vec<Device>,
     broken: Broken,
+    /// Looks in a row that failed, by index.
+    failures: BTreeMap<u32, u32>,
 }
 
 impl Nvidia {
@@ -44,7 +48,7 @@ impl Nvidia {
             return Err(NvmlError::NotFound);
         }
         let known = (0..count).map(|index| describe(&nvml.device_by_index(index)?, index)).collect::<Result<_, _>>()?;
-        let source = Self { nvml, known, broken: Broken::default() };
+        let source = Self { nvml, known, broken: Broken::default(), failures: BTreeMap::new() };
         source.watch(wake);
         Ok(source)
     }
@@ -92,7 +96,10 @@ impl Nvidia {
         let reasons = handle.current_throttle_reasons().unwrap_or(ThrottleReasons::empty());
         device.slowed =
             SLOWDOWNS.iter().find(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| (*name).to_owned());
-        device.processes = handle.running_compute_processes()?.into_iter().map(|process| process.pid).collect();
+        // Not every driver lists processes; every one that works tells the memory.
+        handle.memory_info()?;
+        let processes = handle.running_compute_processes().unwrap_or_default();
+        device.processes = processes.into_iter().map(|process| process.pid).collect();
         Ok(device)
     }
 }
@@ -100,18 +107,31 @@ impl Nvidia {
 impl Source for Nvidia {
     fn look(&mut self) -> Vec<Device> {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut failures = std::mem::take(&mut self.failures);
         let look = |known: &Device| {
-            let mut device = self.now(known).unwrap_or_else(|error| {
-                let mut device = known.clone();
-                device.gpu.health = GpuHealth::Broken(format!("NVML: {error}"));
-                device
-            });
+            let failures = failures.entry(known.gpu.index).or_default();
+            let mut device = match self.now(known) {
+                Ok(device) => {
+                    *failures = 0;
+                    device
+                }
+                Err(error) => {
+                    *failures += 1;
+                    let mut device = known.clone();
+                    if *failures >= FAILURES || matches!(error, NvmlError::GpuLost) {
+                        device.gpu.health = GpuHealth::Broken(format!("NVML: {error}"));
+                    }
+                    device
+                }
+            };
             if let Some(cause) = broken.get(&known.gpu.uuid) {
                 device.gpu.health = GpuHealth::Broken(cause.clone());
             }
             device
         };
-        self.known.iter().map(look).collect()
+        let devices = self.known.iter().map(look).collect();
+        self.failures = failures;
+        devices
     }
 }
 
