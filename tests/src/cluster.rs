@@ -117,6 +117,10 @@ impl Cluster {
             "4000000",
             "--python",
             &std::env::var("HEADWAY_TEST_PYTHON").unwrap_or_else(|_| "python3".into()),
+            "--run-as",
+            "agent",
+            "--report-every-seconds",
+            "1",
         ]
         .map(String::from);
         self.agents[index] = Some(Process::start(&arguments, &self.log(&name)).expect("starting an agent"));
