@@ -2,13 +2,15 @@
 //!
 //! It decides nothing: `headway-node` says what may run, this crate stores that ledger durably, then acts, then
 //! reports. It never imports the scheduler, and its end or loss of contact never stops a worker: a restarted agent
-//! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed.
+//! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed, and the
+//! emulated fleet, many nodes in one process whose workers are no processes at all.
 
 mod config;
 mod connections;
 mod emulated;
 mod environment;
 mod files;
+mod fleet;
 mod identity;
 mod launcher;
 mod logs;
@@ -21,6 +23,7 @@ mod worker_socket;
 
 pub use config::{AgentConfig, DeclaredGpus};
 pub use emulated::emulated_worker_main;
+pub use fleet::{FleetConfig, FleetGroup, FleetGroupError, run_fleet};
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 
 use headway_api::agent::wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
-use headway_types::{AgentCommand, Generation, JobId, StopMode, Term};
+use headway_types::{AgentCommand, Generation, JobId, Seconds, StopMode, Term};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Response, Status};

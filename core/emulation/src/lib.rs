@@ -19,5 +19,5 @@ pub mod workload;
 pub use incident::{Incident, IncidentRates, Incidents};
 pub use noise::GradientNoise;
 pub use random::{Random, Seed};
-pub use run::{Run, RunEvent, Said, Setting};
+pub use run::{Hearing, Run, RunEvent, Said, Setting};
 pub use workload::{Training, Workload};
