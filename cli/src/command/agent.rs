@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, DeclaredGpus};
-use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
+use headway_agent::{AgentConfig, DeclaredGpus, FleetConfig, FleetGroup};
+use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
 use super::shutdown_token;
 use crate::context::read_token;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
 pub struct Agent {
@@ -20,17 +20,17 @@ pub struct Agent {
     #[arg(long, env = "HEADWAY_AGENT_TOKEN_FILE")]
     pub agent_token_file: PathBuf,
     /// Where the ledger, the sockets and the logs are kept.
-    #[arg(long)]
-    pub data_dir: PathBuf,
-    /// Name of the node [default: the host name].
+    #[arg(long, required_unless_present = "emulate")]
+    pub data_dir: Option<PathBuf>,
+    /// Name of the node [default: the host name], or of the emulated fleet [default: fleet].
     #[arg(long)]
     pub name: Option<String>,
     /// Address at which other nodes reach this one.
     #[arg(long, default_value = "127.0.0.1")]
     pub address: String,
     /// GPUs (or emulated devices) to offer.
-    #[arg(long)]
-    pub gpus: u32,
+    #[arg(long, required_unless_present = "emulate")]
+    pub gpus: Option<u32>,
     /// Type of the GPUs as the hardware catalog names it.
     #[arg(long, default_value = "emulated")]
     pub gpu_type: String,
@@ -52,13 +52,54 @@ pub struct Agent {
     /// PEM certificate authority of the scheduler.
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub fleet: Fleet,
     /// Ends when this process does (workers live on).
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,
 }
 
+/// Nodes that exist in this process only.
+#[derive(Args, Clone, Debug)]
+pub struct Fleet {
+    /// Emulate nodes instead: TYPExGPUS or TYPExGPUS=NODES, several with commas (H100x8=150,A100-80Gx4=50).
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "device_flops", "data_dir"])]
+    pub emulate: Vec<FleetGroup>,
+    /// Emulated nodes of each group that names no number [default: 1].
+    #[arg(long, requires = "emulate")]
+    pub nodes: Option<u32>,
+    /// Failures of emulated nodes, times the published rates.
+    #[arg(long, requires = "emulate", default_value_t = 1.0)]
+    pub failures: f64,
+}
+
+impl Fleet {
+    /// The groups with their numbers of nodes.
+    fn groups(&self) -> Vec<FleetGroup> {
+        let number = |group: &FleetGroup| group.nodes.or(self.nodes.map(NodeCount));
+        self.emulate.iter().map(|group| FleetGroup { nodes: number(group), ..group.clone() }).collect()
+    }
+}
+
 pub async fn run(agent: Agent) -> Result<(), Failure> {
     let shutdown = shutdown_token(agent.die_with_parent)?;
+    if !agent.fleet.emulate.is_empty() {
+        let config = FleetConfig {
+            server_url: agent.server,
+            token: read_token(&agent.agent_token_file)?,
+            tls_ca: agent.tls_ca,
+            name: agent.name.unwrap_or_else(|| "fleet".into()),
+            groups: agent.fleet.groups(),
+            fabric: agent.fabric_domain,
+            failures: agent.fleet.failures,
+        };
+        return headway_agent::run_fleet(config, shutdown)
+            .await
+            .map_err(|error| Failure::from(anyhow::Error::new(error)));
+    }
+    let (Some(data_dir), Some(gpus)) = (agent.data_dir, agent.gpus) else {
+        return Err(Failure::new(Kind::Usage, "--data-dir and --gpus are needed"));
+    };
     let emulated = agent
         .device_flops
         .zip(agent.link_bytes_per_second)
@@ -70,12 +111,12 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
     let config = AgentConfig {
         server_url: agent.server,
         token: read_token(&agent.agent_token_file)?,
-        data_dir: agent.data_dir,
+        data_dir,
         name,
         address: agent.address,
         gpus: DeclaredGpus {
             gpu_type: GpuType(agent.gpu_type),
-            count: GpuCount(agent.gpus),
+            count: GpuCount(gpus),
             memory: Bytes(agent.gpu_memory_bytes),
             emulated,
         },

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use headway_agent::FleetGroup;
 use headway_api::client::Client;
+use headway_engine::EngineConfig;
 use headway_scheduler::postgres::PrivatePostgres;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -20,6 +22,8 @@ use crate::context::Context;
 use child::Child;
 use directory::DataDirectory;
 
+/// Shortest lease that a fast clock may leave in wall time.
+const LEASE_WALL_SECONDS: f64 = 10.0;
 /// Reason by which the next start recognises its own drains.
 const STOPPING: &str = "headway up is stopping";
 
@@ -34,9 +38,19 @@ pub struct Up {
     /// Port for agents: gRPC.
     #[arg(long, default_value = "127.0.0.1:7601")]
     pub agent_listen: SocketAddr,
-    /// Local agents to run.
+    /// Local agents to run, or nodes to emulate of each group that names no number.
     #[arg(long, default_value_t = 2)]
     pub nodes: u32,
+    /// Emulate nodes instead of running agents: TYPExGPUS or TYPExGPUS=NODES, several with commas
+    /// (H100x8=150,A100-80Gx4=50).
+    #[arg(long, value_delimiter = ',')]
+    pub emulate: Vec<FleetGroup>,
+    /// Seconds of the cluster's time per second of yours.
+    #[arg(long, requires = "emulate", value_parser = positive)]
+    pub speed: Option<f64>,
+    /// Failures of emulated nodes, times the published rates.
+    #[arg(long, requires = "emulate", default_value_t = 1.0)]
+    pub failures: f64,
     /// Emulated devices per agent.
     #[arg(long, default_value_t = 4)]
     pub gpus_per_node: u32,
@@ -52,6 +66,29 @@ pub struct Up {
     /// Seconds that training jobs get to save themselves when `up` is stopped.
     #[arg(long, default_value_t = 60)]
     pub stop_grace: u64,
+}
+
+impl Up {
+    /// What the cluster consists of, in words.
+    fn offer(&self) -> String {
+        if self.emulate.is_empty() {
+            return format!("{} nodes with {} emulated devices each", self.nodes, self.gpus_per_node);
+        }
+        let group = |group: &FleetGroup| {
+            let nodes = group.nodes.map_or(self.nodes, |nodes| nodes.0);
+            format!("{nodes} emulated nodes with {} {} each", group.gpus_per_node, group.gpu_type)
+        };
+        let groups: Vec<String> = self.emulate.iter().map(group).collect();
+        match self.speed {
+            Some(speed) => format!("{}, at {speed} times the speed of time", groups.join(", ")),
+            None => groups.join(", "),
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if speed.is_finite() && speed > 0.0 { Ok(speed) } else { Err("must be positive".into()) }
 }
 
 /// Runs until Ctrl-C or SIGTERM.
@@ -90,17 +127,21 @@ async fn run_cluster(
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     }
-    for number in 1..=up.nodes {
-        let name = format!("node-{number}");
-        let arguments = agent_arguments(up, directory, &name, &agent.file);
-        children.push(Child::start(&name, directory, arguments)?);
+    if up.emulate.is_empty() {
+        for number in 1..=up.nodes {
+            let name = format!("node-{number}");
+            let arguments = agent_arguments(up, directory, &name, &agent.file);
+            children.push(Child::start(&name, directory, arguments)?);
+        }
+    } else {
+        children.push(Child::start("fleet", directory, fleet_arguments(up, &agent.file))?);
     }
     return_nodes_to_service(&client).await?;
     if let Err(error) = (Context { url: url.clone(), token_file: admin.file.clone() }).save() {
         eprintln!("headway: other terminals need --url and --token-file: {error:#}");
     }
 
-    println!("Headway is up: {} nodes with {} emulated devices each", up.nodes, up.gpus_per_node);
+    println!("Headway is up: {}", up.offer());
     // A log that others may read is no place for the token.
     if std::io::stdout().is_terminal() {
         println!("  web page  {url}/#token={}", admin.secret);
@@ -130,7 +171,7 @@ async fn run_cluster(
 
 fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {
     let path = |name: &str| directory.root().join(name).display().to_string();
-    vec![
+    let mut arguments = vec![
         "server".into(),
         "--database-url".into(),
         postgres.url(),
@@ -144,6 +185,31 @@ fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgr
         path("secrets/agent.token"),
         "--checkpoint-root".into(),
         path("checkpoints"),
+    ];
+    if let Some(speed) = up.speed {
+        // The lease runs on the cluster's time, the network on ours.
+        let lease = EngineConfig::default().lease.0.max(LEASE_WALL_SECONDS * speed);
+        arguments.extend(["--speed".into(), speed.to_string(), "--lease-seconds".into(), lease.to_string()]);
+    }
+    arguments
+}
+
+fn fleet_arguments(up: &Up, token: &std::path::Path) -> Vec<String> {
+    let group = |group: &FleetGroup| {
+        let nodes = group.nodes.map_or(up.nodes, |nodes| nodes.0);
+        format!("{}x{}={nodes}", group.gpu_type, group.gpus_per_node)
+    };
+    let groups: Vec<String> = up.emulate.iter().map(group).collect();
+    vec![
+        "agent".into(),
+        "--server".into(),
+        format!("http://{}", up.agent_listen),
+        "--agent-token-file".into(),
+        token.display().to_string(),
+        "--emulate".into(),
+        groups.join(","),
+        "--failures".into(),
+        up.failures.to_string(),
     ]
 }
 
