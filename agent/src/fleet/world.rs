@@ -37,7 +37,7 @@ pub(super) struct World {
     pub(super) incidents: Incidents,
     pub(super) random: Random,
     numbers: BTreeMap<NodeId, usize>,
-    clock: Clock,
+    pub(super) clock: Clock,
     seed: Seed,
     failures: f64,
 }
@@ -91,14 +91,14 @@ impl World {
         }
     }
 
-    fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) {
         let now = self.clock.now();
         while let Some((at, due)) = self.queue.pop(now) {
             self.due(at, due);
         }
     }
 
-    fn input(&mut self, input: Input) {
+    pub(super) fn input(&mut self, input: Input) {
         let now = self.clock.now();
         match input {
             // An asker that has gone away needs no answer.
