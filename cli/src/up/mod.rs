@@ -13,9 +13,11 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use headway_agent::FleetGroup;
 use headway_api::client::Client;
+use headway_api::v1::Node;
 use headway_engine::EngineConfig;
 use headway_scheduler::postgres::PrivatePostgres;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::context::Context;
@@ -24,6 +26,8 @@ use directory::DataDirectory;
 
 /// Shortest lease that a fast clock may leave in wall time.
 const LEASE_WALL_SECONDS: f64 = 10.0;
+/// Nodes changed at once when the cluster starts or stops.
+const CHANGES: usize = 64;
 /// Reason by which the next start recognises its own drains.
 const STOPPING: &str = "headway up is stopping";
 
@@ -253,23 +257,46 @@ async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result
 
 /// Undoes the drains of the last stop, and only those.
 async fn return_nodes_to_service(client: &Client) -> anyhow::Result<()> {
-    for node in client.nodes().await? {
-        if node.policy_reason.as_deref() == Some(STOPPING) {
-            client.uncordon(&node.name).await?;
+    let drained = |node: &Node| node.policy_reason.as_deref() == Some(STOPPING);
+    let names = client.nodes().await?.into_iter().filter(drained).map(|node| node.name).collect();
+    change_nodes(client, names, Change::Uncordon).await
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Drain,
+    Uncordon,
+}
+
+/// Changes many nodes at once, so that the scheduler takes them into few decisions.
+async fn change_nodes(client: &Client, mut names: Vec<String>, change: Change) -> anyhow::Result<()> {
+    let mut under_way = JoinSet::new();
+    loop {
+        while under_way.len() < CHANGES
+            && let Some(name) = names.pop()
+        {
+            let client = client.clone();
+            under_way.spawn(async move {
+                match change {
+                    Change::Drain => client.drain(&name, Some(STOPPING)).await,
+                    Change::Uncordon => client.uncordon(&name).await,
+                }
+            });
         }
+        match under_way.join_next().await {
+            Some(changed) => changed.context("changing a node")??,
+            None => return Ok(()),
+        };
     }
-    Ok(())
 }
 
 /// Checkpoints and stops every worker through the scheduler, so that each stop is a recorded decision.
 async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + grace;
-    for node in client.nodes().await? {
-        // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
-        if node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some()) {
-            client.drain(&node.name, Some(STOPPING)).await?;
-        }
-    }
+    // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
+    let busy = |node: &Node| node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some());
+    let names = client.nodes().await?.into_iter().filter(busy).map(|node| node.name).collect();
+    change_nodes(client, names, Change::Drain).await?;
     loop {
         let busy: usize =
             client.nodes().await?.iter().map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();
