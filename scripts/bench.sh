@@ -3,4 +3,5 @@
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 echo "load average: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) cores"
+cargo bench --quiet -p headway-sim --bench batches
 cargo bench --quiet -p headway-sim --bench rounds

@@ -25,6 +25,7 @@ use serde_json::Value;
 use section::{Findings, Section, kind};
 
 pub use echo::to_json;
+pub use quantity::duration;
 pub use template::{RenderError, render};
 
 const SECTIONS: &[&str] =

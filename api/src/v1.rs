@@ -22,10 +22,10 @@ pub use history::{
     SliceRecord,
 };
 pub use job::{
-    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Job, JobDetail, JobList, JobPatch,
+    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
     JobSpecification, JobSubmission, JobValidation, LastChange, Layout, ReasonRequest, Submitted, Validation,
 };
-pub use node::{Gpu, Node, NodeList};
+pub use node::{DrainRequest, Gpu, Node, NodeList};
 pub use plan::{
     Alternative, Assignment, Explanation, Move, Plan, PlanList, PlanSummary, Prediction, Reason, RebalanceRequest,
     Verdict,

@@ -1,28 +1,80 @@
 //! The live clock: the only place of the scheduler that reads the time of day.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use headway_types::Timestamp;
 
+/// How many seconds of the cluster pass per second of wall time. Other than 1 only where the cluster is emulated.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Speed(f64);
+
+impl Speed {
+    pub const REAL: Self = Self(1.0);
+
+    /// `None` unless it is a positive, finite number.
+    #[must_use]
+    pub fn try_new(factor: f64) -> Option<Self> {
+        (factor.is_finite() && factor > 0.0).then_some(Self(factor))
+    }
+
+    #[must_use]
+    pub fn factor(self) -> f64 {
+        self.0
+    }
+}
+
 /// The time of day when the process began, carried on by the monotonic clock: it neither steps back nor jumps ahead
 /// when the machine's clock is corrected, so no lease runs out and no deadline freezes because of a correction.
+/// Clones are one clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
     wall: i64,
     began: Instant,
+    speed: Speed,
+    /// Microseconds added so that no moment comes before one that is stored.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { wall: micros(since_epoch.as_micros()), began: Instant::now() }
+        Self::new(Speed::REAL)
     }
 }
 
 impl Clock {
     #[must_use]
+    pub fn new(speed: Speed) -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall: micros(since_epoch.as_micros()), began: Instant::now(), speed, ahead: Arc::default() }
+    }
+
+    #[must_use]
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.wall.saturating_add(micros(self.began.elapsed().as_micros())))
+        let elapsed = self.began.elapsed().as_secs_f64() * self.speed.0 * 1e6;
+        Timestamp(self.wall.saturating_add(elapsed as i64).saturating_add(self.ahead.load(Ordering::Relaxed)))
+    }
+
+    #[must_use]
+    pub fn speed(&self) -> Speed {
+        self.speed
+    }
+
+    /// Wall time until the clock shows this moment.
+    #[must_use]
+    pub fn until(&self, moment: Timestamp) -> Duration {
+        let wait = (moment.since(self.now()).0 / self.speed.0).max(0.0);
+        Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX)
+    }
+
+    /// From now on shows no moment before this one: the machine's clock may have been set back since that was stored,
+    /// or a faster clock have stored it.
+    pub fn advance_to(&self, stored: Timestamp) {
+        let behind = stored.0.saturating_sub(self.now().0);
+        if behind > 0 {
+            self.ahead.fetch_add(behind, Ordering::Relaxed);
+        }
     }
 }
 
@@ -32,14 +84,37 @@ fn micros(value: u128) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::Seconds;
+
     use super::*;
 
     #[test]
     fn time_never_steps_back_and_is_shared_by_clones() {
-        let clock = Clock::default();
+        let clock = Clock::new(Speed::REAL);
         let first = clock.now();
-        let second = clock.clone().now();
-        assert!(second >= first);
+        let other = clock.clone();
+        assert!(other.now() >= first);
         assert!(first > Timestamp(1_700_000_000_000_000), "the time of day, not of the process");
+        let stored = first + Seconds(3_600.0);
+        clock.advance_to(stored);
+        assert!(other.now() >= stored);
+        clock.advance_to(first);
+        assert!(other.now() >= stored, "an older moment moves nothing");
+    }
+
+    #[test]
+    fn a_fast_clock_shortens_waits() {
+        let clock = Clock::new(Speed::try_new(3_600.0).unwrap());
+        let wait = clock.until(clock.now() + Seconds(3_600.0));
+        assert!(wait <= Duration::from_secs(1) && wait > Duration::from_millis(900), "{wait:?}");
+        assert_eq!(clock.until(Timestamp(0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn time_neither_stands_still_nor_runs_backwards() {
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Speed::try_new(factor), None, "{factor}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use headway_engine::EngineConfig;
 
+use crate::clock::Speed;
 use crate::store::Scope;
 
 /// Everything `serve` needs to know.
@@ -22,6 +23,8 @@ pub struct ServerConfig {
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
     pub tokens: Vec<InitialToken>,
+    /// Other than real only for emulated clusters, whose agents follow the scheduler's clock.
+    pub speed: Speed,
     /// Serve `/metrics`; one server per process can.
     pub metrics: bool,
 }
@@ -78,6 +81,7 @@ mod tests {
             tls: None,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "hush".into() }],
+            speed: Speed::REAL,
             metrics: false,
         }
     }

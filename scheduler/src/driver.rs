@@ -1,18 +1,21 @@
 //! The loop: gather events, let the engine decide, commit, and only then act.
 //!
-//! Nothing leaves this loop before the changes behind it are committed. When a commit fails or its outcome is
-//! unknown, the engine's state is dropped and read back from the store under a new term. The loop itself decides
+//! Nothing leaves this loop before the changes behind it are committed. While one batch commits the next may be
+//! decided, never acted on. When a commit fails or its outcome is unknown, the engine's state and all that was decided
+//! but not committed are dropped, and the state is read back from the store under a new term. The loop itself decides
 //! nothing and waits for nothing but the store.
+
+mod gather;
+mod pipeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{
-    Actor, Change, Engine, EngineConfig, Event, Observation, Outcome, Reply, Request, RequestId, View,
-};
-use headway_types::{Term, Timestamp};
+use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Reply, Request, RequestId, View};
+use headway_types::Term;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -22,17 +25,17 @@ use crate::leader::{Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::Planning;
 use crate::store::{SeriesPoint, Store, StoreError};
+use gather::Gathering;
+use pipeline::{Decided, Pipeline};
 
-/// Most events of one batch.
-const BATCH: usize = 512;
-/// Longest time a batch waits for more events.
-const BATCH_WAIT: Duration = Duration::from_millis(5);
 /// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
 const INBOX: usize = 4_096;
 /// What a slow stream may lag behind before it loses events.
 const FEED: usize = 4_096;
 /// Between attempts to lead again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How old the snapshot may grow while only observations come in.
+const VIEW_AGE: Duration = Duration::from_millis(100);
 
 /// What reaches the loop.
 #[derive(Debug)]
@@ -93,7 +96,7 @@ impl Driver {
         let term = leader.begin_term(&store).await?;
         let engine = load(&store, &config, term, &clock).await?;
         let (sender, inbox) = mpsc::channel(INBOX);
-        let (view, views) = watch::channel(Arc::new(engine.view(clock.now())));
+        let (view, views) = watch::channel(Arc::new(engine.view()));
         let (feed, _) = broadcast::channel(FEED);
         let (ready, readiness) = watch::channel(false);
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
@@ -127,7 +130,7 @@ impl Driver {
                 continue;
             };
             tracing::info!(term = %leading.term(), "term begins");
-            self.view.send_replace(Arc::new(leading.view(self.clock.now())));
+            self.view.send_replace(Arc::new(leading.view()));
             self.sessions.begin(leading.term());
             self.ready.send_replace(true);
             let ended = self.lead(leading, &shutdown).await;
@@ -162,27 +165,54 @@ impl Driver {
 
     /// One term: decide, commit, act, until shutdown or a failed commit.
     async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
-        let term = engine.term();
-        let mut wake_at = Some(self.clock.now());
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
+        let mut gathering = Gathering::new(self.clock.now());
+        // Set while the published snapshot lacks observations the engine has.
+        let mut view_due = None;
         loop {
+            let committing = pipeline.committing_since();
             tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                gathered = gather(&mut self.inbox, &mut batch, self.clock.now(), wake_at) => {
+                biased;
+                () = shutdown.cancelled() => return self.settle(pipeline).await,
+                committed = pipeline.committed() => {
+                    self.act(committed?);
+                    if let Some(next) = pipeline.advance() {
+                        self.act(next);
+                    }
+                }
+                () = until(view_due), if committing.is_none() => {
+                    self.view.send_replace(Arc::new(engine.view()));
+                    view_due = None;
+                }
+                gathered = gathering.gather(&mut self.inbox, &self.clock, committing), if pipeline.has_room() => {
                     if !gathered {
-                        return Ok(());
+                        return self.settle(pipeline).await;
+                    }
+                    let events = gathering.batch().map(|input| self.admit(input)).collect();
+                    let outcome = engine.handle(self.clock.now(), events);
+                    gathering.wake_at = outcome.wake_at;
+                    let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));
+                    view_due = match view {
+                        Some(_) => None,
+                        None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
+                    };
+                    if let Some(free) = pipeline.push(Decided { outcome, view }) {
+                        self.act(free);
                     }
                 }
             }
-            let events = batch.drain(..).map(|input| self.admit(input)).collect();
-            let outcome = engine.handle(self.clock.now(), events);
-            if !outcome.changes.is_empty() {
-                self.store.commit(term, &outcome.changes).await?;
-            }
-            wake_at = outcome.wake_at;
-            self.view.send_replace(Arc::new(engine.view(self.clock.now())));
-            self.act(outcome);
         }
+    }
+
+    /// Commits and answers what has been decided, and ends.
+    async fn settle(&mut self, mut pipeline: Pipeline) -> Result<(), StoreError> {
+        while pipeline.committing_since().is_some() {
+            self.act(pipeline.committed().await?);
+            if let Some(next) = pipeline.advance() {
+                self.act(next);
+            }
+        }
+        Ok(())
     }
 
     /// Numbers a request and keeps its asker.
@@ -199,7 +229,12 @@ impl Driver {
     }
 
     /// Everything that may happen only after the commit.
-    fn act(&mut self, outcome: Outcome) {
+    fn act(&mut self, decided: Decided) {
+        let Decided { outcome, view } = decided;
+        // Whoever is answered finds in the snapshot what the answer says.
+        if let Some(view) = view {
+            self.view.send_replace(view);
+        }
         for (request, reply) in outcome.replies {
             if let Some(asker) = self.pending.remove(&request) {
                 // The asker may have given up meanwhile.
@@ -208,6 +243,9 @@ impl Driver {
         }
         for (node, command) in outcome.commands {
             self.sessions.command(node, command);
+        }
+        for (node, session, reason) in outcome.refused {
+            self.sessions.refuse(node, session, reason);
         }
         if let Some(input) = outcome.plan_request {
             self.planning.request(input);
@@ -227,6 +265,9 @@ impl Driver {
 }
 
 async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
+    if let Some(newest) = store.newest_moment().await.map_err(StartError::Load)? {
+        clock.advance_to(newest);
+    }
     let now = clock.now();
     let snapshot = store.load(now - config.idempotency_kept).await.map_err(StartError::Load)?;
     let seed = getrandom::u64().map_err(StartError::Entropy)?;
@@ -234,36 +275,11 @@ async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -
     Ok(Engine::restore(config.clone(), term, seed, now, snapshot))
 }
 
-/// Waits for the first event or the timer, then a moment for more. False once nobody can send any more.
-async fn gather(
-    inbox: &mut mpsc::Receiver<Input>,
-    batch: &mut Vec<Input>,
-    now: Timestamp,
-    wake_at: Option<Timestamp>,
-) -> bool {
-    let wait = wake_at.map(|at| Duration::from_secs_f64(at.since(now).0));
-    let first = match wait {
-        None => inbox.recv_many(batch, BATCH).await,
-        Some(wait) => match tokio::time::timeout(wait, inbox.recv_many(batch, BATCH)).await {
-            Ok(received) => received,
-            Err(_) => {
-                batch.push(Input::Event(Event::Tick));
-                return true;
-            }
-        },
-    };
-    if first == 0 {
-        return false;
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
-    let deadline = tokio::time::Instant::now() + BATCH_WAIT;
-    while batch.len() < BATCH {
-        let room = BATCH - batch.len();
-        match tokio::time::timeout_at(deadline, inbox.recv_many(batch, room)).await {
-            Ok(received) if received > 0 => {}
-            _ => break,
-        }
-    }
-    true
 }
 
 fn heard(change: &Change) -> Option<Feed> {

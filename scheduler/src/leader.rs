@@ -4,8 +4,6 @@
 //! cluster row keeps a server out that has lost the lock without noticing. The lock is convenience, the term is
 //! safety: every commit checks it.
 
-use std::time::Duration;
-
 use headway_types::Term;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
@@ -14,9 +12,13 @@ use crate::store::{Store, StoreError};
 
 /// The advisory lock's number within the database ("headway" in ASCII).
 const LOCK: i64 = 0x68_65_61_64_77_61_79;
-/// A killed server's connection may outlive it by moments.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(200);
+/// A killed server's connection may outlive it by moments; the lock comes free the moment Postgres notices.
+const PATIENCE: &str = "5s";
+/// What Postgres answers when patience is over.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+/// So that Postgres notices within seconds when the leader's machine is gone without a word.
+const KEEPALIVE: [(&str, &str); 3] =
+    [("tcp_keepalives_idle", "5"), ("tcp_keepalives_interval", "2"), ("tcp_keepalives_count", "3")];
 
 /// Holds the lock for as long as it lives.
 pub struct Leader {
@@ -44,30 +46,29 @@ impl Leader {
     /// Makes sure the lock is held, then begins a new term. Waits a moment for a killed predecessor's connection to
     /// go away.
     pub async fn begin_term(&mut self, store: &Store) -> Result<Term, LeaderError> {
-        let give_up = tokio::time::Instant::now() + PATIENCE;
-        while !self.locked().await.map_err(LeaderError::Lock)? {
-            if tokio::time::Instant::now() > give_up {
-                return Err(LeaderError::AnotherLeads);
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        self.lock().await?;
         store.begin_term().await.map_err(LeaderError::Term)
     }
 
-    async fn locked(&mut self) -> Result<bool, sqlx::Error> {
+    async fn lock(&mut self) -> Result<(), LeaderError> {
         if let Some(lock) = &mut self.lock {
             if lock.ping().await.is_ok() {
-                return Ok(true);
+                return Ok(());
             }
             self.lock = None;
         }
-        let mut connection = self.options.connect().await?;
-        let taken = sqlx::query_scalar!(r#"SELECT pg_try_advisory_lock($1) AS "taken!""#, LOCK)
-            .fetch_one(&mut connection)
-            .await?;
-        if taken {
-            self.lock = Some(connection);
+        let options = self.options.clone().options([("lock_timeout", PATIENCE)]).options(KEEPALIVE);
+        let mut connection = options.connect().await.map_err(LeaderError::Lock)?;
+        let taken = sqlx::query_scalar!(r#"SELECT pg_advisory_lock($1) IS NOT NULL AS "taken!""#, LOCK);
+        match taken.fetch_one(&mut connection).await {
+            Ok(_) => {
+                self.lock = Some(connection);
+                Ok(())
+            }
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(LOCK_NOT_AVAILABLE) => {
+                Err(LeaderError::AnotherLeads)
+            }
+            Err(error) => Err(LeaderError::Lock(error)),
         }
-        Ok(taken)
     }
 }

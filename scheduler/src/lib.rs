@@ -19,6 +19,7 @@ mod observer;
 mod planning;
 mod web;
 
+pub use clock::Speed;
 pub use config::{InitialToken, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use server::{Bound, ServerError, serve, serve_reporting};

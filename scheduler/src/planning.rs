@@ -1,11 +1,12 @@
 //! The planning thread: runs `headway_planner::plan` off the loop, one round at a time.
 //!
-//! A plan that panics, fails or takes too long comes back as `PlanFailed`, and the current plan stays. The thread
+//! A plan that panics, fails or takes too long comes back as `PlanFailed`, and the current plan stays. A round that was
+//! given up cannot be stopped, so its thread is left to it and another takes the next round, up to a bound. The thread
 //! keeps the cache of goodput curves between rounds; it decides nothing about what becomes of a plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,50 +19,133 @@ use crate::driver::Input;
 
 /// Rounds are bounded by the solver's own budget; one that takes longer than this is given up.
 const ROUND_DEADLINE: Duration = Duration::from_secs(60);
-const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Threads that may still sit over rounds that were given up. With more, no rounds are taken until one is done.
+const MOST_ABANDONED: u32 = 3;
 
-/// Takes rounds to plan; the thread ends when this is dropped.
+/// Takes rounds to plan; the threads end when this is dropped.
 pub struct Planning {
     rounds: Sender<Box<PlanInput>>,
+    crew: Arc<Crew>,
 }
 
-/// The round under way, until its answer is sent or it is given up.
-type Current = Arc<Mutex<Option<(PlanId, Instant)>>>;
+type Solver = Box<dyn Fn(&PlanInput, &mut CurveCache) -> Event + Send + Sync>;
+
+/// What the threads share.
+struct Crew {
+    requests: Mutex<Receiver<Box<PlanInput>>>,
+    inbox: mpsc::Sender<Input>,
+    work: Mutex<Work>,
+    solver: Solver,
+    deadline: Duration,
+}
+
+#[derive(Default)]
+struct Work {
+    /// The round under way, until its answer is sent or it is given up.
+    current: Option<(PlanId, Instant)>,
+    /// Threads whose round was given up and which have not come back.
+    abandoned: u32,
+    /// Set when all threads are abandoned: the first to come back goes on.
+    unmanned: bool,
+}
 
 impl Planning {
     /// Starts the thread and its watchdog; answers go to the loop's inbox. Needs a tokio runtime.
     pub fn start(inbox: mpsc::Sender<Input>) -> std::io::Result<Self> {
+        Self::with(Box::new(solve), ROUND_DEADLINE, inbox)
+    }
+
+    fn with(solver: Solver, deadline: Duration, inbox: mpsc::Sender<Input>) -> std::io::Result<Self> {
         let (rounds, requests) = channel();
-        let current = Current::default();
-        let watched = Arc::clone(&current);
-        let answers = inbox.clone();
-        thread::Builder::new().name("planning".into()).spawn(move || run(&requests, &answers, &current))?;
-        tokio::spawn(watch(watched, inbox));
-        Ok(Self { rounds })
+        let (requests, work) = (Mutex::new(requests), Mutex::default());
+        let crew = Arc::new(Crew { requests, inbox, work, solver, deadline });
+        crew.man()?;
+        tokio::spawn(watch(Arc::clone(&crew)));
+        Ok(Self { rounds, crew })
     }
 
     /// Asks for a plan; it comes back as an event.
     pub fn request(&self, input: Box<PlanInput>) {
-        self.rounds.send(input).expect("the planning thread catches panics and lives as long as this handle");
+        if self.crew.work().unmanned {
+            let failed = Event::PlanFailed { plan: input.plan, message: "the planner hangs".into() };
+            let inbox = self.crew.inbox.clone();
+            // Not here: the caller is the loop itself, and its inbox may be full. It has ended if this fails.
+            tokio::spawn(async move { inbox.send(Input::Event(failed)).await.ok() });
+            return;
+        }
+        self.rounds.send(input).expect("the receiver lives as long as this handle");
     }
 }
 
-fn run(requests: &Receiver<Box<PlanInput>>, inbox: &mpsc::Sender<Input>, current: &Current) {
-    let mut cache = CurveCache::default();
-    while let Ok(input) = requests.recv() {
-        let id = input.plan;
-        let started = Instant::now();
-        set(current, Some((id, started)));
-        let event = solve(&input, &mut cache);
-        if !finish(current, id) {
-            tracing::warn!(plan_id = %id, took = ?started.elapsed(), "round ended after it was given up");
-            continue;
-        }
-        tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
-        if inbox.blocking_send(Input::Event(event)).is_err() {
-            return;
+impl Crew {
+    /// Starts a thread that takes rounds.
+    fn man(self: &Arc<Self>) -> std::io::Result<()> {
+        let crew = Arc::clone(self);
+        thread::Builder::new().name("planning".into()).spawn(move || crew.run()).map(|_| ())
+    }
+
+    fn run(&self) {
+        let mut cache = CurveCache::default();
+        while let Some(input) = self.next() {
+            let id = input.plan;
+            let started = Instant::now();
+            self.work().current = Some((id, started));
+            let event = (self.solver)(&input, &mut cache);
+            match self.finish(id) {
+                Finish::InTime => {}
+                Finish::GivenUp { replaced } => {
+                    tracing::warn!(plan_id = %id, took = ?started.elapsed(), "round ended after it was given up");
+                    if replaced {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
+            if self.inbox.blocking_send(Input::Event(event)).is_err() {
+                return;
+            }
         }
     }
+
+    /// The next round; `None` once nobody can ask for one any more.
+    fn next(&self) -> Option<Box<PlanInput>> {
+        self.requests.lock().expect("nothing panics while it waits for a round").recv().ok()
+    }
+
+    fn finish(&self, id: PlanId) -> Finish {
+        let mut work = self.work();
+        if work.current.take_if(|(plan, _)| *plan == id).is_some() {
+            return Finish::InTime;
+        }
+        work.abandoned -= 1;
+        let replaced = !std::mem::take(&mut work.unmanned);
+        Finish::GivenUp { replaced }
+    }
+
+    /// Gives up the round under way if it takes too long, and puts another thread in its place.
+    fn give_up_overdue(self: &Arc<Self>) -> Option<PlanId> {
+        let mut work = self.work();
+        let (plan, _) = work.current.take_if(|(_, started)| started.elapsed() > self.deadline)?;
+        work.abandoned += 1;
+        work.unmanned = work.abandoned > MOST_ABANDONED || self.man().is_err();
+        let (abandoned, unmanned) = (work.abandoned, work.unmanned);
+        tracing::error!(plan_id = %plan, abandoned, unmanned, "round takes too long, the current plan stays");
+        Some(plan)
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().expect("nothing panics while it holds the round")
+    }
+}
+
+/// How a round ended.
+enum Finish {
+    InTime,
+    /// `replaced`: another thread took over.
+    GivenUp {
+        replaced: bool,
+    },
 }
 
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
@@ -86,33 +170,86 @@ fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
 }
 
 /// Gives up rounds that take too long; ends with the loop.
-async fn watch(current: Current, inbox: mpsc::Sender<Input>) {
-    let mut ticks = tokio::time::interval(WATCH_EVERY);
+async fn watch(crew: Arc<Crew>) {
+    let mut ticks = tokio::time::interval(crew.deadline / 60);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = inbox.closed() => return,
+            () = crew.inbox.closed() => return,
         }
-        let overdue = current
-            .lock()
-            .expect("nothing panics while it holds the round")
-            .take_if(|(_, started)| started.elapsed() > ROUND_DEADLINE);
-        if let Some((plan, _)) = overdue {
-            tracing::error!(plan_id = %plan, "round takes too long, the current plan stays");
-            let message = format!("no plan after {} s", ROUND_DEADLINE.as_secs());
-            if inbox.send(Input::Event(Event::PlanFailed { plan, message })).await.is_err() {
+        if let Some(plan) = crew.give_up_overdue() {
+            let message = format!("no plan after {} s", crew.deadline.as_secs_f64());
+            if crew.inbox.send(Input::Event(Event::PlanFailed { plan, message })).await.is_err() {
                 return;
             }
         }
     }
 }
 
-fn set(current: &Current, round: Option<(PlanId, Instant)>) {
-    *current.lock().expect("nothing panics while it holds the round") = round;
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_planner::Policy;
+    use headway_types::{IdSource, Timestamp};
 
-/// True unless the round was given up.
-fn finish(current: &Current, id: PlanId) -> bool {
-    let mut round = current.lock().expect("nothing panics while it holds the round");
-    round.take_if(|(plan, _)| *plan == id).is_some()
+    use super::*;
+
+    fn round(ids: &mut IdSource) -> Box<PlanInput> {
+        Box::new(PlanInput {
+            plan: ids.plan(Timestamp(0)),
+            parent: None,
+            now: Timestamp(0),
+            trigger: "test".into(),
+            policy: Policy::default(),
+            nodes: vec![],
+            jobs: vec![],
+        })
+    }
+
+    async fn answer(inbox: &mut mpsc::Receiver<Input>) -> (PlanId, String) {
+        let event = tokio::time::timeout(Duration::from_secs(10), inbox.recv()).await.unwrap().unwrap();
+        let Input::Event(Event::PlanFailed { plan, message }) = event else { panic!("unexpected {event:?}") };
+        (plan, message)
+    }
+
+    #[tokio::test]
+    async fn a_planner_that_hangs_again_and_again_is_replaced_until_too_many_hang() {
+        let (release, hanging) = channel::<()>();
+        let hanging = Mutex::new(hanging);
+        let solver = move |input: &PlanInput, _: &mut CurveCache| {
+            if input.trigger == "hang" {
+                // Only one of them waits for the word at a time; the others wait for it to be done.
+                let _ = hanging.lock().unwrap().recv();
+            }
+            Event::PlanFailed { plan: input.plan, message: "solved".into() }
+        };
+        let (inbox, mut answers) = mpsc::channel(16);
+        let planning = Planning::with(Box::new(solver), Duration::from_millis(120), inbox).unwrap();
+        let mut ids = IdSource::seeded(1);
+        for _ in 0..=MOST_ABANDONED {
+            let healthy = round(&mut ids);
+            let id = healthy.plan;
+            planning.request(healthy);
+            assert_eq!(answer(&mut answers).await, (id, "solved".into()));
+            let stuck = Box::new(PlanInput { trigger: "hang".into(), ..*round(&mut ids) });
+            let id = stuck.plan;
+            planning.request(stuck);
+            let (failed, message) = answer(&mut answers).await;
+            assert_eq!(failed, id);
+            assert!(message.starts_with("no plan after"), "{message}");
+        }
+        planning.request(round(&mut ids));
+        assert_eq!(answer(&mut answers).await.1, "the planner hangs");
+
+        release.send(()).unwrap();
+        let solved = async {
+            loop {
+                planning.request(round(&mut ids));
+                if answer(&mut answers).await.1 == "solved" {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), solved).await.unwrap();
+    }
 }

@@ -22,7 +22,9 @@ const ROLE: &str = "headway";
 const DATABASE: &str = "headway";
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(10);
+/// The processes of a killed server may outlive it by moments, and no other starts on its data until they are gone.
+const PREDECESSOR_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A running private cluster. Dropping it leaves it running; `stop` ends it.
 #[derive(Debug)]
@@ -91,7 +93,7 @@ impl PrivatePostgres {
                 postgres.init(&bin, lent.as_ref())?;
             }
             postgres.child = Some(postgres.spawn(&bin, lent.as_ref())?);
-            postgres.wait().await?;
+            postgres.wait(&bin, lent.as_ref()).await?;
         }
         postgres.create_database().await?;
         Ok(postgres)
@@ -185,18 +187,25 @@ impl PrivatePostgres {
         command
     }
 
-    async fn wait(&mut self) -> Result<(), PostgresError> {
-        let deadline = Instant::now() + START_DEADLINE;
+    async fn wait(&mut self, bin: &Path, lent: Option<&Lent>) -> Result<(), PostgresError> {
+        let began = Instant::now();
         while let Err(error) = self.connect("postgres").await {
             let ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
-            if ended || Instant::now() > deadline {
-                let log = fs::read_to_string(self.root.join("postgres.log")).unwrap_or_default();
-                let last = log.lines().rev().find(|line| line.contains("FATAL")).unwrap_or_default();
-                return Err(PostgresError::Start(if last.is_empty() { error.to_string() } else { last.to_owned() }));
+            let last = if ended { self.last_words() } else { String::new() };
+            if ended && began.elapsed() < PREDECESSOR_DEADLINE && awaits_predecessor(&last) {
+                self.child = Some(self.spawn(bin, lent)?);
+            } else if ended || began.elapsed() > START_DEADLINE {
+                return Err(PostgresError::Start(if last.is_empty() { error.to_string() } else { last }));
             }
             tokio::time::sleep(POLL).await;
         }
         Ok(())
+    }
+
+    /// Why it ended, from its log.
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.root.join("postgres.log")).unwrap_or_default();
+        log.lines().rev().find(|line| line.contains("FATAL")).unwrap_or_default().to_owned()
     }
 
     async fn create_database(&self) -> Result<(), PostgresError> {
@@ -210,6 +219,11 @@ impl PrivatePostgres {
         }
         connection.close().await.map_err(PostgresError::Database)
     }
+}
+
+/// Whether Postgres refused to start only because the one before it is not quite gone.
+fn awaits_predecessor(message: &str) -> bool {
+    message.contains("lock file \"postmaster.pid\" already exists") || message.contains("shared memory block")
 }
 
 /// The newest distribution's directory, else wherever PATH has both programs.

@@ -85,7 +85,7 @@ pub async fn serve_reporting(
     let options = options.application_name("headway");
     let store = Store::connect(options.clone()).await?;
     store.migrate().await?;
-    let clock = Clock::default();
+    let clock = Clock::new(config.speed);
     for token in &config.tokens {
         store.ensure_token(&token.name, token.scope, &token.secret, clock.now()).await?;
     }

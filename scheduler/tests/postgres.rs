@@ -35,6 +35,29 @@ async fn a_cluster_outlives_a_stop_and_a_lost_owner() {
 }
 
 #[tokio::test]
+async fn a_cluster_killed_at_a_stroke_comes_back_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let root = dir.path().join("pg");
+    let first = PrivatePostgres::start(&root).await.unwrap();
+    let database = store(&first).await;
+    database.migrate().await.unwrap();
+    let term = database.begin_term().await.unwrap();
+    let lock_file = std::fs::read_to_string(root.join("data/postmaster.pid")).unwrap();
+    let pid = nix::unistd::Pid::from_raw(lock_file.lines().next().unwrap().parse().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    nix::sys::wait::waitpid(pid, None).unwrap();
+    drop(first);
+    database.close().await;
+
+    let second = PrivatePostgres::start(&root).await.unwrap();
+    let database = store(&second).await;
+    assert_eq!(database.begin_term().await.unwrap().0, term.0 + 1, "what was confirmed is there");
+    database.close().await;
+    second.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_directory_too_deep_for_a_socket_is_refused() {
     let deep = Path::new("/tmp").join("x".repeat(120));
     assert!(matches!(PrivatePostgres::start(&deep).await, Err(PostgresError::PathTooLong { bytes: 139, .. })));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_engine::EngineConfig;
 use headway_scheduler::store::{Scope, TokenHash};
-use headway_scheduler::{InitialToken, ServerConfig, ServerError, TlsPaths, serve, serve_reporting};
+use headway_scheduler::{InitialToken, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting};
 use support::{START, TestDatabase};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "s3cret".into() }],
+        speed: Speed::REAL,
         metrics: false,
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_engine::record::{
-    Allocation, Availability, Checkpoint, EventRecord, IdempotencyRecord, JobState, Node, NodePolicy, PlanRecord,
-    PlanState, PolicyMode, PolicySettings, Release, ReleaseProof,
+    Allocation, Availability, Checkpoint, EventRecord, IdempotencyRecord, JobState, Node, NodeHealth, NodePolicy,
+    PlanRecord, PlanState, PolicyMode, PolicySettings, Release, ReleaseProof,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
@@ -39,6 +39,7 @@ fn node(id: NodeId) -> Node {
         },
         policy: NodePolicy::Cordoned { by: "ada".into(), reason: Some("fan".into()), since: START },
         availability: Availability::Unreachable { since: START },
+        health: NodeHealth::default(),
         registered_at: START,
         boot: BootId("b1".into()),
         version: 3,
@@ -58,19 +59,10 @@ fn checkpoint(generation: u64, step: u64) -> CheckpointRef {
 fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
     let slice = NodeSlice { node, gpus: vec![GpuUuid("GPU-1".into())] };
     Allocation {
-        job,
-        generation: Generation(generation),
-        plan: None,
-        placement: Placement::try_new(vec![slice]).unwrap(),
-        configuration: None,
-        revision: 0,
         resumed_from: Some(checkpoint(1, 20)),
         cause: "job arrived".into(),
         predicted_goodput: 1_234.567_890_123,
-        granted_at: START,
-        training_at: None,
-        released: BTreeMap::new(),
-        ended_at: None,
+        ..Allocation::new(job, Generation(generation), Placement::try_new(vec![slice]).unwrap(), START)
     }
 }
 

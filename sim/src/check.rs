@@ -1,42 +1,137 @@
 //! Promises only the whole world can be held to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use headway_types::NodeId;
+use headway_engine::Change;
+use headway_engine::record::{JobState, ReleaseProof};
+use headway_types::{GpuUuid, JobVerdict, LaunchOrder, ReasonCode};
 
-use crate::node::SimNode;
-use crate::world::World;
+use crate::world::{Key, World};
 
-/// No GPU is used by the processes of two groups.
-pub(crate) fn check_gpus(nodes: &BTreeMap<NodeId, SimNode>) -> Result<(), String> {
-    for node in nodes.values() {
-        let mut used = BTreeSet::new();
-        for (key, group) in &node.alive {
-            for gpu in &group.gpus {
-                if !used.insert(gpu) {
-                    return Err(format!("GPU {gpu} of node {} is used twice, also by {key:?}", node.inventory.name));
-                }
+impl World {
+    /// Before processes live: their GPUs are theirs alone, their generation is what was committed, and no other
+    /// generation of a job lives that could do harm.
+    pub fn check_birth(&self, node: usize, key: Key, order: &LaunchOrder, gpus: &[GpuUuid]) -> Result<(), String> {
+        let (name, here) = (&order.job_name, self.nodes[node].name());
+        let Some(row) = self.store.allocations.get(&key) else {
+            return Err(format!("{name} {} was launched on {here} without a committed allocation", key.1));
+        };
+        if row.resumed_from != order.resume || row.placement != order.placement {
+            return Err(format!("{name} {} was launched with another body than was committed", key.1));
+        }
+        for gpu in gpus {
+            if let Some((other, _)) = self.nodes[node].alive.iter().find(|(_, group)| group.gpus.contains(gpu)) {
+                return Err(format!("GPU {gpu} of {here} is used by {name} {} and by {other:?}", key.1));
+            }
+            if let Some(holder) = self.store.held.get(gpu).filter(|holder| **holder != key) {
+                return Err(format!("GPU {gpu} of {here} is used by {name} {} and granted to {holder:?}", key.1));
             }
         }
+        let fenced =
+            self.store.jobs.get(&key.0).and_then(|job| job.spec.training()).is_some_and(|one| one.checkpoint.fenced);
+        let other = self
+            .gangs
+            .range((key.0, headway_types::Generation(0))..=(key.0, headway_types::Generation(u64::MAX)))
+            .find(|(other, gang)| **other != key && !gang.alive.is_empty() && !self.vouched.contains(*other));
+        match other {
+            Some((other, _)) if !fenced => {
+                Err(format!("{name} runs twice: {} while {} lives, and it is not fenced", key.1, other.1))
+            }
+            _ => Ok(()),
+        }
     }
-    Ok(())
-}
 
-/// Every acknowledged job is there, every job was acknowledged once, and all have ended.
-pub(crate) fn check_end(world: &World) -> Result<(), String> {
-    for (index, id) in &world.acknowledged {
-        if !world.store.jobs.contains_key(id) {
-            return Err(format!("acknowledged job {} is lost", world.scenario.jobs[*index].spec.name));
+    /// After a commit: what was granted is really free, what was trusted was really written.
+    pub fn after_commit(&mut self, changes: &[Change]) -> Result<(), String> {
+        for change in changes {
+            match change {
+                Change::Allocation(row) => {
+                    let key = (row.job, row.generation);
+                    if row.released.values().any(|release| release.proof == ReleaseProof::Operator) {
+                        self.vouched.insert(key);
+                    }
+                    for slice in row.placement.slices() {
+                        let Some(node) = self.node_index(slice.node) else { continue };
+                        self.touched.insert(node);
+                        if row.released.contains_key(&slice.node) {
+                            continue;
+                        }
+                        let mut users = self.nodes[node].alive.iter().filter(|(user, _)| **user != key);
+                        if let Some((user, _)) =
+                            users.find(|(_, group)| slice.gpus.iter().any(|gpu| group.gpus.contains(gpu)))
+                        {
+                            let name = self.nodes[node].name();
+                            return Err(format!("GPUs of {name} are granted to {key:?} while {user:?} uses them"));
+                        }
+                    }
+                }
+                Change::Job(job) => {
+                    let key = (job.id, job.generation);
+                    self.touch_gang(key);
+                    if let Some(checkpoint) = &job.checkpoint {
+                        let writer = (job.id, checkpoint.generation);
+                        let gang = self.gangs.get(&writer);
+                        if gang.is_none_or(|gang| !gang.saves.contains_key(&checkpoint.samples_seen)) {
+                            return Err(format!(
+                                "job {} trusts {}, which it never wrote",
+                                job.spec.name, checkpoint.path
+                            ));
+                        }
+                        let samples = checkpoint.samples_seen;
+                        self.bank(writer, Some(samples));
+                    }
+                    if matches!(job.state, JobState::Succeeded { .. }) {
+                        self.bank(key, None);
+                    }
+                }
+                Change::Node(row) => {
+                    if let Some(node) = self.node_index(row.inventory.node) {
+                        self.touched.insert(node);
+                    }
+                }
+                Change::Event(event) => self.heard(event),
+                _ => {}
+            }
         }
+        Ok(())
     }
-    if world.store.jobs.len() != world.scenario.jobs.len() {
-        return Err(format!("{} jobs for {} submissions", world.store.jobs.len(), world.scenario.jobs.len()));
-    }
-    match world.store.jobs.values().find(|job| !job.state.is_final()) {
-        Some(job) => {
-            let held = world.store.allocations.values().filter(|one| one.holds()).count();
-            Err(format!("job {} is still {:?} ({held} allocations hold GPUs)", job.spec.name, job.state))
+
+    /// Every acknowledged job is there, every job was acknowledged once, and all have ended or say why not.
+    pub fn check_end(&mut self) -> Result<BTreeMap<String, String>, String> {
+        for (index, id) in &self.acknowledged {
+            if !self.store.jobs.contains_key(id) {
+                return Err(format!("acknowledged job {} is lost", self.scenario.jobs[*index].spec.name));
+            }
         }
-        None => Ok(()),
+        if self.store.jobs.len() != self.scenario.jobs.len() {
+            return Err(format!("{} jobs for {} submissions", self.store.jobs.len(), self.scenario.jobs.len()));
+        }
+        if self.scenario.cut {
+            return Ok(BTreeMap::new());
+        }
+        let view = self.servers.values().next_back().map(|server| server.engine.view());
+        let mut waiting = BTreeMap::new();
+        for job in self.store.jobs.values().filter(|job| !job.state.is_final()) {
+            let waits = matches!(job.state, JobState::Queued { .. } | JobState::Held { .. });
+            let told = view.as_ref().and_then(|view| view.jobs.get(&job.id)?.verdict.as_deref());
+            // Long after the last fault only a job that no node suits may wait.
+            let never = |verdict: &&JobVerdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::Never);
+            match told.filter(|verdict| waits && never(verdict)) {
+                Some(verdict) => waiting.insert(job.spec.name.clone(), verdict.headline.clone()),
+                None => {
+                    let said = told.map_or("nothing", |verdict| verdict.headline.as_str());
+                    return Err(format!("job {} is still {} and says: {said}", job.spec.name, job.state));
+                }
+            };
+        }
+        let leaks =
+            |job: &headway_types::JobId| self.store.jobs.get(job).is_none_or(|job| job.state.generation().is_none());
+        match self.store.allocations.values().find(|one| one.holds() && leaks(&one.job)) {
+            Some(leak) => {
+                let name = self.store.jobs.get(&leak.job).map_or("?", |job| job.spec.name.as_str());
+                Err(format!("{name} {} still holds GPUs at the end", leak.generation))
+            }
+            None => Ok(waiting),
+        }
     }
 }

@@ -28,10 +28,10 @@ impl<T> Clock<T> {
         self.at(self.now + delay, item);
     }
 
-    /// The next item; time moves to it.
-    pub fn next(&mut self) -> Option<T> {
-        let ((at, _), item) = self.queue.pop_first()?;
-        self.now = at;
-        Some(item)
+    /// The next item up to the horizon; time moves to it.
+    pub fn next_before(&mut self, horizon: Timestamp) -> Option<T> {
+        let entry = self.queue.first_entry().filter(|entry| entry.key().0 <= horizon)?;
+        self.now = entry.key().0;
+        Some(entry.remove())
     }
 }

@@ -1,13 +1,13 @@
 //! The truth about workers: how fast a gang really trains and what its gradients really look like.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::{
-    CheckpointRef, Configuration, Generation, JobId, LaunchOrder, Layout, NodeId, NoiseSample, Seconds, Sequences,
-    StepReport, Timestamp,
+    CheckpointRef, Configuration, LaunchOrder, Layout, NodeId, NoiseSample, Seconds, Sequences, StepReport, Timestamp,
 };
 
 use crate::scenario::SimJob;
+use crate::world::Key;
 
 /// Processes of one generation over all its nodes.
 #[derive(Clone, Debug)]
@@ -15,18 +15,47 @@ pub(crate) struct Gang {
     pub order: LaunchOrder,
     pub truth: usize,
     pub configuration: Configuration,
+    /// Takes effect with the next report.
+    pub next_configuration: Option<Configuration>,
     pub step: u64,
     pub samples: Sequences,
     pub saved_at: Timestamp,
     pub save_wanted: bool,
     pub stop_wanted: bool,
-    /// Nodes whose process lives.
-    pub alive: BTreeMap<NodeId, bool>,
+    /// Ranks whose process lives.
+    pub alive: BTreeSet<(NodeId, u32)>,
+    pub started: bool,
+    pub trains: bool,
+    pub hung: bool,
+    pub paused_until: Option<Timestamp>,
+    /// How long it stood still during the work under way, which takes that much longer.
+    pub stood_still: Seconds,
+    /// Nodes whose workers are slower, by what factor, until when.
+    pub slow: BTreeMap<NodeId, (f64, Timestamp)>,
+    pub ranks_told_at: Timestamp,
+    /// When the steps of the next report began, and how many reports there were.
+    pub report_began: Timestamp,
+    pub reports: u64,
     pub done: bool,
+    /// GPU-seconds trained, how many of them count already, and how many there were at each save.
+    pub trained: f64,
+    pub banked: f64,
+    pub saves: BTreeMap<Sequences, f64>,
 }
 
-/// What one report of a gang covers.
-const STEPS_PER_REPORT: u32 = 4;
+/// How a gang gets on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Starting,
+    Training,
+    Stalled,
+    Ending,
+}
+
+/// What one report of a gang covers, about.
+const REPORT: Seconds = Seconds(8.0);
+/// A step costs this much besides its work, and this much more per node.
+const STEP_OVERHEAD: (f64, f64) = (0.02, 0.01);
 
 impl Gang {
     pub fn new(order: LaunchOrder, truth: usize, now: Timestamp) -> Self {
@@ -34,10 +63,11 @@ impl Gang {
         let opaque = Configuration {
             layout: Layout::data_parallel(order.placement.gpus()),
             micro_batch: Sequences(1),
-            global_batch: Sequences(1),
+            global_batch: order.reference_batch.unwrap_or(Sequences(u64::from(order.placement.gpus().0))),
         };
         Self {
             configuration: order.configuration.unwrap_or(opaque),
+            next_configuration: None,
             order,
             truth,
             step,
@@ -45,35 +75,94 @@ impl Gang {
             saved_at: now,
             save_wanted: false,
             stop_wanted: false,
-            alive: BTreeMap::new(),
+            alive: BTreeSet::new(),
+            started: false,
+            trains: false,
+            hung: false,
+            paused_until: None,
+            stood_still: Seconds(0.0),
+            slow: BTreeMap::new(),
+            ranks_told_at: now,
+            report_began: now,
+            reports: 0,
             done: false,
+            trained: 0.0,
+            banked: 0.0,
+            saves: BTreeMap::new(),
         }
     }
 
-    pub fn job(&self) -> (JobId, Generation) {
+    pub fn key(&self) -> Key {
         (self.order.job, self.order.generation)
+    }
+
+    pub fn first_node(&self) -> NodeId {
+        self.order.placement.first_node()
     }
 
     /// Whether all ranks are up; collectives hang otherwise.
     pub fn complete(&self) -> bool {
-        self.order.placement.slices().iter().all(|slice| self.alive.get(&slice.node) == Some(&true))
+        let per_node = matches!(self.order.run.per, headway_types::spec::RunPer::Node);
+        let placement = &self.order.placement;
+        let expected = if per_node { placement.nodes().0 } else { placement.gpus().0 };
+        self.alive.len() == expected as usize
     }
 
-    /// True duration of the steps one report covers: linear scaling with a fixed overhead per step.
-    pub fn duration(&self, truth: &SimJob) -> Seconds {
+    pub fn is_paused(&self, now: Timestamp) -> bool {
+        self.paused_until.is_some_and(|until| until > now)
+    }
+
+    pub fn pace(&self, now: Timestamp) -> Pace {
+        match (self.trains, self.hung || self.is_paused(now) || !self.complete()) {
+            _ if self.done => Pace::Ending,
+            (true, false) => Pace::Training,
+            (true, true) => Pace::Stalled,
+            (false, _) if self.hung => Pace::Stalled,
+            (false, _) => Pace::Starting,
+        }
+    }
+
+    /// How much slower the slowest node makes everybody.
+    pub fn drag(&self, now: Timestamp) -> f64 {
+        let factors = self.slow.values().filter(|(_, until)| *until > now).map(|(factor, _)| *factor);
+        factors.fold(1.0, f64::max)
+    }
+
+    /// True duration of one step: linear scaling with a fixed overhead.
+    pub fn step_time(&self, truth: &SimJob, now: Timestamp) -> f64 {
         let tokens = self.configuration.global_batch.tokens(seq_len(truth)).0;
         let gpus = f64::from(self.order.placement.gpus().0);
         let nodes = f64::from(self.order.placement.nodes().0);
-        let step = tokens / (truth.tokens_per_second * gpus) + 0.02 + 0.01 * nodes;
-        Seconds(step * f64::from(STEPS_PER_REPORT))
+        let work = tokens / (truth.tokens_per_second * gpus);
+        work * self.drag(now) + STEP_OVERHEAD.0 + STEP_OVERHEAD.1 * nodes
+    }
+
+    /// Steps the next report will cover, and how long they take.
+    pub fn next_report(&mut self, truth: &SimJob, now: Timestamp) -> (u32, Seconds) {
+        self.report_began = now;
+        self.reports += 1;
+        self.configuration = self.next_configuration.take().unwrap_or(self.configuration);
+        let step = self.step_time(truth, now);
+        // The first step is told at once, later ones are gathered.
+        let wanted = if self.reports == 1 { 0.0 } else { REPORT.0 };
+        let steps = (wanted / step).clamp(1.0, 10_000.0) as u32;
+        (steps, Seconds(step * f64::from(steps)))
+    }
+
+    /// The report under way cut short at the next step: how many steps, how long, and when.
+    pub fn short_report(&self, truth: &SimJob, now: Timestamp) -> (u32, Seconds, Timestamp) {
+        let step = self.step_time(truth, now);
+        let steps = (now.since(self.report_began).0 / step).ceil().max(1.0);
+        let at = (self.report_began + Seconds(step * steps)).max(now);
+        (steps as u32, at.since(self.report_began), at)
     }
 
     /// Trains the steps of one report.
-    pub fn advance(&mut self, truth: &SimJob) -> StepReport {
-        let duration = self.duration(truth);
-        let sequences = Sequences(self.configuration.global_batch.0 * u64::from(STEPS_PER_REPORT));
-        self.step += u64::from(STEPS_PER_REPORT);
+    pub fn advance(&mut self, truth: &SimJob, steps: u32, duration: Seconds) -> StepReport {
+        let sequences = Sequences(self.configuration.global_batch.0 * u64::from(steps));
+        self.step += u64::from(steps);
         self.samples += sequences;
+        self.trained += duration.0 * f64::from(self.order.placement.gpus().0);
         // E|g_b|² = |G|² + tr(Σ)/b with |G|² = 1 (McCandlish et al. 2018, eq. A.1).
         let per_sequence = truth.noise_scale / f64::from(seq_len(truth));
         let big_batch = self.configuration.global_batch.0 as f64;
@@ -84,12 +173,12 @@ impl Gang {
             small_batch,
             big_batch,
         };
-        let (job, generation) = self.job();
+        let (job, generation) = self.key();
         StepReport {
             job,
             generation,
             step: self.step,
-            steps: STEPS_PER_REPORT,
+            steps,
             samples_seen: self.samples,
             tokens: sequences.tokens(seq_len(truth)),
             duration,
@@ -99,10 +188,9 @@ impl Gang {
         }
     }
 
-    pub fn checkpoint(&mut self, now: Timestamp) -> CheckpointRef {
-        self.saved_at = now;
-        self.save_wanted = false;
+    pub fn checkpoint(&mut self) -> CheckpointRef {
         let generation = self.order.generation;
+        self.saves.insert(self.samples, self.trained);
         CheckpointRef {
             generation,
             path: format!("{}/{generation}/step-{:09}", self.order.checkpoint_dir, self.step),

@@ -3,15 +3,32 @@
 //! It stands where `scheduler` and `agent` stand in life, commits changes before it sends commands as they do, and
 //! checks every promise after every event. It never reads a clock and draws all chance from the scenario's seed, so
 //! that a seed names a whole history.
+//!
+//! Read [`scenario`] and [`faults`] (what is simulated), `world` (the loop), `scheduler`, `network`, `node` and `shell`
+//! (the parts of a live cluster), `gang` and `training` (the truth about workers), `strike` (how faults happen), `check`
+//! and `account` (the promises).
 
+mod account;
 mod check;
+mod client;
 mod clock;
+pub mod deed;
+pub mod faults;
 mod gang;
+mod network;
 mod node;
 pub mod scenario;
 mod scheduler;
+mod shell;
+mod shrink;
 mod store;
+mod strike;
+pub mod trace;
+mod training;
 mod world;
 
-pub use scenario::{Faults, Scenario, SimJob};
+pub use account::{Activity, GpuTime};
+pub use faults::{Chance, FaultKind, Faults};
+pub use scenario::{NodeShape, Scenario, SimJob};
+pub use shrink::shrink;
 pub use world::{Failure, Report, simulate};

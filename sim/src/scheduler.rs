@@ -1,187 +1,252 @@
-//! The simulated scheduler process: engine, planner, commit, then answers and commands; crashes and restarts.
+//! A simulated scheduler process: engine, planner, commit, then answers and commands. There may be two of them at
+//! once; the term decides whose commits count.
 
-use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
-use headway_engine::{Engine, EngineConfig, Outcome, Reply};
-use headway_planner::{CurveCache, PlanInput, plan};
-use headway_types::{NodeId, NodeReport, Plan, PlanId, Seconds, Term, Timestamp};
+use std::collections::BTreeMap;
+
+use headway_engine::event::{Event, RequestId};
+use headway_engine::{Engine, Outcome, Reply};
+use headway_planner::{PlanInput, plan};
+use headway_types::{NodeId, Plan, PlanId, Seconds, Timestamp};
 use rand::RngExt;
 
+use crate::deed::Crash;
+use crate::faults::Chance;
+use crate::store::CommitError;
 use crate::world::{Item, World};
 
-pub(crate) struct Scheduler {
+pub(crate) struct Server {
     pub engine: Engine,
-    curves: CurveCache,
+    inbox: Vec<Event>,
+    batch_due: bool,
     tick_at: Option<Timestamp>,
-    /// Ticks since anything else happened.
-    ticks_in_row: u32,
-    /// The next outcome with changes is the last: lost before its commit (true), or committed but never acted on.
-    pub crash_at_next: Option<bool>,
+    /// Wakes since anything came from outside, and since when.
+    restless: (Timestamp, u32),
+    pub crash_at_next: Option<Crash>,
+    pub paused_until: Option<Timestamp>,
+    /// Newest session per node.
+    pub links: BTreeMap<NodeId, u64>,
+    pub sessions: u64,
 }
 
-/// Requests of the scenario carry the job's index; those of operators are beyond.
-const OPERATOR: RequestId = RequestId(u64::MAX);
+/// The clock of the schedulers' host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostClock {
+    pub ahead: Seconds,
+    /// What it shows, and until when it does.
+    pub frozen: Option<(Timestamp, Timestamp)>,
+}
 
-/// An engine that wakes itself more often than this between two events from outside is in a circle.
-const RESTLESS: u32 = 50;
+/// Longest wait for more events before a batch is digested, and most events of one.
+const BATCH_WAIT: Seconds = Seconds(0.005);
+const BATCH: usize = 512;
+
+/// An engine that wakes itself more often than this within `CALM` without anything from outside is in a circle.
+const RESTLESS: u32 = 100;
+const CALM: Seconds = Seconds(10.0);
 
 impl World {
-    pub fn start_scheduler(&mut self) -> Result<(), String> {
-        self.terms += 1;
-        let config = EngineConfig { restart_prior: Seconds(10.0), ..EngineConfig::default() };
+    /// What the schedulers' host shows.
+    pub fn host_now(&self) -> Timestamp {
+        match self.host_clock.frozen {
+            Some((shown, until)) if self.clock.now < until => shown,
+            _ => self.clock.now + self.host_clock.ahead,
+        }
+    }
+
+    pub fn start_server(&mut self) -> Result<(), String> {
+        let term = self.store.begin_term();
+        self.terms = term.0;
+        self.last_server += 1;
+        let id = self.last_server;
         let seed = self.rng.random::<u64>();
-        let engine = Engine::restore(config, Term(self.terms), seed, self.clock.now, self.store.snapshot());
+        let engine = Engine::restore(self.scenario.config.clone(), term, seed, self.host_now(), self.store.snapshot());
         engine.check_invariants().map_err(|broken| format!("after restore: {broken}"))?;
-        self.scheduler = Some(Scheduler {
+        self.write_down(|| format!("a scheduler begins {term}"));
+        let server = Server {
             engine,
-            curves: CurveCache::default(),
+            inbox: Vec::new(),
+            batch_due: false,
             tick_at: None,
-            ticks_in_row: 0,
+            restless: (self.clock.now, 0),
             crash_at_next: None,
-        });
-        self.feed(Event::Tick)
-    }
-
-    fn crash_scheduler(&mut self) {
-        self.scheduler = None;
-        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
-        for id in ids {
-            self.lose_session(id);
-        }
-        let back = self.moment(1.0, 60.0);
-        self.clock.at(back, Item::StartScheduler);
-    }
-
-    /// One batch through the engine. Nothing happens while the scheduler is down.
-    pub fn feed(&mut self, event: Event) -> Result<(), String> {
-        let now = self.clock.now;
-        let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
-        if event != Event::Tick {
-            scheduler.ticks_in_row = 0;
-        }
-        let outcome = scheduler.engine.handle(now, vec![event]);
-        scheduler.engine.check_invariants().map_err(|broken| broken.to_string())?;
-        let illegal = scheduler.engine.illegal_transitions();
-        let crash = scheduler.crash_at_next.filter(|_| !outcome.changes.is_empty());
-        if crash == Some(true) {
-            self.crash_scheduler();
-            return Ok(());
-        }
-        self.store.commit(&outcome.changes)?;
-        if illegal > 0 {
-            return Err("an illegal transition was tried".into());
-        }
-        if crash == Some(false) {
-            self.crash_scheduler();
-            return Ok(());
-        }
-        self.act(outcome);
+            paused_until: None,
+            links: BTreeMap::new(),
+            sessions: 0,
+        };
+        self.servers.insert(id, server);
+        self.take_in(id, Event::Tick);
         Ok(())
     }
 
-    fn act(&mut self, outcome: Outcome) {
+    /// The process is gone; agents notice at their next pulse. Another begins after a while, unless one leads already.
+    pub fn crash_server(&mut self, id: u64, back_after: Option<Seconds>) {
+        let Some(server) = self.servers.remove(&id) else { return };
+        for link in server.links.values() {
+            if let Some(link) = self.links.get_mut(link) {
+                link.server_end = false;
+            }
+        }
+        if let Some(after) = back_after {
+            self.clock.after(after, Item::StartServer);
+        }
+    }
+
+    /// An event for a scheduler's next batch.
+    pub fn take_in(&mut self, id: u64, event: Event) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        if event != Event::Tick {
+            server.restless = (self.clock.now, 0);
+        }
+        server.inbox.push(event);
+        if !server.batch_due {
+            server.batch_due = true;
+            self.clock.after(BATCH_WAIT, Item::Batch { server: id });
+        }
+    }
+
+    /// One batch: decide, commit, act.
+    pub fn batch(&mut self, id: u64) -> Result<(), String> {
+        let now = self.host_now();
+        let Some(server) = self.servers.get_mut(&id) else { return Ok(()) };
+        let rest = server.inbox.split_off(server.inbox.len().min(BATCH));
+        let events = std::mem::replace(&mut server.inbox, rest);
+        server.batch_due = !server.inbox.is_empty();
+        if server.batch_due {
+            self.clock.after(Seconds(0.0), Item::Batch { server: id });
+        }
+        let outcome = server.engine.handle(now, events);
+        server.engine.check_invariants().map_err(|broken| broken.to_string())?;
+        let (term, illegal) = (server.engine.term(), server.engine.illegal_transitions());
+        if illegal > 0 {
+            return Err("an illegal transition was tried".into());
+        }
+        if !outcome.changes.is_empty() && !self.committed(id, term, &outcome)? {
+            return Ok(());
+        }
+        self.act(id, now, outcome);
+        Ok(())
+    }
+
+    /// Writes the outcome down; false where the scheduler dies of it or must reload.
+    fn committed(&mut self, id: u64, term: headway_types::Term, outcome: &Outcome) -> Result<bool, String> {
+        let crash = self.servers.get(&id).and_then(|server| server.crash_at_next);
+        if crash == Some(Crash::BeforeCommit) {
+            self.write_down(|| "the scheduler dies before the commit".into());
+            self.come_back(id);
+            return Ok(false);
+        }
+        if self.chance(Chance::CommitFails) {
+            self.write_down(|| "a commit fails, the scheduler reloads".into());
+            self.reload(id);
+            return Ok(false);
+        }
+        match self.store.commit(term, &outcome.changes) {
+            Ok(()) => {}
+            Err(CommitError::Broken(message)) => return Err(message),
+            Err(CommitError::OldTerm) => {
+                self.write_down(|| format!("the commit under {term} is refused, the old leader gives up"));
+                self.crash_server(id, None);
+                return Ok(false);
+            }
+        }
+        self.after_commit(&outcome.changes)?;
+        if self.servers.get(&id).and_then(|server| server.crash_at_next) == Some(Crash::AfterCommit) {
+            self.write_down(|| "the scheduler dies after the commit, before anything is sent".into());
+            self.come_back(id);
+            return Ok(false);
+        }
+        if self.chance(Chance::CommitUnknown) {
+            self.write_down(|| "a commit is written but reported failed, the scheduler reloads".into());
+            self.reload(id);
+            return Ok(false);
+        }
+        Ok(self.servers.contains_key(&id))
+    }
+
+    fn come_back(&mut self, id: u64) {
+        let after = self.crash_back_after;
+        let after = after.unwrap_or_else(|| Seconds(self.rng.random_range(1.0..60.0)));
+        self.crash_server(id, Some(after));
+    }
+
+    fn reload(&mut self, id: u64) {
+        let after = Seconds(self.rng.random_range(0.1..2.0));
+        self.crash_server(id, Some(after));
+    }
+
+    fn act(&mut self, id: u64, now: Timestamp, outcome: Outcome) {
         self.store.observe(&outcome.observations);
         for (RequestId(request), reply) in outcome.replies {
-            if let Reply::Submitted { jobs, .. } = reply
-                && let Some(job) = jobs.first()
-            {
-                self.acknowledged.insert(request as usize, job.id);
+            if !self.chance(Chance::AnswerLost) {
+                self.answered(request, reply);
             }
         }
         for (node, command) in outcome.commands {
-            self.send_command(node, command);
+            self.send_command(id, node, command);
+        }
+        for (node, session, reason) in outcome.refused {
+            self.write_down(|| format!("a session of node {node} is refused: {reason}"));
+            let link = self.servers.get(&id).and_then(|server| server.links.get(&node)).copied();
+            if let Some(link) = link.filter(|link| self.links.get(link).is_some_and(|one| one.session == session)) {
+                self.close_server_end(link);
+            }
         }
         if let Some(input) = outcome.plan_request {
-            self.make_plan(&input);
+            self.make_plan(id, &input);
         }
-        let term = Term(self.terms);
-        if let (Some(wake), Some(scheduler)) = (outcome.wake_at, &mut self.scheduler)
-            && scheduler.tick_at.is_none_or(|at| wake < at)
-        {
-            scheduler.tick_at = Some(wake);
-            self.clock.at(wake, Item::EngineTick { term });
+        if let (Some(wake), Some(server)) = (outcome.wake_at, self.servers.get_mut(&id)) {
+            // The timer counts how long, not until when: a jump of the clock does not move it.
+            let at = self.clock.now + wake.since(now);
+            if server.tick_at.is_none_or(|known| at < known) {
+                server.tick_at = Some(at);
+                self.clock.at(at, Item::EngineTick { server: id });
+            }
         }
     }
 
-    fn make_plan(&mut self, input: &PlanInput) {
-        let Some(scheduler) = &mut self.scheduler else { return };
-        let result = plan(input, &mut scheduler.curves).map(Box::new).map_err(|error| (input.plan, error.to_string()));
+    fn make_plan(&mut self, server: u64, input: &PlanInput) {
+        let result = plan(input, &mut self.curves).map(Box::new).map_err(|error| (input.plan, error.to_string()));
         let done = self.moment(0.02, 1.5);
-        let term = Term(self.terms);
-        self.clock.at(done, Item::PlanDone { term, result });
+        self.clock.at(done, Item::PlanDone { server, result });
     }
 
-    pub fn plan_done(&mut self, term: Term, result: Result<Box<Plan>, (PlanId, String)>) -> Result<(), String> {
-        if term != Term(self.terms) {
+    pub fn plan_done(&mut self, server: u64, result: Result<Box<Plan>, (PlanId, String)>) -> Result<(), String> {
+        if !self.servers.contains_key(&server) {
             return Ok(());
         }
         match result {
-            Ok(plan) => self.feed(Event::PlanReady { plan }),
+            Ok(plan) => {
+                self.take_in(server, Event::PlanReady { plan });
+                Ok(())
+            }
             Err((plan, message)) => Err(format!("no plan {plan}: {message}")),
         }
     }
 
-    pub fn engine_tick(&mut self, term: Term) -> Result<(), String> {
-        if term != Term(self.terms) {
-            return Ok(());
+    pub fn engine_tick(&mut self, id: u64) -> Result<(), String> {
+        let now = self.clock.now;
+        let Some(server) = self.servers.get_mut(&id) else { return Ok(()) };
+        server.tick_at = server.tick_at.filter(|at| *at > now);
+        if now.since(server.restless.0).0 > CALM.0 {
+            server.restless = (now, 0);
         }
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.tick_at = scheduler.tick_at.filter(|at| *at > self.clock.now);
-            scheduler.ticks_in_row += 1;
-            if scheduler.ticks_in_row > RESTLESS {
-                return Err(format!("the engine woke {RESTLESS} times in a row with nothing to do"));
-            }
+        server.restless.1 += 1;
+        if server.restless.1 > RESTLESS {
+            return Err(format!("the engine woke {RESTLESS} times within {} s with nothing to do", CALM.0));
         }
-        self.feed(Event::Tick)
+        self.take_in(id, Event::Tick);
+        Ok(())
     }
 
-    /// The client repeats its submission, under the same key, until it is acknowledged.
-    pub fn submit(&mut self, index: usize) -> Result<(), String> {
-        if self.acknowledged.contains_key(&index) {
-            if let Some(after) = self.scenario.jobs[index].cancelled_after {
-                self.clock.after(after, Item::Cancel(index));
-            }
-            return Ok(());
-        }
-        let spec = self.scenario.jobs[index].spec.clone();
-        let key = IdempotencyKey {
-            principal: "ada".into(),
-            route: "POST /jobs".into(),
-            key: spec.name.clone(),
-            request_hash: spec.name.clone(),
-        };
-        let body = Request::Submit { jobs: vec![spec], idempotency: Some(key) };
-        let request = RequestId(index as u64);
-        self.clock.after(Seconds(5.0), Item::Submit(index));
-        self.feed(Event::Request { request, actor: Actor::User("ada".into()), body })
+    /// The scheduler a client reaches: the newest, or now and then another that believes it leads.
+    pub fn reached(&mut self) -> Option<u64> {
+        let ids: Vec<u64> = self.servers.keys().copied().collect();
+        let astray = ids.len() > 1 && self.rng.random_bool(0.3);
+        if astray { ids.first().copied() } else { ids.last().copied() }
     }
 
-    pub fn cancel(&mut self, index: usize) -> Result<(), String> {
-        let Some(job) = self.acknowledged.get(&index).copied() else { return Ok(()) };
-        if self.scheduler.is_none() {
-            self.clock.after(Seconds(5.0), Item::Cancel(index));
-        }
-        self.operate(Request::Cancel { job, reason: None, grace: None })
-    }
-
-    pub fn operate(&mut self, body: Request) -> Result<(), String> {
-        if let (None, Request::Uncordon { node }) = (&self.scheduler, &body) {
-            self.clock.after(Seconds(5.0), Item::Undrain(*node));
-        }
-        self.feed(Event::Request { request: OPERATOR, actor: Actor::User("root".into()), body })
-    }
-
-    /// An agent has dialled: a new session opens with everything its ledger holds.
-    pub fn open_session(&mut self, node: NodeId) -> Result<(), String> {
-        self.sessions += 1;
-        let session = SessionId(self.sessions);
-        let Some(one) = self.nodes.get_mut(&node) else { return Ok(()) };
-        one.session = Some(session);
-        one.reported_at = self.clock.now;
-        one.commanded_at = self.clock.now;
-        let report =
-            NodeReport::Registered { inventory: Box::new(one.inventory.clone()), groups: one.ledger.statuses() };
-        self.send_report(node, report);
-        let term = Term(self.terms);
-        self.tell_ledger(node, headway_node::NodeEvent::SessionOpened { term })
+    /// Whether the request with this number was refused.
+    pub fn is_refusal(reply: &Reply) -> bool {
+        matches!(reply, Reply::Refused(_))
     }
 }

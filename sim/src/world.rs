@@ -1,19 +1,28 @@
-//! The loop of a simulation, its faults, and its end.
+//! The loop of a simulation and its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use headway_engine::event::{Event, SessionId};
+use headway_engine::Request;
+use headway_engine::event::Event;
+use headway_engine::record::EventRecord;
 use headway_node::{Exit, NodeEvent};
-use headway_types::{AgentCommand, Generation, JobId, NodeId, NodeReport, Plan, PlanId, Seconds, Term, Timestamp};
+use headway_planner::CurveCache;
+use headway_types::{
+    AgentCommand, Fault, Generation, IdSource, JobId, LaunchOrder, NodeId, NodeReport, Plan, PlanId, Seconds, Timestamp,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::check::{check_end, check_gpus};
+use crate::account::{GpuTime, Meter};
+use crate::client::Pending;
 use crate::clock::{Clock, START};
+use crate::deed::{Comeback, Deed, Moment};
+use crate::faults::{Chance, FaultKind};
 use crate::gang::Gang;
+use crate::network::Link;
 use crate::node::SimNode;
-use crate::scenario::{Faults, Scenario};
-use crate::scheduler::Scheduler;
+use crate::scenario::Scenario;
+use crate::scheduler::{HostClock, Server};
 use crate::store::Store;
 
 /// A broken promise, with everything needed to see it again.
@@ -23,288 +32,397 @@ pub struct Failure {
     pub seed: u64,
     pub at: f64,
     pub message: String,
-    /// The event log up to then.
-    pub log: String,
+    /// What was committed up to then.
+    pub events: Vec<EventRecord>,
+    /// The history line by line, where the scenario asks for it.
+    pub diary: Vec<String>,
 }
 
 /// What a simulation came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// The event log as JSON lines: the same bytes for the same scenario.
-    pub log: String,
-    /// Jobs by final state.
+    /// The event log: the same for the same scenario.
+    pub events: Vec<EventRecord>,
+    pub diary: Vec<String>,
+    /// Jobs by the state they ended in.
     pub ended: BTreeMap<String, u32>,
+    /// Jobs that still wait at the horizon, and what they say why.
+    pub waiting: BTreeMap<String, String>,
     pub generations: u64,
     pub terms: u64,
-    /// When the last job ended.
+    /// What went wrong, and how often.
+    pub faults: BTreeMap<String, u64>,
+    pub gpu_time: GpuTime,
+    /// Until the last job had ended.
     pub makespan: Seconds,
 }
+
+pub(crate) type Key = (JobId, Generation);
 
 /// Something that happens at a moment of virtual time.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     Submit(usize),
-    Cancel(usize),
-    StartScheduler,
+    /// A pending request is asked again.
+    Ask(u64),
+    AskFor(Box<Request>),
+    CancelOwn(usize),
+    WriteOff(NodeId),
+    StartServer,
+    Arrive {
+        server: u64,
+        event: Event,
+    },
+    Batch {
+        server: u64,
+    },
     EngineTick {
-        term: Term,
+        server: u64,
     },
     PlanDone {
-        term: Term,
+        server: u64,
         result: Result<Box<Plan>, (PlanId, String)>,
     },
-    /// A report on its way over a session.
-    Report {
-        node: NodeId,
-        session: SessionId,
+    Up {
+        link: u64,
         report: NodeReport,
+        late: bool,
     },
-    SessionLost {
-        node: NodeId,
-        session: SessionId,
-    },
-    Command {
-        node: NodeId,
-        session: SessionId,
-        term: Term,
+    Down {
+        link: u64,
         command: AgentCommand,
+        late: bool,
     },
-    /// Dial the scheduler, or say that all is well.
-    Pulse(NodeId),
+    Welcome {
+        link: u64,
+    },
+    LinkLost {
+        link: u64,
+    },
+    Pulse(usize),
     /// Something the node's shell tells its ledger; lost if the agent restarts before.
     Shell {
-        node: NodeId,
+        node: usize,
         incarnation: u32,
         event: NodeEvent,
     },
+    Born {
+        node: usize,
+        incarnation: u32,
+        order: Box<LaunchOrder>,
+    },
     StartAgent {
-        node: NodeId,
-        reboot: bool,
+        node: usize,
+        comeback: Comeback,
     },
-    /// The gang reports its next steps.
+    Train {
+        key: Key,
+    },
     Steps {
-        job: JobId,
-        generation: Generation,
+        key: Key,
+        report: u64,
+        steps: u32,
+        duration: Seconds,
     },
-    /// All processes of a gang exit 0.
     Finish {
-        job: JobId,
-        generation: Generation,
+        key: Key,
     },
-    /// A node's process of a gang is gone.
+    Abort {
+        key: Key,
+    },
     Die {
-        node: NodeId,
-        job: JobId,
-        generation: Generation,
+        node: usize,
+        key: Key,
+        rank: Option<u32>,
         exit: Exit,
+        fault: Option<Fault>,
+    },
+    Heal {
+        node: usize,
+        gpu: usize,
+    },
+    Relieve {
+        node: usize,
     },
     Fault(FaultKind),
-    Undrain(NodeId),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultKind {
-    SchedulerCrash,
-    AgentCrash,
-    NodeReboot,
-    Disconnect,
-    Partition,
-    WorkerDeath,
-    Drain,
+    Deed(Deed),
+    /// The host's clock is right again.
+    CorrectClock,
+    /// Sessions that have lost messages break.
+    BreakAll,
 }
 
 pub(crate) struct World {
     pub scenario: Scenario,
     pub rng: StdRng,
     pub clock: Clock<Item>,
+    pub host_clock: HostClock,
     pub store: Store,
-    pub scheduler: Option<Scheduler>,
+    pub servers: BTreeMap<u64, Server>,
+    pub last_server: u64,
     pub terms: u64,
-    pub sessions: u64,
-    pub nodes: BTreeMap<NodeId, SimNode>,
-    pub gangs: BTreeMap<(JobId, Generation), Gang>,
+    /// How long the scheduler stays away after its next death, where a deed says so.
+    pub crash_back_after: Option<Seconds>,
+    pub curves: CurveCache,
+    pub links: BTreeMap<u64, Link>,
+    pub last_link: u64,
+    pub nodes: Vec<SimNode>,
+    /// Where each node is in the list.
+    pub places: BTreeMap<NodeId, usize>,
+    pub ids: IdSource,
+    pub gangs: BTreeMap<Key, Gang>,
+    /// Checkpoints that cannot be loaded.
+    pub rotten: BTreeSet<String>,
+    /// Generations an operator has written off, perhaps wrongly.
+    pub vouched: BTreeSet<Key>,
+    pub pending: BTreeMap<u64, Pending>,
+    pub last_request: u64,
     /// Jobs the scheduler has acknowledged, by scenario index.
     pub acknowledged: BTreeMap<usize, JobId>,
     pub ports: u16,
+    pub meter: Meter,
+    /// Nodes whose account must be brought up to date.
+    pub touched: BTreeSet<usize>,
+    pub tried: BTreeMap<String, u64>,
+    verbs: BTreeMap<String, u32>,
+    due: Vec<Deed>,
+    pub diary: Option<Vec<String>>,
+    /// Found where no error could be returned.
+    pub broken: Option<String>,
 }
 
 /// Runs a scenario until every job has ended and the faults are over.
 pub fn simulate(scenario: &Scenario) -> Result<Report, Box<Failure>> {
     let mut world = World::new(scenario.clone());
     let outcome = world.run();
+    let at = world.clock.now.since(START).0;
     outcome.map_err(|message| {
-        Box::new(Failure {
-            seed: scenario.seed,
-            at: world.clock.now.since(START).0,
-            message,
-            log: world.store.log.clone(),
-        })
+        let (events, diary) = (world.store.events, world.diary.unwrap_or_default());
+        Box::new(Failure { seed: scenario.seed, at, message, events, diary })
     })
 }
 
 impl World {
     fn new(scenario: Scenario) -> Self {
+        let (nodes, ids) = SimNode::fleet(&scenario.nodes);
         let mut world = World {
             rng: StdRng::seed_from_u64(scenario.seed ^ 0x5eed),
             clock: Clock::new(),
-            store: Store::default(),
-            scheduler: None,
+            host_clock: HostClock::default(),
+            store: Store::new(scenario.policy.clone()),
+            servers: BTreeMap::new(),
+            last_server: 0,
             terms: 0,
-            sessions: 0,
-            nodes: SimNode::fleet(&scenario.nodes),
+            crash_back_after: None,
+            curves: CurveCache::default(),
+            links: BTreeMap::new(),
+            last_link: 0,
+            meter: Meter::new(nodes.len()),
+            touched: (0..nodes.len()).collect(),
+            places: nodes.iter().enumerate().map(|(index, node)| (node.inventory.node, index)).collect(),
+            nodes,
+            ids,
             gangs: BTreeMap::new(),
+            rotten: BTreeSet::new(),
+            vouched: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            last_request: 0,
             acknowledged: BTreeMap::new(),
             ports: 20_000,
+            tried: BTreeMap::new(),
+            verbs: BTreeMap::new(),
+            due: Vec::new(),
+            diary: scenario.diary.then(Vec::new),
+            broken: None,
             scenario,
         };
-        world.clock.after(Seconds(0.0), Item::StartScheduler);
-        let ids: Vec<NodeId> = world.nodes.keys().copied().collect();
-        for id in ids {
+        world.clock.after(Seconds(0.0), Item::StartServer);
+        for node in 0..world.nodes.len() {
             let delay = Seconds(world.rng.random_range(0.1..2.0));
-            world.clock.after(delay, Item::Pulse(id));
+            world.clock.after(delay, Item::Pulse(node));
         }
-        for (index, job) in world.scenario.jobs.iter().enumerate() {
-            world.clock.after(job.arrives, Item::Submit(index));
+        for index in 0..world.scenario.jobs.len() {
+            world.clock.after(world.scenario.jobs[index].arrives, Item::Submit(index));
         }
-        use FaultKind as F;
-        for kind in
-            [F::SchedulerCrash, F::AgentCrash, F::NodeReboot, F::Disconnect, F::Partition, F::WorkerDeath, F::Drain]
-        {
-            world.next_fault(kind);
+        for act in world.scenario.script.clone() {
+            if let Moment::At(at) = act.when {
+                world.clock.after(at, Item::Deed(act.deed));
+            }
+        }
+        let kinds: Vec<FaultKind> = world.scenario.faults.every.keys().copied().collect();
+        kinds.into_iter().for_each(|kind| world.next_fault(kind));
+        let loses =
+            [Chance::ReportLost, Chance::CommandLost].iter().any(|one| world.scenario.faults.share.contains_key(one));
+        if loses {
+            world.clock.after(world.scenario.faults.until, Item::BreakAll);
         }
         world
     }
 
     fn run(&mut self) -> Result<Report, String> {
         let horizon = START + self.scenario.horizon;
-        while let Some(item) = self.clock.next() {
-            if self.clock.now > horizon {
-                break;
-            }
+        while let Some(item) = self.clock.next_before(horizon) {
             self.take(item)?;
-            check_gpus(&self.nodes)?;
+            for deed in std::mem::take(&mut self.due) {
+                self.apply(deed);
+            }
+            if let Some(broken) = self.broken.take() {
+                return Err(broken);
+            }
+            self.measure();
             if self.is_over() {
                 break;
             }
         }
-        check_end(self)?;
+        self.touched = (0..self.nodes.len()).collect();
+        self.clock.now = if self.scenario.cut { horizon } else { self.clock.now };
+        self.measure();
+        self.check_account()?;
+        let waiting = self.check_end()?;
         let mut ended = BTreeMap::new();
         for job in self.store.jobs.values() {
             *ended.entry(job.state.name().to_owned()).or_insert(0) += 1;
         }
         Ok(Report {
-            log: self.store.log.clone(),
+            events: std::mem::take(&mut self.store.events),
+            diary: self.diary.take().unwrap_or_default(),
             ended,
+            waiting,
             generations: self.store.jobs.values().map(|job| job.generation.0).sum(),
             terms: self.terms,
+            faults: std::mem::take(&mut self.tried),
+            gpu_time: self.meter.time.clone(),
             makespan: self.clock.now.since(START),
         })
     }
 
     fn is_over(&self) -> bool {
-        self.clock.now >= START + self.scenario.faults.until
+        !self.scenario.cut
             && self.acknowledged.len() == self.scenario.jobs.len()
             && self.store.jobs.values().all(|job| job.state.is_final())
-            && self.store.allocations.values().all(|one| !one.holds())
+            && self.store.held.is_empty()
+    }
+
+    /// What is stopped takes nothing: its messages wait until it goes on.
+    fn held_until(&self, item: &Item) -> Option<Timestamp> {
+        let server = |id: &u64| self.servers.get(id).and_then(|server| server.paused_until);
+        let agent = |node: &usize| self.nodes[*node].paused_until;
+        let gang = |key: &Key| self.gangs.get(key).and_then(|gang| gang.paused_until);
+        let until = match item {
+            Item::Arrive { server: id, .. }
+            | Item::Batch { server: id }
+            | Item::EngineTick { server: id }
+            | Item::PlanDone { server: id, .. } => server(id),
+            Item::Up { link, .. } | Item::LinkLost { link } => server(&self.links.get(link)?.server),
+            Item::Down { link, .. } | Item::Welcome { link } => agent(&self.links.get(link)?.node),
+            Item::Pulse(node) | Item::Shell { node, .. } | Item::Born { node, .. } => agent(node),
+            Item::Train { key } => gang(key),
+            Item::Die { exit: Exit::Signal(9), .. } => None,
+            Item::Die { node, key, .. } => self.nodes[*node].alive.get(key).and_then(|group| group.paused_until),
+            _ => None,
+        };
+        until.filter(|until| *until > self.clock.now)
     }
 
     fn take(&mut self, item: Item) -> Result<(), String> {
+        if let Some(until) = self.held_until(&item) {
+            self.clock.at(until, item);
+            return Ok(());
+        }
+        match item {
+            Item::StartServer => self.start_server()?,
+            Item::Batch { server } => self.batch(server)?,
+            Item::EngineTick { server } => self.engine_tick(server)?,
+            Item::PlanDone { server, result } => self.plan_done(server, result)?,
+            Item::Down { link, command, late } => self.deliver_down(link, command, late)?,
+            Item::Welcome { link } => self.welcome(link)?,
+            Item::Shell { node, incarnation, event } => {
+                if self.nodes[node].up && self.nodes[node].incarnation == incarnation {
+                    self.tell_ledger(node, event)?;
+                }
+            }
+            Item::Born { node, incarnation, order } => {
+                if self.nodes[node].up && self.nodes[node].incarnation == incarnation {
+                    self.born(node, incarnation, order)?;
+                }
+            }
+            Item::StartAgent { node, comeback } => self.start_agent(node, comeback)?,
+            other => self.take_quiet(other),
+        }
+        Ok(())
+    }
+
+    /// Items that cannot find anything broken.
+    fn take_quiet(&mut self, item: Item) {
         match item {
             Item::Submit(index) => self.submit(index),
-            Item::Cancel(index) => self.cancel(index),
-            Item::StartScheduler => self.start_scheduler(),
-            Item::EngineTick { term } => self.engine_tick(term),
-            Item::PlanDone { term, result } => self.plan_done(term, result),
-            Item::Report { node, session, report } => {
-                let live = self.nodes.get(&node).is_some_and(|one| one.session == Some(session));
-                if live { self.feed(Event::Agent { node, session, report }) } else { Ok(()) }
-            }
-            Item::SessionLost { node, session } => self.feed(Event::AgentDisconnected { node, session }),
-            Item::Command { node, session, term, command } => {
-                let live = self.nodes.get(&node).is_some_and(|one| one.session == Some(session));
-                if live { self.tell_ledger(node, NodeEvent::Command { term, command }) } else { Ok(()) }
-            }
+            Item::Ask(request) => self.ask(request),
+            Item::AskFor(body) => self.ask_for(*body, None, false),
+            Item::CancelOwn(index) => self.operate(crate::deed::Operation::Cancel { job: index }),
+            Item::WriteOff(node) => self.write_off(node),
+            Item::Arrive { server, event } => self.take_in(server, event),
+            Item::Up { link, report, late } => self.deliver_up(link, report, late),
+            Item::LinkLost { link } => self.close_server_end(link),
             Item::Pulse(node) => self.pulse(node),
-            Item::Shell { node, incarnation, event } => {
-                let same = self.nodes.get(&node).is_some_and(|one| one.up && one.incarnation == incarnation);
-                if same { self.shell(node, event) } else { Ok(()) }
-            }
-            Item::StartAgent { node, reboot } => self.start_agent(node, reboot),
-            Item::Steps { job, generation } => self.steps((job, generation)),
-            Item::Finish { job, generation } => self.finish((job, generation)),
-            Item::Die { node, job, generation, exit } => self.die(node, (job, generation), exit),
-            Item::Fault(kind) => self.fault(kind),
-            Item::Undrain(node) => self.operate(headway_engine::Request::Uncordon { node }),
+            Item::Train { key } => self.train(key),
+            Item::Steps { key, report, steps, duration } => self.steps(key, report, steps, duration),
+            Item::Finish { key } => self.finish(key),
+            Item::Abort { key } => self.abort(key),
+            Item::Die { node, key, rank, exit, fault } => self.die(node, key, rank, exit, fault),
+            Item::Heal { node, gpu } => self.heal(node, gpu),
+            Item::Relieve { node } => self.relieve(node),
+            Item::Fault(kind) => self.strike(kind),
+            Item::Deed(deed) => self.apply(deed),
+            Item::CorrectClock => self.host_clock.ahead = Seconds(0.0),
+            Item::BreakAll => (0..self.nodes.len()).for_each(|node| self.close_agent_end(node)),
+            _ => {}
         }
     }
 
-    fn next_fault(&mut self, kind: FaultKind) {
-        let Some(mean) = kind.mean(&self.scenario.faults) else { return };
-        let chance: f64 = self.rng.random_range(0.0001..1.0);
-        let at = self.clock.now + mean * -chance.ln();
-        if at < START + self.scenario.faults.until {
-            self.clock.at(at, Item::Fault(kind));
+    /// An event was committed: deeds that wait for it are due, before anything is sent.
+    pub fn heard(&mut self, event: &EventRecord) {
+        self.write_down(|| format!("{}: {}", event.verb, event.message));
+        let seen = self.verbs.entry(event.verb.clone()).or_default();
+        *seen += 1;
+        let seen = *seen;
+        for act in &self.scenario.script {
+            match &act.when {
+                Moment::Commits { verb, nth } if *verb == event.verb && *nth == seen => match &act.deed {
+                    Deed::CrashScheduler { when: crate::deed::Crash::AfterCommit, back_after } => {
+                        self.crash_back_after = Some(*back_after);
+                        if let Some(mut server) = self.servers.last_entry() {
+                            server.get_mut().crash_at_next = Some(crate::deed::Crash::AfterCommit);
+                        }
+                    }
+                    deed => self.due.push(deed.clone()),
+                },
+                Moment::After { verb, nth, wait } if *verb == event.verb && *nth == seen => {
+                    self.clock.after(*wait, Item::Deed(act.deed.clone()));
+                }
+                _ => {}
+            }
         }
     }
 
-    fn fault(&mut self, kind: FaultKind) -> Result<(), String> {
-        self.next_fault(kind);
-        let index = self.rng.random_range(0..self.nodes.len());
-        let Some(node) = self.nodes.keys().nth(index).copied() else { return Ok(()) };
-        match kind {
-            FaultKind::SchedulerCrash => {
-                let before = self.rng.random_bool(self.scenario.faults.crash_before_commit);
-                if let Some(scheduler) = &mut self.scheduler {
-                    scheduler.crash_at_next = Some(before);
-                }
-                Ok(())
-            }
-            FaultKind::AgentCrash => self.stop_agent(node, false),
-            FaultKind::NodeReboot => self.stop_agent(node, true),
-            FaultKind::Disconnect => {
-                self.lose_session(node);
-                Ok(())
-            }
-            FaultKind::Partition => {
-                let minutes = self.rng.random_range(0.2..3.0);
-                let until = self.clock.now + Seconds(60.0 * minutes);
-                self.lose_session(node);
-                if let Some(one) = self.nodes.get_mut(&node) {
-                    one.unreachable_until = until;
-                }
-                Ok(())
-            }
-            FaultKind::WorkerDeath => {
-                let victims: Vec<(JobId, Generation)> =
-                    self.nodes.get(&node).map(|one| one.alive.keys().copied().collect()).unwrap_or_default();
-                match victims.first() {
-                    Some(key) => self.die(node, *key, Exit::Code(1)),
-                    None => Ok(()),
-                }
-            }
-            FaultKind::Drain => {
-                let after = Seconds(self.rng.random_range(30.0..120.0));
-                self.clock.after(after, Item::Undrain(node));
-                self.operate(headway_engine::Request::Drain { node, reason: None, deadline: None })
-            }
+    /// Whether a chance comes true now.
+    pub fn chance(&mut self, chance: Chance) -> bool {
+        let Some(share) = self.scenario.faults.share.get(&chance) else { return false };
+        let comes = self.clock.now < START + self.scenario.faults.until && self.rng.random_bool(*share);
+        if comes {
+            *self.tried.entry(format!("{chance:?}")).or_default() += 1;
+        }
+        comes
+    }
+
+    /// A line of the diary; costs nothing where none is kept.
+    pub fn write_down(&mut self, line: impl FnOnce() -> String) {
+        let at = self.clock.now.since(START).0;
+        if let Some(diary) = &mut self.diary {
+            diary.push(format!("{at:9.3}  {}", line()));
         }
     }
 
     pub fn moment(&mut self, from: f64, to: f64) -> Timestamp {
         self.clock.now + Seconds(self.rng.random_range(from..to))
-    }
-}
-
-impl FaultKind {
-    fn mean(self, faults: &Faults) -> Option<Seconds> {
-        match self {
-            FaultKind::SchedulerCrash => faults.scheduler_crash,
-            FaultKind::AgentCrash => faults.agent_crash,
-            FaultKind::NodeReboot => faults.node_reboot,
-            FaultKind::Disconnect => faults.disconnect,
-            FaultKind::Partition => faults.partition,
-            FaultKind::WorkerDeath => faults.worker_death,
-            FaultKind::Drain => faults.drain,
-        }
     }
 }

@@ -1,38 +1,103 @@
-//! Whole histories under faults: every promise is checked after every event, and a seed names a history for good.
+//! Whole lifetimes under faults: every promise is checked after every event, and a seed names a lifetime for good.
+//! `HEADWAY_SIM_SEEDS` sets how many lifetimes run in all.
 #![allow(clippy::unwrap_used)]
 
-use headway_sim::{Faults, Scenario, simulate};
+use headway_sim::{Chance, Failure, FaultKind, Faults, Scenario, shrink, simulate};
+use headway_types::Seconds;
 
-fn run(seeds: std::ops::Range<u64>, faults: &Faults) {
-    for seed in seeds {
-        if let Err(failure) = simulate(&Scenario::random(seed, faults.clone())) {
-            let lines: Vec<&str> = failure.log.lines().collect();
-            let tail = lines[lines.len().saturating_sub(25)..].join("\n");
-            panic!("{failure}\nthe last events:\n{tail}");
+const PRESETS: u64 = Faults::PRESETS.len() as u64;
+
+/// What to say of a broken promise: how to see it again, and the smallest history found that breaks one.
+fn tell(scenario: &Scenario, failure: &Failure, again: &str) -> String {
+    let mut text = format!("{failure}\nagain: cargo run -p headway-sim --example replay -- {again}");
+    if let Some((mut small, _)) = shrink(scenario) {
+        small.diary = true;
+        if let Err(failure) = simulate(&small) {
+            let tail = &failure.diary[failure.diary.len().saturating_sub(40)..];
+            text.push_str(&format!(
+                "\nsmallest: {:?}, {} jobs, {:?}\n{}\n{failure}",
+                small.nodes.iter().map(|node| node.gpus).collect::<Vec<_>>(),
+                small.jobs.len(),
+                small.faults,
+                tail.join("\n")
+            ));
+        }
+    }
+    text
+}
+
+/// This preset's share of all lifetimes.
+fn lifetimes(preset: &str) {
+    let all: u64 = std::env::var("HEADWAY_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(308);
+    let place = Faults::PRESETS.iter().position(|(name, _)| *name == preset).unwrap() as u64;
+    for seed in (place..all).step_by(PRESETS as usize) {
+        let scenario = Scenario::lifetime(seed);
+        if let Err(failure) = simulate(&scenario) {
+            panic!("{}", tell(&scenario, &failure, &seed.to_string()));
+        }
+    }
+}
+
+macro_rules! every_promise_holds {
+    ($($name:ident: $preset:literal,)*) => { $(#[test] fn $name() { lifetimes($preset); })* };
+}
+
+every_promise_holds! {
+    every_promise_holds_when_nothing_goes_wrong: "calm",
+    every_promise_holds_while_anything_may_crash: "crashes",
+    every_promise_holds_when_commits_fail_or_only_seem_to: "commits",
+    every_promise_holds_while_anything_may_stand_still: "pauses",
+    every_promise_holds_with_two_leaders_at_once: "two_leaders",
+    every_promise_holds_behind_a_bad_network: "network",
+    every_promise_holds_behind_a_network_worse_than_any: "hostile_network",
+    every_promise_holds_when_agents_lose_their_disks: "disks",
+    every_promise_holds_when_checkpoints_fail_rot_or_come_late: "checkpoints",
+    every_promise_holds_on_bad_hardware: "hardware",
+    every_promise_holds_when_gangs_start_in_part_only: "launches",
+    every_promise_holds_among_people_who_change_their_minds: "operators",
+    every_promise_holds_by_a_wrong_clock: "clocks",
+    every_promise_holds_in_a_storm_of_everything: "storm",
+}
+
+#[test]
+fn every_promise_holds_under_each_fault_alone() {
+    let kinds = FaultKind::ALL.into_iter().map(|kind| (format!("{kind:?}"), Faults::only(kind)));
+    let chances = Chance::ALL.into_iter().map(|chance| (format!("{chance:?}"), Faults::only_chance(chance)));
+    for (seed, (name, faults)) in kinds.chain(chances).enumerate() {
+        let scenario = Scenario::random(seed as u64, faults);
+        if let Err(failure) = simulate(&scenario) {
+            panic!("{}", tell(&scenario, &failure, &format!("{seed} {name}")));
         }
     }
 }
 
 #[test]
-fn every_job_ends_when_nothing_goes_wrong() {
-    run(0..20, &Faults::default());
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in [13, 6, 4] {
+        let mut scenario = Scenario::lifetime(seed);
+        scenario.diary = true;
+        let (first, second) = (simulate(&scenario).unwrap(), simulate(&scenario).unwrap());
+        assert!(!first.events.is_empty());
+        assert_eq!(serde_json::to_vec(&first.events).unwrap(), serde_json::to_vec(&second.events).unwrap());
+        assert_eq!(first, second);
+    }
 }
 
 #[test]
-fn every_promise_holds_in_a_storm_of_faults() {
-    run(100..160, &Faults::storm());
+fn a_calm_cluster_knows_what_its_gpus_do() {
+    for seed in (0..280).step_by(PRESETS as usize) {
+        let report = simulate(&Scenario::lifetime(seed)).unwrap();
+        let share = report.gpu_time.unaccounted();
+        assert!(share <= 0.02, "seed {seed}: {share:.4} of all GPU-time is unaccounted\n{}", report.gpu_time.table());
+    }
 }
 
 #[test]
-fn every_promise_holds_while_the_scheduler_keeps_crashing() {
-    let faults = Faults { scheduler_crash: Some(headway_types::Seconds(40.0)), ..Faults::storm() };
-    run(200..220, &faults);
-}
-
-#[test]
-fn the_same_seed_gives_the_same_event_log() {
-    let scenario = Scenario::random(7, Faults::storm());
-    let (first, second) = (simulate(&scenario).unwrap(), simulate(&scenario).unwrap());
-    assert!(!first.log.is_empty());
-    assert_eq!(first.log, second.log);
+fn a_failing_history_is_made_small() {
+    let mut scenario = Scenario::lifetime(13);
+    // No job can end by then, whatever happens.
+    scenario.horizon = Seconds(120.0);
+    let (small, failure) = shrink(&scenario).unwrap();
+    assert_eq!((small.jobs.len(), small.nodes.len()), (1, 1), "{failure}");
+    assert!(small.faults.every.is_empty() && small.faults.share.is_empty());
 }

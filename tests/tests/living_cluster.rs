@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use headway_api::client::Client;
-use headway_api::v1::Job;
+use headway_api::v1::{DrainRequest, Job};
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, soon, until};
 
@@ -85,7 +85,8 @@ async fn people_can_see_steer_and_cancel() {
     assert!(!log.text.is_empty(), "the worker's log is readable over REST");
 
     // Draining a node moves the job off it.
-    client.drain("node-1", Some("new fans")).await.unwrap();
+    let fans = DrainRequest { reason: Some("new fans".into()), deadline: None };
+    client.drain("node-1", &fans).await.unwrap();
     until("the drained node to be empty", soon(), || async {
         let nodes = client.nodes().await.ok()?;
         let node = nodes.iter().find(|node| node.name == "node-1")?;

@@ -4,8 +4,8 @@ use reqwest::Method;
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    Baseline, EventList, EventRecord, Goodput, Node, NodeList, Overview, Plan, PlanList, Policy, ReasonRequest,
-    RebalanceRequest, Version,
+    Baseline, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, Plan, PlanList, Policy,
+    ReasonRequest, RebalanceRequest, Version,
 };
 
 impl Client {
@@ -18,9 +18,9 @@ impl Client {
         self.get(&["nodes", node]).await
     }
 
-    /// Running jobs leave, nothing new starts.
-    pub async fn drain(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
-        self.act_on_node(node, "drain", reason).await
+    /// Running jobs leave (by the deadline at the latest), nothing new starts.
+    pub async fn drain(&self, node: &str, request: &DrainRequest) -> Result<Node, ClientError> {
+        self.post(&["nodes", node, "drain"], request).await
     }
 
     /// Nothing new starts; what runs stays.

@@ -71,7 +71,7 @@ impl Amount {
 }
 
 /// `15m`, `48h`, `90s`, `1h30m`; more than nothing.
-pub(super) fn duration(text: &str) -> Result<Seconds, String> {
+pub fn duration(text: &str) -> Result<Seconds, String> {
     match duration_or_none(text)? {
         Seconds(0.0) => Err(not_a_duration(text)),
         time => Ok(time),

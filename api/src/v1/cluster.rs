@@ -16,6 +16,9 @@ pub struct Overview {
     pub gpus_total: u32,
     pub gpus_healthy: u32,
     pub gpus_busy: u32,
+    /// Every GPU once, by what it is doing: `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`,
+    /// `withheld`, `unreachable`, `broken`.
+    pub gpus_by_activity: BTreeMap<String, u32>,
     /// Number of jobs by state; states without jobs may be absent.
     pub jobs_by_state: BTreeMap<String, u64>,
     /// GPUs that waiting jobs ask for at least.

@@ -114,6 +114,8 @@ pub struct Job {
     pub batch_changes: u32,
     /// Starts that ended in a failure of its own, in all its life.
     pub restarts: u32,
+    /// Ends that were not its fault: nodes that broke or vanished, launches that did not come about.
+    pub disruptions: u32,
     /// Fencing number of the newest allocation; 0 before the first.
     pub generation: u64,
     pub submitted_at: DateTime<Utc>,
@@ -182,6 +184,22 @@ pub struct CancelRequest {
 pub struct ReasonRequest {
     #[serde(default)]
     pub reason: Option<String>,
+}
+
+/// What a job's GPU-time went into.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GpuTime {
+    pub job_id: Uuid,
+    /// All the time its GPUs were granted to it; the parts below add up to it.
+    pub total_gpu_hours: f64,
+    /// From grants to first steps: checks, launch, imports, loading.
+    pub starting_gpu_hours: f64,
+    /// Steps that counted.
+    pub training_gpu_hours: f64,
+    /// Steps lost with their generation and done again: nothing had saved them.
+    pub rework_gpu_hours: f64,
+    /// From decisions to stop until the GPUs were proven free.
+    pub stopping_gpu_hours: f64,
 }
 
 /// The goodput curve: what more GPUs would bring.

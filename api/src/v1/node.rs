@@ -26,12 +26,33 @@ pub struct Node {
     pub policy_by: Option<String>,
     pub policy_reason: Option<String>,
     pub policy_since: Option<DateTime<Utc>>,
+    /// Until then jobs that have nowhere else to go may stay on a node that is drained.
+    pub drain_deadline: Option<DateTime<Utc>>,
+    /// 1: nothing is held against the node; incidents lower it, time heals it.
+    pub health_score: f64,
+    /// What the scheduler has come to think of it: `good`, `quarantined` (nothing new starts) or `probation`.
+    pub standing: String,
+    pub standing_reason: Option<String>,
+    pub standing_until: Option<DateTime<Utc>>,
+    /// What the node says ails it: a full disk, no memory left, heat.
+    pub conditions: Vec<String>,
     /// What is seen: `registering`, `available`, `unreachable` or `lost`.
     pub availability: String,
     pub availability_since: Option<DateTime<Utc>>,
     pub registered_at: DateTime<Utc>,
     /// Rises with every stored change.
     pub version: u64,
+}
+
+/// How a node is to be emptied.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DrainRequest {
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Until then a job that has nowhere else to go may stay; without one, every job leaves at once.
+    #[serde(default)]
+    pub deadline: Option<DateTime<Utc>>,
 }
 
 /// One GPU (or emulated slot).

@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::Node as NodeReply;
+use headway_api::v1::{DrainRequest, Node as NodeReply};
+use headway_types::Seconds;
 
 use crate::failure::Failure;
 use crate::output::Printer;
@@ -12,7 +13,7 @@ pub enum Node {
     /// List nodes.
     List,
     /// Move running jobs away (checkpoint first) and start nothing new.
-    Drain(Change),
+    Drain(Drain),
     /// Start nothing new; what runs stays.
     Cordon(Change),
     /// Take a node back into service.
@@ -30,6 +31,15 @@ pub struct Name {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct Drain {
+    #[command(flatten)]
+    pub change: Change,
+    /// Let jobs that have nowhere else to go stay this long ("30m", "2h").
+    #[arg(long, value_name = "TIME", value_parser = within)]
+    pub within: Option<Seconds>,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct Change {
     /// Name or id of the node.
     pub node: String,
@@ -44,12 +54,16 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             let nodes = client.nodes().await?;
             return print.list(
                 &nodes,
-                &["NAME", "GPU TYPE", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "REASON"],
+                &["NAME", "GPU TYPE", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "STANDING", "REASON"],
                 row,
                 |node| node.name.clone(),
             );
         }
-        Node::Drain(change) => client.drain(&change.node, change.reason.as_deref()).await?,
+        Node::Drain(Drain { change, within }) => {
+            let deadline =
+                within.map(|time| chrono::Utc::now() + chrono::Duration::milliseconds((time.0 * 1e3) as i64));
+            client.drain(&change.node, &DrainRequest { reason: change.reason, deadline }).await?
+        }
         Node::Cordon(change) => client.cordon(&change.node, change.reason.as_deref()).await?,
         Node::Lost(change) => client.lost(&change.node, change.reason.as_deref()).await?,
         Node::Undrain(name) | Node::Uncordon(name) => client.uncordon(&name.node).await?,
@@ -72,6 +86,18 @@ fn row(node: &NodeReply) -> Vec<String> {
         busy.to_string(),
         node.availability.clone(),
         node.policy.clone(),
-        node.policy_reason.clone().unwrap_or_else(|| "-".into()),
+        node.standing.clone(),
+        reason(node),
     ]
+}
+
+fn within(text: &str) -> Result<Seconds, String> {
+    headway_api::spec::duration(text)
+}
+
+/// Why a node takes nothing new, whoever says so.
+fn reason(node: &NodeReply) -> String {
+    let said = [&node.policy_reason, &node.standing_reason].into_iter().flatten().cloned();
+    let reasons: Vec<String> = said.chain(node.conditions.iter().cloned()).collect();
+    if reasons.is_empty() { "-".into() } else { reasons.join("; ") }
 }

@@ -3,21 +3,27 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
 use headway_scheduler::store::Scope;
-use headway_scheduler::{InitialToken, ServerConfig, TlsPaths};
+use headway_scheduler::{InitialToken, PrivatePostgres, ServerConfig, Speed, TlsPaths};
 use headway_types::Seconds;
 
 use super::shutdown_token;
 use crate::context::read_token;
 use crate::failure::Failure;
+use crate::up::DataDirectory;
 
 #[derive(Args, Clone, Debug)]
 pub struct Server {
-    /// Postgres to keep all state in.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: String,
+    /// Postgres to keep all state in. Without it the server runs a private one below the data directory.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, requires = "checkpoint_root")]
+    pub database_url: Option<String>,
+    /// Where the private Postgres, the tokens and the checkpoints are kept when no database URL is given
+    /// [default: /var/lib/headway for root, else ~/.local/share/headway].
+    #[arg(long, env = "HEADWAY_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
     /// Port for people: REST, stream, web page, metrics.
     #[arg(long, default_value = "127.0.0.1:7600")]
     pub listen: SocketAddr,
@@ -36,41 +42,96 @@ pub struct Server {
     /// Token to accept from agents.
     #[arg(long)]
     pub agent_token_file: Option<PathBuf>,
-    /// Where jobs without a checkpoint directory of their own save, seen by every node.
+    /// Where jobs without a checkpoint directory of their own save, seen by every node
+    /// [default: below the data directory].
     #[arg(long)]
-    pub checkpoint_root: PathBuf,
+    pub checkpoint_root: Option<PathBuf>,
     /// Seconds of silence after which a node counts as unreachable.
     #[arg(long, default_value_t = 30.0)]
     pub lease_seconds: f64,
+    /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
+    #[arg(long, default_value = "1", value_parser = speed)]
+    pub speed: Speed,
     /// Ends when this process does.
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,
 }
 
-pub async fn run(server: Server) -> Result<(), Failure> {
+fn speed(text: &str) -> Result<Speed, String> {
+    let factor = text.parse().map_err(|_| "not a number".to_owned())?;
+    Speed::try_new(factor).ok_or_else(|| "must be a positive number".to_owned())
+}
+
+pub async fn run(mut server: Server) -> Result<(), Failure> {
     let shutdown = shutdown_token(server.die_with_parent)?;
-    let mut tokens = Vec::new();
-    for (name, scope, file) in
-        [("admin", Scope::Admin, &server.admin_token_file), ("agent", Scope::Agent, &server.agent_token_file)]
-    {
-        if let Some(file) = file {
-            tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });
+    if let Some(url) = server.database_url.take() {
+        let config = server.config(url)?;
+        return headway_scheduler::serve(config, shutdown).await.map_err(|error| anyhow::Error::new(error).into());
+    }
+    let directory = DataDirectory::open(server.data_dir.take())?;
+    server.live_in(&directory)?;
+    let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
+    let served = match server.config(postgres.url()) {
+        Ok(config) => {
+            headway_scheduler::serve(config, shutdown).await.map_err(|error| anyhow::Error::new(error).into())
+        }
+        Err(failure) => Err(failure),
+    };
+    // Last: nothing is left that would write.
+    postgres.stop().await.context("stopping Postgres")?;
+    served
+}
+
+impl Server {
+    /// What was not chosen lies in the data directory.
+    fn live_in(&mut self, directory: &DataDirectory) -> Result<(), Failure> {
+        for (name, file) in [("admin", &mut self.admin_token_file), ("agent", &mut self.agent_token_file)] {
+            if file.is_none() {
+                *file = Some(directory.token(name)?.file);
+            }
+        }
+        self.checkpoint_root.get_or_insert_with(|| directory.root().join("checkpoints"));
+        Ok(())
+    }
+
+    fn config(self, database_url: String) -> Result<ServerConfig, Failure> {
+        let mut tokens = Vec::new();
+        for (name, scope, file) in
+            [("admin", Scope::Admin, &self.admin_token_file), ("agent", Scope::Agent, &self.agent_token_file)]
+        {
+            if let Some(file) = file {
+                tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });
+            }
+        }
+        let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
+        let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
+        let engine = EngineConfig {
+            lease: Seconds(self.lease_seconds),
+            checkpoint_root: checkpoint_root.display().to_string(),
+            ..EngineConfig::default()
+        };
+        Ok(ServerConfig {
+            database_url,
+            listen: self.listen,
+            agent_listen: self.agent_listen,
+            tls,
+            engine,
+            tokens,
+            speed: self.speed,
+            metrics: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_stands_still_or_runs_backwards_is_refused() {
+        assert_eq!(speed("60"), Ok(Speed::try_new(60.0).expect("a positive number")));
+        for wrong in ["0", "-1", "inf", "NaN", "fast"] {
+            assert!(speed(wrong).is_err(), "{wrong}");
         }
     }
-    let tls = server.tls_certificate.zip(server.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
-    let engine = EngineConfig {
-        lease: Seconds(server.lease_seconds),
-        checkpoint_root: server.checkpoint_root.display().to_string(),
-        ..EngineConfig::default()
-    };
-    let config = ServerConfig {
-        database_url: server.database_url,
-        listen: server.listen,
-        agent_listen: server.agent_listen,
-        tls,
-        engine,
-        tokens,
-        metrics: true,
-    };
-    headway_scheduler::serve(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
 }

@@ -40,7 +40,7 @@ impl DataDirectory {
         let file = File::create(root.join("lock")).context("creating the lock file")?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| error)
-            .with_context(|| format!("another `headway up` runs on {}", root.display()))?;
+            .with_context(|| format!("another `headway up` or `headway server` runs on {}", root.display()))?;
         for name in ["secrets", "logs", "checkpoints"] {
             fs::create_dir_all(root.join(name))?;
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use headway_agent::FleetGroup;
-use headway_api::client::Client;
-use headway_api::v1::Node;
+use headway_api::client::{Client, ClientError};
+use headway_api::v1::{DrainRequest, Node};
 use headway_engine::EngineConfig;
 use headway_scheduler::postgres::PrivatePostgres;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,10 +22,12 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use child::Child;
-use directory::DataDirectory;
+pub use directory::DataDirectory;
 
 /// Shortest lease that a fast clock may leave in wall time.
 const LEASE_WALL_SECONDS: f64 = 10.0;
+/// How long a busy scheduler is asked again for one node.
+const BUSY: Duration = Duration::from_secs(60);
 /// Nodes changed at once when the cluster starts or stops.
 const CHANGES: usize = 64;
 /// Reason by which the next start recognises its own drains.
@@ -276,17 +278,30 @@ async fn change_nodes(client: &Client, mut names: Vec<String>, change: Change) -
             && let Some(name) = names.pop()
         {
             let client = client.clone();
-            under_way.spawn(async move {
-                match change {
-                    Change::Drain => client.drain(&name, Some(STOPPING)).await,
-                    Change::Uncordon => client.uncordon(&name).await,
-                }
-            });
+            under_way.spawn(async move { change_node(&client, &name, change).await });
         }
         match under_way.join_next().await {
             Some(changed) => changed.context("changing a node")??,
             None => return Ok(()),
         };
+    }
+}
+
+/// A scheduler that is busy is asked again.
+async fn change_node(client: &Client, name: &str, change: Change) -> Result<Node, ClientError> {
+    let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None };
+    let deadline = Instant::now() + BUSY;
+    loop {
+        let changed = match change {
+            Change::Drain => client.drain(name, &stopping).await,
+            Change::Uncordon => client.uncordon(name).await,
+        };
+        match changed {
+            Err(ClientError::Problem(problem)) if problem.status == 503 && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            changed => return changed,
+        }
     }
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::spec::Priority;
-use headway_types::{Generation, JobId, JobSpec, Seconds, Tokens};
+use headway_types::{JobId, JobSpec, Seconds};
 
 use crate::draft::Note;
+use crate::entry::JobEntry;
 use crate::event::{Actor, IdempotencyKey, Request};
 use crate::job::JobEvent;
 use crate::outcome::{Refusal, Reply};
 use crate::record::{IdempotencyRecord, Job, JobState, StopCause, Wish};
-use crate::state::{Engine, JobEntry, scope};
+use crate::state::Engine;
 
 impl Engine {
     /// Answers one request; a refusal has changed nothing.
@@ -36,13 +37,12 @@ impl Engine {
         idempotency: Option<IdempotencyKey>,
     ) -> Result<Reply, Refusal> {
         if let Some(key) = &idempotency
-            && let Some(known) = self.idempotency.get(&scope(key))
+            && let Some(known) = self.keys.get(key)
         {
             if known.key.request_hash != key.request_hash {
                 return Err(Refusal::KeyReused { key: key.key.clone() });
             }
-            let jobs = known.jobs.iter().filter_map(|id| Some(self.jobs.get(id)?.job.clone())).collect();
-            return Ok(Reply::Submitted { jobs, replayed: true });
+            return Ok(Reply::Replayed { jobs: known.jobs.clone() });
         }
         if specs.is_empty() {
             return Err(Refusal::Invalid("a submission needs at least one job".into()));
@@ -52,10 +52,10 @@ impl Engine {
         if let Some(key) = idempotency {
             let record =
                 IdempotencyRecord { key: key.clone(), jobs: jobs.iter().map(|job| job.id).collect(), at: self.now };
-            self.idempotency.insert(scope(&key), record.clone());
+            self.keys.remember(record.clone());
             self.draft.idempotency.push(record);
         }
-        Ok(Reply::Submitted { jobs, replayed: false })
+        Ok(Reply::Submitted { jobs })
     }
 
     fn admit(&mut self, actor: &Actor, spec: JobSpec) -> Arc<Job> {
@@ -71,30 +71,10 @@ impl Engine {
         );
         let name = spec.name.clone();
         let model = spec.training().cloned().map(|training| Arc::new(JobModel::new(training)));
-        let job = Arc::new(Job {
-            id,
-            spec,
-            owner: actor_name(actor),
-            submitted_at: self.now,
-            state: JobState::Queued { since: self.now },
-            generation: Generation(0),
-            capabilities: None,
-            checkpoint: None,
-            checkpoint_at: None,
-            progress: Tokens(0.0),
-            loss: None,
-            restarts: 0,
-            started_at: None,
-            failures: 0,
-            not_before: None,
-            wish: None,
-            reconfigurations: 0,
-            batch_changes: 0,
-            last_change: None,
-            version: 0,
-        });
+        let job = Arc::new(Job::new(id, spec, actor_name(actor), self.now));
         self.jobs.insert(id, JobEntry::new(job.clone(), model));
         self.draft.jobs.insert(id);
+        self.draft.entered.jobs.insert(id);
         self.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
         self.rounds.ask(format!("job {name} arrived"));
         job
@@ -135,10 +115,7 @@ impl Engine {
         let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
         self.note(Note::new("job.cancel_requested", format!("{by} cancels {name}{why}")).by(actor.clone()).job(id));
         if state.generation().is_some() {
-            self.edit_job(id, |job| job.wish = Some(Wish::Cancelled { by, reason }));
-            if let Some(entry) = self.jobs.get_mut(&id) {
-                entry.grace = grace;
-            }
+            self.edit_job(id, |job| job.wish = Some(Wish::Cancelled { by, reason, grace }));
             if !matches!(state, JobState::Stopping { .. }) {
                 self.stop(id, StopCause::Cancel, "its owner cancelled it");
             }
@@ -215,10 +192,8 @@ impl Engine {
         self.job_reply(id)
     }
 
-    /// Keys expire; ended jobs are kept only while a key names them.
     pub(crate) fn forget_old_keys(&mut self) {
-        let (now, kept) = (self.now, self.config.idempotency_kept);
-        self.idempotency.retain(|_, record| now.since(record.at).0 <= kept.0);
+        self.keys.forget_before(self.now - self.config.idempotency_kept);
     }
 }
 

@@ -14,11 +14,20 @@ pub struct EngineConfig {
     pub prepare_deadline: Seconds,
     /// From then until every node of the gang runs.
     pub launch_deadline: Seconds,
+    /// While jobs run, reconcile looks at everything at least this often.
+    pub reconcile_every: Seconds,
     /// A command whose effect is not seen is sent again after this long.
     pub command_repeat: Seconds,
     /// Wait after the first failure of a job's own; doubles with each further one.
     pub backoff_base: Seconds,
     pub backoff_max: Seconds,
+    /// A generation that has run this long owes nothing for failures before it.
+    pub steady_after: Seconds,
+    /// From the launch to the first step of a job that tells of its steps.
+    pub first_step_deadline: Seconds,
+    /// A job is hung after this many of its own step times without one, but never sooner than `hang_floor`.
+    pub hang_steps: f64,
+    pub hang_floor: Seconds,
     /// Downtime of a restart before a job has shown its own.
     pub restart_prior: Seconds,
     pub micro_batch_prior: Seconds,
@@ -36,9 +45,14 @@ impl Default for EngineConfig {
             checkpoint_root: "/var/lib/headway/checkpoints".into(),
             prepare_deadline: Seconds(120.0),
             launch_deadline: Seconds(120.0),
+            reconcile_every: Seconds(5.0),
             command_repeat: Seconds(2.0),
             backoff_base: Seconds(5.0),
             backoff_max: Seconds(300.0),
+            steady_after: Seconds(3_600.0),
+            first_step_deadline: Seconds(1_800.0),
+            hang_steps: 20.0,
+            hang_floor: Seconds(300.0),
             restart_prior: Seconds(30.0),
             micro_batch_prior: Seconds(1.0),
             batch_prior: Seconds(0.1),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use headway_types::{AgentCommand, Generation, JobId, NodeId, PlanId, Timestamp};
 
-use crate::event::{Actor, RequestId};
+use crate::event::{Actor, RequestId, SessionId};
 use crate::outcome::{Observation, Reply};
 use crate::record::{Checkpoint, EventRecord, IdempotencyRecord, PlanRecord};
 
@@ -22,11 +22,25 @@ pub(crate) struct Draft {
     pub policy: bool,
     pub idempotency: Vec<IdempotencyRecord>,
     pub events: Vec<EventRecord>,
+    /// What has entered another state.
+    pub entered: EnteredSubjects,
+    /// What readers see anew beyond the rows touched.
+    pub shown_jobs: BTreeSet<JobId>,
+    pub shown_nodes: BTreeSet<NodeId>,
     pub replies: Vec<(RequestId, Reply)>,
+    pub refused: Vec<(NodeId, SessionId, String)>,
     pub commands: Vec<(NodeId, AgentCommand)>,
     pub observations: Vec<Observation>,
     /// When the earliest unacknowledged command is due again.
     pub repeat_at: Option<Timestamp>,
+}
+
+/// Subjects whose history goes on with this batch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EnteredSubjects {
+    pub jobs: BTreeSet<JobId>,
+    pub nodes: BTreeSet<NodeId>,
+    pub allocations: BTreeSet<(JobId, Generation)>,
 }
 
 /// Who and what an event is about; everything but the sentence.

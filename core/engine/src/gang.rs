@@ -1,12 +1,15 @@
 //! Gangs: what the nodes' reports together mean for a job. Level-triggered: it looks at the whole gang each time
 //! and takes the one transition that fits, whatever led there.
 
-use headway_types::{Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeId, Seconds, Timestamp};
+use headway_types::{Blame, Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeId, Seconds, Timestamp};
 
+use crate::blame::Breakdown;
 use crate::draft::Note;
+use crate::entry::{JobEntry, Seen};
+use crate::health::Incident;
 use crate::job::JobEvent;
-use crate::record::{Allocation, Availability, JobState, ReleaseProof, StopCause, Wish};
-use crate::state::{Engine, JobEntry, Seen};
+use crate::record::{Allocation, AllocationPhase, Availability, JobState, ReleaseProof, StopCause, Wish};
+use crate::state::Engine;
 
 /// One node's part of a gang, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,12 @@ pub(crate) enum Part {
     Running,
     Stopping,
     Ended(GroupOutcome),
+}
+
+impl Part {
+    fn is_up(&self) -> bool {
+        matches!(self, Part::Running | Part::Ended(GroupOutcome::Succeeded))
+    }
 }
 
 impl Engine {
@@ -69,9 +78,12 @@ impl Engine {
                 continue;
             };
             let parts = self.parts(&allocation);
-            match self.jobs.get(&job).map(|entry| entry.job.state.clone()) {
-                Some(JobState::Starting { since, .. }) => self.judge_starting(job, since, &parts),
-                Some(JobState::Running { .. }) => self.judge_running(job, &parts),
+            match self.jobs.get(&job).map(|entry| &entry.job.state) {
+                Some(JobState::Starting { since, .. }) => {
+                    let since = *since;
+                    self.judge_starting(job, since, &allocation, &parts);
+                }
+                Some(JobState::Running { .. }) => self.judge_running(job, &allocation, &parts),
                 _ => {}
             }
             if matches!(self.jobs.get(&job).map(|entry| &entry.job.state), Some(JobState::Stopping { .. })) {
@@ -80,7 +92,7 @@ impl Engine {
         }
     }
 
-    fn judge_starting(&mut self, job: JobId, since: Timestamp, parts: &[(NodeId, Part)]) {
+    fn judge_starting(&mut self, job: JobId, since: Timestamp, allocation: &Allocation, parts: &[(NodeId, Part)]) {
         if self.gang_is_over(job, parts) {
             return;
         }
@@ -88,26 +100,34 @@ impl Engine {
             self.stop_for_lost_node(job, *node);
             return;
         }
-        let up = |part: &Part| matches!(part, Part::Running | Part::Ended(GroupOutcome::Succeeded));
-        if parts.iter().all(|(_, part)| up(part)) {
+        if parts.iter().all(|(_, part)| part.is_up()) {
             self.launched(job);
             return;
         }
-        let ready = parts.iter().all(|(_, part)| up(part) || *part == Part::Prepared);
-        let now = self.now;
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        if ready && entry.prepared_at.is_none() {
-            entry.prepared_at = Some(now);
+        let ready = |part: &Part| part.is_up() || *part == Part::Prepared;
+        if parts.iter().all(|(_, part)| ready(part)) {
+            self.advance((job, allocation.generation), AllocationPhase::Launching);
         }
-        let (from, limit, what) = match entry.prepared_at {
-            Some(at) => (at, self.config.launch_deadline, "launch"),
-            None => (since.max(self.restored_at), self.config.prepare_deadline, "prepare"),
+        let deadline = self.start_deadline(since, allocation.prepared_at);
+        if self.now < deadline {
+            return;
+        }
+        let (late, what) = match allocation.prepared_at {
+            Some(_) => (parts.iter().find(|(_, part)| !part.is_up()), "launch"),
+            None => (parts.iter().find(|(_, part)| !ready(part)), "prepare"),
         };
-        if now.since(from).0 >= limit.0 {
-            let late =
-                parts.iter().find(|(_, part)| if ready { !up(part) } else { !up(part) && *part != Part::Prepared });
-            let name = late.map_or_else(String::new, |(node, _)| self.node_name(*node));
-            self.break_gang(job, format!("node {name} did not {what} within {} s", limit.0));
+        let Some((node, _)) = late else { return };
+        let message = format!("node {} did not {what} in time", self.node_name(*node));
+        let place = Some((*node, Incident::NotStarted(job)));
+        self.break_gang(job, Breakdown { message, blame: Blame::Node, place });
+    }
+
+    /// Until when a gang must have prepared or, once it has, launched. A new term gives it the full time again, since
+    /// nobody drove it meanwhile.
+    fn start_deadline(&self, since: Timestamp, prepared_at: Option<Timestamp>) -> Timestamp {
+        match prepared_at {
+            Some(at) => at.max(self.listening_since) + self.config.launch_deadline,
+            None => since.max(self.listening_since) + self.config.prepare_deadline,
         }
     }
 
@@ -119,114 +139,94 @@ impl Engine {
         self.edit_job(job, |job| job.started_at = job.started_at.or(Some(now)));
         let Some(entry) = self.jobs.get(&job) else { return };
         let (name, generation) = (entry.job.spec.name.clone(), entry.job.generation);
+        self.advance((job, generation), AllocationPhase::Running);
+        self.forget_sent((job, generation));
         let gpus = self.allocations.get(&(job, generation)).map_or(GpuCount(0), |one| one.placement.gpus());
         let message = format!("{name} runs on {} under {generation}", gpus.words());
         self.note(Note::new("job.started", message).job(job).with("gpus", gpus).with("generation", generation));
     }
 
-    fn judge_running(&mut self, job: JobId, parts: &[(NodeId, Part)]) {
+    fn judge_running(&mut self, job: JobId, allocation: &Allocation, parts: &[(NodeId, Part)]) {
         if self.gang_is_over(job, parts) {
             return;
         }
         let Some(entry) = self.jobs.get(&job) else { return };
         let fenced = is_fenced(&entry.job.spec);
-        let limit = entry.job.spec.limits.time;
-        let started = entry.job.started_at;
-        for (node, part) in parts {
-            let proven = self.is_released(job, *node);
+        let lost = parts.iter().find(|(node, part)| {
             // Lost contact never stops training: without fenced checkpoints only a proof counts.
-            if *part == Part::Lost && (fenced || proven) {
-                self.stop_for_lost_node(job, *node);
-                return;
-            }
+            *part == Part::Lost && (fenced || allocation.released.contains_key(node))
+        });
+        if let Some((node, _)) = lost {
+            self.stop_for_lost_node(job, *node);
+            return;
         }
-        if let (Some(limit), Some(started)) = (limit, started)
-            && self.now.since(started).0 >= limit.0
-        {
-            self.stop(job, StopCause::TimeLimit, &format!("its time limit of {:.0} s has passed", limit.0));
+        if self.time_limit_at(entry).is_some_and(|at| at <= self.now) {
+            let limit = entry.job.spec.limits.time.unwrap_or_default().0;
+            self.stop(job, StopCause::TimeLimit, &format!("its time limit of {limit:.0} s has passed"));
+            return;
         }
+        self.judge_pace(job, allocation);
     }
 
-    /// Moments at which a job's state changes by time alone.
-    pub(crate) fn job_deadlines(&self, entry: &JobEntry) -> Vec<Timestamp> {
+    /// When a running job will have used up its time; queueing does not count.
+    fn time_limit_at(&self, entry: &JobEntry) -> Option<Timestamp> {
+        let JobState::Running { since, .. } = entry.job.state else { return None };
+        let left = entry.job.spec.limits.time?.0 - entry.job.ran.0;
+        Some(since + Seconds(left.max(0.0)))
+    }
+
+    /// The moment at which a job's state changes by time alone. Hangs are found by the periodic reconcile.
+    pub(crate) fn job_deadline(&self, entry: &JobEntry) -> Option<Timestamp> {
         match &entry.job.state {
-            JobState::Queued { .. } => entry.job.not_before.into_iter().filter(|at| *at > self.now).collect(),
-            JobState::Starting { since, .. } => vec![match entry.prepared_at {
-                Some(at) => at + self.config.launch_deadline,
-                None => (*since).max(self.restored_at) + self.config.prepare_deadline,
-            }],
-            JobState::Running { .. } => {
-                entry.job.spec.limits.time.zip(entry.job.started_at).map(|(limit, at)| at + limit).into_iter().collect()
+            JobState::Queued { .. } => entry.job.not_before.filter(|at| *at > self.now),
+            JobState::Starting { since, generation } => {
+                let prepared = self.allocations.get(&(entry.job.id, *generation)).and_then(|one| one.prepared_at);
+                Some(self.start_deadline(*since, prepared))
             }
-            _ => Vec::new(),
+            JobState::Running { .. } => self.time_limit_at(entry),
+            _ => None,
         }
-    }
-
-    fn is_released(&self, job: JobId, node: NodeId) -> bool {
-        let Some(entry) = self.jobs.get(&job) else { return false };
-        self.allocations.get(&(job, entry.job.generation)).is_some_and(|one| one.released.contains_key(&node))
     }
 
     /// Ends that no one asked for, and the happy one. True if the job took a transition.
     fn gang_is_over(&mut self, job: JobId, parts: &[(NodeId, Part)]) -> bool {
-        let succeeded = |part: &Part| *part == Part::Ended(GroupOutcome::Succeeded);
-        if parts.iter().all(|(_, part)| succeeded(part)) {
+        if parts.iter().all(|(_, part)| *part == Part::Ended(GroupOutcome::Succeeded)) {
             self.succeed(job, "all its processes exited 0");
             return true;
         }
-        let broken = parts.iter().find_map(|(node, part)| {
-            let name = self.node_name(*node);
-            match part {
-                Part::Ended(GroupOutcome::Failed { exit_code, fault }) => {
-                    let code = exit_code.map_or(String::new(), |code| format!(" (exit code {code})"));
-                    Some(format!("on node {name}: {}{code}", fault.message))
-                }
-                Part::Ended(GroupOutcome::NotStarted { fault }) => {
-                    Some(format!("not started on node {name}: {}", fault.message))
-                }
-                Part::Ended(GroupOutcome::Stopped) => Some(format!("stopped on node {name} without being asked")),
-                Part::Vanished => Some(format!("node {name} has no trace of it")),
-                _ => None,
+        match self.breakdown(job, parts) {
+            Some(breakdown) => {
+                self.break_gang(job, breakdown);
+                true
             }
-        });
-        if let Some(message) = broken {
-            self.break_gang(job, message);
-            return true;
+            None => false,
         }
-        false
-    }
-
-    fn break_gang(&mut self, job: JobId, message: String) {
-        let failures = self.jobs.get(&job).map_or(0, |entry| entry.job.failures) + 1;
-        let wait = (self.config.backoff_base.0 * libm::pow(2.0, f64::from(failures.min(30) - 1)))
-            .min(self.config.backoff_max.0);
-        let until = self.now + Seconds(wait);
-        self.edit_job(job, |job| {
-            job.failures = failures;
-            job.restarts += 1;
-            job.not_before = Some(until);
-        });
-        let text = format!("{} broke: {message}; the next start waits {wait:.0} s", self.job_name(job));
-        self.note(Note::new("job.gang_broken", text).job(job).with("failures", failures));
-        self.stop(job, StopCause::GangBroken { message: message.clone() }, &message);
     }
 
     fn stop_for_lost_node(&mut self, job: JobId, node: NodeId) {
         let reason = format!("node {} is lost", self.node_name(node));
+        self.edit_job(job, |job| job.disruptions += 1);
         self.stop(job, StopCause::NodeLost { node }, &reason);
     }
 
     /// Sends a generation towards its end; the commands follow from the state.
     pub(crate) fn stop(&mut self, job: JobId, cause: StopCause, reason: &str) {
-        let was_training = matches!(self.jobs.get(&job).map(|one| &one.job.state), Some(JobState::Running { .. }));
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let running_since = match entry.job.state {
+            JobState::Stopping { .. } => return,
+            JobState::Running { since, .. } => Some(since),
+            _ => None,
+        };
+        let generation = entry.job.generation;
         let moves = matches!(cause, StopCause::Rescale);
-        if self.jobs.get(&job).is_none_or(|entry| matches!(entry.job.state, JobState::Stopping { .. }))
-            || !self.transition(job, JobEvent::Stop { cause })
-        {
+        if !self.transition(job, JobEvent::Stop { cause }) {
             return;
         }
+        let now = self.now;
+        self.advance((job, generation), AllocationPhase::Stopping);
+        self.edit_job(job, |job| job.ran += running_since.map_or(Seconds(0.0), |since| now.since(since)));
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.stopped_at = (moves && was_training).then_some(self.now);
+            entry.moving_since = (moves && running_since.is_some()).then_some(now);
         }
         let text = format!("{} is being stopped: {reason}", self.job_name(job));
         self.note(Note::new("job.stopping", text).job(job));
@@ -245,25 +245,38 @@ impl Engine {
     fn end_generation(&mut self, job: JobId, parts: &[(NodeId, Part)]) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let JobState::Stopping { cause, .. } = entry.job.state.clone() else { return };
-        let (wish, row) = (entry.job.wish.clone(), entry.job.clone());
+        let row = entry.job.clone();
         let orderly = !parts.is_empty()
             && parts.iter().all(|(_, one)| matches!(one, Part::Ended(GroupOutcome::Succeeded | GroupOutcome::Stopped)));
         let by_itself = orderly && parts.iter().all(|(_, one)| *one == Part::Ended(GroupOutcome::Succeeded));
         let target = row.spec.training().and_then(|training| training.target);
         let saved = target.is_some_and(|target| row.progress.0 >= target.0);
-        if saved || (by_itself && wish.is_none()) || (orderly && cause == StopCause::TargetReached) {
+        if saved || (by_itself && row.wish.is_none()) || (orderly && cause == StopCause::TargetReached) {
             self.succeed(job, if saved { "it has reached its target" } else { "all its processes exited 0" });
             return;
         }
-        let name = row.spec.name.clone();
-        let failed = row.failures > row.spec.limits.max_restarts;
-        let (event, note) = match (wish, cause) {
-            (Some(Wish::Cancelled { by, reason }), _) => {
+        let (event, note) = self.after_stop(&row, cause);
+        if self.transition(job, event) {
+            self.edit_job(job, |job| job.wish = None);
+            self.leave_generation(job);
+            if let Some(note) = note {
+                self.note(note.job(job));
+            }
+            self.rounds.ask(format!("job {} has stopped", row.spec.name));
+        }
+    }
+
+    /// Where a stopped job goes, and what the log says of it.
+    fn after_stop(&self, row: &crate::record::Job, cause: StopCause) -> (JobEvent, Option<Note>) {
+        let name = &row.spec.name;
+        let exhausted = row.failures > row.spec.limits.max_restarts;
+        match (row.wish.clone(), cause) {
+            (Some(Wish::Cancelled { by, reason, .. }), _) => {
                 let note = Note::new("job.cancelled", format!("{name} was cancelled by {by}"));
                 (JobEvent::Cancel { by, reason }, Some(note))
             }
             (Some(Wish::Held { reason }), _) => (JobEvent::Hold { reason }, None),
-            (None, StopCause::GangBroken { message }) if failed => {
+            (None, StopCause::GangBroken { message } | StopCause::Hung { message }) if exhausted => {
                 let message = format!("failed {} times; last: {message}", row.failures);
                 let note = Note::new("job.failed", format!("{name} {message}"));
                 (JobEvent::Fail { message }, Some(note))
@@ -274,20 +287,14 @@ impl Engine {
                 (JobEvent::Fail { message }, Some(note))
             }
             (None, _) => (JobEvent::Requeue, None),
-        };
-        if self.transition(job, event) {
-            self.edit_job(job, |job| job.wish = None);
-            self.leave_generation(job);
-            if let Some(note) = note {
-                self.note(note.job(job));
-            }
-            self.rounds.ask(format!("job {name} has stopped"));
         }
     }
 
     fn succeed(&mut self, job: JobId, why: &str) {
         let name = self.job_name(job);
+        let generation = self.jobs.get(&job).map(|entry| entry.job.generation).unwrap_or_default();
         if self.transition(job, JobEvent::Succeed) {
+            self.edit_allocation((job, generation), |allocation| allocation.complete = true);
             self.leave_generation(job);
             self.note(Note::new("job.succeeded", format!("{name} succeeded: {why}")).job(job));
             self.rounds.ask(format!("job {name} ended"));
@@ -296,14 +303,9 @@ impl Engine {
 
     /// What was seen of the ended generation says nothing about the next; progress goes back to the checkpoint.
     fn leave_generation(&mut self, job: JobId) {
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        entry.prepared_at = None;
-        entry.reported = None;
-        entry.save_wanted = None;
-        entry.grace = None;
-        entry.live.throughput = None;
-        entry.live.goodput = None;
-        entry.live.remaining = None;
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.leave_generation();
+        }
     }
 }
 

@@ -1,52 +1,29 @@
 //! Granting: a queued job gets the GPUs its target names once nothing else holds any of them. The only place that
 //! issues generations. Also builds the launch order, which is the same each time it is built for a generation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_types::command::NodeAddress;
 use headway_types::spec::{CheckpointPolicy, LrScaling};
 use headway_types::{
-    Assignment, Configuration, Generation, GpuHealth, GpuUuid, GroupPhase, JobId, JobSpec, LaunchOrder, NodeId,
+    Assignment, Configuration, Generation, GpuHealth, GpuUuid, JobId, JobSpec, LaunchOrder, NodeId, NodeSlice,
     Sequences,
 };
 
 use crate::draft::Note;
+use crate::entry::JobEntry;
 use crate::job::JobEvent;
-use crate::record::{Allocation, Availability, JobState, LastChange, NodePolicy};
-use crate::state::{Engine, JobEntry, Seen};
+use crate::record::{Allocation, Availability, JobState, LastChange};
+use crate::state::Engine;
 
 impl Engine {
-    /// Every GPU that may have processes on it, with the generation that holds it. Groups that nobody knows hold
-    /// their GPUs until they are gone, too.
-    pub(crate) fn holders(&self) -> BTreeMap<GpuUuid, (JobId, Generation)> {
-        let mut held = BTreeMap::new();
-        for entry in self.nodes.values() {
-            let Seen::Known { groups, .. } = &entry.seen else { continue };
-            for (key, group) in groups {
-                if !matches!(group.phase, GroupPhase::Ended { .. }) {
-                    held.extend(group.gpus.iter().map(|gpu| (gpu.clone(), *key)));
-                }
-            }
-        }
-        for (key, allocation) in &self.allocations {
-            for slice in allocation.placement.slices() {
-                if !allocation.released.contains_key(&slice.node) {
-                    held.extend(slice.gpus.iter().map(|gpu| (gpu.clone(), *key)));
-                }
-            }
-        }
-        held
-    }
-
     /// GPUs of a node that may be granted now or as soon as they are free.
     pub(crate) fn grantable(&self, node: NodeId) -> BTreeSet<&GpuUuid> {
         self.nodes
             .get(&node)
             .filter(|entry| {
-                entry.connected()
-                    && entry.node.availability == Availability::Available
-                    && entry.node.policy == NodePolicy::Schedulable
+                entry.connected() && entry.node.availability == Availability::Available && entry.node.takes_work()
             })
             .map(|entry| {
                 let gpus = entry.node.inventory.gpus.iter();
@@ -58,55 +35,46 @@ impl Engine {
     /// Grants what the target gives to queued jobs, oldest job first.
     pub(crate) fn grant_targets(&mut self) {
         let Some(target) = self.target.clone() else { return };
-        let mut held = self.holders();
         for (job, assignment) in &target.plan.assignments {
-            if self.may_start(*job)
-                && assignment.placement.slices().iter().all(|slice| {
-                    let grantable = self.grantable(slice.node);
-                    slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))
-                })
-            {
-                let generation = self.grant(*job, assignment);
-                held.extend(assignment.placement.ranks().map(|(_, gpu)| (gpu.clone(), (*job, generation))));
+            let free = |slice: &NodeSlice| {
+                let (grantable, held) = (self.grantable(slice.node), self.held_on(slice.node));
+                slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))
+            };
+            if self.may_start(*job) && assignment.placement.slices().iter().all(free) {
+                self.grant(*job, assignment);
             }
         }
     }
 
-    fn may_start(&self, job: JobId) -> bool {
+    pub(crate) fn may_start(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|entry| {
             matches!(entry.job.state, JobState::Queued { .. })
                 && entry.job.not_before.is_none_or(|moment| moment <= self.now)
         })
     }
 
-    fn grant(&mut self, job: JobId, assignment: &Assignment) -> Generation {
-        let Some(entry) = self.jobs.get(&job) else { return Generation(0) };
+    fn grant(&mut self, job: JobId, assignment: &Assignment) {
+        let Some(entry) = self.jobs.get(&job) else { return };
         let (name, generation) = (entry.job.spec.name.clone(), entry.job.generation.next());
         let resumed_from = entry.job.checkpoint.clone();
         let restarts = entry.job.generation > Generation(0);
         let before = self.allocations.get(&(job, entry.job.generation)).map(|one| one.placement.clone());
+        let lr_scale = lr_scale(entry, assignment.configuration);
         if !self.transition(job, JobEvent::Grant { generation }) {
-            return generation;
+            return;
         }
         let gpus = assignment.placement.gpus();
         let cause = self.reason_of(job).unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
         let allocation = Allocation {
-            job,
-            generation,
             plan: self.target.as_ref().map(|target| target.plan.id),
-            placement: assignment.placement.clone(),
             configuration: assignment.configuration,
-            revision: 1,
+            lr_scale,
             resumed_from: resumed_from.clone(),
             cause: cause.clone(),
             predicted_goodput: assignment.predicted.goodput.0,
-            granted_at: self.now,
-            training_at: None,
-            released: BTreeMap::new(),
-            ended_at: None,
+            ..Allocation::new(job, generation, assignment.placement.clone(), self.now)
         };
-        self.allocations.insert((job, generation), Arc::new(allocation));
-        self.draft.allocations.insert((job, generation));
+        self.take(allocation);
         let at = self.now;
         self.edit_job(job, |job| {
             job.generation = generation;
@@ -115,7 +83,6 @@ impl Engine {
                 job.last_change = Some(LastChange { at, reason: cause.clone() });
             }
         });
-        self.rewind(job);
         let from = resumed_from.map_or("from the beginning".to_string(), |one| format!("from step {}", one.step));
         let (verb, message) = match before {
             Some(before) if before == assignment.placement => {
@@ -131,16 +98,18 @@ impl Engine {
             note = note.with("configuration", configuration);
         }
         self.note(note);
-        generation
     }
 
-    /// A new generation begins at the committed checkpoint: live numbers go back to it.
-    fn rewind(&mut self, job: JobId) {
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        let fresh = JobEntry::new(entry.job.clone(), None);
-        entry.live.progress = fresh.live.progress;
-        entry.live.samples_seen = fresh.live.samples_seen;
-        entry.live.step = fresh.live.step;
+    /// From now on these GPUs are taken, whatever else happens, until each node has proven them free.
+    fn take(&mut self, allocation: Allocation) {
+        let key = (allocation.job, allocation.generation);
+        for slice in allocation.placement.slices() {
+            self.holding.entry(slice.node).or_default().insert(key);
+            self.draft.shown_nodes.insert(slice.node);
+        }
+        self.allocations.insert(key, Arc::new(allocation));
+        self.draft.allocations.insert(key);
+        self.draft.entered.allocations.insert(key);
     }
 
     /// The target's sentence for a job's move.
@@ -172,7 +141,7 @@ impl Engine {
             placement: allocation.placement.clone(),
             nodes: nodes.collect(),
             configuration: allocation.configuration,
-            lr_scale: lr_scale(entry, allocation.configuration),
+            lr_scale: allocation.lr_scale,
             lr_scaling: training.map_or(LrScaling::None, |training| training.lr_scaling),
             reference_batch: training.map(|training| training.reference_batch),
             // Two jobs that name the same directory must not share generations.

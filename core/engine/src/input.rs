@@ -1,16 +1,16 @@
 //! What the planner may look at in a round: usable GPUs, jobs that want some, what each holds, and what it is free
 //! to do. Building it changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
 use headway_types::{
-    Assignment, Capabilities, Generation, GpuHealth, GpuUuid, JobId, NodeId, PlanId, Prediction, Seconds, Tokens,
-    TokensPerSecond,
+    Assignment, Capabilities, GpuHealth, JobId, NodeId, PlanId, Prediction, Seconds, Tokens, TokensPerSecond,
 };
 
-use crate::record::{Allocation, Availability, Job, JobState, NodePolicy, StopCause};
-use crate::state::{Engine, JobEntry};
+use crate::entry::JobEntry;
+use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, StopCause};
+use crate::state::Engine;
 
 /// Moves beyond this age no longer count against `max_resizes_per_hour`.
 pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
@@ -35,8 +35,7 @@ impl Engine {
             .map(|entry| self.plan_job(entry, kind.pinned))
             .collect();
         let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
-        let held = self.holders();
-        let nodes = self.nodes.keys().map(|id| self.plan_node(*id, &named, &held)).collect();
+        let nodes = self.nodes.keys().map(|id| self.plan_node(*id, &named)).collect();
         let objective = &self.policy.objective;
         let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
         PlanInput {
@@ -59,7 +58,7 @@ impl Engine {
             JobState::Stopping { cause, .. } => {
                 let comes_back = match cause {
                     StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
-                    StopCause::NodeLost { .. } | StopCause::GangBroken { .. } => true,
+                    StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
                     StopCause::Cancel | StopCause::Hold | StopCause::TargetReached | StopCause::TimeLimit => false,
                 };
                 comes_back && job.wish.is_none() && !waits
@@ -68,16 +67,20 @@ impl Engine {
         }
     }
 
-    fn plan_node(&self, id: NodeId, jobs: &BTreeSet<JobId>, held: &BTreeMap<GpuUuid, (JobId, Generation)>) -> PlanNode {
+    fn plan_node(&self, id: NodeId, jobs: &BTreeSet<JobId>) -> PlanNode {
         let entry = &self.nodes[&id];
+        let held = self.held_on(id);
         let grantable = self.grantable(id);
         let usable = |gpu: &&headway_types::Gpu| match held.get(&gpu.uuid) {
             None => grantable.contains(&gpu.uuid),
             Some((job, generation)) => {
                 let state = self.jobs.get(job).map(|entry| &entry.job.state);
-                let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job);
+                // A node that came back under another id offers GPUs that are still held under the old one.
+                let here = self.is_placed_on(*job, *generation, id);
+                let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job) && here;
                 let leaving = matches!(state, Some(JobState::Stopping { .. }));
-                present && (!leaving || (grantable.contains(&gpu.uuid) && gpu.health == GpuHealth::Healthy))
+                // A job keeps what it holds on a node that takes nothing new, but nobody is offered a broken GPU.
+                present && gpu.health == GpuHealth::Healthy && (!leaving || grantable.contains(&gpu.uuid))
             }
         };
         let inventory = &entry.node.inventory;
@@ -108,7 +111,7 @@ impl Engine {
             downtime: Downtime {
                 batch: self.config.batch_prior,
                 micro_batch: self.config.micro_batch_prior,
-                restart: entry.restart.unwrap_or(self.config.restart_prior),
+                restart: job.downtime.unwrap_or(self.config.restart_prior),
             },
             rework: self.rework(job),
             remaining: target.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
@@ -143,11 +146,14 @@ impl Engine {
         if let Some(reason) = self.out_of_reach(allocation) {
             return (current, fixed(reason));
         }
-        if self.touches(allocation, |policy| matches!(policy, NodePolicy::Draining { .. })) {
+        if self.must_leave(allocation).is_some() {
             return (None, Freedom::Free);
         }
-        if self.touches(allocation, |policy| matches!(policy, NodePolicy::Cordoned { .. })) {
+        if self.touches(allocation, |node| matches!(node.policy, NodePolicy::Cordoned { .. })) {
             return (current, fixed("its node is cordoned".into()));
+        }
+        if self.touches(allocation, |node| !node.health.is_trusted()) {
+            return (current, fixed("its node is quarantined and takes nothing new".into()));
         }
         if pinned {
             return (current, fixed("moves of running jobs wait for approval".into()));
@@ -159,17 +165,36 @@ impl Engine {
                 format!("it has run {:.0} s of the {:.0} s before it may be moved", ran.0, elastic.min_runtime.0);
             return (current, fixed(reason));
         }
-        let resizes = entry.resizes.iter().filter(|at| self.now.since(**at).0 < RESIZE_WINDOW.0).count();
+        let resizes = job.moved_at.iter().filter(|at| self.now.since(**at).0 < RESIZE_WINDOW.0).count();
         if resizes >= elastic.max_resizes_per_hour as usize {
             let reason = format!("it was moved {resizes} times within the hour, as often as it allows");
+            return (current, fixed(reason));
+        }
+        if let Some(reason) = self.moves_cost_too_much(job) {
             return (current, fixed(reason));
         }
         (current, Freedom::Free)
     }
 
-    fn touches(&self, allocation: &Allocation, which: impl Fn(&NodePolicy) -> bool) -> bool {
+    /// Whether one more move would take the job's downtime beyond the share of its time that it allows.
+    fn moves_cost_too_much(&self, job: &Job) -> Option<String> {
+        let age = self.now.since(job.started_at?).0;
+        let next = job.downtime.unwrap_or(self.config.restart_prior).0;
+        let share = (job.moved_for.0 + next) / (age + next);
+        // The first move of a life is judged by its gain alone: a young job has no time to take a share of.
+        let bound = job.spec.elastic.max_overhead;
+        (job.moved_for.0 > 0.0 && share > bound).then(|| {
+            format!(
+                "one more move would make {:.1} % of its time downtime; it allows {:.1} %",
+                100.0 * share,
+                100.0 * bound
+            )
+        })
+    }
+
+    fn touches(&self, allocation: &Allocation, which: impl Fn(&Node) -> bool) -> bool {
         let mut slices = allocation.placement.slices().iter();
-        slices.any(|slice| self.nodes.get(&slice.node).is_some_and(|entry| which(&entry.node.policy)))
+        slices.any(|slice| self.nodes.get(&slice.node).is_some_and(|entry| which(&entry.node)))
     }
 
     fn out_of_reach(&self, allocation: &Allocation) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Generation, GpuUuid, JobId, PlanId};
+use headway_types::{Generation, GpuUuid, JobId, NodeId, PlanId};
 
 use crate::record::PlanState;
 use crate::state::Engine;
@@ -22,6 +22,8 @@ pub enum InvariantViolation {
     CheckpointAhead { job: JobId, checkpoint: Generation, issued: Generation },
     #[error("progress of job {job} is {progress}")]
     Progress { job: JobId, progress: f64 },
+    #[error("the index of what node {node} holds is wrong")]
+    Index { node: NodeId },
     #[error("the target {plan} is {state:?}")]
     TargetNotAdopted { plan: PlanId, state: PlanState },
 }
@@ -42,6 +44,13 @@ impl Engine {
                 && entry.job.generation < key.1
             {
                 return Err(V::GenerationBeyondIssued { job: key.0, issued: entry.job.generation, used: key.1 });
+            }
+        }
+        for (node, held) in &self.holding {
+            let holds =
+                |(_, one): &(&(JobId, Generation), &std::sync::Arc<crate::record::Allocation>)| one.holds_on(*node);
+            if !held.iter().eq(self.allocations.iter().filter(holds).map(|(key, _)| key)) {
+                return Err(V::Index { node: *node });
             }
         }
         for (id, entry) in &self.jobs {

@@ -3,6 +3,7 @@
 //! It decides admission, job, node, allocation and plan states, leases, rounds and reconcile. It never performs
 //! anything: the live shell (`scheduler`) and the simulated one (`sim`) commit its changes and send its commands.
 
+pub mod account;
 pub mod event;
 pub mod job;
 pub mod outcome;
@@ -10,22 +11,33 @@ pub mod record;
 pub mod view;
 
 mod admission;
+mod blame;
 mod config;
 mod draft;
+mod edit;
+mod entry;
+mod finish;
 mod gang;
 mod grant;
+mod health;
 mod input;
 mod invariants;
+mod inventory;
+mod keys;
 mod lease;
+mod leave;
 mod node;
 mod operate;
+mod pace;
 mod reconcile;
 mod reports;
 mod rounds;
 mod snapshot;
 mod state;
 mod steps;
+mod still;
 
+pub use account::{Activity, GpuTime};
 pub use config::EngineConfig;
 pub use event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
 pub use invariants::InvariantViolation;

@@ -1,26 +1,30 @@
 //! Registration, sessions and the release of GPUs: what a node is and what its ledger proves. A slice of an
 //! allocation is released once, with the proof by which its GPUs are known to be free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Generation, GpuHealth, JobId, NodeId, NodeInventory};
+use headway_types::{Generation, GpuUuid, GroupPhase, JobId, NodeId, NodeInventory, Seconds};
 
 use crate::draft::Note;
-use crate::event::{Actor, SessionId};
-use crate::record::{Availability, JobState, Node, NodePolicy, Release, ReleaseProof};
-use crate::state::{Engine, NodeEntry, Seen, SeenGroup};
+use crate::entry::{NodeEntry, Seen, SeenGroup};
+use crate::event::SessionId;
+use crate::health::Incident;
+use crate::record::{
+    AllocationPhase, Availability, AvailabilityEvent, JobState, Node, NodeHealth, NodePolicy, Release, ReleaseProof,
+};
+use crate::state::Engine;
+
+/// How often the event log is told that another machine claims a node's id.
+const IMPOSTOR_AGAIN: Seconds = Seconds(600.0);
 
 impl Engine {
     /// After a restore nothing is known of any node until it registers with this term.
     pub(crate) fn await_registrations(&mut self) {
-        let since = self.now;
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         for id in ids {
-            if self.nodes.get(&id).is_some_and(|entry| entry.node.availability == Availability::Available) {
-                self.edit_node(id, |node| node.availability = Availability::Registering { since });
-            }
+            self.observe_node(id, AvailabilityEvent::TakenOver);
         }
     }
 
@@ -32,36 +36,25 @@ impl Engine {
         inventory: NodeInventory,
         groups: Vec<GroupStatus>,
     ) {
-        let name = inventory.name.clone();
+        self.unsettled = true;
         let known = self.nodes.get(&id).map(|entry| entry.node.clone());
         if let Some(Seen::Known { session: newest, .. }) = self.nodes.get(&id).map(|entry| &entry.seen)
             && *newest > session
         {
             return;
         }
+        if self.is_impostor(id, &inventory) {
+            return self.refuse_impostor(id, session);
+        }
+        let inventory = self.with_own_gpus(inventory);
         self.tell_registration(id, known.as_deref(), &inventory);
         let rebooted = known.as_ref().is_some_and(|node| node.boot != inventory.boot);
-        let groups: BTreeMap<(JobId, Generation), SeenGroup> = groups
-            .into_iter()
-            .map(|one| {
-                ((one.job, one.generation), SeenGroup { phase: one.phase, gpus: one.gpus.into_iter().collect() })
-            })
-            .collect();
-        let listed: Vec<(JobId, Generation)> = groups.keys().copied().collect();
-        let node = Node {
-            boot: inventory.boot.clone(),
-            inventory,
-            policy: known.as_ref().map_or(NodePolicy::Schedulable, |node| node.policy.clone()),
-            availability: Availability::Available,
-            registered_at: self.now,
-            version: known.as_ref().map_or(0, |node| node.version),
-        };
-        let seen = Seen::Known { session, connected: true, groups };
-        self.nodes.insert(id, NodeEntry { node: Arc::new(node), heard_at: Some(self.now), seen });
-        self.draft.nodes.insert(id);
-        // What was sent to the former session may never have arrived.
-        self.sent.retain(|(node, ..), _| *node != id);
+        let news = rebooted || known.as_ref().is_none_or(|node| node.availability != Availability::Available);
+        let listed = self.take_in(id, session, known.as_deref(), inventory, groups);
         if rebooted {
+            if known.is_some_and(|node| node.policy == NodePolicy::Schedulable) {
+                self.incident(id, Incident::Rebooted, "it rebooted");
+            }
             self.release_node(id, ReleaseProof::NewBoot, |_| true);
         } else {
             self.release_unlisted(id, &listed);
@@ -69,54 +62,84 @@ impl Engine {
         for key in listed {
             self.release_if_ended(id, key);
         }
-        if known.is_none_or(|node| node.availability != Availability::Available) || rebooted {
-            self.rounds.ask(format!("node {name} registered"));
+        if news {
+            self.rounds.ask(format!("node {} registered", self.node_name(id)));
         }
     }
 
-    fn tell_registration(&mut self, id: NodeId, known: Option<&Node>, inventory: &NodeInventory) {
-        let healthy = inventory.healthy();
-        let (name, count, kind) = (&inventory.name, inventory.gpus.len(), &inventory.gpu_type);
-        let message = match known {
-            None => format!("node {name} offers {healthy} healthy of {count} {kind} GPUs"),
-            Some(node) if node.boot != inventory.boot => format!("node {name} is back after a reboot"),
-            Some(node) => match node.availability {
-                Availability::Available if node.inventory == *inventory => return,
-                Availability::Available => format!("node {name} now offers {healthy} healthy of {count} {kind} GPUs"),
-                Availability::Registering { .. } => format!("node {name} registered with the new term {}", self.term),
-                Availability::Unreachable { since } | Availability::Lost { since } => {
-                    format!("node {name} is back after {:.0} s", self.now.since(since).0)
-                }
-            },
+    /// Replaces what was known of the node; returns what its ledger lists.
+    fn take_in(
+        &mut self,
+        id: NodeId,
+        session: SessionId,
+        known: Option<&Node>,
+        inventory: NodeInventory,
+        groups: Vec<GroupStatus>,
+    ) -> Vec<(JobId, Generation)> {
+        let seen_group = |one: GroupStatus| {
+            let group = SeenGroup { phase: one.phase, gpus: one.gpus.into_iter().collect() };
+            ((one.job, one.generation), group)
         };
-        if known.is_some_and(|node| node.inventory.gpus != inventory.gpus) {
-            self.rounds.ask(format!("GPUs of node {name} changed"));
+        let groups: BTreeMap<(JobId, Generation), SeenGroup> = groups.into_iter().map(seen_group).collect();
+        let listed = groups.keys().copied().collect();
+        let node = Node {
+            boot: inventory.boot.clone(),
+            inventory,
+            policy: known.map_or(NodePolicy::Schedulable, |node| node.policy.clone()),
+            availability: known.map_or(Availability::Available, |node| node.availability),
+            health: known.map_or_else(NodeHealth::default, |node| node.health.clone()),
+            registered_at: self.now,
+            version: known.map_or(0, |node| node.version),
+        };
+        let mut entry = NodeEntry::new(Arc::new(node));
+        entry.heard_at = Some(self.now);
+        entry.seen = Seen::Known { session, connected: true, groups };
+        self.nodes.insert(id, entry);
+        self.observe_node(id, AvailabilityEvent::Registered);
+        self.draft.entered.nodes.insert(id);
+        // What was sent to the former session may never have arrived.
+        self.sent.retain(|(_, _, node, ..), _| *node != id);
+        listed
+    }
+
+    /// Another machine under this node's id: the one known was heard within its lease and runs on another boot. A node
+    /// that has really rebooted is taken for one for no longer than that.
+    fn is_impostor(&self, id: NodeId, inventory: &NodeInventory) -> bool {
+        self.nodes.get(&id).is_some_and(|entry| {
+            let fresh = entry.heard_at.is_some_and(|at| self.now.since(at).0 < self.config.lease.0);
+            fresh && entry.node.boot != inventory.boot && entry.node.inventory.name != inventory.name
+        })
+    }
+
+    fn refuse_impostor(&mut self, id: NodeId, session: SessionId) {
+        let name = self.node_name(id);
+        let message = format!(
+            "node id {id} belongs to node {name}, which is alive; if this machine is a copy of it, delete node_id in \
+             its agent's data directory"
+        );
+        self.draft.refused.push((id, session, message.clone()));
+        let now = self.now;
+        let Some(entry) = self.nodes.get_mut(&id) else { return };
+        if entry.impostor_at.is_none_or(|at| now.since(at).0 >= IMPOSTOR_AGAIN.0) {
+            entry.impostor_at = Some(now);
+            self.note(Note::new("node.refused", message).node(id));
         }
-        let broken = inventory.gpus.iter().find_map(|gpu| match &gpu.health {
-            GpuHealth::Healthy => None,
-            GpuHealth::Broken(cause) => Some(format!("GPU {}: {cause}", gpu.index)),
-        });
-        let mut note = Note::new("node.registered", message).by(Actor::Node(id)).node(id).with("gpus", count);
-        if let Some(broken) = broken {
-            note = note.with("broken", broken);
-        }
-        self.note(note);
     }
 
     /// No trace in the ledger means no process, except where a Prepare may still be under way to the node: a generation
     /// that starts is sent it again, one that stops is sent a Stop, and the ledger's answer is the proof.
     fn release_unlisted(&mut self, id: NodeId, listed: &[(JobId, Generation)]) {
-        let under_way: Vec<(JobId, Generation)> = self
-            .jobs
-            .iter()
-            .filter_map(|(job, entry)| match entry.job.state {
-                JobState::Starting { generation, .. } | JobState::Stopping { generation, .. } => {
-                    Some((*job, generation))
-                }
-                _ => None,
+        let under_way = |(job, generation): &(JobId, Generation)| {
+            self.jobs.get(job).is_some_and(|entry| {
+                let state = &entry.job.state;
+                matches!(state, JobState::Starting { .. } | JobState::Stopping { .. })
+                    && state.generation() == Some(*generation)
             })
-            .collect();
-        self.release_node(id, ReleaseProof::NotInLedger, |key| !listed.contains(key) && !under_way.contains(key));
+        };
+        let gone: BTreeSet<(JobId, Generation)> = self.holding.get(&id).map_or_else(BTreeSet::new, |held| {
+            held.iter().filter(|key| !listed.contains(key) && !under_way(key)).copied().collect()
+        });
+        self.release_node(id, ReleaseProof::NotInLedger, |key| gone.contains(key));
     }
 
     /// Releases the node's slice of every allocation that `which` names.
@@ -126,17 +149,8 @@ impl Engine {
         proof: ReleaseProof,
         which: impl Fn(&(JobId, Generation)) -> bool,
     ) {
-        let keys: Vec<(JobId, Generation)> = self
-            .allocations
-            .iter()
-            .filter(|(key, allocation)| {
-                which(key)
-                    && !allocation.released.contains_key(&id)
-                    && allocation.placement.slices().iter().any(|slice| slice.node == id)
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for key in keys {
+        let held = self.holding.get(&id).cloned().unwrap_or_default();
+        for key in held.into_iter().filter(which) {
             self.release_slice(id, key, proof);
         }
     }
@@ -145,10 +159,14 @@ impl Engine {
         let at = self.now;
         self.edit_allocation(key, |allocation| {
             allocation.released.insert(id, Release { at, proof });
-            if !allocation.holds() {
-                allocation.ended_at = Some(at);
-            }
         });
+        if self.allocations.get(&key).is_some_and(|allocation| !allocation.holds()) {
+            self.advance(key, AllocationPhase::Ended);
+        }
+        if let Some(held) = self.holding.get_mut(&id) {
+            held.remove(&key);
+        }
+        self.draft.shown_nodes.insert(id);
         self.rounds.ask(format!("GPUs of {} on node {} are free", self.job_name(key.0), self.node_name(id)));
     }
 
@@ -158,13 +176,32 @@ impl Engine {
             .nodes
             .get(&id)
             .and_then(|entry| entry.group(key.0, key.1))
-            .is_some_and(|group| matches!(group.phase, headway_types::GroupPhase::Ended { .. }));
-        let holds = self.allocations.get(&key).is_some_and(|allocation| {
-            !allocation.released.contains_key(&id) && allocation.placement.slices().iter().any(|one| one.node == id)
-        });
-        if ended && holds {
+            .is_some_and(|group| matches!(group.phase, GroupPhase::Ended { .. }));
+        if ended && self.allocations.get(&key).is_some_and(|allocation| allocation.holds_on(id)) {
             self.release_slice(id, key, ReleaseProof::Reported);
         }
+    }
+
+    /// Every GPU of a node that may have processes on it, with the generation that holds it. Groups that nobody knows
+    /// hold their GPUs until they are gone, too.
+    pub(crate) fn held_on(&self, id: NodeId) -> BTreeMap<GpuUuid, (JobId, Generation)> {
+        let mut held = BTreeMap::new();
+        // What a node said before it was written off holds nothing: the operator has vouched for that.
+        let vouched = |entry: &&NodeEntry| !matches!(entry.node.availability, Availability::Lost { .. });
+        if let Some(Seen::Known { groups, .. }) = self.nodes.get(&id).filter(vouched).map(|entry| &entry.seen) {
+            for (key, group) in groups {
+                if !matches!(group.phase, GroupPhase::Ended { .. }) {
+                    held.extend(group.gpus.iter().map(|gpu| (gpu.clone(), *key)));
+                }
+            }
+        }
+        for key in self.holding.get(&id).into_iter().flatten() {
+            let slices = self.allocations.get(key).into_iter().flat_map(|one| one.placement.slices());
+            for slice in slices.filter(|slice| slice.node == id) {
+                held.extend(slice.gpus.iter().map(|gpu| (gpu.clone(), *key)));
+            }
+        }
+        held
     }
 
     pub(crate) fn disconnected(&mut self, id: NodeId, ended: SessionId) {
@@ -172,6 +209,7 @@ impl Engine {
             && *session == ended
         {
             *connected = false;
+            self.unsettled = true;
         }
     }
 }

@@ -6,28 +6,28 @@ use crate::admission::actor_name;
 use crate::draft::Note;
 use crate::event::{Actor, Request};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Availability, NodePolicy, PolicySettings, ReleaseProof};
+use crate::record::{AvailabilityEvent, NodeHealth, NodePolicy, PolicySettings, ReleaseProof};
 use crate::state::Engine;
 
 impl Engine {
     pub(crate) fn operate(&mut self, actor: &Actor, body: Request) -> Result<Reply, Refusal> {
         match body {
-            Request::Drain { node, reason, deadline: _ } => {
-                let policy = NodePolicy::Draining { by: actor_name(actor), reason: reason.clone(), since: self.now };
+            Request::Drain { node, reason, deadline } => {
+                let (by, since) = (actor_name(actor), self.now);
+                let policy = NodePolicy::Draining { by, reason: reason.clone(), since, deadline };
                 self.set_node_policy(actor, node, policy, "node.draining", "is drained", reason)
             }
             Request::Cordon { node, reason } => {
                 let policy = NodePolicy::Cordoned { by: actor_name(actor), reason: reason.clone(), since: self.now };
                 self.set_node_policy(actor, node, policy, "node.cordoned", "takes nothing new", reason)
             }
-            Request::Uncordon { node } => self.set_node_policy(
-                actor,
-                node,
-                NodePolicy::Schedulable,
-                "node.uncordoned",
-                "is back in service",
-                None,
-            ),
+            Request::Uncordon { node } => {
+                // Whoever takes a node back into service vouches for it.
+                let now = self.now;
+                self.edit_node(node, |node| node.health = NodeHealth { scored_at: now, ..NodeHealth::default() });
+                let what = "is back in service";
+                self.set_node_policy(actor, node, NodePolicy::Schedulable, "node.uncordoned", what, None)
+            }
             Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
             Request::Rebalance { min_gain } => Ok(Reply::Round(self.rebalance(actor, min_gain))),
             Request::Approve { plan } => self.approve(actor, plan),
@@ -62,16 +62,16 @@ impl Engine {
     /// The operator's word is the third proof, next to the agent's report and a new boot.
     fn mark_lost(&mut self, actor: &Actor, id: NodeId, reason: Option<String>) -> Result<Reply, Refusal> {
         let entry = self.nodes.get(&id).ok_or(Refusal::NoSuchNode(id))?;
-        if matches!(entry.node.availability, Availability::Available | Availability::Registering { .. }) {
-            return Err(Refusal::WrongState("node is not unreachable; drain it instead".into()));
-        }
         let name = entry.node.inventory.name.clone();
-        let since = self.now;
-        self.edit_node(id, |node| node.availability = Availability::Lost { since });
+        if !self.observe_node(id, AvailabilityEvent::WrittenOff) {
+            let state = self.nodes[&id].node.availability.name();
+            return Err(Refusal::WrongState(format!("node is {state}, not unreachable; drain it instead")));
+        }
         let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
         let message = format!("{} vouches that nothing runs on node {name} any more{why}", actor_name(actor));
         self.note(Note::new("node.lost", message).by(actor.clone()).node(id));
         self.release_node(id, ReleaseProof::Operator, |_| true);
+        self.ask_heirs(id);
         self.rounds.ask(format!("node {name} is lost"));
         self.node_reply(id)
     }

@@ -68,10 +68,13 @@ pub enum Observation {
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// In the order of the request. `replayed`: the idempotency key was known, nothing was stored.
+    /// In the order of the request.
     Submitted {
         jobs: Vec<Arc<Job>>,
-        replayed: bool,
+    },
+    /// The idempotency key was known and nothing was stored: these are the jobs it made, which may have ended.
+    Replayed {
+        jobs: Vec<JobId>,
     },
     Job(Arc<Job>),
     Node(Arc<Node>),

@@ -6,25 +6,28 @@ use headway_types::report::Flexibility;
 use headway_types::{AgentCommand, Assignment, Configuration, Generation, GroupPhase, JobId, NodeId, StopMode, Tier};
 
 use crate::draft::Note;
+use crate::entry::Seen;
 use crate::gang::Part;
 use crate::grant::{checkpoint_policy, lr_scale};
-use crate::input::capabilities;
-use crate::record::{Allocation, JobState, LastChange, NodePolicy, StopCause};
-use crate::state::{Engine, Seen};
+use crate::input::{RESIZE_WINDOW, capabilities};
+use crate::record::{Allocation, JobState, LastChange, StopCause, Wish};
+use crate::state::Engine;
 
 impl Engine {
     pub(crate) fn reconcile(&mut self) {
         self.judge_gangs();
-        self.steer_running();
-        self.judge_gangs();
+        if self.steer_running() {
+            self.judge_gangs();
+        }
         self.grant_targets();
         self.drive_gangs();
         self.clear_strays();
     }
 
-    /// Running jobs that differ from the target are stopped or reconfigured.
-    fn steer_running(&mut self) {
-        let Some(target) = self.target.clone() else { return };
+    /// Running jobs that differ from the target are stopped or reconfigured; true if there were some.
+    fn steer_running(&mut self) -> bool {
+        let Some(target) = self.target.clone() else { return false };
+        let mut steered = false;
         let running: Vec<(JobId, Generation)> = self
             .jobs
             .iter()
@@ -35,30 +38,32 @@ impl Engine {
             .collect();
         for (job, generation) in running {
             let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
-            match target.plan.assignments.get(&job) {
+            let planned = target.plan.assignments.get(&job);
+            if planned.is_some_and(|one| allocation.is_as_assigned(one)) {
+                continue;
+            }
+            steered = true;
+            match planned {
                 Some(assignment) if assignment.placement == allocation.placement => {
                     self.steer_configuration(job, &allocation, assignment);
                 }
                 Some(assignment) => {
                     let (from, to) = (allocation.placement.gpus(), assignment.placement.gpus());
                     let reason = self.reason_of(job).unwrap_or_else(|| format!("it moves from {from} to {to} GPUs"));
-                    self.reconfigure(job, &reason, self.is_draining(&allocation));
+                    self.reconfigure(job, &reason, self.must_leave(&allocation).is_some());
                 }
+                None if self.may_linger(&allocation) => {}
                 None => self.preempt(job, &allocation),
             }
         }
-    }
-
-    fn is_draining(&self, allocation: &Allocation) -> bool {
-        allocation.placement.slices().iter().any(|slice| {
-            self.nodes.get(&slice.node).is_some_and(|entry| matches!(entry.node.policy, NodePolicy::Draining { .. }))
-        })
+        steered
     }
 
     fn preempt(&mut self, job: JobId, allocation: &Allocation) {
-        let draining = self.is_draining(allocation);
-        let fallback = if draining { "its node is drained" } else { "others make more of its GPUs" };
-        let reason = self.reason_of(job).unwrap_or_else(|| fallback.into());
+        let leaves = self.must_leave(allocation);
+        let draining = leaves.is_some();
+        let fallback = leaves.unwrap_or_else(|| "others make more of its GPUs".into());
+        let reason = self.reason_of(job).unwrap_or(fallback);
         let name = self.job_name(job);
         let gpus = allocation.placement.gpus();
         self.note(Note::new("job.preempted", format!("{name} gives up {}: {reason}", gpus.words())).job(job));
@@ -72,10 +77,9 @@ impl Engine {
         self.edit_job(job, |job| {
             job.reconfigurations += 1;
             job.last_change = Some(LastChange { at, reason: reason.into() });
+            job.moved_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
+            job.moved_at.push(at);
         });
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.resizes.push(at);
-        }
         self.stop(job, if draining { StopCause::Drain } else { StopCause::Rescale }, reason);
     }
 
@@ -108,9 +112,11 @@ impl Engine {
             .as_ref()
             .and_then(|target| target.plan.assignments.get(&job))
             .map_or(allocation.predicted_goodput, |one| one.predicted.goodput.0);
+        let lr_scale = self.jobs.get(&job).map_or(1.0, |entry| lr_scale(entry, Some(to)));
         self.edit_allocation((job, allocation.generation), |one| {
             one.configuration = Some(to);
             one.revision = revision;
+            one.lr_scale = lr_scale;
             one.predicted_goodput = goodput;
         });
         let at = self.now;
@@ -136,11 +142,16 @@ impl Engine {
             self.jobs.iter().filter_map(|(id, entry)| Some((*id, entry.job.state.generation()?))).collect();
         for (job, generation) in live {
             let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
-            let parts = self.parts(&allocation);
-            match self.jobs.get(&job).map(|entry| entry.job.state.clone()) {
-                Some(JobState::Starting { .. }) => self.drive_start(job, &allocation, &parts),
+            match self.jobs.get(&job).map(|entry| &entry.job.state) {
+                Some(JobState::Starting { .. }) => {
+                    let parts = self.parts(&allocation);
+                    self.drive_start(job, &allocation, &parts);
+                }
                 Some(JobState::Running { .. }) => self.drive_running(job, &allocation),
-                Some(JobState::Stopping { cause, .. }) => self.drive_stop(job, &allocation, &cause, &parts),
+                Some(JobState::Stopping { cause, .. }) => {
+                    let (cause, parts) = (cause.clone(), self.parts(&allocation));
+                    self.drive_stop(job, &allocation, &cause, &parts);
+                }
                 _ => {}
             }
         }
@@ -155,28 +166,29 @@ impl Engine {
             self.send(*node, AgentCommand::Prepare { order });
         }
         let ready = |part: &Part| matches!(part, Part::Prepared | Part::Running | Part::Ended(_));
+        self.note_rendezvous(allocation);
         if !parts.iter().all(|(_, part)| ready(part)) {
             return;
         }
-        let Some(port) = self.rendezvous_port(job, allocation) else { return };
+        let port = self.allocations.get(&(job, generation)).and_then(|one| one.rendezvous_port);
+        let Some(port) = port else { return };
         for (node, _) in parts.iter().filter(|(_, part)| *part == Part::Prepared) {
             self.send(*node, AgentCommand::Launch { job, generation, rendezvous_port: port });
         }
     }
 
-    /// The port rank 0's node has bound; kept once seen, since a running group no longer names it.
-    fn rendezvous_port(&mut self, job: JobId, allocation: &Allocation) -> Option<u16> {
-        let first = self.nodes.get(&allocation.placement.first_node())?;
-        let group = first.group(job, allocation.generation)?;
-        let seen = match group.phase {
-            GroupPhase::Prepared { rendezvous_port } => rendezvous_port,
-            _ => None,
-        };
-        let entry = self.jobs.get_mut(&job)?;
-        if let Some(port) = seen {
-            entry.rendezvous = Some((allocation.generation, port));
+    /// The port rank 0's node has bound: a fact, since a running group no longer names it and a launch may be cut short
+    /// by a change of leader.
+    fn note_rendezvous(&mut self, allocation: &Allocation) {
+        let key = (allocation.job, allocation.generation);
+        let first = self.nodes.get(&allocation.placement.first_node());
+        let group = first.and_then(|entry| entry.group(key.0, key.1));
+        if let Some(GroupPhase::Prepared { rendezvous_port: Some(port) }) = group.map(|group| &group.phase)
+            && allocation.rendezvous_port != Some(*port)
+        {
+            let port = *port;
+            self.edit_allocation(key, |one| one.rendezvous_port = Some(port));
         }
-        entry.rendezvous.filter(|(generation, _)| *generation == allocation.generation).map(|(_, port)| port)
     }
 
     fn drive_running(&mut self, job: JobId, allocation: &Allocation) {
@@ -188,13 +200,7 @@ impl Engine {
             && entry.reported.is_some_and(|reported| reported != configuration)
             && allocation.revision > 1
         {
-            let lr_scale = entry.configured_lr.filter(|(revision, _)| *revision == allocation.revision);
-            let lr_scale = lr_scale.map_or_else(|| self::lr_scale(entry, Some(configuration)), |(_, scale)| scale);
-            let revision = allocation.revision;
-            if let Some(entry) = self.jobs.get_mut(&job) {
-                // A repeat must carry the same body, though the noise scale moves on.
-                entry.configured_lr = Some((revision, lr_scale));
-            }
+            let (revision, lr_scale) = (allocation.revision, allocation.lr_scale);
             let command = AgentCommand::Configure { job, generation, revision, configuration, lr_scale };
             self.send(first, command);
         }
@@ -206,12 +212,16 @@ impl Engine {
     fn drive_stop(&mut self, job: JobId, allocation: &Allocation, cause: &StopCause, parts: &[(NodeId, Part)]) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let policy = checkpoint_policy(&entry.job.spec);
-        let grace = entry.grace.unwrap_or(policy.grace);
+        let wished = match &entry.job.wish {
+            Some(Wish::Cancelled { grace, .. }) => *grace,
+            _ => None,
+        };
+        let grace = wished.unwrap_or(policy.grace);
         let mode = match cause {
             // A gang that never trained has nothing to save or to say.
             StopCause::GangBroken { .. } if allocation.training_at.is_none() => StopMode::Kill,
             // A broken gang hangs in its collectives and cannot save.
-            StopCause::GangBroken { .. } | StopCause::NodeLost { .. } => StopMode::Terminate,
+            StopCause::GangBroken { .. } | StopCause::Hung { .. } | StopCause::NodeLost { .. } => StopMode::Terminate,
             _ => StopMode::Checkpoint,
         };
         for (node, part) in parts {
@@ -232,9 +242,7 @@ impl Engine {
             let Seen::Known { groups, connected: true, .. } = &entry.seen else { continue };
             for ((job, generation), group) in groups {
                 let (job, generation) = (*job, *generation);
-                let holds = self.allocations.get(&(job, generation)).is_some_and(|one| {
-                    !one.released.contains_key(node) && one.placement.slices().iter().any(|slice| slice.node == *node)
-                });
+                let holds = self.allocations.get(&(job, generation)).is_some_and(|one| one.holds_on(*node));
                 let owner = self.jobs.get(&job);
                 let owned = owner.is_some_and(|entry| entry.job.state.generation() == Some(generation));
                 if matches!(group.phase, GroupPhase::Ended { .. }) {
@@ -259,6 +267,7 @@ impl Engine {
             if let Some(Seen::Known { groups, .. }) = self.nodes.get_mut(&node).map(|entry| &mut entry.seen) {
                 groups.remove(&key);
             }
+            self.forget_sent(key);
         }
     }
 
@@ -276,7 +285,7 @@ impl Engine {
             AgentCommand::Checkpoint { .. } => ("checkpoint", 0),
             AgentCommand::Forget { .. } => ("forget", 0),
         };
-        let key = (node, job, generation, kind, number);
+        let key = (job, generation, node, kind, number);
         let due = self.sent.get(&key).is_none_or(|at| self.now.since(*at).0 >= self.config.command_repeat.0);
         if due {
             self.sent.insert(key, self.now);

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Capabilities, CheckpointRef, Generation, JobId, NodeId, NodeReport, Seconds};
+use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds};
 
 use crate::draft::Note;
+use crate::entry::{NodeEntry, Seen, SeenGroup};
 use crate::event::{Actor, SessionId};
 use crate::record::Checkpoint;
-use crate::state::{Engine, NodeEntry, Seen, SeenGroup};
+use crate::state::Engine;
 
 impl Engine {
     pub(crate) fn hear(&mut self, node: NodeId, session: SessionId, report: NodeReport) {
@@ -25,10 +26,17 @@ impl Engine {
         if !newest {
             return;
         }
-        self.renew(node);
+        if !self.renew(node) {
+            return;
+        }
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
-            NodeReport::Inventory { .. } | NodeReport::RankTimes { .. } => {}
+            NodeReport::Inventory { inventory } => self.inventory_changed(node, *inventory),
+            NodeReport::RankTimes { job, generation, busy } => {
+                if self.is_newest(job, generation) {
+                    self.rank_times(node, job, generation, busy);
+                }
+            }
             NodeReport::Group { status } => self.group_seen(node, status),
             NodeReport::Declared { job, generation, capabilities } => {
                 if self.is_placed_on(job, generation, node) {
@@ -49,10 +57,19 @@ impl Engine {
 
     fn group_seen(&mut self, node: NodeId, status: GroupStatus) {
         let key = (status.job, status.generation);
-        if let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) {
-            groups.insert(key, SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() });
-        }
+        let over = |phase: &GroupPhase| matches!(phase, GroupPhase::Ended { .. });
+        let ends = over(&status.phase);
+        let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) else { return };
+        let group = SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() };
+        let before = groups.insert(key, group);
+        let ended = ends && before.is_some_and(|before| !over(&before.phase));
+        self.unsettled = true;
+        self.draft.shown_nodes.insert(node);
         self.release_if_ended(node, key);
+        if ended {
+            // Also a stray's GPUs, which no allocation holds any more, are of use to someone.
+            self.rounds.ask(format!("GPUs on node {} are free", self.node_name(node)));
+        }
     }
 
     /// Whether the job's newest generation is this one and the job is not over.
@@ -100,10 +117,12 @@ impl Engine {
             job.checkpoint_at = Some(now);
             job.progress = progress;
             job.loss = loss.or(job.loss);
-            job.failures = 0;
         });
+        self.forgive(job);
+        self.edit_allocation((job, generation), |allocation| allocation.saved_at = Some(now));
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.save_wanted = None;
+            entry.save_time = duration;
             // An observation may have been lost; the checkpoint is a fact.
             entry.live.progress.0 = entry.live.progress.0.max(progress.0);
         }
@@ -119,12 +138,9 @@ impl Engine {
         }
         let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
         // A sum beyond a day is no measurement, and an infinite one could not be stored.
-        if let Some(entry) = self.jobs.get_mut(&job)
-            && entry.restart.is_none()
-            && (0.0..=86_400.0).contains(&total)
-            && total > 0.0
-        {
-            entry.restart = Some(Seconds(total));
+        let sane = (0.0..=86_400.0).contains(&total) && total > 0.0;
+        if sane && self.jobs.get(&job).is_some_and(|entry| entry.job.downtime.is_none()) {
+            self.edit_job(job, |job| job.downtime = Some(Seconds(total)));
         }
     }
 }

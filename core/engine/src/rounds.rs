@@ -1,18 +1,20 @@
 //! Rounds: when to ask for a plan, and what becomes of the answer. At most one is in flight; a plan becomes the
 //! target only if its parent still is the target and it still fits the cluster as it is now.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_planner::{PlanInput, verify};
 use headway_types::plan::MoveKind;
-use headway_types::{Plan, PlanId, Timestamp};
+use headway_types::{JobId, Plan, PlanId, Timestamp};
 
 use crate::draft::Note;
+use crate::entry::JobEntry;
 use crate::event::Actor;
-use crate::input::{RESIZE_WINDOW, RoundKind};
+use crate::input::RoundKind;
 use crate::outcome::{Refusal, Reply};
-use crate::record::{JobState, PlanRecord, PlanState, PolicyMode};
-use crate::state::{Engine, JobEntry};
+use crate::record::{JobState, PlanEvent, PlanRecord, PlanState, PolicyMode};
+use crate::state::Engine;
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
 const MOVED: f64 = 0.15;
@@ -81,54 +83,67 @@ impl Engine {
             return None;
         }
         self.rounds.last_at = Some(self.now);
-        let step_times: Vec<Option<f64>> = self.jobs.values().map(|entry| self.expected_step_time(entry)).collect();
-        for (entry, step_time) in self.jobs.values_mut().zip(step_times) {
-            entry.planned_step_time = step_time;
-            entry.planned = input.jobs.iter().any(|job| job.job == entry.job.id);
-            entry.planned_noise = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
-            entry.resizes.retain(|at| self.now.since(*at).0 < RESIZE_WINDOW.0);
-        }
+        self.remember_what_was_planned(&input);
         self.rounds.in_flight = Some(InFlight { input: input.clone(), kind, asked_by });
         Some(input)
     }
 
     /// A round made while nodes are still registering would take them for gone.
     fn awaits_nodes(&self) -> bool {
-        let waiting = |entry: &crate::state::NodeEntry| {
+        let waiting = |entry: &crate::entry::NodeEntry| {
             matches!(entry.node.availability, crate::record::Availability::Registering { .. })
         };
         self.nodes.values().any(waiting)
     }
 
+    fn remember_what_was_planned(&mut self, input: &PlanInput) {
+        let named: BTreeSet<JobId> = input.jobs.iter().map(|job| job.job).collect();
+        let step_times: Vec<Option<f64>> = self.jobs.values().map(|entry| self.expected_step_time(entry)).collect();
+        for ((id, entry), step_time) in self.jobs.iter_mut().zip(step_times) {
+            entry.planned_step_time = step_time;
+            entry.planned = named.contains(id);
+            entry.planned_noise = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
+        }
+    }
+
+    /// What calls for a round although no event asked for one.
     fn notice_changes(&mut self) {
         if self.rounds.wanted.is_some() {
             return;
         }
-        let cause = self.jobs.values().find_map(|entry| {
+        self.rounds.wanted = self.jobs.values().find_map(|entry| {
             let name = &entry.job.spec.name;
             if self.wants_gpus(&entry.job) && !entry.planned {
                 return Some(format!("job {name} wants GPUs"));
             }
-            if let Some(ends) = protection_ends(entry)
-                && ends <= self.now
-                && self.rounds.last_at.is_some_and(|last| last < ends)
-            {
-                return Some(format!("{name} has run long enough to be moved"));
-            }
-            let moved = |now: f64, before: f64| (now - before).abs() > MOVED * before.abs();
-            if let (Some(before), Some(now)) = (entry.planned_step_time, self.expected_step_time(entry))
-                && moved(now, before)
-            {
-                return Some(format!("steps of {name} turn out to take {now:.3} s instead of {before:.3} s"));
-            }
-            let now = entry.model.as_ref()?.noise_scale()?.0;
-            match entry.planned_noise {
-                None => Some(format!("the noise scale of {name} is known: {now:.0} tokens")),
-                Some(before) => moved(now, before)
-                    .then(|| format!("the noise scale of {name} moved from {before:.0} to {now:.0} tokens")),
-            }
+            let ended = protection_ends(entry).filter(|ends| *ends <= self.now)?;
+            let unseen = self.rounds.last_at.is_some_and(|last| last < ended);
+            unseen.then(|| format!("{name} has run long enough to be moved"))
         });
-        self.rounds.wanted = cause;
+    }
+
+    /// A step report has just been heard: has the job become another than the newest round took it for?
+    pub(crate) fn notice_drift(&mut self, job: JobId) {
+        if self.rounds.wanted.is_some() {
+            return;
+        }
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let name = &entry.job.spec.name;
+        let moved = |now: f64, before: f64| (now - before).abs() > MOVED * before.abs();
+        let pace = entry.planned_step_time.zip(self.expected_step_time(entry));
+        let noise = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
+        let cause = match (pace, noise, entry.planned_noise) {
+            (Some((before, now)), ..) if moved(now, before) => {
+                format!("steps of {name} turn out to take {now:.3} s instead of {before:.3} s")
+            }
+            (_, Some(now), None) => format!("the noise scale of {name} is known: {now:.0} tokens"),
+            (_, Some(now), Some(before)) if moved(now, before) => {
+                format!("the noise scale of {name} moved from {before:.0} to {now:.0} tokens")
+            }
+            _ => return,
+        };
+        self.rounds.wanted = Some(cause);
+        self.unsettled = true;
     }
 
     /// What the model, as corrected by reports so far, expects of a job's present configuration.
@@ -155,14 +170,18 @@ impl Engine {
             self.note(Note::new("plan.refused", message).plan(plan.id));
             return;
         }
-        if !self.still_fits(&round.kind, &round.input, &plan) {
+        let before = plan.assignments.len();
+        let Some(plan) = self.what_still_fits(&round.kind, plan) else {
             self.rounds.ask(format!("the cluster changed while planning ({})", round.kind.trigger));
             if let Some(actor) = round.asked_by {
-                self.rounds.manual = Some((plan.id, round.kind.min_gain, actor));
+                self.rounds.manual = Some((round.kind.plan, round.kind.min_gain, actor));
             }
             return;
+        };
+        if plan.assignments.len() < before {
+            self.rounds.ask(format!("the cluster changed while planning ({})", round.kind.trigger));
         }
-        self.verdicts.extend(plan.report.jobs.clone());
+        self.take_verdicts(&plan);
         let waits = self.policy.mode == PolicyMode::Advisory && moves_running(&plan);
         if round.asked_by.is_some() || waits {
             self.propose(plan, round.asked_by);
@@ -171,17 +190,11 @@ impl Engine {
         }
     }
 
-    /// Whether a plan could still be made from the cluster as it is now.
-    fn still_fits(&self, kind: &RoundKind, input: &PlanInput, plan: &Plan) -> bool {
-        let fresh = self.build_input(kind);
-        let known = |job: headway_types::JobId| input.jobs.iter().any(|one| one.job == job);
-        if fresh.jobs.iter().any(|job| job.current.is_some() && !known(job.job)) {
-            return false;
+    fn take_verdicts(&mut self, plan: &Plan) {
+        for (job, verdict) in &plan.report.jobs {
+            self.verdicts.insert(*job, Arc::new(verdict.clone()));
+            self.draft.shown_jobs.insert(*job);
         }
-        // Jobs that are over by now need nothing; what the plan gave them stays free until the next round.
-        let mut rest = plan.clone();
-        rest.assignments.retain(|id, _| fresh.jobs.iter().any(|job| job.job == *id));
-        verify(&fresh, &rest).is_ok()
     }
 
     fn changes_something(&self, input: &PlanInput, plan: &Plan) -> bool {
@@ -223,7 +236,7 @@ impl Engine {
     fn adopt(&mut self, plan: Arc<Plan>, by: Actor) {
         let id = plan.id;
         if let Some(old) = self.target.take() {
-            self.decide(&old, PlanState::Superseded, &by);
+            self.decide(&old, PlanEvent::Supersede, &by);
         }
         let report = &plan.report;
         let message = format!(
@@ -244,11 +257,13 @@ impl Engine {
         self.target = Some(record);
         // Every other proposal was made from the former target.
         for stale in std::mem::take(&mut self.proposals).into_values() {
-            self.decide(&stale, PlanState::Stale, &by);
+            self.decide(&stale, PlanEvent::Expire, &by);
         }
     }
 
-    fn decide(&mut self, record: &PlanRecord, state: PlanState, by: &Actor) -> Arc<PlanRecord> {
+    /// Runs the plan's transition table; a plan that is decided already stays as it is.
+    fn decide(&mut self, record: &PlanRecord, event: PlanEvent, by: &Actor) -> Arc<PlanRecord> {
+        let Some(state) = record.state.clone().apply(event) else { return Arc::new(record.clone()) };
         let record = Arc::new(PlanRecord {
             plan: record.plan.clone(),
             state,
@@ -272,8 +287,9 @@ impl Engine {
         let record = self.proposals.get(&id).cloned().ok_or(Refusal::NoSuchPlan(id))?;
         let target = self.target.as_ref().map(|target| target.plan.id);
         let kind = RoundKind { plan: id, trigger: record.plan.report.trigger.clone(), min_gain: None, pinned: false };
-        let fresh = self.build_input(&kind);
-        if record.plan.parent != target || !self.still_fits(&kind, &fresh, &record.plan) {
+        let whole = record.plan.assignments.len();
+        let fits = self.what_still_fits(&kind, Plan::clone(&record.plan));
+        if record.plan.parent != target || fits.is_none_or(|plan| plan.assignments.len() < whole) {
             return Err(Refusal::StalePlan { plan: id, target });
         }
         self.adopt(record.plan.clone(), actor.clone());
@@ -283,7 +299,7 @@ impl Engine {
     pub(crate) fn reject(&mut self, actor: &Actor, id: PlanId, reason: Option<String>) -> Result<Reply, Refusal> {
         let record = self.proposals.remove(&id).ok_or(Refusal::NoSuchPlan(id))?;
         let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
-        let record = self.decide(&record, PlanState::Rejected { reason }, actor);
+        let record = self.decide(&record, PlanEvent::Reject { reason }, actor);
         self.note(Note::new("plan.rejected", format!("the proposal is rejected{why}")).by(actor.clone()).plan(id));
         Ok(Reply::Plan(record))
     }
@@ -291,15 +307,28 @@ impl Engine {
     /// The earliest moment at which time alone changes something.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
         let leases = self.nodes.keys().filter_map(|id| self.lease_end(*id));
-        let jobs = self.jobs.values().flat_map(|entry| self.job_deadlines(entry));
+        let standings = self.nodes.values().filter_map(|entry| entry.node.health.due());
+        let drains = self.nodes.values().filter_map(|entry| entry.drain_deadline()).filter(|at| *at > self.now);
+        let jobs = self.jobs.values().filter_map(|entry| self.job_deadline(entry));
         // A round that cannot begin yet begins with the event that allows it, not by time.
         let wanted = self.rounds.manual.is_some() || self.jobs.values().any(|entry| self.wants_gpus(&entry.job));
         let round = wanted && !self.awaits_nodes();
         let round = round.then(|| self.rounds.due(&self.policy, self.now)).flatten();
         // What a protected job kept from others, or from itself, is decided as soon as the protection ends.
         let protections = self.jobs.values().filter_map(protection_ends).filter(|ends| *ends > self.now);
+        let lives = self.jobs.values().any(|entry| entry.job.state.generation().is_some());
+        let periodic = lives.then(|| self.now + self.config.reconcile_every);
         let soon = self.now + headway_types::Seconds(0.001);
-        leases.chain(jobs).chain(self.draft.repeat_at).chain(round).chain(protections).min().map(|at| at.max(soon))
+        leases
+            .chain(standings)
+            .chain(drains)
+            .chain(jobs)
+            .chain(self.draft.repeat_at)
+            .chain(round)
+            .chain(protections)
+            .chain(periodic)
+            .min()
+            .map(|at| at.max(soon))
     }
 }
 

@@ -53,7 +53,11 @@ impl Engine {
         live.remaining = target.zip(live.goodput).and_then(|(target, goodput)| {
             (goodput.0 > 0.0).then(|| Tokens((target.0 - live.progress.0).max(0.0)) / goodput)
         });
-        entry.reported = Some(report.configuration);
+        if entry.reported != Some(report.configuration) {
+            entry.reported = Some(report.configuration);
+            self.unsettled = true;
+        }
+        entry.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
         let reached = target.is_some_and(|target| live.progress.0 >= target.0);
         let noise_scale = noise.map(|(phi, _)| phi);
         self.draft.observations.push(Observation::Steps {
@@ -63,7 +67,9 @@ impl Engine {
             efficiency,
             gpus: gpus.0,
         });
+        self.draft.shown_jobs.insert(job);
         self.save_model(job);
+        self.notice_drift(job);
         if first {
             self.first_step(key.0, key);
         }
@@ -87,11 +93,14 @@ impl Engine {
         self.edit_allocation(key, |allocation| allocation.training_at = Some(now));
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         let mut message = format!("{} trains under {}", entry.job.spec.name, key.1);
-        if let Some(stopped) = entry.stopped_at.take() {
+        if let Some(stopped) = entry.moving_since.take() {
             let took = now.since(stopped);
-            let known = entry.restart.unwrap_or(took);
-            entry.restart = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
             message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
+            self.edit_job(job, |job| {
+                let known = job.downtime.unwrap_or(took);
+                job.downtime = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
+                job.moved_for += took;
+            });
         }
         self.note(Note::new("job.training", message).job(job));
     }

@@ -1,6 +1,7 @@
-//! What readers see: a consistent snapshot of the live cluster, published by the shell after each commit.
+//! What readers see: a consistent snapshot of the live cluster, published by the shell after each commit. A batch
+//! renews only the entries it touched; all others are shared with the snapshot before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -8,22 +9,32 @@ use headway_types::{
     Generation, GpuCount, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, Seconds, Sequences, Term,
     Timestamp, Tokens, TokensPerSecond,
 };
+use imbl::OrdMap;
 
-use crate::record::{Allocation, Job, JobState, Node, PlanRecord, PolicySettings};
-use crate::state::{Engine, JobEntry};
+use crate::draft::Draft;
+use crate::entry::JobEntry;
+use crate::record::{Allocation, Availability, Job, JobState, Node, PlanRecord, PolicySettings};
+use crate::state::Engine;
 
 /// Live jobs only; ended ones are read from the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     pub at: Timestamp,
     pub term: Term,
-    pub jobs: BTreeMap<JobId, JobView>,
-    pub nodes: BTreeMap<NodeId, NodeView>,
+    pub jobs: OrdMap<JobId, Arc<JobView>>,
+    pub nodes: OrdMap<NodeId, Arc<NodeView>>,
     /// The adopted plan.
     pub target: Option<Arc<PlanRecord>>,
     /// Plans that wait for approval.
-    pub proposals: BTreeMap<PlanId, Arc<PlanRecord>>,
+    pub proposals: OrdMap<PlanId, Arc<PlanRecord>>,
     pub policy: PolicySettings,
+}
+
+impl View {
+    pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
+        let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
+        Self { at, term, jobs, nodes, target: None, proposals, policy }
+    }
 }
 
 /// A live job with its newest numbers.
@@ -33,7 +44,7 @@ pub struct JobView {
     /// Of the newest generation, while it holds GPUs.
     pub allocation: Option<Arc<Allocation>>,
     /// From the newest plan made, adopted or not.
-    pub verdict: Option<JobVerdict>,
+    pub verdict: Option<Arc<JobVerdict>>,
     pub model: Option<Arc<JobModel>>,
     pub live: LiveNumbers,
 }
@@ -64,60 +75,102 @@ pub struct LiveNumbers {
 pub struct NodeView {
     pub node: Arc<Node>,
     pub heard_at: Option<Timestamp>,
+    /// Whether its newest session stands.
+    pub connected: bool,
     pub held: BTreeMap<GpuUuid, (JobId, Generation)>,
 }
 
-impl Engine {
-    /// A snapshot for readers; shares rows, copies none.
+impl NodeView {
+    /// Out of contact.
     #[must_use]
-    pub fn view(&self, now: Timestamp) -> View {
-        let held = self.holders();
-        let jobs = self.jobs.iter().filter(|(_, entry)| !entry.job.state.is_final()).map(|(id, entry)| {
-            let allocation = self.allocations.get(&(*id, entry.job.generation)).filter(|one| one.holds()).cloned();
-            let view = JobView {
-                job: entry.job.clone(),
-                allocation,
-                verdict: self.verdict_of(entry, now),
-                model: entry.model.clone(),
-                live: entry.live.clone(),
-            };
-            (*id, view)
-        });
-        let nodes = self.nodes.iter().map(|(id, entry)| {
-            let gpus = entry.node.inventory.gpus.iter();
-            let held = gpus.filter_map(|gpu| Some((gpu.uuid.clone(), *held.get(&gpu.uuid)?))).collect();
-            (*id, NodeView { node: entry.node.clone(), heard_at: entry.heard_at, held })
-        });
-        View {
-            at: now,
-            term: self.term(),
-            jobs: jobs.collect(),
-            nodes: nodes.collect(),
-            target: self.target.clone(),
-            proposals: self.proposals.clone(),
-            policy: self.policy.clone(),
+    pub fn is_away(&self) -> bool {
+        !self.connected || self.node.availability != Availability::Available
+    }
+
+    /// Whether anything new may start here.
+    #[must_use]
+    pub fn takes_work(&self) -> bool {
+        !self.is_away() && self.node.takes_work()
+    }
+}
+
+impl Engine {
+    /// The snapshot as of the newest batch. Cheap: entries are shared, not copied.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.view.clone()
+    }
+
+    pub(crate) fn show_everything(&mut self) {
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        jobs.into_iter().for_each(|id| self.show_job(id));
+        nodes.into_iter().for_each(|id| self.show_node(id));
+        self.show_plans();
+    }
+
+    /// Renews what a batch touched.
+    pub(crate) fn show(&mut self, draft: &Draft) {
+        let touched = draft.allocations.iter().map(|(job, _)| *job);
+        let jobs: BTreeSet<JobId> = draft.jobs.union(&draft.shown_jobs).copied().chain(touched).collect();
+        let nodes: BTreeSet<NodeId> = draft.nodes.union(&draft.shown_nodes).copied().collect();
+        jobs.into_iter().for_each(|id| self.show_job(id));
+        nodes.into_iter().for_each(|id| self.show_node(id));
+        if !draft.plans.is_empty() || draft.policy {
+            self.show_plans();
         }
+        self.view.at = self.now;
+    }
+
+    fn show_job(&mut self, id: JobId) {
+        let Some(entry) = self.jobs.get(&id).filter(|entry| !entry.job.state.is_final()) else {
+            self.view.jobs.remove(&id);
+            return;
+        };
+        let allocation = self.allocations.get(&(id, entry.job.generation)).filter(|one| one.holds()).cloned();
+        let shown = JobView {
+            job: entry.job.clone(),
+            allocation,
+            verdict: self.verdict_of(entry),
+            model: entry.model.clone(),
+            live: entry.live.clone(),
+        };
+        self.view.jobs.insert(id, Arc::new(shown));
+    }
+
+    fn show_node(&mut self, id: NodeId) {
+        let Some(entry) = self.nodes.get(&id) else { return };
+        let held = self.held_on(id);
+        let shown = NodeView { node: entry.node.clone(), heard_at: entry.heard_at, connected: entry.connected(), held };
+        self.view.nodes.insert(id, Arc::new(shown));
+    }
+
+    fn show_plans(&mut self) {
+        self.view.target = self.target.clone();
+        self.view.proposals = self.proposals.iter().map(|(id, record)| (*id, record.clone())).collect();
+        self.view.policy = self.policy.clone();
     }
 
     /// The planner's verdict, or the engine's own where the planner was not asked.
-    fn verdict_of(&self, entry: &JobEntry, now: Timestamp) -> Option<JobVerdict> {
+    fn verdict_of(&self, entry: &JobEntry) -> Option<Arc<JobVerdict>> {
         let job = &entry.job;
-        let own = |code, headline: String| JobVerdict {
-            headline: headline.clone(),
-            gpus: GpuCount(0),
-            runner_up: None,
-            marginal_speed_up: None,
-            reasons: vec![Reason { code, binding: true, detail: headline }],
+        let own = |code, headline: String| {
+            Arc::new(JobVerdict {
+                headline: headline.clone(),
+                gpus: GpuCount(0),
+                runner_up: None,
+                marginal_speed_up: None,
+                reasons: vec![Reason { code, binding: true, detail: headline }],
+            })
         };
         match (&job.state, job.not_before) {
             (JobState::Held { reason, .. }, _) => {
                 let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
                 Some(own(ReasonCode::Held, format!("on hold until it is released{why}")))
             }
-            (JobState::Queued { .. }, Some(moment)) if moment > now => {
-                let wait = moment.since(now).0;
-                let headline = format!("waits {wait:.0} s after {} failures in a row", job.failures);
-                Some(own(ReasonCode::BackOff, headline))
+            (JobState::Queued { .. }, Some(_)) if !self.may_start(job.id) => {
+                let setbacks = job.failures + job.setbacks;
+                Some(own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row")))
             }
             _ => self.verdicts.get(&job.id).cloned(),
         }

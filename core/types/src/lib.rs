@@ -30,4 +30,6 @@ pub use plan::{Assignment, JobVerdict, Move, Plan, PlanReport, Prediction, Reaso
 pub use report::{Capabilities, NoiseSample, StepReport};
 pub use spec::JobSpec;
 pub use time::Timestamp;
-pub use unit::{Bytes, FlopPerSecond, Flops, GpuCount, NodeCount, Seconds, Sequences, Tokens, TokensPerSecond};
+pub use unit::{
+    Bytes, FlopPerSecond, Flops, GpuCount, GpuSeconds, NodeCount, Seconds, Sequences, Tokens, TokensPerSecond,
+};

@@ -93,6 +93,10 @@ quantity!(
     Seconds
 );
 quantity!(
+    /// GPUs held for a time: the one currency of cost and gain.
+    GpuSeconds
+);
+quantity!(
     /// Tokens; fractional where they are reference tokens (raw tokens × statistical efficiency).
     Tokens
 );
@@ -122,6 +126,13 @@ impl Sequences {
     #[must_use]
     pub fn tokens(self, sequence_length: u32) -> Tokens {
         Tokens(self.0 as f64 * f64::from(sequence_length))
+    }
+}
+
+impl Mul<Seconds> for GpuCount {
+    type Output = GpuSeconds;
+    fn mul(self, rhs: Seconds) -> GpuSeconds {
+        GpuSeconds(f64::from(self.0) * rhs.0)
     }
 }
 

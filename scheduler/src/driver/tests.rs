@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
-use headway_engine::IdempotencyKey;
-use headway_types::{JobId, JobSpec};
+use std::future::Future;
+
+use headway_engine::{IdempotencyKey, Refusal};
+use headway_types::{JobId, JobSpec, PlanId};
+use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::*;
 use crate::cluster::RequestError;
@@ -50,7 +53,8 @@ fn ada() -> Actor {
 
 fn submitted(reply: Reply) -> (JobId, bool) {
     match reply {
-        Reply::Submitted { jobs, replayed } => (jobs[0].id, replayed),
+        Reply::Submitted { jobs } => (jobs[0].id, false),
+        Reply::Replayed { jobs } => (jobs[0], true),
         other => panic!("not submitted: {other:?}"),
     }
 }
@@ -87,6 +91,24 @@ async fn a_restarted_server_knows_its_jobs_and_its_idempotency_keys() {
 }
 
 #[tokio::test]
+async fn time_does_not_step_back_when_the_clock_was_set_back() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    // Stored by a server whose clock ran an hour ahead.
+    let stored = Clock::default().now() + headway_types::Seconds(3_600.0);
+    let entered = headway_engine::record::Entered::Plan { plan: PlanId(uuid::Uuid::nil()), state: "stale".into() };
+    let transition = headway_engine::record::Transition { at: stored, entered };
+    store.commit(term, &[Change::Transition(transition)]).await.unwrap();
+
+    let running = Running::on(&database).await;
+    assert!(running.cluster.now() >= stored);
+    let (job, _) = submitted(running.cluster.request(ada(), submit("later", None)).await.unwrap());
+    assert!(store.job(job).await.unwrap().unwrap().submitted_at >= stored);
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_lost_term_answers_nothing_and_begins_anew() {
     let database = TestDatabase::create().await;
     let running = Running::on(&database).await;
@@ -103,6 +125,92 @@ async fn a_lost_term_answers_nothing_and_begins_anew() {
     let view = running.cluster.view();
     assert!(view.term > stolen);
     assert_eq!(view.jobs.keys().copied().collect::<Vec<_>>(), [kept], "the unanswered submit left nothing behind");
+    running.stop().await;
+}
+
+/// Holds the cluster row, so that every commit waits until it is let go.
+async fn hold_commits(database: &TestDatabase) -> PgConnection {
+    let mut connection = database.options.connect().await.unwrap();
+    sqlx::query("BEGIN").execute(&mut connection).await.unwrap();
+    sqlx::query("SELECT term FROM cluster FOR UPDATE").execute(&mut connection).await.unwrap();
+    connection
+}
+
+/// Waits until a commit stands before the held row.
+async fn until_a_commit_waits(database: &TestDatabase) {
+    let mut connection = database.options.connect().await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN
+        (SELECT pid FROM pg_stat_activity WHERE datname = current_database())";
+    let waits = async { while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut connection).await.unwrap() == 0 {} };
+    tokio::time::timeout(Duration::from_secs(5), waits).await.unwrap();
+}
+
+/// Asks the loop while the test goes on.
+fn asked(running: &Running, body: Request) -> tokio::task::JoinHandle<Result<Reply, RequestError>> {
+    let cluster = running.cluster.clone();
+    tokio::spawn(async move { cluster.request(ada(), body).await })
+}
+
+async fn in_time<T>(task: impl Future<Output = Result<T, tokio::task::JoinError>>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn while_a_batch_commits_the_next_is_decided_and_not_acted_on() {
+    let database = TestDatabase::create().await;
+    let running = Running::on(&database).await;
+    let mut held = hold_commits(&database).await;
+    let first = asked(&running, submit("first", Some("k")));
+    until_a_commit_waits(&database).await;
+    // The second needs no commit of its own: it is answered from what the first did, so it must not be answered yet.
+    let second = asked(&running, submit("first", Some("k")));
+    let mut third = asked(&running, Request::Hold { job: JobId(uuid::Uuid::nil()), reason: None });
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut third).await;
+    assert!(early.is_err(), "answered before what it was decided on is committed: {early:?}");
+    assert!(running.cluster.view().jobs.is_empty(), "a snapshot shows what is not committed");
+
+    sqlx::query("COMMIT").execute(&mut held).await.unwrap();
+    let (job, replayed) = submitted(in_time(first).await.unwrap());
+    assert!(!replayed);
+    assert_eq!(submitted(in_time(second).await.unwrap()), (job, true));
+    let refused = in_time(third).await.unwrap();
+    assert_eq!(refused, Reply::Refused(Refusal::NoSuchJob(JobId(uuid::Uuid::nil()))));
+    assert!(running.cluster.view().jobs.contains_key(&job));
+    held.close().await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_commit_takes_along_what_was_decided_after_it() {
+    let database = TestDatabase::create().await;
+    let running = Running::on(&database).await;
+    let mut held = hold_commits(&database).await;
+    sqlx::query("UPDATE cluster SET term = term + 1").execute(&mut held).await.unwrap();
+    let first = asked(&running, submit("first", Some("k")));
+    until_a_commit_waits(&database).await;
+    let second = asked(&running, submit("first", Some("k")));
+    sqlx::query("COMMIT").execute(&mut held).await.unwrap();
+    assert_eq!(in_time(first).await, Err(RequestError::Unavailable));
+    // Decided on a state that is gone, or not decided at all and done anew: never answered from the lost state.
+    if let Ok(reply) = in_time(second).await {
+        assert!(!submitted(reply).1, "answered from a job that was never stored");
+    }
+    held.close().await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_told_to_stop_answers_what_it_has_decided() {
+    let database = TestDatabase::create().await;
+    let running = Running::on(&database).await;
+    let mut held = hold_commits(&database).await;
+    let first = asked(&running, submit("first", None));
+    until_a_commit_waits(&database).await;
+    running.shutdown.cancel();
+    sqlx::query("COMMIT").execute(&mut held).await.unwrap();
+    let (job, _) = submitted(in_time(first).await.unwrap());
+    assert!(database.store().await.job(job).await.unwrap().is_some());
+    held.close().await.unwrap();
     running.stop().await;
 }
 

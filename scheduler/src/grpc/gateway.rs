@@ -86,7 +86,8 @@ impl AgentGateway for Gateway {
         let session = opened.session;
         let heartbeat = Seconds(self.lease.0 / HEARTBEATS_PER_LEASE);
         let (term, lease) = (opened.term, self.lease);
-        self.sessions.send(node, &SchedulerToAgent::Welcome { term, lease, heartbeat, speed: 1.0 });
+        let speed = self.clock.speed().factor();
+        self.sessions.send(node, &SchedulerToAgent::Welcome { term, lease, heartbeat, speed });
         tracing::info!(node_id = %node, name = %inventory.name, session = session.0, "agent connected");
         let report = NodeReport::Registered { inventory, groups };
         tokio::spawn(self.clone().listen(node, session, report, incoming, opened.closed));

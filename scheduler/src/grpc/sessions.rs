@@ -104,6 +104,21 @@ impl Sessions {
         }
     }
 
+    /// Ends a session and tells its agent why. A newer session of the node stays.
+    pub fn refuse(&self, node: NodeId, session: SessionId, reason: String) {
+        let mut registry = self.lock();
+        if registry.open.get(&node).is_none_or(|open| open.session != session) {
+            return;
+        }
+        tracing::warn!(node_id = %node, session = session.0, %reason, "agent refused");
+        if registry.send(node, &SchedulerToAgent::Refused { reason })
+            && let Some(open) = registry.open.remove(&node)
+        {
+            // What is queued still leaves: the stream ends after its last message.
+            open.closed.cancel();
+        }
+    }
+
     /// Queues any message; false if the node is not connected or does not read.
     pub(super) fn send(&self, node: NodeId, message: &SchedulerToAgent) -> bool {
         self.lock().send(node, message)
@@ -221,6 +236,23 @@ mod tests {
         }
         assert!(opened.closed.is_cancelled());
         assert!(!sessions.send(node, &SchedulerToAgent::Refused { reason: "test".into() }));
+    }
+
+    #[tokio::test]
+    async fn a_refused_session_ends_after_its_reason_and_a_newer_one_stays() {
+        let sessions = Sessions::default();
+        let (node, _) = names();
+        sessions.begin(Term(1));
+        let mut refused = sessions.open(node).unwrap();
+        sessions.refuse(node, refused.session, "node n1 is another machine".into());
+        assert!(refused.closed.is_cancelled());
+        let told: SchedulerToAgent = refused.outgoing.recv().await.unwrap().unwrap().try_into().unwrap();
+        assert_eq!(told, SchedulerToAgent::Refused { reason: "node n1 is another machine".into() });
+        assert!(refused.outgoing.recv().await.is_none());
+
+        let newer = sessions.open(node).unwrap();
+        sessions.refuse(node, refused.session, "late".into());
+        assert!(!newer.closed.is_cancelled());
     }
 
     #[tokio::test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_engine::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, PolicySettings};
+use headway_engine::record::{
+    Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings,
+};
 use headway_engine::view::{JobView, LiveNumbers, NodeView, View};
 use headway_types::spec::{
     BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
@@ -11,8 +13,8 @@ use headway_types::spec::{
 };
 use headway_types::{
     BootId, Bytes, Capabilities, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
-    IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeSlice, Placement, Sequences, Term, Timestamp, Tokens,
-    TokensPerSecond,
+    IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeSlice, Placement, PlanId, Sequences, Term, Timestamp,
+    Tokens, TokensPerSecond,
 };
 
 pub const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
@@ -27,28 +29,7 @@ pub fn node_id() -> NodeId {
 
 /// A queued job with a measured curve.
 pub fn job() -> Job {
-    Job {
-        id: job_id(),
-        spec: spec(),
-        owner: "ada".into(),
-        submitted_at: NOW,
-        state: JobState::Queued { since: NOW },
-        generation: Generation(0),
-        capabilities: None,
-        checkpoint: None,
-        checkpoint_at: None,
-        progress: Tokens(0.0),
-        loss: None,
-        restarts: 0,
-        started_at: None,
-        failures: 0,
-        not_before: None,
-        wish: None,
-        reconfigurations: 0,
-        batch_changes: 0,
-        last_change: None,
-        version: 1,
-    }
+    Job { version: 1, ..Job::new(job_id(), spec(), "ada".into(), NOW) }
 }
 
 fn spec() -> JobSpec {
@@ -93,23 +74,16 @@ pub fn running() -> View {
     let placement = Placement::try_new(vec![NodeSlice { node: node_id(), gpus: vec![gpu(0), gpu(1)] }])
         .expect("two GPUs of one node");
     let allocation = Allocation {
-        job: job_id(),
-        generation,
-        plan: None,
-        placement,
         configuration: Some(Configuration {
             layout: Layout { dp: 2, tp: 1, pp: 1 },
             micro_batch: Sequences(4),
             global_batch: Sequences(32),
         }),
-        revision: 0,
-        resumed_from: None,
-        cause: "start".into(),
         predicted_goodput: 1_000.0,
-        granted_at: NOW,
+        prepared_at: Some(NOW),
+        launched_at: Some(NOW),
         training_at: Some(NOW),
-        released: BTreeMap::new(),
-        ended_at: None,
+        ..Allocation::new(job_id(), generation, placement, NOW)
     };
     let record =
         Job { state: JobState::Running { generation, since: NOW }, generation, started_at: Some(NOW), ..job() };
@@ -126,13 +100,14 @@ pub fn running() -> View {
     let live =
         JobView { job: Arc::new(record), allocation: Some(Arc::new(allocation)), verdict: None, model: None, live };
     let held = BTreeMap::from([(gpu(0), (job_id(), generation)), (gpu(1), (job_id(), generation))]);
+    let shown = NodeView { node: Arc::new(node()), heard_at: Some(NOW), connected: true, held };
     View {
         at: NOW,
         term: Term(1),
-        jobs: BTreeMap::from([(job_id(), live)]),
-        nodes: BTreeMap::from([(node_id(), NodeView { node: Arc::new(node()), heard_at: Some(NOW), held })]),
+        jobs: [(job_id(), Arc::new(live))].into_iter().collect(),
+        nodes: [(node_id(), Arc::new(shown))].into_iter().collect(),
         target: None,
-        proposals: BTreeMap::new(),
+        proposals: std::iter::empty::<(PlanId, Arc<PlanRecord>)>().collect(),
         policy: PolicySettings::default(),
     }
 }
@@ -162,6 +137,7 @@ fn node() -> Node {
         },
         policy: NodePolicy::Schedulable,
         availability: Availability::Available,
+        health: NodeHealth::default(),
         registered_at: NOW,
         boot: BootId("boot".into()),
         version: 1,

@@ -15,6 +15,7 @@ mod fixtures;
 mod goodput;
 mod history;
 mod jobs;
+mod ledger;
 mod limits;
 mod logs;
 mod lookup;
@@ -35,8 +36,10 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use headway_engine::Refusal;
 use headway_engine::event::{Actor, Request as Wish};
 use headway_engine::outcome::Reply;
+use headway_types::JobId;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::TokenCache;
@@ -60,9 +63,18 @@ impl HttpState {
         Self { cluster, tokens: TokenCache::default(), version, metrics }
     }
 
+    /// The loop knows live jobs only; one that has ended is in the store.
+    async fn no_live_job(&self, id: JobId) -> Problem {
+        match lookup::record(&self.cluster, id).await {
+            Ok(job) => Refusal::WrongState(format!("job is {}", job.state)).into(),
+            Err(problem) => problem,
+        }
+    }
+
     /// Asks the loop; a refusal is a problem.
     async fn ask(&self, actor: Actor, body: Wish) -> Result<Reply, Problem> {
         match self.cluster.request(actor, body).await? {
+            Reply::Refused(Refusal::NoSuchJob(job)) => Err(self.no_live_job(job).await),
             Reply::Refused(refusal) => Err(refusal.into()),
             reply => Ok(reply),
         }

@@ -4,6 +4,7 @@ use axum::extract::State;
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
+use headway_types::Timestamp;
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path};
@@ -33,16 +34,18 @@ pub async fn get_node(
 
 /// Have what runs on a node save and leave; nothing new starts there.
 #[utoipa::path(post, path = "/nodes/{node}/drain", tag = "nodes", params(("node" = String, Path)),
-    request_body = Option<v1::ReasonRequest>,
+    request_body = Option<v1::DrainRequest>,
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn drain_node(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
-    body: Option<Json<v1::ReasonRequest>>,
+    body: Option<Json<v1::DrainRequest>>,
 ) -> Result<Json<v1::Node>, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    act(&state, &caller, Request::Drain { node, reason: reason(body), deadline: None }).await
+    let Json(v1::DrainRequest { reason, deadline }) = body.unwrap_or_default();
+    let deadline = deadline.map(|at| Timestamp(at.timestamp_micros()));
+    act(&state, &caller, Request::Drain { node, reason, deadline }).await
 }
 
 /// End a drain.

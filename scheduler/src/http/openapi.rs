@@ -8,7 +8,9 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{HttpState, actions, explain, goodput, history, jobs, logs, nodes, plans, policy, stream, submit, tokens};
+use super::{
+    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, stream, submit, tokens,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -42,6 +44,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(actions::checkpoint_job))
         .routes(routes!(explain::explain_job))
         .routes(routes!(goodput::curve))
+        .routes(routes!(ledger::gpu_time))
         .routes(routes!(history::allocations))
         .routes(routes!(history::series))
         .routes(routes!(history::job_events))

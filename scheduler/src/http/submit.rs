@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Query, too_large, unsupported_media};
 use super::problem::Problem;
-use super::{HttpState, conversions, curve, goodput, mismatched};
+use super::{HttpState, conversions, curve, goodput, lookup, mismatched};
 
 const JOBS_AT_ONCE: usize = 1_000;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -54,21 +54,32 @@ pub async fn submit(
     }
     let idempotency = idempotency(&headers, &caller, &body)?;
     match state.ask(caller.actor(), Request::Submit { jobs, idempotency }).await? {
-        Reply::Submitted { jobs, replayed } => {
-            let items: Vec<v1::Job> = jobs.iter().map(|job| conversions::stored_job(job)).collect();
-            let location = match items.as_slice() {
-                [only] => format!("/api/v1/jobs/{}", only.id),
-                _ => "/api/v1/jobs".into(),
-            };
-            let replayed = HeaderValue::from_static(if replayed { "true" } else { "false" });
-            let headers = [
-                (header::LOCATION, HeaderValue::from_str(&location).expect("a path of ASCII is a header value")),
-                (IDEMPOTENCY_REPLAYED, replayed),
-            ];
-            Ok((StatusCode::CREATED, headers, Json(v1::Submitted { jobs: items })).into_response())
+        Reply::Submitted { jobs } => {
+            Ok(submitted(jobs.iter().map(|job| conversions::stored_job(job)).collect(), false))
+        }
+        Reply::Replayed { jobs } => {
+            let mut items = Vec::with_capacity(jobs.len());
+            for id in jobs {
+                let record = lookup::record(&state.cluster, id).await?;
+                items.push(conversions::stored_job(&record));
+            }
+            Ok(submitted(items, true))
         }
         other => Err(mismatched(&other)),
     }
+}
+
+fn submitted(jobs: Vec<v1::Job>, replayed: bool) -> Response {
+    let location = match jobs.as_slice() {
+        [only] => format!("/api/v1/jobs/{}", only.id),
+        _ => "/api/v1/jobs".into(),
+    };
+    let replayed = HeaderValue::from_static(if replayed { "true" } else { "false" });
+    let headers = [
+        (header::LOCATION, HeaderValue::from_str(&location).expect("a path of ASCII is a header value")),
+        (IDEMPOTENCY_REPLAYED, replayed),
+    ];
+    (StatusCode::CREATED, headers, Json(v1::Submitted { jobs })).into_response()
 }
 
 /// Check a specification and say which sizes the job could run at on the present nodes. Nothing is stored.

@@ -1,11 +1,11 @@
 //! The single row of the cluster: term, target, policy, number of the last event.
 
 use headway_engine::record::PolicySettings;
-use headway_types::{PlanId, Term};
+use headway_types::{PlanId, Term, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::column::{document, integer, unsigned};
+use super::column::{document, integer, moment, time, unsigned};
 use super::{Store, StoreError};
 
 /// What the cluster row says.
@@ -24,14 +24,18 @@ impl Store {
             .map_err(StoreError::during("beginning a term"))?;
         Ok(Term(unsigned(term)))
     }
-}
 
-/// Locks the row for this transaction if the term still is the newest.
-pub(super) async fn guard(connection: &mut PgConnection, term: Term) -> Result<bool, sqlx::Error> {
-    let row = sqlx::query_scalar!("SELECT term FROM cluster WHERE term = $1 FOR UPDATE", integer(term.0))
-        .fetch_optional(connection)
-        .await?;
-    Ok(row.is_some())
+    /// The newest moment that is stored: of a fact, or of a measurement to ten seconds.
+    pub async fn newest_moment(&self) -> Result<Option<Timestamp>, StoreError> {
+        let newest = sqlx::query_scalar!(
+            "SELECT GREATEST(last_at, (SELECT max(bucket_at) FROM job_series WHERE resolution_seconds = 10))
+            FROM cluster"
+        )
+        .fetch_one(&self.writer)
+        .await
+        .map_err(StoreError::during("reading the newest moment"))?;
+        Ok(newest.map(moment))
+    }
 }
 
 pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sqlx::Error> {
@@ -46,22 +50,33 @@ pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sq
     })
 }
 
-/// Changes what is given and keeps the rest. The transaction holds the row already (`guard`).
+/// What a commit changes in the row; the rest is kept.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ClusterChange<'a> {
+    pub target: Option<PlanId>,
+    pub policy: Option<&'a PolicySettings>,
+    pub last_event_seq: Option<u64>,
+    /// Newest moment of what is committed.
+    pub last_at: Option<Timestamp>,
+}
+
+/// Locks the row for this transaction and changes it, if the term still is the newest; false if it is not.
 pub(super) async fn update(
     connection: &mut PgConnection,
-    target: Option<PlanId>,
-    policy: Option<&PolicySettings>,
-    last_event_seq: Option<u64>,
-) -> Result<(), sqlx::Error> {
-    let policy = policy.map(document);
-    sqlx::query!(
-        "UPDATE cluster SET target_plan_id = COALESCE($1, target_plan_id), \
-         policy = COALESCE($2::text::jsonb, policy), last_event_seq = GREATEST($3, last_event_seq)",
-        target.map(|plan| plan.0),
-        policy,
-        last_event_seq.map(integer),
+    term: Term,
+    change: &ClusterChange<'_>,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "UPDATE cluster SET target_plan_id = COALESCE($2, target_plan_id), \
+         policy = COALESCE($3::text::jsonb, policy), last_event_seq = GREATEST($4, last_event_seq), \
+         last_at = GREATEST($5, last_at) WHERE term = $1",
+        integer(term.0),
+        change.target.map(|plan| plan.0),
+        change.policy.map(document),
+        change.last_event_seq.map(integer),
+        change.last_at.map(time),
     )
     .execute(connection)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }

@@ -1,12 +1,12 @@
 //! One batch of changes, committed together or not at all, under the newest term only.
 
 use headway_engine::Change;
-use headway_engine::record::{
-    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings,
-};
-use headway_types::{PlanId, Term};
+use headway_engine::record::{Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord};
+use headway_types::Term;
 
-use super::{Store, StoreError, allocations, checkpoints, cluster, events, idempotency, jobs, nodes, plans};
+use super::cluster::{self, ClusterChange};
+use super::transitions::Transitions;
+use super::{Store, StoreError, allocations, checkpoints, events, idempotency, jobs, nodes, plans};
 
 impl Store {
     /// Commits the changes in one transaction. On `Fenced` and `Conflict` nothing was written; on `Database` that is
@@ -17,7 +17,8 @@ impl Store {
         let failed = StoreError::during;
 
         let mut tx = self.writer.begin().await.map_err(failed("opening a transaction"))?;
-        if !cluster::guard(&mut tx, term).await.map_err(failed("checking the term"))? {
+        // First of all, so that whoever holds an older term writes nothing and waits for nobody.
+        if !cluster::update(&mut tx, term, &batch.cluster).await.map_err(failed("checking the term"))? {
             return Err(StoreError::Fenced { term });
         }
         if !jobs::upsert(&mut tx, &batch.jobs).await.map_err(failed("saving jobs"))? {
@@ -29,12 +30,7 @@ impl Store {
         checkpoints::insert(&mut tx, &batch.checkpoints).await.map_err(failed("saving checkpoints"))?;
         idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
         events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
-        let last_seq = batch.events.iter().map(|event| event.seq).max();
-        if batch.target.is_some() || batch.policy.is_some() || last_seq.is_some() {
-            cluster::update(&mut tx, batch.target, batch.policy, last_seq)
-                .await
-                .map_err(failed("saving the target"))?;
-        }
+        batch.transitions.write(&mut tx).await.map_err(failed("saving transitions"))?;
         tx.commit().await.map_err(failed("committing changes"))
     }
 }
@@ -49,8 +45,8 @@ struct Batch<'a> {
     plans: Vec<&'a PlanRecord>,
     events: Vec<&'a EventRecord>,
     idempotency: Vec<&'a IdempotencyRecord>,
-    target: Option<PlanId>,
-    policy: Option<&'a PolicySettings>,
+    cluster: ClusterChange<'a>,
+    transitions: Transitions,
 }
 
 impl<'a> Batch<'a> {
@@ -61,11 +57,18 @@ impl<'a> Batch<'a> {
             Change::Allocation(allocation) => self.allocations.push(allocation),
             Change::Checkpoint(checkpoint) => self.checkpoints.push(checkpoint),
             Change::Plan(plan) => self.plans.push(plan),
-            Change::Target(plan) => self.target = Some(*plan),
-            Change::Policy(policy) => self.policy = Some(policy),
+            Change::Target(plan) => self.cluster.target = Some(*plan),
+            Change::Policy(policy) => self.cluster.policy = Some(policy),
             Change::Idempotency(record) => self.idempotency.push(record),
-            Change::Event(event) => self.events.push(event),
-            Change::Transition(_) => {}
+            Change::Event(event) => {
+                self.cluster.last_event_seq = self.cluster.last_event_seq.max(Some(event.seq));
+                self.cluster.last_at = self.cluster.last_at.max(Some(event.at));
+                self.events.push(event);
+            }
+            Change::Transition(transition) => {
+                self.cluster.last_at = self.cluster.last_at.max(Some(transition.at));
+                self.transitions.add(transition);
+            }
         }
     }
 }

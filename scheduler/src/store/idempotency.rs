@@ -19,26 +19,40 @@ impl Store {
     }
 }
 
-/// Adds rows. One row per key: the jobs of a batch are an array, so a row at a time is rare enough not to batch.
+/// Adds rows; a key used again after it was forgotten replaces its former row.
 pub(super) async fn insert(connection: &mut PgConnection, records: &[&IdempotencyRecord]) -> Result<(), sqlx::Error> {
-    for record in records {
-        let jobs: Vec<_> = record.jobs.iter().map(|job| job.0).collect();
-        sqlx::query!(
-            "INSERT INTO idempotency_keys (principal, route, key, request_hash, job_ids, used_at)
-            VALUES ($1, $2, $3, $4, $5, $6)
-            ON CONFLICT (principal, route, key) DO UPDATE SET
-                request_hash = excluded.request_hash, job_ids = excluded.job_ids, used_at = excluded.used_at",
-            text(&record.key.principal),
-            text(&record.key.route),
-            text(&record.key.key),
-            text(&record.key.request_hash),
-            &jobs,
-            time(record.at),
-        )
-        .execute(&mut *connection)
-        .await?;
+    if records.is_empty() {
+        return Ok(());
     }
+    let principals: Vec<_> = records.iter().map(|record| text(&record.key.principal)).collect();
+    let routes: Vec<_> = records.iter().map(|record| text(&record.key.route)).collect();
+    let keys: Vec<_> = records.iter().map(|record| text(&record.key.key)).collect();
+    let hashes: Vec<_> = records.iter().map(|record| text(&record.key.request_hash)).collect();
+    let jobs: Vec<_> = records.iter().map(|record| array(&record.jobs)).collect();
+    let used: Vec<_> = records.iter().map(|record| time(record.at)).collect();
+    sqlx::query!(
+        "INSERT INTO idempotency_keys (principal, route, key, request_hash, job_ids, used_at)
+        SELECT principal, route, key, request_hash, job_ids::uuid[], used_at
+        FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
+            AS new (principal, route, key, request_hash, job_ids, used_at)
+        ON CONFLICT (principal, route, key) DO UPDATE SET
+            request_hash = excluded.request_hash, job_ids = excluded.job_ids, used_at = excluded.used_at",
+        &principals,
+        &routes,
+        &keys,
+        &hashes,
+        &jobs,
+        &used,
+    )
+    .execute(connection)
+    .await?;
     Ok(())
+}
+
+/// A list of jobs as Postgres writes an array: arrays of arrays of different lengths cannot be parameters.
+fn array(jobs: &[JobId]) -> String {
+    let ids: Vec<_> = jobs.iter().map(|job| job.0.to_string()).collect();
+    format!("{{{}}}", ids.join(","))
 }
 
 pub(super) async fn since(

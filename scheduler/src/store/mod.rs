@@ -3,6 +3,7 @@
 //! Nothing here decides, and nothing here reads a clock: times come from the engine or the caller. Facts go through
 //! `commit`, observations through `observe`; everything else reads.
 
+mod allocation_transitions;
 mod allocations;
 mod checkpoints;
 mod cluster;
@@ -12,12 +13,18 @@ mod events;
 mod idempotency;
 mod job_models;
 mod job_series;
+mod job_transitions;
 mod jobs;
 mod load;
+mod node_transitions;
 mod nodes;
+mod plan_transitions;
 mod plans;
 mod tokens;
+mod transitions;
+mod unknown_tokens;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headway_types::Term;
@@ -28,6 +35,9 @@ pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, StateName};
 pub use tokens::{Scope, Token, TokenHash};
+pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
+
+use unknown_tokens::UnknownTokens;
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
@@ -42,6 +52,7 @@ pub struct Store {
     pool: PgPool,
     /// For commits and loading alone: no flood of readers may delay a commit until the term is given up.
     writer: PgPool,
+    unknown_tokens: Arc<UnknownTokens>,
 }
 
 /// Why the store did not do what was asked.
@@ -60,6 +71,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// An acknowledged write could be lost with this database.
+    #[error("the database does not keep what it has confirmed: {setting} is off")]
+    NotDurable { setting: &'static str },
     /// The schema could not be brought up to date.
     #[error("migrating the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -89,20 +103,31 @@ impl<T, C> Page<T, C> {
     }
 }
 
+/// A confirmed commit is on disk, whatever the database's or the role's own settings say.
+fn durable(options: PgPoolOptions) -> PgPoolOptions {
+    options.acquire_timeout(Duration::from_secs(10)).after_connect(|connection, _| {
+        Box::pin(async move {
+            sqlx::query("SET synchronous_commit = on").execute(connection).await?;
+            Ok(())
+        })
+    })
+}
+
 impl Store {
-    /// Connects without looking at the schema.
+    /// Connects without looking at the schema. Refuses a database that forgets what it has confirmed.
     pub async fn connect(options: PgConnectOptions) -> Result<Self, StoreError> {
-        let writer = PgPoolOptions::new()
-            .max_connections(2)
-            .acquire_timeout(Duration::from_secs(10))
+        let connecting = || StoreError::during("connecting to Postgres");
+        let writer = durable(PgPoolOptions::new().max_connections(2))
             .connect_with(options.clone())
             .await
-            .map_err(StoreError::during("connecting to Postgres"))?;
-        let pool = PgPoolOptions::new()
-            .max_connections(14)
-            .acquire_timeout(Duration::from_secs(10))
+            .map_err(connecting())?;
+        let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&writer).await.map_err(connecting())?;
+        if fsync != "on" {
+            return Err(StoreError::NotDurable { setting: "fsync" });
+        }
+        let pool = durable(PgPoolOptions::new().max_connections(14))
             .connect_lazy_with(options.options([("statement_timeout", READ_TIMEOUT)]));
-        Ok(Self { pool, writer })
+        Ok(Self { pool, writer, unknown_tokens: Arc::default() })
     }
 
     /// Brings the schema up to date; safe to repeat.
@@ -114,5 +139,28 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
         self.writer.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use sqlx::{AssertSqlSafe, ConnectOptions};
+
+    use super::*;
+    use crate::support::TestDatabase;
+
+    #[tokio::test]
+    async fn a_commit_waits_for_the_disk_even_where_the_database_says_otherwise() {
+        let database = TestDatabase::create().await;
+        let mut connection = database.options.connect().await.unwrap();
+        let name: String = sqlx::query_scalar("SELECT current_database()").fetch_one(&mut connection).await.unwrap();
+        let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
+        sqlx::query(AssertSqlSafe(off)).execute(&mut connection).await.unwrap();
+        let store = database.store().await;
+        for pool in [&store.writer, &store.pool] {
+            let setting: String = sqlx::query_scalar("SHOW synchronous_commit").fetch_one(pool).await.unwrap();
+            assert_eq!(setting, "on");
+        }
     }
 }

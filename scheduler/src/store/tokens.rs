@@ -45,7 +45,7 @@ pub struct Token {
 }
 
 /// SHA-256 of a token's secret. Secrets are random and long, so a plain hash is enough.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
@@ -79,28 +79,35 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(StoreError::during("creating a token"))?;
+        self.unknown_tokens.forget(hash);
         Ok(token)
     }
 
     /// Makes sure that this secret opens this scope: for the tokens `headway up` and configuration files bring.
     pub async fn ensure_token(&self, name: &str, scope: Scope, secret: &str, now: Timestamp) -> Result<(), StoreError> {
+        let hash = TokenHash::of(secret);
         sqlx::query!(
             "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope",
             Uuid::now_v7(),
             name,
             scope.as_str(),
-            &TokenHash::of(secret).0[..],
+            &hash.0[..],
             time(now),
         )
         .execute(&self.pool)
         .await
         .map_err(StoreError::during("ensuring a token"))?;
+        self.unknown_tokens.forget(&hash);
         Ok(())
     }
 
-    /// The token with this hash, unless it has expired or was revoked.
+    /// The token with this hash, unless it has expired or was revoked. One that was unknown a moment ago is not looked
+    /// up again.
     pub async fn find_token(&self, hash: &TokenHash, now: Timestamp) -> Result<Option<Token>, StoreError> {
+        if self.unknown_tokens.has(hash, now) {
+            return Ok(None);
+        }
         let row = sqlx::query!(
             "SELECT token_id, name, scope, created_at, expires_at FROM tokens
             WHERE secret_sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)",
@@ -110,6 +117,9 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::during("looking up a token"))?;
+        if row.is_none() {
+            self.unknown_tokens.remember(hash, now);
+        }
         Ok(row.and_then(|row| {
             Some(Token {
                 id: row.token_id,

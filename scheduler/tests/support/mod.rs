@@ -11,14 +11,14 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use headway_engine::record::{Job, JobState};
+use headway_engine::record::Job;
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::spec::{
     BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
     Precision, Priority, Role, Run, RunPer, Training, Work,
 };
-use headway_types::{Capabilities, Generation, GpuCount, JobId, JobSpec, Sequences, Timestamp, Tokens};
+use headway_types::{Capabilities, GpuCount, JobId, JobSpec, Sequences, Timestamp, Tokens};
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
@@ -129,28 +129,7 @@ pub fn spec(name: &str) -> JobSpec {
 
 /// A queued job as the engine would store it.
 pub fn job(id: JobId, name: &str) -> Job {
-    Job {
-        id,
-        spec: spec(name),
-        owner: "ada".into(),
-        submitted_at: START,
-        state: JobState::Queued { since: START },
-        generation: Generation(0),
-        capabilities: None,
-        checkpoint: None,
-        checkpoint_at: None,
-        progress: Tokens(0.1 + 0.2),
-        loss: Some(2.5),
-        restarts: 0,
-        started_at: None,
-        failures: 0,
-        not_before: None,
-        wish: None,
-        reconfigurations: 0,
-        batch_changes: 0,
-        last_change: None,
-        version: 1,
-    }
+    Job { progress: Tokens(0.1 + 0.2), loss: Some(2.5), version: 1, ..Job::new(id, spec(name), "ada".into(), START) }
 }
 
 /// A tunable job's training section.

@@ -7,6 +7,26 @@ interface Props {
   colours: Map<string, string>;
 }
 
+interface NodeState {
+  word: string;
+  tone: "muted" | "warn" | "bad";
+  why?: string;
+}
+
+/** The gravest of what is seen of a node, thought of it and wanted of it. */
+function state(node: Node): NodeState {
+  if (node.availability !== "available") return { word: node.availability, tone: "bad" };
+  if (node.standing === "quarantined") {
+    return { word: "quarantined", tone: "bad", why: node.standing_reason ?? undefined };
+  }
+  if (node.conditions.length > 0) return { word: "takes nothing new", tone: "warn", why: node.conditions.join("; ") };
+  if (node.policy !== "schedulable") {
+    return { word: node.policy, tone: "warn", why: node.policy_reason ?? undefined };
+  }
+  if (node.standing === "probation") return { word: "on probation", tone: "warn" };
+  return { word: node.availability, tone: "muted" };
+}
+
 /** Nodes as cards, one cell per GPU, coloured by the job that holds it. */
 export function NodeMap({ nodes, jobs, colours }: Props) {
   if (!nodes) return <Skeleton height={120} />;
@@ -24,13 +44,13 @@ export function NodeMap({ nodes, jobs, colours }: Props) {
         {nodes.map((node) => (
           <div className="node" key={node.id}>
             <strong>{node.name}</strong>{" "}
-            <span className={node.availability === "available" ? "muted" : "bad"}>
-              {node.policy === "schedulable" ? node.availability : node.policy}
+            <span className={state(node).tone} title={state(node).why}>
+              {state(node).word}
             </span>
             <div className="cells">
               {node.gpus.map((gpu) => {
                 const holder = gpu.job_id ? (names.get(gpu.job_id) ?? gpu.job_id) : undefined;
-                const label = !gpu.healthy ? "broken" : (holder ?? "idle");
+                const label = !gpu.healthy ? `broken: ${gpu.broken_cause ?? "unknown cause"}` : (holder ?? "idle");
                 return (
                   <div
                     key={gpu.uuid}
@@ -48,6 +68,7 @@ export function NodeMap({ nodes, jobs, colours }: Props) {
             <div className="muted" style={{ marginTop: 6 }}>
               {node.gpu_type}
             </div>
+            {state(node).why && <div className={`why ${state(node).tone}`}>{state(node).why}</div>}
           </div>
         ))}
       </div>

@@ -1,11 +1,13 @@
 //! A cluster driven by hand: the test says what nodes report, the harness keeps time, plans and commits.
+// Each test file is a crate of its own and uses a part of this.
+#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 
 use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
 use headway_engine::record::{Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings};
 use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
-use headway_planner::{CurveCache, plan};
+use headway_planner::{CurveCache, PlanInput, plan};
 use headway_types::command::GroupStatus;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
@@ -36,6 +38,8 @@ pub struct Cluster {
     seq: u64,
     session: u64,
     sessions: BTreeMap<NodeId, SessionId>,
+    /// Sessions the engine ended, with the reason.
+    pub refused: Vec<String>,
 }
 
 pub fn node_id(index: u64) -> NodeId {
@@ -133,6 +137,7 @@ impl Cluster {
             seq: 0,
             session: 0,
             sessions: BTreeMap::new(),
+            refused: Vec::new(),
         };
         for (index, gpus) in nodes.iter().enumerate() {
             cluster.register(inventory(index as u64, *gpus), Vec::new());
@@ -178,6 +183,7 @@ impl Cluster {
             }
         }
         self.commands.extend(outcome.commands);
+        self.refused.extend(outcome.refused.into_iter().map(|(_, _, reason)| reason));
         outcome.replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
@@ -206,9 +212,9 @@ impl Cluster {
         allocation.holds() || self.jobs.get(&allocation.job).is_some_and(live)
     }
 
+    /// Time passes for a scheduler that is awake.
     pub fn pass(&mut self, seconds: f64) {
-        self.now = self.now + Seconds(seconds);
-        self.feed(Event::Tick);
+        self.pass_beating(seconds, &[]);
     }
 
     /// Time passes in steps while these nodes go on beating.
@@ -220,8 +226,8 @@ impl Cluster {
             for node in nodes {
                 self.report(*node, NodeReport::Heartbeat);
             }
+            self.feed(Event::Tick);
         }
-        self.feed(Event::Tick);
     }
 
     pub fn request(&mut self, body: Request) -> Reply {
@@ -256,10 +262,71 @@ impl Cluster {
         self.feed(Event::Agent { node, session, report });
     }
 
-    pub fn report(&mut self, node: u64, report: NodeReport) {
+    /// A registration under a session the harness forgets again: that of a machine nobody drives any further.
+    pub fn register_anew(&mut self, inventory: NodeInventory) {
+        let former = self.sessions.get(&inventory.node).copied();
+        let node = inventory.node;
+        self.register(inventory, Vec::new());
+        if let Some(former) = former {
+            self.sessions.insert(node, former);
+        }
+    }
+
+    pub fn event(&self, node: u64, report: NodeReport) -> Event {
         let node = node_id(node);
-        let session = self.sessions[&node];
-        self.feed(Event::Agent { node, session, report });
+        Event::Agent { node, session: self.sessions[&node], report }
+    }
+
+    pub fn report(&mut self, node: u64, report: NodeReport) {
+        let event = self.event(node, report);
+        self.feed(event);
+    }
+
+    pub fn node_count(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    pub fn node(&self, node: u64) -> &Node {
+        &self.nodes[&node_id(node)]
+    }
+
+    /// The worker says what it can change.
+    pub fn declare(&mut self, job: JobId) {
+        let (node, generation) = (self.nodes_of(job)[0], self.jobs[&job].generation);
+        let capabilities = training(true).reconfigure;
+        self.report(node, NodeReport::Declared { job, generation, capabilities });
+    }
+
+    pub fn rank_times(&mut self, node: u64, job: JobId, busy: &[(u32, f64)]) {
+        let generation = self.jobs[&job].generation;
+        let busy = busy.iter().map(|(rank, seconds)| (*rank, Seconds(*seconds))).collect();
+        self.report(node, NodeReport::RankTimes { job, generation, busy });
+    }
+
+    /// One batch whose plan request, if any, nobody answers.
+    pub fn feed_unplanned(&mut self, event: Event) -> Vec<Change> {
+        let outcome = self.engine.handle(self.now, vec![event]);
+        self.engine.check_invariants().unwrap();
+        let changes = outcome.changes.clone();
+        self.commit(outcome);
+        changes
+    }
+
+    /// Submits jobs together; the round that this calls for comes back unanswered.
+    pub fn submit_unplanned(&mut self, jobs: Vec<JobSpec>) -> (Vec<JobId>, PlanInput) {
+        let body = Request::Submit { jobs, idempotency: None };
+        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
+        let mut outcome = self.engine.handle(self.now, vec![event]);
+        let input = outcome.plan_request.take().expect("the arrival of jobs calls for a round");
+        let replies = self.commit(outcome);
+        match replies.into_iter().next() {
+            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), *input),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn plan(&mut self, input: &PlanInput) -> headway_types::Plan {
+        plan(input, &mut self.curves).unwrap()
     }
 
     pub fn state(&self, job: JobId) -> &JobState {

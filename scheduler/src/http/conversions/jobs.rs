@@ -4,7 +4,7 @@ use headway_api::v1;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
 use headway_engine::view::{JobView, LiveNumbers, View};
 use headway_types::spec::Priority;
-use headway_types::{Timestamp, Tokens};
+use headway_types::{NodeId, Timestamp, Tokens};
 
 use super::{finite, time};
 use crate::http::problem::Problem;
@@ -65,6 +65,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         reconfigurations: of.reconfigurations,
         batch_changes: of.batch_changes,
         restarts: of.restarts,
+        disruptions: of.disruptions,
         generation: of.generation.0,
         submitted_at: time(of.submitted_at),
         started_at: of.started_at.map(time),
@@ -81,7 +82,8 @@ pub fn stored_job(of: &Job) -> v1::Job {
 }
 
 fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &View) -> v1::Job {
-    let name = |node| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
+    let name =
+        |node: &NodeId| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
     let held = if allocation.holds() { allocation.placement.gpus().0 } else { 0 };
     let job = v1::Job {
         gpus: held,
@@ -145,6 +147,7 @@ pub fn stop_in_words(cause: &StopCause) -> String {
         StopCause::Cancel => "cancelled".into(),
         StopCause::Hold => "put on hold".into(),
         StopCause::GangBroken { message } => format!("part of its gang failed: {message}"),
+        StopCause::Hung { message } => format!("hangs: {message}"),
         StopCause::NodeLost { node } => format!("node {node} does not answer"),
         StopCause::TargetReached => "target reached".into(),
         StopCause::TimeLimit => "time limit reached".into(),
@@ -156,7 +159,7 @@ pub fn wish_in_words(wish: &Wish) -> String {
     let because = |reason: &Option<String>| reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
     match wish {
         Wish::Held { reason } => format!("saves and stops, then is held{}", because(reason)),
-        Wish::Cancelled { by, reason } => format!("stops, cancelled by {by}{}", because(reason)),
+        Wish::Cancelled { by, reason, .. } => format!("stops, cancelled by {by}{}", because(reason)),
     }
 }
 
@@ -197,18 +200,17 @@ mod tests {
 
     #[test]
     fn an_unmeasured_number_is_absent_not_zero() {
-        let mut view = fixtures::running();
-        for live in view.jobs.values_mut() {
-            live.live =
-                LiveNumbers { goodput: Some(headway_types::TokensPerSecond(f64::NAN)), ..LiveNumbers::default() };
-        }
-        let job = live_job(view.jobs.values().next().expect("one job"), &view);
+        let view = fixtures::running();
+        let goodput = Some(headway_types::TokensPerSecond(f64::NAN));
+        let mut shown = JobView::clone(view.jobs.values().next().expect("one job"));
+        shown.live = LiveNumbers { goodput, ..LiveNumbers::default() };
+        let job = live_job(&shown, &view);
         assert_eq!((job.goodput_tokens_per_second, job.loss, job.step), (None, None, None));
     }
 
     #[test]
     fn a_job_that_shall_stop_says_so() {
-        let wish = Wish::Cancelled { by: "ada".into(), reason: Some("wrong data".into()) };
+        let wish = Wish::Cancelled { by: "ada".into(), reason: Some("wrong data".into()), grace: None };
         let job = Job { wish: Some(wish), ..fixtures::job() };
         assert_eq!(stored_job(&job).state_cause.as_deref(), Some("stops, cancelled by ada: wrong data"));
     }

@@ -1,7 +1,7 @@
 //! Nodes on the wire.
 
 use headway_api::v1;
-use headway_engine::record::{Availability, NodePolicy};
+use headway_engine::record::{Availability, NodePolicy, Standing};
 use headway_engine::view::{NodeView, View};
 use headway_types::{Gpu, GpuHealth};
 
@@ -14,7 +14,16 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
     let (policy, by, reason, since) = match &record.policy {
         NodePolicy::Schedulable => ("schedulable", None, None, None),
         NodePolicy::Cordoned { by, reason, since } => ("cordoned", Some(by), reason.as_ref(), Some(*since)),
-        NodePolicy::Draining { by, reason, since } => ("draining", Some(by), reason.as_ref(), Some(*since)),
+        NodePolicy::Draining { by, reason, since, .. } => ("draining", Some(by), reason.as_ref(), Some(*since)),
+    };
+    let drain_deadline = match record.policy {
+        NodePolicy::Draining { deadline, .. } => deadline,
+        _ => None,
+    };
+    let (standing_reason, standing_until) = match &record.health.standing {
+        Standing::Good => (None, None),
+        Standing::Quarantined { reason, until, .. } => (Some(reason.clone()), Some(*until)),
+        Standing::Probation { until, .. } => (None, Some(*until)),
     };
     let (availability, seen_since) = match record.availability {
         Availability::Registering { since } => ("registering", Some(since)),
@@ -38,6 +47,12 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         policy_by: by.cloned(),
         policy_reason: reason.cloned(),
         policy_since: since.map(time),
+        drain_deadline: drain_deadline.map(time),
+        health_score: record.health.score_at(view.at),
+        standing: record.health.standing.name().into(),
+        standing_reason,
+        standing_until: standing_until.map(time),
+        conditions: inventory.conditions.iter().map(|one| one.message.clone()).collect(),
         availability: availability.into(),
         availability_since: seen_since.map(time),
         registered_at: time(record.registered_at),

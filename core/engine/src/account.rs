@@ -1,0 +1,201 @@
+//! The account of GPU-time: what every second of every GPU went into. Two views that must agree: `census` counts GPUs by
+//! what they are doing now, `GpuTime::of` divides the life of one allocation among named uses.
+//!
+//! Rework is known only afterwards: what a generation trained after its last committed checkpoint counts as training
+//! while it runs, and as rework once it has ended without saving it.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use headway_types::{Generation, GpuCount, GpuHealth, GpuSeconds, JobId, Timestamp};
+
+use crate::record::{Allocation, AllocationPhase, JobState};
+use crate::view::View;
+
+/// GPU-time of one or several allocations by use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GpuTime {
+    /// From the grant to the first step: checks, launch, imports, loading.
+    pub starting: GpuSeconds,
+    /// Steps that counted.
+    pub training: GpuSeconds,
+    /// Steps lost with the generation, which the next one does again.
+    pub rework: GpuSeconds,
+    /// From the decision to stop until the GPUs were proven free: saving, teardown, waiting for proof.
+    pub stopping: GpuSeconds,
+}
+
+impl GpuTime {
+    /// What the GPUs of an allocation went into up to `now`. The parts add up to the time they were held.
+    #[must_use]
+    pub fn of(allocation: &Allocation, now: Timestamp) -> Self {
+        let mut time = Self::default();
+        for slice in allocation.placement.slices() {
+            let end = allocation.released.get(&slice.node).map_or(now, |release| release.at);
+            let (gpus, end) = (GpuCount(slice.gpus.len() as u32), end.max(allocation.granted_at));
+            let until = |at: Option<Timestamp>| at.unwrap_or(end).clamp(allocation.granted_at, end);
+            let stopped = until(allocation.stopping_at);
+            // A job that tells of no steps trains from its launch on.
+            let trained = until(allocation.training_at.or(allocation.launched_at)).min(stopped);
+            let over = allocation.ended_at.is_some() && !allocation.complete;
+            let kept =
+                if over { until(allocation.saved_at.or(Some(trained))).clamp(trained, stopped) } else { stopped };
+            time.starting += gpus * trained.since(allocation.granted_at);
+            time.training += gpus * kept.since(trained);
+            time.rework += gpus * stopped.since(kept);
+            time.stopping += gpus * end.since(stopped);
+        }
+        time
+    }
+
+    #[must_use]
+    pub fn total(&self) -> GpuSeconds {
+        self.starting + self.training + self.rework + self.stopping
+    }
+}
+
+impl AddAssign for GpuTime {
+    fn add_assign(&mut self, rhs: Self) {
+        self.starting += rhs.starting;
+        self.training += rhs.training;
+        self.rework += rhs.rework;
+        self.stopping += rhs.stopping;
+    }
+}
+
+/// What a GPU is doing at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Activity {
+    Training,
+    Starting,
+    Stopping,
+    /// Free, and nobody waits for a GPU.
+    IdleNoDemand,
+    /// Free although jobs wait: too few, too scattered, or a round is under way.
+    IdleWaiting,
+    /// Free, but nothing may start: cordoned, drained, quarantined, a full disk.
+    Withheld,
+    /// Its node is out of contact and holds nothing.
+    Unreachable,
+    Broken,
+}
+
+impl Activity {
+    pub const ALL: [Activity; 8] = [
+        Activity::Training,
+        Activity::Starting,
+        Activity::Stopping,
+        Activity::IdleNoDemand,
+        Activity::IdleWaiting,
+        Activity::Withheld,
+        Activity::Unreachable,
+        Activity::Broken,
+    ];
+
+    /// The name as metrics and the API write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::Training => "training",
+            Activity::Starting => "starting",
+            Activity::Stopping => "stopping",
+            Activity::IdleNoDemand => "idle_no_demand",
+            Activity::IdleWaiting => "idle_waiting",
+            Activity::Withheld => "withheld",
+            Activity::Unreachable => "unreachable",
+            Activity::Broken => "broken",
+        }
+    }
+}
+
+impl View {
+    /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
+    #[must_use]
+    pub fn census(&self) -> BTreeMap<Activity, GpuCount> {
+        let waiting = self.jobs.values().any(|shown| matches!(shown.job.state, JobState::Queued { .. }));
+        let idle = if waiting { Activity::IdleWaiting } else { Activity::IdleNoDemand };
+        let mut census: BTreeMap<Activity, GpuCount> = BTreeMap::new();
+        for node in self.nodes.values() {
+            for gpu in &node.node.inventory.gpus {
+                let activity = match node.held.get(&gpu.uuid) {
+                    Some((job, generation)) => self.activity_of(*job, *generation),
+                    None if gpu.health != GpuHealth::Healthy => Activity::Broken,
+                    None if node.is_away() => Activity::Unreachable,
+                    None if !node.takes_work() => Activity::Withheld,
+                    None => idle,
+                };
+                *census.entry(activity).or_default() += GpuCount(1);
+            }
+        }
+        census
+    }
+
+    fn activity_of(&self, job: JobId, generation: Generation) -> Activity {
+        let allocation = self.jobs.get(&job).and_then(|shown| shown.allocation.as_ref());
+        match allocation.filter(|one| one.generation == generation).map(|one| (one.phase(), one)) {
+            Some((AllocationPhase::Preparing | AllocationPhase::Launching, _)) => Activity::Starting,
+            // A job that is modelled tells of its first step; any other trains from its launch on.
+            Some((AllocationPhase::Running, one)) if one.training_at.is_none() && one.configuration.is_some() => {
+                Activity::Starting
+            }
+            Some((AllocationPhase::Running, _)) => Activity::Training,
+            // A generation that is not the job's newest is on its way out.
+            Some((AllocationPhase::Stopping | AllocationPhase::Ended, _)) | None => Activity::Stopping,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::{Generation, GpuUuid, IdSource, NodeSlice, Placement};
+
+    use super::*;
+    use crate::record::{Release, ReleaseProof};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp(1_000_000_000 + seconds * 1_000_000)
+    }
+
+    fn allocation() -> Allocation {
+        let mut ids = IdSource::seeded(3);
+        let node = ids.node(at(0));
+        let gpus = vec![GpuUuid("a".into()), GpuUuid("b".into())];
+        let placement = Placement::try_new(vec![NodeSlice { node, gpus }]).unwrap();
+        Allocation {
+            prepared_at: Some(at(1)),
+            launched_at: Some(at(2)),
+            training_at: Some(at(10)),
+            saved_at: Some(at(60)),
+            stopping_at: Some(at(100)),
+            released: [(node, Release { at: at(105), proof: ReleaseProof::Reported })].into(),
+            ended_at: Some(at(105)),
+            ..Allocation::new(ids.job(at(0)), Generation(1), placement, at(0))
+        }
+    }
+
+    #[test]
+    fn what_was_trained_after_the_last_checkpoint_is_rework_once_the_generation_is_over() {
+        let ended = GpuTime::of(&allocation(), at(500));
+        assert_eq!(ended.starting, GpuSeconds(20.0));
+        assert_eq!(ended.training, GpuSeconds(100.0));
+        assert_eq!(ended.rework, GpuSeconds(80.0));
+        assert_eq!(ended.stopping, GpuSeconds(10.0));
+        let saved = GpuTime::of(&Allocation { saved_at: Some(at(103)), ..allocation() }, at(500));
+        assert_eq!((saved.training, saved.rework), (GpuSeconds(180.0), GpuSeconds(0.0)));
+        let complete = GpuTime::of(&Allocation { complete: true, ..allocation() }, at(500));
+        assert_eq!(complete.rework, GpuSeconds(0.0));
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_time_held_whatever_is_known() {
+        let whole = allocation();
+        let unknown =
+            Allocation { training_at: None, launched_at: None, saved_at: None, stopping_at: None, ..whole.clone() };
+        let living = Allocation { released: BTreeMap::new(), ended_at: None, stopping_at: None, ..whole.clone() };
+        for one in [whole, unknown] {
+            assert_eq!(GpuTime::of(&one, at(500)).total(), GpuSeconds(210.0));
+        }
+        assert_eq!(GpuTime::of(&living, at(200)).total(), GpuSeconds(400.0));
+    }
+}

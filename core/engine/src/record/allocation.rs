@@ -1,0 +1,228 @@
+//! What a job holds under one generation, and the checkpoints it has committed.
+
+use std::collections::BTreeMap;
+
+use headway_types::{
+    Assignment, CheckpointRef, Configuration, Generation, GpuCount, JobId, NodeId, Placement, PlanId, Seconds,
+    Timestamp, Tokens,
+};
+use serde::{Deserialize, Serialize};
+
+/// What a job holds or held under one generation. GPUs stay granted until every node has released its slice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Allocation {
+    pub job: JobId,
+    pub generation: Generation,
+    pub plan: Option<PlanId>,
+    pub placement: Placement,
+    /// Current configuration; live changes raise `revision`.
+    pub configuration: Option<Configuration>,
+    pub revision: u64,
+    /// Learning-rate factor decided with the configuration: a repeated command must carry the same body.
+    #[serde(default = "unscaled")]
+    pub lr_scale: f64,
+    pub resumed_from: Option<CheckpointRef>,
+    /// Why it was made, in words.
+    pub cause: String,
+    pub predicted_goodput: f64,
+    /// Port the first node has bound for the gang, once it has said so.
+    #[serde(default)]
+    pub rendezvous_port: Option<u16>,
+    pub granted_at: Timestamp,
+    /// Every node of the gang was ready to launch.
+    #[serde(default)]
+    pub prepared_at: Option<Timestamp>,
+    /// Every node of the gang ran.
+    #[serde(default)]
+    pub launched_at: Option<Timestamp>,
+    /// First step report of this generation.
+    pub training_at: Option<Timestamp>,
+    /// Newest committed checkpoint of this generation.
+    #[serde(default)]
+    pub saved_at: Option<Timestamp>,
+    /// Its end was decided.
+    #[serde(default)]
+    pub stopping_at: Option<Timestamp>,
+    /// Whether the job was done with it: nothing it computed has to be computed again.
+    #[serde(default)]
+    pub complete: bool,
+    /// Nodes that have proven that no process is left.
+    pub released: BTreeMap<NodeId, Release>,
+    pub ended_at: Option<Timestamp>,
+}
+
+fn unscaled() -> f64 {
+    1.0
+}
+
+/// Where an allocation stands; the moment it got there is a field of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AllocationPhase {
+    /// Granted: its nodes check and bind.
+    Preparing,
+    /// Every node is ready: processes are being started.
+    Launching,
+    Running,
+    /// It is to end.
+    Stopping,
+    /// Every slice is released.
+    Ended,
+}
+
+impl AllocationPhase {
+    /// The whole transition table.
+    #[must_use]
+    pub fn may_become(self, next: Self) -> bool {
+        use AllocationPhase::{Ended, Launching, Preparing, Running, Stopping};
+        matches!(
+            (self, next),
+            (Preparing, Launching | Running | Stopping | Ended)
+                | (Launching, Running | Stopping | Ended)
+                | (Running, Stopping | Ended)
+                | (Stopping, Ended)
+        )
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AllocationPhase::Preparing => "preparing",
+            AllocationPhase::Launching => "launching",
+            AllocationPhase::Running => "running",
+            AllocationPhase::Stopping => "stopping",
+            AllocationPhase::Ended => "ended",
+        }
+    }
+}
+
+impl Allocation {
+    /// GPUs as they are granted: nothing has happened on them yet.
+    #[must_use]
+    pub fn new(job: JobId, generation: Generation, placement: Placement, now: Timestamp) -> Self {
+        Self {
+            job,
+            generation,
+            plan: None,
+            placement,
+            configuration: None,
+            revision: 1,
+            lr_scale: unscaled(),
+            resumed_from: None,
+            cause: String::new(),
+            predicted_goodput: 0.0,
+            rendezvous_port: None,
+            granted_at: now,
+            prepared_at: None,
+            launched_at: None,
+            training_at: None,
+            saved_at: None,
+            stopping_at: None,
+            complete: false,
+            released: BTreeMap::new(),
+            ended_at: None,
+        }
+    }
+
+    #[must_use]
+    pub fn phase(&self) -> AllocationPhase {
+        if self.ended_at.is_some() {
+            AllocationPhase::Ended
+        } else if self.stopping_at.is_some() {
+            AllocationPhase::Stopping
+        } else if self.launched_at.is_some() {
+            AllocationPhase::Running
+        } else if self.prepared_at.is_some() {
+            AllocationPhase::Launching
+        } else {
+            AllocationPhase::Preparing
+        }
+    }
+
+    /// The only way from phase to phase; false where the table refuses.
+    #[must_use]
+    pub fn enter(&mut self, next: AllocationPhase, now: Timestamp) -> bool {
+        if !self.phase().may_become(next) {
+            return false;
+        }
+        match next {
+            AllocationPhase::Preparing => {}
+            AllocationPhase::Launching => self.prepared_at = Some(now),
+            AllocationPhase::Running => self.launched_at = Some(now),
+            AllocationPhase::Stopping => self.stopping_at = Some(now),
+            AllocationPhase::Ended => self.ended_at = Some(now),
+        }
+        true
+    }
+
+    /// Whether it already is what a plan assigns.
+    #[must_use]
+    pub fn is_as_assigned(&self, assignment: &Assignment) -> bool {
+        self.configuration == assignment.configuration && self.placement == assignment.placement
+    }
+
+    /// Whether any node still holds GPUs for it.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.placement.slices().iter().any(|slice| !self.released.contains_key(&slice.node))
+    }
+
+    /// Whether this node has a slice of it that is not released.
+    #[must_use]
+    pub fn holds_on(&self, node: NodeId) -> bool {
+        !self.released.contains_key(&node) && self.placement.slices().iter().any(|slice| slice.node == node)
+    }
+
+    /// GPUs that are not released.
+    #[must_use]
+    pub fn held_gpus(&self) -> GpuCount {
+        let held = self.placement.slices().iter().filter(|slice| !self.released.contains_key(&slice.node));
+        GpuCount(held.map(|slice| slice.gpus.len() as u32).sum())
+    }
+}
+
+/// How a node's GPUs were proven free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    pub at: Timestamp,
+    pub proof: ReleaseProof,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleaseProof {
+    /// The agent reported the processes gone.
+    Reported,
+    /// The agent registered without a trace of this generation in its ledger.
+    NotInLedger,
+    /// The node came back with another boot id.
+    NewBoot,
+    /// An operator confirmed `node lost`.
+    Operator,
+}
+
+/// A committed checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    pub job: JobId,
+    pub checkpoint: CheckpointRef,
+    pub duration: Seconds,
+    pub committed_at: Timestamp,
+    pub progress: Tokens,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use AllocationPhase::{Ended, Launching, Preparing, Running, Stopping};
+
+    #[test]
+    fn an_allocation_never_goes_back() {
+        let all = [Preparing, Launching, Running, Stopping, Ended];
+        for (from, earlier) in all.iter().enumerate() {
+            for (to, later) in all.iter().enumerate() {
+                assert!(!earlier.may_become(*later) || from < to, "{earlier:?} to {later:?}");
+            }
+        }
+        assert!(!Stopping.may_become(Running) && !Ended.may_become(Stopping));
+    }
+}

@@ -1,0 +1,51 @@
+//! What the log and the tables of the past keep.
+
+use std::collections::BTreeMap;
+
+use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Actor, IdempotencyKey};
+
+/// One line of the event log: who did what to what, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// Rises by one per event, over all terms.
+    pub seq: u64,
+    pub at: Timestamp,
+    pub actor: Actor,
+    /// "job.submitted", "job.batch_changed", "plan.adopted", …
+    pub verb: String,
+    pub job: Option<JobId>,
+    pub node: Option<NodeId>,
+    pub plan: Option<PlanId>,
+    /// One sentence for people, with the reason.
+    pub message: String,
+    /// Numbers behind the sentence.
+    pub detail: BTreeMap<String, String>,
+}
+
+/// A subject entered a state: it ends the subject's state before it. The whole history of the cluster's shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    pub at: Timestamp,
+    pub entered: Entered,
+}
+
+/// Which subject entered which state; the words are those of the API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "subject")]
+pub enum Entered {
+    Job { job: JobId, state: String, generation: Generation },
+    Node { node: NodeId, availability: String, policy: String, standing: String, gpus: u32, healthy: u32 },
+    Allocation { job: JobId, generation: Generation, phase: String, gpus: u32 },
+    Plan { plan: PlanId, state: String },
+}
+
+/// The jobs an idempotency key made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdempotencyRecord {
+    pub key: IdempotencyKey,
+    pub jobs: Vec<JobId>,
+    pub at: Timestamp,
+}

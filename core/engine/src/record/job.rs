@@ -1,0 +1,165 @@
+//! A job's row. The transition table of its state is in `job.rs` of the crate.
+
+use std::collections::BTreeSet;
+
+use headway_types::{Capabilities, CheckpointRef, Generation, JobId, JobSpec, NodeId, Seconds, Timestamp, Tokens};
+use serde::{Deserialize, Serialize};
+
+/// A job: what was asked (spec), what was decided (state, generation), what was reached (checkpoint, progress).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub spec: JobSpec,
+    pub owner: String,
+    pub submitted_at: Timestamp,
+    pub state: JobState,
+    /// Highest generation issued; 0 before the first.
+    pub generation: Generation,
+    /// What the running script can do: declared by the SDK, else the specification's.
+    pub capabilities: Option<Capabilities>,
+    /// The one checkpoint the next generation resumes from.
+    pub checkpoint: Option<CheckpointRef>,
+    pub checkpoint_at: Option<Timestamp>,
+    /// Reference tokens reached at the last committed checkpoint.
+    pub progress: Tokens,
+    pub started_at: Option<Timestamp>,
+    /// Loss at the last committed checkpoint, or at the end.
+    pub loss: Option<f64>,
+    /// Starts that ended in a failure of the job's own, since it last made progress.
+    pub failures: u32,
+    /// All such failures in the job's life.
+    pub restarts: u32,
+    /// Ends that were not the job's fault: nodes that broke or vanished, launches that did not come about.
+    #[serde(default)]
+    pub disruptions: u32,
+    /// Such ends in a row, since the job last made progress.
+    #[serde(default)]
+    pub setbacks: u32,
+    /// Nodes on which a generation failed by the node's fault, since the job last made progress: should it fail on
+    /// another in the same way, the fault is its own.
+    #[serde(default)]
+    pub suspects: BTreeSet<NodeId>,
+    /// Time spent running under past generations; `limits.time` counts it.
+    #[serde(default)]
+    pub ran: Seconds,
+    /// Downtime of a restart as measured, from the stop to the first step after it.
+    #[serde(default)]
+    pub downtime: Option<Seconds>,
+    /// All downtime that moves have cost so far; `elastic.max_overhead` bounds it.
+    #[serde(default)]
+    pub moved_for: Seconds,
+    /// Moves within the hour; `elastic.max_resizes_per_hour` bounds them.
+    #[serde(default)]
+    pub moved_at: Vec<Timestamp>,
+    /// No start before this moment (back-off after a failure).
+    pub not_before: Option<Timestamp>,
+    /// Wanted by a user while the job holds GPUs: `Held` or `Cancelled` once it has stopped.
+    pub wish: Option<Wish>,
+    /// Times GPUs or layout changed while the job lived.
+    pub reconfigurations: u32,
+    /// Live batch changes.
+    pub batch_changes: u32,
+    /// What changed last and why, in words.
+    pub last_change: Option<LastChange>,
+    /// Rises with every stored change; the ETag.
+    pub version: u64,
+}
+
+impl Job {
+    /// A job as it is submitted.
+    #[must_use]
+    pub fn new(id: JobId, spec: JobSpec, owner: String, now: Timestamp) -> Self {
+        Self {
+            id,
+            spec,
+            owner,
+            submitted_at: now,
+            state: JobState::Queued { since: now },
+            generation: Generation(0),
+            capabilities: None,
+            checkpoint: None,
+            checkpoint_at: None,
+            progress: Tokens(0.0),
+            started_at: None,
+            loss: None,
+            failures: 0,
+            restarts: 0,
+            disruptions: 0,
+            setbacks: 0,
+            suspects: BTreeSet::new(),
+            ran: Seconds(0.0),
+            downtime: None,
+            moved_for: Seconds(0.0),
+            moved_at: Vec::new(),
+            not_before: None,
+            wish: None,
+            reconfigurations: 0,
+            batch_changes: 0,
+            last_change: None,
+            version: 0,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastChange {
+    pub at: Timestamp,
+    pub reason: String,
+}
+
+/// What a user wants of a job that cannot have it at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wish {
+    Held {
+        reason: Option<String>,
+    },
+    Cancelled {
+        by: String,
+        reason: Option<String>,
+        /// Instead of the job's own grace time.
+        #[serde(default)]
+        grace: Option<Seconds>,
+    },
+}
+
+/// A state carries exactly the data valid in it. The transition table is in `job.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum JobState {
+    Queued { since: Timestamp },
+    Held { since: Timestamp, reason: Option<String> },
+    Starting { generation: Generation, since: Timestamp },
+    Running { generation: Generation, since: Timestamp },
+    Stopping { generation: Generation, since: Timestamp, cause: StopCause },
+    Succeeded { at: Timestamp },
+    Failed { at: Timestamp, message: String },
+    Cancelled { at: Timestamp, by: String, reason: Option<String> },
+}
+
+/// Why a generation ends before its job does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "cause")]
+pub enum StopCause {
+    /// Other GPUs or another layout.
+    Rescale,
+    Preempt,
+    Drain,
+    Cancel,
+    Hold,
+    /// A rank died or a node did not start: the rest of the gang goes down too.
+    GangBroken {
+        message: String,
+    },
+    /// The processes live, but no step has come for far too long.
+    Hung {
+        message: String,
+    },
+    /// A node's lease ran out.
+    NodeLost {
+        node: NodeId,
+    },
+    /// Reached its target of reference tokens.
+    TargetReached,
+    TimeLimit,
+}

@@ -1,0 +1,197 @@
+//! A node's row: what it is (inventory), what users want (policy), what we see (availability), what we have come to
+//! think of it (health). Four axes, never one enum.
+
+use headway_types::{BootId, ConditionKind, JobId, NodeInventory, Timestamp};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    pub inventory: NodeInventory,
+    pub policy: NodePolicy,
+    pub availability: Availability,
+    #[serde(default)]
+    pub health: NodeHealth,
+    pub registered_at: Timestamp,
+    pub boot: BootId,
+    pub version: u64,
+}
+
+impl Node {
+    /// Whether anything new may start here, as far as its row says: nobody withholds it, nothing ails it.
+    #[must_use]
+    pub fn takes_work(&self) -> bool {
+        let ailing = self.inventory.conditions.iter().any(|one| one.kind != ConditionKind::Throttled);
+        self.policy == NodePolicy::Schedulable && self.health.is_trusted() && !ailing
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "policy")]
+pub enum NodePolicy {
+    Schedulable,
+    Cordoned {
+        by: String,
+        reason: Option<String>,
+        since: Timestamp,
+    },
+    Draining {
+        by: String,
+        reason: Option<String>,
+        since: Timestamp,
+        /// Until then a job that has nowhere else to go may stay.
+        #[serde(default)]
+        deadline: Option<Timestamp>,
+    },
+}
+
+impl NodePolicy {
+    /// The policy's name as the API writes it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            NodePolicy::Schedulable => "schedulable",
+            NodePolicy::Cordoned { .. } => "cordoned",
+            NodePolicy::Draining { .. } => "draining",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "availability")]
+pub enum Availability {
+    /// Known from the store, not yet heard in this term.
+    Registering {
+        since: Timestamp,
+    },
+    Available,
+    /// The lease ran out.
+    Unreachable {
+        since: Timestamp,
+    },
+    /// An operator vouched that it is gone; only a registration brings it back.
+    Lost {
+        since: Timestamp,
+    },
+}
+
+/// What may happen to a node's availability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AvailabilityEvent {
+    /// A new term knows it from the store only.
+    TakenOver,
+    /// It registered with this term.
+    Registered,
+    /// Its session spoke.
+    Heard,
+    /// Its lease ran out.
+    Lapsed,
+    /// An operator vouched that nothing runs there any more.
+    WrittenOff,
+}
+
+impl Availability {
+    /// The whole transition table; `None` for every pair it does not list.
+    #[must_use]
+    pub fn apply(self, now: Timestamp, event: AvailabilityEvent) -> Option<Self> {
+        use {Availability as A, AvailabilityEvent as E};
+        Some(match (self, event) {
+            (_, E::Registered) | (A::Unreachable { .. }, E::Heard) => A::Available,
+            (A::Available, E::TakenOver) => A::Registering { since: now },
+            (A::Available | A::Registering { .. }, E::Lapsed) => A::Unreachable { since: now },
+            (A::Unreachable { .. }, E::WrittenOff) => A::Lost { since: now },
+            _ => return None,
+        })
+    }
+
+    /// The name as the API writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Availability::Registering { .. } => "registering",
+            Availability::Available => "available",
+            Availability::Unreachable { .. } => "unreachable",
+            Availability::Lost { .. } => "lost",
+        }
+    }
+}
+
+/// What happened on a node tells whether to trust it. How incidents count is in `health.rs` of the crate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeHealth {
+    /// 1: nothing is held against it. Incidents lower it, time heals it.
+    pub score: f64,
+    /// When `score` was right.
+    pub scored_at: Timestamp,
+    pub standing: Standing,
+}
+
+impl Default for NodeHealth {
+    fn default() -> Self {
+        Self { score: 1.0, scored_at: Timestamp(0), standing: Standing::Good }
+    }
+}
+
+/// Whether new work is trusted to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "standing")]
+pub enum Standing {
+    Good,
+    /// Nothing new starts here until the time is over.
+    Quarantined {
+        since: Timestamp,
+        until: Timestamp,
+        reason: String,
+        /// How often in a row, this one included; each is twice as long as the one before.
+        times: u32,
+        /// The job whose failures alone brought it here: should the job fail elsewhere too, the node is cleared.
+        accuser: Option<JobId>,
+    },
+    /// Back in service; one more incident and it is quarantined again, for longer.
+    Probation {
+        since: Timestamp,
+        until: Timestamp,
+        times: u32,
+    },
+}
+
+impl Standing {
+    /// The name as the API writes it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Standing::Good => "good",
+            Standing::Quarantined { .. } => "quarantined",
+            Standing::Probation { .. } => "probation",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_availability_lists_exactly_these_transitions() {
+        use {Availability as A, AvailabilityEvent as E};
+        let since = Timestamp(1);
+        let mut table = String::new();
+        for state in [A::Registering { since }, A::Available, A::Unreachable { since }, A::Lost { since }] {
+            for event in [E::TakenOver, E::Registered, E::Heard, E::Lapsed, E::WrittenOff] {
+                if let Some(next) = state.apply(Timestamp(2), event) {
+                    table.push_str(&format!("{} + {event:?} = {}\n", state.name(), next.name()));
+                }
+            }
+        }
+        insta::assert_snapshot!(table, @"
+        registering + Registered = available
+        registering + Lapsed = unreachable
+        available + TakenOver = registering
+        available + Registered = available
+        available + Lapsed = unreachable
+        unreachable + Registered = available
+        unreachable + Heard = available
+        unreachable + WrittenOff = lost
+        lost + Registered = available
+        ");
+    }
+}

@@ -1,0 +1,102 @@
+//! Plans, what became of them, and the policy under which they are made.
+
+use std::sync::Arc;
+
+use headway_types::{Plan, Seconds, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::event::Actor;
+
+/// A plan and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanRecord {
+    pub plan: Arc<Plan>,
+    pub state: PlanState,
+    pub decided_at: Option<Timestamp>,
+    pub decided_by: Option<Actor>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum PlanState {
+    /// Waits for approval.
+    Proposed,
+    /// The target.
+    Adopted,
+    /// Was the target.
+    Superseded,
+    Rejected {
+        reason: Option<String>,
+    },
+    /// Made from a target that is no longer one.
+    Stale,
+}
+
+/// What may happen to a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanEvent {
+    Adopt,
+    Supersede,
+    Reject { reason: Option<String> },
+    Expire,
+}
+
+impl PlanState {
+    /// The whole transition table; `None` for every pair it does not list.
+    #[must_use]
+    pub fn apply(self, event: PlanEvent) -> Option<Self> {
+        use {PlanEvent as E, PlanState as S};
+        Some(match (self, event) {
+            (S::Proposed, E::Adopt) => S::Adopted,
+            (S::Proposed, E::Reject { reason }) => S::Rejected { reason },
+            (S::Proposed, E::Expire) => S::Stale,
+            (S::Adopted, E::Supersede) => S::Superseded,
+            _ => return None,
+        })
+    }
+
+    /// The name as the API writes it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            PlanState::Proposed => "proposed",
+            PlanState::Adopted => "adopted",
+            PlanState::Superseded => "superseded",
+            PlanState::Rejected { .. } => "rejected",
+            PlanState::Stale => "stale",
+        }
+    }
+}
+
+/// What an operator may change while Headway runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicySettings {
+    pub mode: PolicyMode,
+    pub objective: headway_planner::Policy,
+    /// Longest time between rounds while jobs run.
+    pub round_every: Seconds,
+    /// Shortest time between rounds.
+    pub round_pause: Seconds,
+}
+
+impl Default for PolicySettings {
+    fn default() -> Self {
+        Self {
+            mode: PolicyMode::Auto,
+            objective: headway_planner::Policy::default(),
+            round_every: Seconds(60.0),
+            round_pause: Seconds(1.0),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyMode {
+    /// Plans that verify are adopted.
+    Auto,
+    /// Plans that move GPUs of running jobs wait for approval; starts on free GPUs do not.
+    Advisory,
+    /// No rounds.
+    Paused,
+}

@@ -1,0 +1,69 @@
+//! What of a plan still holds once it comes back: the cluster went on meanwhile. A job whose planned GPUs were lost, or
+//! that has taken another course, keeps what it holds; so does, in turn, whoever was to get those GPUs. The rest is
+//! adopted, so that churn never stops planning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headway_planner::{Freedom, PlanInput, PlanJob, verify};
+use headway_types::{Assignment, GpuUuid, JobId, Plan};
+
+use crate::input::RoundKind;
+use crate::state::Engine;
+
+impl Engine {
+    /// The part of a plan that could be made from the cluster as it is now, or nothing if even that does not verify.
+    pub(crate) fn what_still_fits(&self, kind: &RoundKind, mut plan: Plan) -> Option<Plan> {
+        let fresh = self.build_input(kind);
+        let known = |job: &PlanJob| plan.report.jobs.contains_key(&job.job);
+        if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify(&fresh, &plan).is_ok() {
+            return Some(plan);
+        }
+        let kept = keep(&fresh, &plan);
+        plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
+        plan.assignments = kept;
+        verify(&fresh, &plan).is_ok().then_some(plan)
+    }
+}
+
+fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
+    let usable: BTreeSet<&GpuUuid> = fresh.nodes.iter().flat_map(|node| node.gpus.iter()).collect();
+    let mut staying: BTreeSet<JobId> =
+        fresh.jobs.iter().filter(|job| must_stay(job, plan, &usable)).map(|job| job.job).collect();
+    // Each round of the loop keeps at least one more job in place, so it ends.
+    loop {
+        let kept_gpus: BTreeSet<&GpuUuid> = fresh
+            .jobs
+            .iter()
+            .filter(|job| staying.contains(&job.job))
+            .filter_map(|job| job.current.as_ref())
+            .flat_map(gpus)
+            .collect();
+        let displaced = fresh.jobs.iter().find(|job| {
+            let planned = plan.assignments.get(&job.job);
+            !staying.contains(&job.job) && planned.is_some_and(|one| gpus(one).any(|gpu| kept_gpus.contains(gpu)))
+        });
+        match displaced {
+            Some(job) => staying.insert(job.job),
+            None => break,
+        };
+    }
+    let assignment = |job: &PlanJob| {
+        let planned = plan.assignments.get(&job.job);
+        let same = |one: &&Assignment| job.current.as_ref().is_some_and(|now| now.placement == one.placement);
+        let chosen = if staying.contains(&job.job) { planned.filter(same).or(job.current.as_ref()) } else { planned };
+        Some((job.job, chosen?.clone()))
+    };
+    fresh.jobs.iter().filter_map(assignment).collect()
+}
+
+/// Jobs that may not move, jobs the plan knows nothing of, and jobs whose planned GPUs cannot be used any more.
+fn must_stay(job: &PlanJob, plan: &Plan, usable: &BTreeSet<&GpuUuid>) -> bool {
+    let lost = |one: &Assignment| !gpus(one).all(|gpu| usable.contains(gpu));
+    !matches!(job.freedom, Freedom::Free)
+        || !plan.report.jobs.contains_key(&job.job)
+        || plan.assignments.get(&job.job).is_some_and(lost)
+}
+
+fn gpus(assignment: &Assignment) -> impl Iterator<Item = &GpuUuid> {
+    assignment.placement.ranks().map(|(_, gpu)| gpu)
+}

@@ -1,0 +1,117 @@
+//! What a new leader must still know, and what churn must not stop.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use headway_engine::event::Request;
+use headway_engine::record::{JobState, StopCause};
+use headway_engine::{Change, Event};
+use headway_types::{AgentCommand, GroupPhase, NodeReport, Seconds};
+
+#[test]
+fn a_launch_cut_short_by_a_new_leader_is_finished_with_the_same_port() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("wide", 8));
+    let nodes = cluster.nodes_of(job);
+    cluster.group(nodes[0], job, GroupPhase::Prepared { rendezvous_port: Some(31_000) });
+    cluster.group(nodes[1], job, GroupPhase::Prepared { rendezvous_port: None });
+    cluster.restart();
+    let generation = cluster.jobs[&job].generation;
+    // The first node had been launched already and no longer names its port.
+    let running = cluster.status(job, generation, GroupPhase::Running);
+    cluster.register(inventory(nodes[0], 4), vec![running]);
+    let prepared = cluster.status(job, generation, GroupPhase::Prepared { rendezvous_port: None });
+    cluster.register(inventory(nodes[1], 4), vec![prepared]);
+    let launch = cluster.commands.iter().find_map(|(node, command)| match command {
+        AgentCommand::Launch { rendezvous_port, .. } if *node == node_id(nodes[1]) => Some(*rendezvous_port),
+        _ => None,
+    });
+    assert_eq!(launch, Some(31_000));
+}
+
+#[test]
+fn a_new_leader_repeats_a_launch_order_to_the_letter() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("one", 4, 4, Some(training(true))));
+    let order = |cluster: &Cluster| {
+        cluster.commands.iter().find_map(|(_, command)| match command {
+            AgentCommand::Prepare { order } if order.job == job => Some(order.clone()),
+            _ => None,
+        })
+    };
+    let before = order(&cluster).unwrap();
+    cluster.restart();
+    cluster.register(inventory(0, 4), vec![]);
+    assert_eq!(order(&cluster).unwrap(), before);
+}
+
+#[test]
+fn queueing_does_not_count_against_the_time_limit() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut limited = rigid("limited", 4);
+    limited.limits.time = Some(Seconds(600.0));
+    let job = cluster.submit(limited);
+    cluster.start(job);
+    cluster.pass_beating(300.0, &[0]);
+    cluster.request(Request::Hold { job, reason: None });
+    cluster.end(job, &headway_types::GroupOutcome::Stopped);
+    cluster.pass_beating(2_000.0, &[0]);
+    cluster.request(Request::Release { job });
+    cluster.pass_beating(3.0, &[0]);
+    cluster.start(job);
+    cluster.pass_beating(250.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:?}", cluster.state(job));
+    cluster.pass_beating(60.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::TimeLimit, .. }));
+}
+
+#[test]
+fn a_drain_with_a_deadline_leaves_a_job_that_has_nowhere_to_go_until_then() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    let deadline = Some(cluster.now + Seconds(300.0));
+    cluster.request(Request::Drain { node: node_id(0), reason: None, deadline });
+    cluster.pass_beating(200.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+    cluster.pass_beating(110.0, &[0]);
+    assert!(
+        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }),
+        "{:?}",
+        cluster.state(job)
+    );
+}
+
+#[test]
+fn a_heartbeat_changes_no_fact_and_touches_nobody_else() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    cluster.pass_beating(2.0, &[0, 1]);
+    let before = cluster.engine.view();
+    let event = cluster.event(1, NodeReport::Heartbeat);
+    let outcome = cluster.engine.handle(cluster.now, vec![event]);
+    assert!(outcome.changes.is_empty() && outcome.commands.is_empty());
+    let after = cluster.engine.view();
+    let shared = |id| std::ptr::eq(&*before.nodes[&node_id(id)], &*after.nodes[&node_id(id)]);
+    assert!(shared(0) && !shared(1));
+}
+
+#[test]
+fn a_plan_outrun_by_events_is_adopted_as_far_as_it_still_holds() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let (jobs, input) = cluster.submit_unplanned(vec![rigid("one", 4), rigid("two", 4)]);
+    let plan = cluster.plan(&input);
+    let second = plan.assignments[&jobs[1]].placement.first_node();
+    // The node of the second job's assignment goes while the round is under way.
+    cluster.feed_unplanned(Event::Request {
+        request: headway_engine::RequestId(9),
+        actor: headway_engine::Actor::Scheduler,
+        body: Request::Cordon { node: second, reason: None },
+    });
+    let outcome = cluster.feed_unplanned(Event::PlanReady { plan: Box::new(plan) });
+    assert!(outcome.iter().any(|change| matches!(change, Change::Target(_))));
+    assert!(matches!(cluster.state(jobs[0]), JobState::Starting { .. }));
+    assert!(matches!(cluster.state(jobs[1]), JobState::Queued { .. }));
+}

@@ -1,0 +1,247 @@
+//! Whose fault it is: nodes that fail, jobs that fail everywhere, hangs, stragglers, broken GPUs, impostors.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use headway_engine::Activity;
+use headway_engine::event::{Event, Request};
+use headway_engine::record::{Availability, JobState, Standing, StopCause};
+use headway_types::{
+    Blame, BootId, Condition, ConditionKind, Fault, GpuCount, GpuHealth, GroupOutcome, GroupPhase, JobId, NodeReport,
+    Seconds,
+};
+
+fn ended(fault: Fault) -> GroupPhase {
+    GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(1), fault } }
+}
+
+fn not_started(fault: Fault) -> GroupPhase {
+    GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault } }
+}
+
+fn standing(cluster: &Cluster, node: u64) -> &'static str {
+    cluster.node(node).health.standing.name()
+}
+
+/// Fails the job's start on its only node, by this fault, and lets its back-off pass.
+fn fail_start(cluster: &mut Cluster, job: JobId, blame: Blame) -> u64 {
+    let node = cluster.nodes_of(job)[0];
+    cluster.group(node, job, not_started(Fault { blame, message: "no such directory".into() }));
+    let nodes: Vec<u64> = (0..cluster.node_count()).collect();
+    cluster.pass_beating(40.0, &nodes);
+    node
+}
+
+#[test]
+fn what_is_not_the_jobs_fault_never_fails_it() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    for _ in 0..12 {
+        cluster.group(0, job, not_started(Fault::of_infrastructure("the agent restarted")));
+        while !matches!(cluster.state(job), JobState::Starting { .. }) {
+            cluster.pass_beating(5.0, &[0]);
+        }
+    }
+    assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].disruptions), (0, 12));
+}
+
+#[test]
+fn a_node_that_fails_starts_is_quarantined_and_the_job_starts_elsewhere() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    let first = fail_start(&mut cluster, job, Blame::Node);
+    assert_eq!(cluster.nodes_of(job), [first], "one failure proves nothing");
+    fail_start(&mut cluster, job, Blame::Node);
+    assert_eq!(standing(&cluster, first), "quarantined");
+    assert_ne!(cluster.nodes_of(job), [first]);
+    cluster.start(job);
+    assert_eq!(cluster.jobs[&job].failures, 0);
+    cluster.pass_beating(601.0, &[0, 1]);
+    assert_eq!(standing(&cluster, first), "probation");
+    cluster.pass_beating(3_601.0, &[0, 1]);
+    assert_eq!(standing(&cluster, first), "good");
+}
+
+#[test]
+fn a_job_that_fails_alike_on_two_nodes_is_itself_at_fault_and_clears_them() {
+    let mut cluster = Cluster::new(&[4, 4, 4]);
+    let job = cluster.submit(rigid("lemon", 4));
+    let first = fail_start(&mut cluster, job, Blame::Node);
+    fail_start(&mut cluster, job, Blame::Node);
+    assert_eq!(standing(&cluster, first), "quarantined");
+    fail_start(&mut cluster, job, Blame::Node);
+    assert_eq!(standing(&cluster, first), "good");
+    assert_eq!(cluster.jobs[&job].failures, 1);
+}
+
+#[test]
+fn the_only_node_stays_in_service_whatever_a_job_says_of_it() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    for _ in 0..4 {
+        cluster.group(0, job, not_started(Fault::of_node("no such user")));
+        cluster.pass_beating(45.0, &[0]);
+    }
+    assert_eq!(standing(&cluster, 0), "good");
+    assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+}
+
+#[test]
+fn progress_wipes_the_slate_clean() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("one", 4, 4, Some(training(true))));
+    cluster.start(job);
+    cluster.group(0, job, ended(Fault::of_job("rank 0 exited with code 1")));
+    cluster.pass_beating(10.0, &[0]);
+    assert_eq!(cluster.jobs[&job].failures, 1);
+    cluster.start(job);
+    cluster.steps(job, 64, None);
+    cluster.checkpoint(job, cluster.jobs[&job].generation, 64);
+    assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].restarts), (0, 1));
+}
+
+#[test]
+fn a_job_without_steps_for_too_long_hangs_and_starts_again_from_its_checkpoint() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("one", 4, 4, Some(training(true))));
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 64, None);
+    cluster.pass_beating(290.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+    cluster.pass_beating(30.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }));
+    assert_eq!(cluster.count("job.hung"), 1);
+    assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].disruptions), (0, 1), "once is an accident");
+}
+
+#[test]
+fn silence_of_the_scheduler_itself_is_no_hang() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("one", 4, 4, Some(training(true))));
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 64, None);
+    cluster.now = cluster.now + Seconds(4_000.0);
+    cluster.report(0, NodeReport::Heartbeat);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:?}", cluster.state(job));
+}
+
+#[test]
+fn a_rank_that_keeps_the_others_waiting_counts_against_its_node() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(spec("wide", 8, 8, Some(training(true))));
+    cluster.start(job);
+    let nodes = cluster.nodes_of(job);
+    for _ in 0..7 {
+        cluster.rank_times(nodes[0], job, &[(0, 1.0), (1, 1.0), (2, 1.1), (3, 0.9)]);
+        cluster.rank_times(nodes[1], job, &[(4, 1.0), (5, 2.4), (6, 1.0), (7, 1.0)]);
+        cluster.pass_beating(30.0, &[0, 1]);
+    }
+    assert_eq!(cluster.count("job.straggler"), 2);
+    assert_eq!(standing(&cluster, nodes[1]), "quarantined");
+    assert_eq!(standing(&cluster, nodes[0]), "good");
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "there is nowhere better to go");
+}
+
+#[test]
+fn a_job_leaves_a_gpu_that_broke_under_it() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.start(job);
+    let node = cluster.nodes_of(job)[0];
+    let mut broken = inventory(node, 4);
+    let held = cluster.allocation(job).placement.slices()[0].gpus[0].clone();
+    broken.gpus.iter_mut().filter(|gpu| gpu.uuid == held).for_each(|gpu| {
+        gpu.health = GpuHealth::Broken("XID 79".into());
+    });
+    cluster.report(node, NodeReport::Inventory { inventory: Box::new(broken) });
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { .. }), "{:?}", cluster.state(job));
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(3.0, &[0, 1]);
+    let gpus: Vec<_> = cluster.allocation(job).placement.ranks().map(|(_, gpu)| gpu.clone()).collect();
+    assert!(!gpus.contains(&held));
+    assert_eq!(cluster.engine.view().census()[&Activity::Broken], GpuCount(1));
+}
+
+#[test]
+fn a_full_disk_keeps_new_work_away_and_stops_nothing() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.start(job);
+    let condition = Condition { kind: ConditionKind::DiskPressure, message: "1 GiB left".into() };
+    let full = headway_types::NodeInventory { conditions: vec![condition], ..inventory(0, 4) };
+    cluster.report(0, NodeReport::Inventory { inventory: Box::new(full) });
+    let waits = cluster.submit(rigid("two", 2));
+    cluster.pass_beating(5.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+    assert!(matches!(cluster.state(waits), JobState::Queued { .. }));
+    assert_eq!(cluster.engine.view().census()[&Activity::Withheld], GpuCount(2));
+    cluster.report(0, NodeReport::Inventory { inventory: Box::new(inventory(0, 4)) });
+    cluster.pass_beating(3.0, &[0]);
+    assert!(matches!(cluster.state(waits), JobState::Starting { .. }));
+}
+
+#[test]
+fn a_gpu_offered_by_two_nodes_is_granted_from_one_alone() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut copy = inventory(1, 4);
+    copy.gpus = inventory(0, 4).gpus;
+    cluster.register(copy, vec![]);
+    let jobs = [cluster.submit(rigid("one", 4)), cluster.submit(rigid("two", 4))];
+    cluster.pass_beating(5.0, &[0, 1]);
+    let starting = jobs.iter().filter(|job| matches!(cluster.state(**job), JobState::Starting { .. }));
+    assert_eq!(starting.count(), 1);
+    assert!(cluster.node(1).inventory.gpus.iter().all(|gpu| gpu.health != GpuHealth::Healthy));
+}
+
+#[test]
+fn another_machine_under_a_living_nodes_id_is_refused() {
+    let mut cluster = Cluster::new(&[4]);
+    let clone = headway_types::NodeInventory { name: "copy".into(), boot: BootId("other".into()), ..inventory(0, 4) };
+    cluster.register_anew(clone.clone());
+    assert_eq!(cluster.refused.len(), 1);
+    assert_eq!(cluster.node(0).inventory.name, "node-0");
+    cluster.pass_beating(40.0, &[]);
+    cluster.register_anew(clone);
+    assert_eq!(cluster.node(0).inventory.name, "copy", "the first has been silent for a whole lease");
+}
+
+#[test]
+fn a_node_written_off_must_show_its_ledger_before_it_is_heard_again() {
+    let mut cluster = Cluster::new(&[4]);
+    cluster.pass(31.0);
+    assert!(matches!(cluster.node(0).availability, Availability::Unreachable { .. }));
+    cluster.request(Request::MarkLost { node: node_id(0), reason: None });
+    cluster.report(0, NodeReport::Heartbeat);
+    assert!(matches!(cluster.node(0).availability, Availability::Lost { .. }));
+    assert_eq!(cluster.refused.len(), 1);
+    cluster.register(inventory(0, 4), vec![]);
+    assert_eq!(cluster.node(0).availability, Availability::Available);
+}
+
+#[test]
+fn whoever_takes_a_node_back_into_service_vouches_for_it() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    let first = fail_start(&mut cluster, job, Blame::Node);
+    fail_start(&mut cluster, job, Blame::Node);
+    assert!(matches!(cluster.node(first).health.standing, Standing::Quarantined { .. }));
+    cluster.request(Request::Uncordon { node: node_id(first) });
+    assert_eq!(standing(&cluster, first), "good");
+}
+
+#[test]
+fn every_gpu_is_counted_once_whatever_it_does() {
+    let mut cluster = Cluster::new(&[4, 4, 2]);
+    let running = cluster.submit(rigid("one", 4));
+    cluster.start(running);
+    cluster.submit(rigid("two", 2));
+    cluster.request(Request::Cordon { node: node_id(2), reason: None });
+    cluster.feed(Event::Tick);
+    let census = cluster.engine.view().census();
+    assert_eq!(census.values().copied().sum::<GpuCount>(), GpuCount(10));
+    assert_eq!(census[&Activity::Training], GpuCount(4));
+}

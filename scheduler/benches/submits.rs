@@ -1,0 +1,248 @@
+//! How fast acknowledged submits are: clients over REST against a bare loop of batched INSERTs of the same rows on the
+//! same Postgres, both with every commit on disk. `make bench` prints the table that docs/measurements/submits.md keeps.
+
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use headway_scheduler::PrivatePostgres;
+use headway_scheduler::store::Store;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use server::{SECRET, Server, cpu_seconds, load_average, postgres_cpu_seconds, resident_mib};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use tokio::net::TcpStream;
+
+const SUBMITS: u32 = 6_000;
+const CLIENTS: u32 = 64;
+/// Requests in flight over the one connection of the pipelined client.
+const IN_FLIGHT: u32 = 64;
+const QUEUED: [u32; 2] = [0, 4_000];
+
+fn main() {
+    server::become_server_if_told();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(measure());
+}
+
+async fn measure() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
+    println!("{SUBMITS} submits each; commits on disk; load average at start {}\n", load_average());
+    println!(
+        "| queued before | who | submits/s | of the bare loop | p50 | p99 | CPU ms per submit: server, Postgres, clients | load |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for queued in QUEUED {
+        let mut bare = None;
+        for clients in [Clients::Many, Clients::Pipelined] {
+            let url = fresh_database(&postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;
+            let (server, _) = Server::start(&url);
+            fill(&server, queued).await;
+            let before = resident_mib(server.pid());
+            let cpu =
+                [cpu_seconds(server.pid()), postgres_cpu_seconds(postgres.dir()), cpu_seconds(std::process::id())];
+            let run = submit(&server, clients).await;
+            let used =
+                [cpu_seconds(server.pid()), postgres_cpu_seconds(postgres.dir()), cpu_seconds(std::process::id())];
+            let grown = resident_mib(server.pid()) - before;
+            drop(server);
+            let bare = match bare {
+                Some(rate) => rate,
+                None => {
+                    let rate = bare_loop(&url, 64).await;
+                    println!(
+                        "| {queued} | bare loop, 64 rows a commit | {rate:.0} | 1.00 | | | | {} |",
+                        load_average()
+                    );
+                    *bare.insert(rate)
+                }
+            };
+            let each: Vec<String> = cpu
+                .iter()
+                .zip(used)
+                .map(|(from, to)| format!("{:.2}", (to - from) * 1e3 / f64::from(SUBMITS)))
+                .collect();
+            println!(
+                "| {queued} | {} | {:.0} | {:.2} | {:.1} ms | {:.1} ms | {} | {} |",
+                clients.name(),
+                run.rate,
+                run.rate / bare,
+                run.quantile(0.5),
+                run.quantile(0.99),
+                each.join(", "),
+                load_average()
+            );
+            eprintln!("server grew by {grown:.1} MiB");
+        }
+    }
+    postgres.stop().await.expect("Postgres stops");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Clients {
+    Many,
+    Pipelined,
+}
+
+impl Clients {
+    fn name(self) -> String {
+        match self {
+            Self::Many => format!("{CLIENTS} clients"),
+            Self::Pipelined => format!("1 client, {IN_FLIGHT} in flight"),
+        }
+    }
+}
+
+struct Run {
+    rate: f64,
+    /// Sorted.
+    latencies: Vec<Duration>,
+}
+
+impl Run {
+    /// Milliseconds.
+    fn quantile(&self, q: f64) -> f64 {
+        let index = ((self.latencies.len() - 1) as f64 * q).round() as usize;
+        self.latencies[index].as_secs_f64() * 1e3
+    }
+}
+
+async fn fresh_database(postgres: &PrivatePostgres, name: &str) -> String {
+    let url = postgres.url();
+    let mut admin = connect(&url).await;
+    sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.expect("a new database");
+    let options: sqlx::postgres::PgConnectOptions = url.parse().expect("a URL");
+    let url = options.database(name).to_url_lossy().to_string();
+    let store = Store::connect(url.parse().expect("a URL")).await.expect("the new database");
+    store.migrate().await.expect("the schema");
+    store.close().await;
+    url
+}
+
+async fn connect(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.expect("Postgres runs")
+}
+
+fn job(number: u32) -> String {
+    format!(
+        r#"{{"version":1,"name":"job-{number}","project":"nlp","labels":{{"exp":"bench"}},
+        "resources":{{"gpus":{{"min":8,"max":32,"sizes":[8,16,32]}},"per_node":{{"cpus":8,"memory":"64GiB"}}}},
+        "training":{{"model":"llama-3-8b","reference_batch":"4Mi tokens","batch":{{"min":"1Mi tokens","max":"16Mi tokens"}},
+        "target":"300B tokens","reconfigure":{{"batch":"live","layout":"restart"}}}},
+        "limits":{{"time":"48h"}},"run":{{"workdir":"/home/ada/proj","command":"torchrun train.py","env":{{"NCCL_DEBUG":"WARN"}}}}}}"#
+    )
+}
+
+fn post(server: &Server, body: String, key: &str) -> Request<Full<Bytes>> {
+    Request::post(format!("http://{}/api/v1/jobs", server.address))
+        .header("host", server.address.to_string())
+        .header("authorization", format!("Bearer {SECRET}"))
+        .header("content-type", "application/json")
+        .header("idempotency-key", key)
+        .body(Full::new(Bytes::from(body)))
+        .expect("a well-formed request")
+}
+
+/// Queues jobs a thousand at a time.
+async fn fill(server: &Server, jobs: u32) {
+    let mut sender = dial_http1(server).await;
+    for first in (0..jobs).step_by(1_000) {
+        let batch: Vec<String> = (first..(first + 1_000).min(jobs)).map(job).collect();
+        let body = format!(r#"{{"jobs":[{}]}}"#, batch.join(","));
+        let answer = sender.send_request(post(server, body, &format!("fill-{first}"))).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        answer.into_body().collect().await.expect("a whole answer");
+    }
+}
+
+async fn submit(server: &Server, clients: Clients) -> Run {
+    let next = Arc::new(AtomicU32::new(0));
+    let shared = match clients {
+        Clients::Many => None,
+        Clients::Pipelined => Some(dial_http2(server).await),
+    };
+    let began = Instant::now();
+    let workers = (0..if shared.is_some() { IN_FLIGHT } else { CLIENTS }).map(|_| async {
+        let mut own = if shared.is_some() { None } else { Some(dial_http1(server).await) };
+        let mut shared = shared.clone();
+        let mut latencies = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= SUBMITS {
+                return latencies;
+            }
+            let request = post(server, job(number), &format!("key-{number}"));
+            let began = Instant::now();
+            let answer = match (&mut own, &mut shared) {
+                (Some(own), _) => own.send_request(request).await,
+                (None, Some(shared)) => shared.send_request(request).await,
+                (None, None) => unreachable!("one of them is set"),
+            };
+            let answer = answer.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::CREATED);
+            answer.into_body().collect().await.expect("a whole answer");
+            latencies.push(began.elapsed());
+        }
+    });
+    let latencies = futures::future::join_all(workers).await;
+    let rate = f64::from(SUBMITS) / began.elapsed().as_secs_f64();
+    let mut latencies: Vec<_> = latencies.into_iter().flatten().collect();
+    latencies.sort();
+    Run { rate, latencies }
+}
+
+async fn dial_http1(server: &Server) -> http1::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(server.address).await.expect("the server listens");
+    stream.set_nodelay(true).expect("a TCP socket");
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1.1");
+    tokio::spawn(connection);
+    sender
+}
+
+async fn dial_http2(server: &Server) -> http2::SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(server.address).await.expect("the server listens");
+    stream.set_nodelay(true).expect("a TCP socket");
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("HTTP/2 without TLS");
+    tokio::spawn(connection);
+    sender
+}
+
+/// The rows that submits stored, sent again by one client into tables of the same shape and indexes; submits per second.
+async fn bare_loop(url: &str, rows_per_commit: usize) -> f64 {
+    const TABLES: [(&str, &str); 4] = [
+        ("jobs", "job_id"),
+        ("idempotency_keys", "used_at, key"),
+        ("events", "seq"),
+        ("job_transitions", "valid_from, job_id"),
+    ];
+    let mut connection = connect(url).await;
+    sqlx::query("SET synchronous_commit = on").execute(&mut connection).await.expect("a setting");
+    let mut sources = Vec::new();
+    for (table, order) in TABLES {
+        let copy = format!("CREATE TABLE bare_{table} (LIKE {table} INCLUDING ALL)");
+        sqlx::query(AssertSqlSafe(copy)).execute(&mut connection).await.expect("a table of the same shape");
+        let read = format!("SELECT {table}::text FROM {table} ORDER BY {order} LIMIT {SUBMITS}");
+        let rows: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(read)).fetch_all(&mut connection).await.expect("the rows as text");
+        let insert = format!("INSERT INTO bare_{table} SELECT row.* FROM UNNEST($1::text[]::bare_{table}[]) AS row");
+        sources.push((insert, rows));
+    }
+    let began = Instant::now();
+    for first in (0..SUBMITS as usize).step_by(rows_per_commit) {
+        let mut tx = connection.begin().await.expect("a transaction");
+        for (insert, rows) in &sources {
+            let batch = &rows[first.min(rows.len())..(first + rows_per_commit).min(rows.len())];
+            sqlx::query(AssertSqlSafe(insert.as_str())).bind(batch).execute(&mut *tx).await.expect("inserted");
+        }
+        tx.commit().await.expect("on disk");
+    }
+    f64::from(SUBMITS) / began.elapsed().as_secs_f64()
+}

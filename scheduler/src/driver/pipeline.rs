@@ -1,0 +1,103 @@
+//! What has been decided and may not be acted on yet: at most one outcome that commits and one that waits for it.
+//!
+//! Outcomes leave in the order they were decided, each only once its changes are committed; only what is lossy anyway
+//! (observations) may pass. Dropping the pipeline drops all that it holds.
+
+use std::sync::Arc;
+
+use headway_engine::{Outcome, View};
+use headway_types::Term;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::store::{Store, StoreError};
+
+/// An outcome with the snapshot that shows it; none where it changes no fact.
+pub(super) struct Decided {
+    pub outcome: Outcome,
+    pub view: Option<Arc<View>>,
+}
+
+impl Decided {
+    /// Nothing in it promises or commands anything.
+    fn only_observes(&self) -> bool {
+        let Outcome { changes, replies, commands, refused, plan_request, wake_at: _, observations: _ } = &self.outcome;
+        changes.is_empty()
+            && replies.is_empty()
+            && commands.is_empty()
+            && refused.is_empty()
+            && plan_request.is_none()
+            && self.view.is_none()
+    }
+}
+
+pub(super) struct Pipeline {
+    store: Store,
+    term: Term,
+    committing: Option<Committing>,
+    /// Only while another commits.
+    waiting: Option<Decided>,
+}
+
+struct Committing {
+    task: JoinHandle<(Decided, Result<(), StoreError>)>,
+    since: Instant,
+}
+
+impl Pipeline {
+    pub fn new(store: Store, term: Term) -> Self {
+        Self { store, term, committing: None, waiting: None }
+    }
+
+    /// Whether another outcome may be decided.
+    pub fn has_room(&self) -> bool {
+        self.waiting.is_none()
+    }
+
+    /// Since when a commit has been under way.
+    pub fn committing_since(&self) -> Option<Instant> {
+        self.committing.as_ref().map(|committing| committing.since)
+    }
+
+    /// Takes what has been decided next, and gives it back where it may be acted on at once.
+    pub fn push(&mut self, decided: Decided) -> Option<Decided> {
+        debug_assert!(self.has_room());
+        if self.committing.is_none() {
+            return self.begin(decided);
+        }
+        if decided.only_observes() {
+            return Some(decided);
+        }
+        self.waiting = Some(decided);
+        None
+    }
+
+    /// Waits for the commit under way; never comes back while there is none. Nothing is lost when this is dropped.
+    pub async fn committed(&mut self) -> Result<Decided, StoreError> {
+        let Some(committing) = &mut self.committing else { return std::future::pending().await };
+        let joined = (&mut committing.task).await;
+        self.committing = None;
+        let (decided, result) = joined.unwrap_or_else(|died| std::panic::resume_unwind(died.into_panic()));
+        result.map(|()| decided)
+    }
+
+    /// After `committed`: begins with the outcome that waited, and gives it back where it may be acted on at once.
+    pub fn advance(&mut self) -> Option<Decided> {
+        let next = self.waiting.take()?;
+        self.begin(next)
+    }
+
+    fn begin(&mut self, decided: Decided) -> Option<Decided> {
+        if decided.outcome.changes.is_empty() {
+            return Some(decided);
+        }
+        let (store, term) = (self.store.clone(), self.term);
+        // A task of its own: the loop decides the next outcome while Postgres answers.
+        let task = tokio::spawn(async move {
+            let result = store.commit(term, &decided.outcome.changes).await;
+            (decided, result)
+        });
+        self.committing = Some(Committing { task, since: Instant::now() });
+        None
+    }
+}

@@ -1,0 +1,108 @@
+//! Short histories, told line by line: what the scheduler decides, what nodes are told, and what goes wrong between.
+//! Their golden outputs are documentation; `cargo insta review` shows what a change of behaviour does to them.
+#![allow(clippy::unwrap_used)]
+
+use headway_sim::deed::{Act, Comeback, Crash, Deed, Moment, Operation, Way};
+use headway_sim::scenario::{spec, training};
+use headway_sim::{Chance, Faults, Report, Scenario, SimJob, simulate};
+use headway_types::spec::GpuRange;
+use headway_types::{GpuCount, Seconds, Tokens};
+
+/// A job of about two minutes on all of two nodes with two GPUs each.
+fn job(name: &str, min: u32, max: u32) -> SimJob {
+    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() };
+    SimJob {
+        arrives: Seconds(10.0),
+        spec: spec(name.into(), gpus, Some(training(Tokens(1_500_000.0), true, false))),
+        tokens_per_second: 4_000.0,
+        noise_scale: 20_000.0,
+        runs: Seconds(0.0),
+        startup: Seconds(5.0),
+        cancelled_after: None,
+    }
+}
+
+fn tell(jobs: Vec<SimJob>, script: Vec<(Moment, Deed)>) -> Report {
+    simulate(&scenario(jobs, script)).unwrap()
+}
+
+fn scenario(jobs: Vec<SimJob>, script: Vec<(Moment, Deed)>) -> Scenario {
+    let mut scenario = Scenario::empty(1, &[2, 2]);
+    scenario.config.lease = Seconds(10.0);
+    scenario.jobs = jobs;
+    scenario.script = script.into_iter().map(|(when, deed)| Act { when, deed }).collect();
+    scenario.diary = true;
+    scenario
+}
+
+fn assert_succeeds(report: &Report, jobs: u32) {
+    assert_eq!(report.ended.get("succeeded"), Some(&jobs), "{:?}", report.ended);
+}
+
+#[test]
+fn the_scheduler_is_killed_between_commit_and_send() {
+    let granted = Moment::Commits { verb: "job.granted", nth: 1 };
+    let crash = Deed::CrashScheduler { when: Crash::AfterCommit, back_after: Seconds(5.0) };
+    let report = tell(vec![job("llama", 4, 4)], vec![(granted, crash)]);
+    assert_succeeds(&report, 1);
+    assert_eq!(report.generations, 1, "the committed grant is carried out, not made again");
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+#[test]
+fn a_submission_whose_answer_is_lost_is_asked_again() {
+    let submitted = Moment::Commits { verb: "job.submitted", nth: 1 };
+    let crash = Deed::CrashScheduler { when: Crash::AfterCommit, back_after: Seconds(5.0) };
+    let report = tell(vec![job("llama", 2, 2)], vec![(submitted, crash)]);
+    assert_succeeds(&report, 1);
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+#[test]
+fn an_agent_loses_its_disk() {
+    let stop = Deed::StopAgent { node: 0, comeback: Comeback::DiskLost, back_after: Seconds(5.0) };
+    let report = tell(vec![job("llama", 4, 4)], vec![(Moment::At(Seconds(90.0)), stop)]);
+    assert_succeeds(&report, 1);
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+#[test]
+fn a_paused_leader_wakes_up() {
+    // The old leader's last command is on its way to node-1 when it stops, and arrives after the new leader's.
+    let script = [
+        (49.0, Deed::Block { node: 1, way: Way::Commands, lasts: Seconds(25.0) }),
+        (49.0, Deed::KillWorker { node: 0 }),
+        (50.0, Deed::PauseScheduler { lasts: Seconds(40.0), successor_after: Some(Seconds(12.0)) }),
+    ];
+    let mut scenario = scenario(
+        vec![job("llama", 4, 4)],
+        script.into_iter().map(|(at, deed)| (Moment::At(Seconds(at)), deed)).collect(),
+    );
+    scenario.faults = Faults::of(&[], &[]);
+    scenario.faults.share.insert(Chance::LateDelivery, 1.0);
+    let report = simulate(&scenario).unwrap();
+    assert_succeeds(&report, 1);
+    assert!(report.diary.iter().any(|line| line.contains("refuses: term t1 is over")));
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+#[test]
+fn a_gang_starts_on_one_node_only() {
+    // Long enough after the grant for the checks to be done, soon enough for the launch to fail.
+    let when = Moment::After { verb: "job.granted", nth: 1, wait: Seconds(1.0) };
+    let spoil = Deed::Spoil { node: 1, lasts: Seconds(2.0) };
+    let report = tell(vec![job("llama", 4, 4)], vec![(when, spoil)]);
+    assert_succeeds(&report, 1);
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+#[test]
+fn a_node_marked_lost_comes_back() {
+    let script = vec![
+        (Moment::At(Seconds(50.0)), Deed::Block { node: 1, way: Way::Both, lasts: Seconds(70.0) }),
+        (Moment::At(Seconds(80.0)), Deed::Operate(Operation::MarkLost { node: 1 })),
+    ];
+    let report = tell(vec![job("llama", 1, 4)], script);
+    assert_succeeds(&report, 1);
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
