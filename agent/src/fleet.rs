@@ -8,7 +8,7 @@
 
 mod clock;
 mod gang;
-mod incidents;
+mod mishaps;
 mod node;
 mod offer;
 mod queue;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use headway_emulation::Incident;
+use headway_emulation::Mishap;
 use headway_node::Exit;
 use headway_types::{Fault, Generation, JobId, Timestamp};
 
@@ -42,9 +42,9 @@ pub(super) enum Due {
     RankTimes {
         key: Key,
     },
-    Incident {
+    Mishap {
         node: usize,
-        incident: Incident,
+        mishap: Mishap,
     },
     Repaired {
         node: usize,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use headway_emulation::Incident;
+use headway_emulation::Mishap;
 use headway_node::NodeEvent;
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, LogChunk, LogRequest};
-use headway_emulation::{IncidentRates, Incidents, Random, Run, RunEvent, Seed, Setting};
+use headway_emulation::{MishapRates, Mishaps, Random, Run, RunEvent, Seed, Setting};
 use headway_node::{NodeAction, NodeEvent};
 use headway_types::{Fault, Generation, LaunchOrder, NodeId, NodeSlice, Seconds, Term, Timestamp};
 use tokio::sync::mpsc;
@@ -34,7 +34,7 @@ pub(super) struct World {
     pub(super) nodes: Vec<Node>,
     pub(super) gangs: BTreeMap<Key, Gang>,
     pub(super) queue: Queue,
-    pub(super) incidents: Incidents,
+    pub(super) mishaps: Mishaps,
     pub(super) random: Random,
     numbers: BTreeMap<NodeId, usize>,
     pub(super) clock: Clock,
@@ -57,7 +57,7 @@ impl World {
         let numbers = nodes.iter().enumerate().map(|(number, node)| (node.inventory().node, number)).collect();
         let seed = Seed::of(&config.name);
         let mut world = Self {
-            incidents: Incidents::new(seed, IncidentRates::default(), config.failures, nodes.len()),
+            mishaps: Mishaps::new(seed, MishapRates::default(), config.failures, nodes.len()),
             random: Random::new(seed),
             nodes,
             gangs: BTreeMap::new(),
@@ -67,7 +67,7 @@ impl World {
             seed,
             failures: config.failures,
         };
-        world.expect_incident(world.clock.now());
+        world.expect_mishap(world.clock.now());
         world
     }
 
@@ -156,9 +156,9 @@ impl World {
             }
             Due::Exited { node, key, rank, exit, fault } => self.exited(at, node, key, rank, exit, fault),
             Due::RankTimes { key } => self.rank_times(at, key),
-            Due::Incident { node, incident } => {
-                self.happen(at, node, incident);
-                self.expect_incident(at);
+            Due::Mishap { node, mishap } => {
+                self.happen(at, node, mishap);
+                self.expect_mishap(at);
             }
             Due::Repaired { node, gpu } => self.repaired(node, gpu),
             Due::BackUp { node } => self.back_up(at, node),

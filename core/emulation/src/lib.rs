@@ -4,11 +4,11 @@
 //! Pure and seeded: the same seed, times and events give the same reports. It never reads a clock, starts anything or
 //! speaks a protocol; the emulated worker and the emulated fleet of the agent are its shells. Read [`run`] first (one
 //! gang from its start to its end), then what it is made of: [`workload`] (what the gang works on), [`step`], [`noise`],
-//! [`start`], [`checkpoint`]; [`incident`] says what happens to nodes.
+//! [`start`], [`checkpoint`]; [`mishap`] says what happens to nodes.
 
 pub mod checkpoint;
 pub mod hardware;
-pub mod incident;
+pub mod mishap;
 pub mod noise;
 mod random;
 pub mod run;
@@ -16,7 +16,7 @@ pub mod start;
 pub mod step;
 pub mod workload;
 
-pub use incident::{Incident, IncidentRates, Incidents};
+pub use mishap::{Mishap, MishapRates, Mishaps};
 pub use noise::GradientNoise;
 pub use random::{Random, Seed};
 pub use run::{Hearing, Run, RunEvent, Said, Setting};

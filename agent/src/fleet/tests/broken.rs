@@ -9,7 +9,7 @@ async fn a_reboot_ends_the_groups_and_comes_back_as_a_new_boot() {
     let order = order(&before, 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
-    fleet.0.happen(now, 1, Incident::Reboot { down: Seconds(300.0) });
+    fleet.0.happen(now, 1, Mishap::Reboot { down: Seconds(300.0) });
     fleet.pass(290.0).await;
     assert!(!fleet.0.nodes()[1].is_up());
     assert!(fleet.heard(1).await.is_empty(), "a node that is down says nothing");
@@ -36,7 +36,7 @@ async fn a_broken_gpu_takes_its_rank_and_cannot_be_granted_until_it_is_repaired(
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
-    fleet.0.happen(now, 0, Incident::GpuBreak { gpu: 0.5, cause: "XID 79", repair: Seconds(3_600.0) });
+    fleet.0.happen(now, 0, Mishap::GpuBreak { gpu: 0.5, cause: "XID 79", repair: Seconds(3_600.0) });
     let broken = |report: &NodeReport| match report {
         NodeReport::Inventory { inventory } => Some(inventory.gpus[4].health != GpuHealth::Healthy),
         _ => None,
@@ -68,7 +68,7 @@ async fn a_hung_gang_hears_nothing_but_the_kill() {
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
-    fleet.0.happen(now, 0, Incident::Hang);
+    fleet.0.happen(now, 0, Mishap::Hang);
     fleet.heard(0).await;
     fleet.pass(1_200.0).await;
     assert!(!fleet.heard(0).await.iter().any(|report| steps(report).is_some()));
@@ -86,7 +86,7 @@ async fn a_crash_is_the_jobs_own() {
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
-    fleet.0.happen(now, 1, Incident::Crash { code: 7 });
+    fleet.0.happen(now, 1, Mishap::Crash { code: 7 });
     let GroupOutcome::Failed { exit_code, fault } = fleet.ended(1).await else { panic!("it did not fail") };
     assert_eq!((exit_code, fault.blame), (Some(7), Blame::Job));
     fleet.stop(0, &order, StopMode::Terminate);
@@ -99,7 +99,7 @@ async fn a_straggler_shows_in_the_time_of_its_rank() {
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
-    fleet.0.happen(now, 0, Incident::Straggler { rank: 0.4, factor: 2.0, lasts: Seconds(1_800.0) });
+    fleet.0.happen(now, 0, Mishap::Straggler { rank: 0.4, factor: 2.0, lasts: Seconds(1_800.0) });
     fleet.heard(0).await;
     let busy = fleet
         .until(0, |report| if let NodeReport::RankTimes { busy, .. } = report { Some(busy.clone()) } else { None })

@@ -12,9 +12,9 @@ use crate::random::{Random, Seed};
 
 const DAY: f64 = 86_400.0;
 
-/// Incidents per node and day, by kind.
+/// Mishaps per node and day, by kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct IncidentRates {
+pub struct MishapRates {
     pub gpu_break: f64,
     pub reboot: f64,
     pub crash: f64,
@@ -22,7 +22,7 @@ pub struct IncidentRates {
     pub straggler: f64,
 }
 
-impl Default for IncidentRates {
+impl Default for MishapRates {
     fn default() -> Self {
         let interruptions = 4.2e-3;
         Self {
@@ -37,7 +37,7 @@ impl Default for IncidentRates {
 
 /// Something that happens on one node. What it needs and does not find there (a gang) makes it pass without effect.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Incident {
+pub enum Mishap {
     /// One GPU is lost until it is repaired.
     GpuBreak { gpu: f64, cause: &'static str, repair: Seconds },
     /// Everything on the node dies; it is back after this long, on a new boot.
@@ -57,25 +57,25 @@ const XIDS: [&str; 3] = [
     "XID 119: the GPU's system processor does not answer",
 ];
 
-/// The stream of incidents of a fleet.
+/// The stream of mishaps of a fleet.
 #[derive(Clone, Debug)]
-pub struct Incidents {
+pub struct Mishaps {
     random: Random,
-    rates: IncidentRates,
+    rates: MishapRates,
     factor: f64,
     nodes: usize,
 }
 
-impl Incidents {
+impl Mishaps {
     /// `factor`: times the published rates; 0 for a world without failures.
     #[must_use]
-    pub fn new(seed: Seed, rates: IncidentRates, factor: f64, nodes: usize) -> Self {
-        Self { random: Random::new(seed.about(b"incidents")), rates, factor, nodes }
+    pub fn new(seed: Seed, rates: MishapRates, factor: f64, nodes: usize) -> Self {
+        Self { random: Random::new(seed.about(b"mishaps")), rates, factor, nodes }
     }
 
-    /// The first incident after `now`: when, to which node (by its number), and what.
-    pub fn next(&mut self, now: Timestamp) -> Option<(Timestamp, usize, Incident)> {
-        let IncidentRates { gpu_break, reboot, crash, hang, straggler } = self.rates;
+    /// The first mishap after `now`: when, to which node (by its number), and what.
+    pub fn next(&mut self, now: Timestamp) -> Option<(Timestamp, usize, Mishap)> {
+        let MishapRates { gpu_break, reboot, crash, hang, straggler } = self.rates;
         let total = gpu_break + reboot + crash + hang + straggler;
         let per_second = total * self.factor * self.nodes as f64 / DAY;
         if !(per_second.is_finite() && per_second > 0.0) {
@@ -85,20 +85,20 @@ impl Incidents {
         let at = now + Seconds(random.exponential(1.0 / per_second));
         let node = random.below(self.nodes);
         let drawn = random.between(0.0, total);
-        let incident = if drawn < gpu_break {
+        let mishap = if drawn < gpu_break {
             let repair = Seconds(random.around(2.0 * 3_600.0, 0.7));
-            Incident::GpuBreak { gpu: random.uniform(), cause: XIDS[random.below(XIDS.len())], repair }
+            Mishap::GpuBreak { gpu: random.uniform(), cause: XIDS[random.below(XIDS.len())], repair }
         } else if drawn < gpu_break + reboot {
-            Incident::Reboot { down: Seconds(random.between(180.0, 900.0)) }
+            Mishap::Reboot { down: Seconds(random.between(180.0, 900.0)) }
         } else if drawn < gpu_break + reboot + crash {
-            Incident::Crash { code: if random.chance(0.5) { 1 } else { 134 } }
+            Mishap::Crash { code: if random.chance(0.5) { 1 } else { 134 } }
         } else if drawn < gpu_break + reboot + crash + hang {
-            Incident::Hang
+            Mishap::Hang
         } else {
             let (rank, factor) = (random.uniform(), random.between(1.3, 3.0));
-            Incident::Straggler { rank, factor, lasts: Seconds(random.between(600.0, 3_600.0)) }
+            Mishap::Straggler { rank, factor, lasts: Seconds(random.between(600.0, 3_600.0)) }
         };
-        Some((at, node, incident))
+        Some((at, node, mishap))
     }
 }
 
@@ -106,12 +106,12 @@ impl Incidents {
 mod tests {
     use super::*;
 
-    /// Incidents of 1,000 nodes over 1,000 days.
-    fn history(factor: f64) -> Vec<(Timestamp, usize, Incident)> {
-        let mut incidents = Incidents::new(Seed(9), IncidentRates::default(), factor, 1_000);
+    /// Mishaps of 1,000 nodes over 1,000 days.
+    fn history(factor: f64) -> Vec<(Timestamp, usize, Mishap)> {
+        let mut mishaps = Mishaps::new(Seed(9), MishapRates::default(), factor, 1_000);
         let end = Timestamp(0) + Seconds(1_000.0 * DAY);
         let mut now = Timestamp(0);
-        std::iter::from_fn(|| incidents.next(now).inspect(|(at, ..)| now = *at))
+        std::iter::from_fn(|| mishaps.next(now).inspect(|(at, ..)| now = *at))
             .take_while(|(at, ..)| *at < end)
             .collect()
     }
@@ -119,10 +119,9 @@ mod tests {
     #[test]
     fn interruptions_come_at_published_rates() {
         let history = history(1.0);
-        let interruptions =
-            history.iter().filter(|(_, _, incident)| !matches!(incident, Incident::Straggler { .. })).count();
+        let interruptions = history.iter().filter(|(_, _, mishap)| !matches!(mishap, Mishap::Straggler { .. })).count();
         assert!((3_900..4_500).contains(&interruptions), "{interruptions} in a million node-days");
-        let lost = history.iter().filter(|(_, _, incident)| matches!(incident, Incident::GpuBreak { .. })).count();
+        let lost = history.iter().filter(|(_, _, mishap)| matches!(mishap, Mishap::GpuBreak { .. })).count();
         assert!((0.55..0.67).contains(&(lost as f64 / interruptions as f64)));
     }
 

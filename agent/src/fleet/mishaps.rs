@@ -1,6 +1,6 @@
 //! What breaks in a fleet, and how it is mended.
 
-use headway_emulation::{Incident, RunEvent};
+use headway_emulation::{Mishap, RunEvent};
 use headway_node::{Exit, NodeEvent};
 use headway_types::{Fault, GpuHealth, Seconds, Timestamp};
 
@@ -13,36 +13,36 @@ use super::world::World;
 const ABORTED: Exit = Exit::Code(134);
 
 impl World {
-    /// Enters the next incident into the queue.
-    pub(super) fn expect_incident(&mut self, now: Timestamp) {
-        if let Some((at, node, incident)) = self.incidents.next(now) {
-            self.queue.push(at, Due::Incident { node, incident });
+    /// Enters the next mishap into the queue.
+    pub(super) fn expect_mishap(&mut self, now: Timestamp) {
+        if let Some((at, node, mishap)) = self.mishaps.next(now) {
+            self.queue.push(at, Due::Mishap { node, mishap });
         }
     }
 
-    pub(super) fn happen(&mut self, now: Timestamp, node: usize, incident: Incident) {
+    pub(super) fn happen(&mut self, now: Timestamp, node: usize, mishap: Mishap) {
         if !self.nodes[node].is_up() {
             return;
         }
-        tracing::info!(node = %self.nodes[node].inventory().name, ?incident, "incident");
-        match incident {
-            Incident::GpuBreak { gpu, cause, repair } => {
+        tracing::info!(node = %self.nodes[node].inventory().name, ?mishap, "mishap");
+        match mishap {
+            Mishap::GpuBreak { gpu, cause, repair } => {
                 let gpu = (gpu * self.nodes[node].inventory().gpus.len() as f64) as usize;
                 self.break_gpu(now, node, gpu, cause, repair);
             }
-            Incident::Reboot { down } => self.go_down(now, node, down),
-            Incident::Crash { code } => {
+            Mishap::Reboot { down } => self.go_down(now, node, down),
+            Mishap::Crash { code } => {
                 if let Some(key) = self.victim(node) {
                     let rank = self.nodes[node].living(key).first().copied();
                     self.exited(now, node, key, rank, Exit::Code(code), None);
                 }
             }
-            Incident::Hang => {
+            Mishap::Hang => {
                 if let Some(key) = self.victim(node) {
                     self.run_event(now, key, RunEvent::Hang);
                 }
             }
-            Incident::Straggler { rank, factor, lasts } => {
+            Mishap::Straggler { rank, factor, lasts } => {
                 let Some(key) = self.victim(node) else { return };
                 let Some(gang) = self.gangs.get(&key) else { return };
                 let ranks = self.nodes[node].ranks(&gang.order);
