@@ -89,8 +89,8 @@ impl Gang {
         let from = match request.tail_lines {
             None => usize::try_from(request.offset).unwrap_or(usize::MAX).min(text.len()),
             Some(lines) => {
-                let breaks = self.log.trim_end().rmatch_indices('\n').map(|(at, _)| at + 1);
-                if lines == 0 { text.len() } else { breaks.skip(lines as usize - 1).next().unwrap_or(0) }
+                let mut breaks = self.log.trim_end().rmatch_indices('\n').map(|(at, _)| at + 1);
+                if lines == 0 { text.len() } else { breaks.nth(lines as usize - 1).unwrap_or(0) }
             }
         };
         let limit = usize::try_from(request.limit_bytes).unwrap_or(usize::MAX).max(1);

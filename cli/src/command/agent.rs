@@ -66,10 +66,10 @@ pub struct Fleet {
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "device_flops", "data_dir"])]
     pub emulate: Vec<FleetGroup>,
     /// Emulated nodes of each group that names no number [default: 1].
-    #[arg(long, requires = "emulate")]
+    #[arg(long, requires = "emulate", conflicts_with = "gpus")]
     pub nodes: Option<u32>,
     /// Failures of emulated nodes, times the published rates.
-    #[arg(long, requires = "emulate", default_value_t = 1.0)]
+    #[arg(long, requires = "emulate", conflicts_with = "gpus", default_value_t = 1.0)]
     pub failures: f64,
 }
 
@@ -126,4 +126,37 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        agent: Agent,
+    }
+
+    fn parse(arguments: &str) -> Result<Agent, clap::Error> {
+        let common = ["agent", "--server", "http://s:1", "--agent-token-file", "/t"];
+        Line::try_parse_from(common.into_iter().chain(arguments.split_whitespace())).map(|line| line.agent)
+    }
+
+    #[test]
+    fn a_fleet_needs_no_gpus_and_a_node_does() {
+        let agent = parse("--emulate H100x8=150,A100-80Gx4 --nodes 50").unwrap();
+        let nodes: Vec<u32> = agent.fleet.groups().iter().map(|group| group.nodes.unwrap().0).collect();
+        assert_eq!(nodes, [150, 50]);
+        assert!(parse("--data-dir /d --gpus 8").is_ok());
+        for wrong in
+            ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --gpus 8 --nodes 3"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }
