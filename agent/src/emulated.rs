@@ -14,13 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use headway_emulation::noise::loss;
+use headway_emulation::{Random, Seed};
 use headway_types::{Configuration, Generation, JobId, Layout, Sequences};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use link::{Link, Order};
-use truth::{Squares, Truth};
+use truth::Truth;
 
 /// Reports cover at least this much wall time, so that fast steps do not flood the agent.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -118,14 +120,14 @@ async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Resu
         }
         run.step += 1;
         run.samples_seen += configuration.global_batch;
-        batch.add(&mut run, &configuration, duration);
+        batch.add(&run, &configuration, duration);
         if !phases_sent {
             phases_sent = true;
             link.say(json!({"type": "phases", "phases": {"first_step": duration}}));
         }
         let done = settings.samples.is_some_and(|samples| run.samples_seen >= samples);
         if done || stop.is_some() || next != configuration || batch.since.elapsed() >= REPORT_EVERY {
-            link.say(batch.take(&run, &configuration));
+            link.say(batch.take(&mut run, &configuration));
         }
         configuration = next;
         if done || save || stop == Some(true) || saved_at.elapsed() >= settings.checkpoint_every {
@@ -172,31 +174,24 @@ struct Batch {
     sequences: u64,
     duration: f64,
     loss: f64,
-    squares: Option<Squares>,
 }
 
 impl Default for Batch {
     fn default() -> Self {
-        Self { since: Instant::now(), steps: 0, sequences: 0, duration: 0.0, loss: 0.0, squares: None }
+        Self { since: Instant::now(), steps: 0, sequences: 0, duration: 0.0, loss: 0.0 }
     }
 }
 
 impl Batch {
-    fn add(&mut self, run: &mut Run, configuration: &Configuration, duration: f64) {
+    fn add(&mut self, run: &Run, configuration: &Configuration, duration: f64) {
         self.steps += 1;
         self.sequences += configuration.global_batch.0;
         self.duration += duration;
-        self.loss += run.truth.loss(run.samples_seen);
-        let squares = run.truth.squares(configuration, run.samples_seen);
-        self.squares = match (self.squares, squares) {
-            (Some(sum), Some(one)) => Some(sum.plus(one)),
-            (None, one) => one,
-            (sum, None) => sum,
-        };
+        self.loss += loss(run.samples_seen);
     }
 
     /// The report, and an empty batch for the next.
-    fn take(&mut self, run: &Run, configuration: &Configuration) -> serde_json::Value {
+    fn take(&mut self, run: &mut Run, configuration: &Configuration) -> serde_json::Value {
         let batch = std::mem::take(self);
         let steps = f64::from(batch.steps);
         let mut report = json!({
@@ -209,8 +204,8 @@ impl Batch {
             "configuration": configuration,
             "loss": batch.loss / steps,
         });
-        if let Some(squares) = batch.squares {
-            report["noise"] = squares.mean(steps);
+        if let Some(noise) = run.truth.measure(configuration, run.samples_seen, batch.steps) {
+            report["noise"] = json!(noise);
         }
         report
     }
@@ -253,15 +248,16 @@ impl Settings {
         let global_batch = number(variable, "HEADWAY_GLOBAL_BATCH")?.unwrap_or(u64::from(dp) * micro_batch.0);
         let resumed = Sequences(number(variable, "HEADWAY_SAMPLES_SEEN")?.unwrap_or(0));
         let parameters = real("HEADWAY_EMULATED_PARAMETERS", 1e6)?;
-        let truth = Truth::new(
-            job.0.as_u128() as u64 ^ generation.0,
-            real("HEADWAY_EMULATED_SEQ_LEN", 64.0)?,
-            real("HEADWAY_EMULATED_FLOPS_PER_TOKEN", 6.0 * parameters)?,
+        let noise = variable("HEADWAY_EMULATED_NOISE").unwrap_or_else(|| "8,64,20000".to_owned());
+        let truth = Truth {
+            seq_len: real("HEADWAY_EMULATED_SEQ_LEN", 64.0)?,
+            flops_per_token: real("HEADWAY_EMULATED_FLOPS_PER_TOKEN", 6.0 * parameters)?,
             parameters,
-            real("HEADWAY_DEVICE_FLOPS", 1e9)?,
-            real("HEADWAY_LINK_BYTES_PER_SECOND", 1e9)?,
-            &variable("HEADWAY_EMULATED_NOISE").unwrap_or_else(|| "8,64,20000".to_owned()),
-        )?;
+            device_flops: real("HEADWAY_DEVICE_FLOPS", 1e9)?,
+            link_bytes_per_second: real("HEADWAY_LINK_BYTES_PER_SECOND", 1e9)?,
+            noise: noise.parse().map_err(|error| format!("HEADWAY_EMULATED_NOISE: {error}"))?,
+            random: Random::new(Seed(job.0.as_u128() as u64 ^ generation.0)),
+        };
         let settings = Self {
             job,
             generation,

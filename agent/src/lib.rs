@@ -2,7 +2,8 @@
 //!
 //! It decides nothing: `headway-node` says what may run, this crate stores that ledger durably, then acts, then
 //! reports. It never imports the scheduler, and its end or loss of contact never stops a worker: a restarted agent
-//! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed.
+//! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed, and the
+//! emulated fleet, many nodes in one process whose workers are no processes at all.
 
 mod cause;
 mod cgroup;
@@ -12,6 +13,7 @@ mod connections;
 mod emulated;
 mod environment;
 mod files;
+mod fleet;
 mod gpu;
 mod housekeeping;
 mod identity;
@@ -33,6 +35,7 @@ mod worker_socket;
 pub use cgroup::CgroupRoot;
 pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
+pub use fleet::{FleetConfig, FleetGroup, FleetGroupError, run_fleet};
 pub use logs::OutputLimits;
 pub use user::RunAs;
 

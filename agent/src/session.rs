@@ -1,18 +1,19 @@
 //! The agent's stream to the scheduler: dials, registers, carries commands in and reports out, and dials again for
 //! ever. Its loss changes nothing on the node.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, WireError, wire};
 use headway_node::NodeEvent;
-use headway_types::{NodeReport, Seconds};
+use headway_types::{NodeReport, Term};
 use rand::RngExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Streaming};
 
 use crate::AgentError;
@@ -30,28 +31,32 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to reach the scheduler.
 pub(crate) struct Dialer {
-    endpoint: Endpoint,
-    authorization: MetadataValue<Ascii>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) authorization: MetadataValue<Ascii>,
 }
 
 impl Dialer {
     pub(crate) fn new(config: &AgentConfig) -> Result<Self, AgentError> {
-        let unusable = |message: String| AgentError::Server { url: config.server_url.clone(), message };
-        let mut endpoint = Endpoint::from_shared(config.server_url.clone())
+        Self::to(&config.server_url, &config.token, config.tls_ca.as_deref())
+    }
+
+    pub(crate) fn to(url: &str, token: &str, tls_ca: Option<&Path>) -> Result<Self, AgentError> {
+        let unusable = |message: String| AgentError::Server { url: url.to_owned(), message };
+        let mut endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| unusable(error.to_string()))?
             .connect_timeout(PATIENCE)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PATIENCE)
             .keep_alive_timeout(PATIENCE)
             .keep_alive_while_idle(true);
-        if let Some(path) = &config.tls_ca {
+        if let Some(path) = tls_ca {
             let pem = std::fs::read(path).map_err(AgentError::io(format!("reading {}", path.display())))?;
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
             endpoint = endpoint.tls_config(tls).map_err(|error| unusable(error.to_string()))?;
-        } else if config.server_url.starts_with("https:") {
+        } else if url.starts_with("https:") {
             return Err(unusable("https needs the certificate authority to trust".to_owned()));
         }
-        let authorization = format!("Bearer {}", config.token)
+        let authorization = format!("Bearer {token}")
             .parse()
             .map_err(|_| unusable("the token holds characters that cannot be sent".to_owned()))?;
         Ok(Self { endpoint, authorization })
@@ -60,7 +65,7 @@ impl Dialer {
 
 /// Why a session ended. All of them are followed by another attempt.
 #[derive(Debug, thiserror::Error)]
-enum SessionError {
+pub(crate) enum SessionError {
     #[error("connecting")]
     Connect(#[source] tonic::transport::Error),
     #[error("the stream broke")]
@@ -86,117 +91,53 @@ pub(crate) struct Session {
     pub(crate) outbox: Arc<Outbox>,
 }
 
+/// A node's side of its sessions: who dials, and who takes what the scheduler says.
+pub(crate) trait Side: Sync {
+    fn outbox(&self) -> &Outbox;
+    /// Dials and registers.
+    fn dial(&self) -> impl Future<Output = Result<Opened, SessionError>> + Send;
+    fn command(&self, event: NodeEvent) -> impl Future<Output = Result<(), SessionError>> + Send;
+    /// Answers a log request in its own time.
+    fn log(&self, request: LogRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
+    /// Returns when the node itself is no longer there.
+    fn gone(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Side for Session {
+    fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    async fn dial(&self) -> Result<Opened, SessionError> {
+        let channel = self.dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
+        let registered = self.ask(Input::Register).await?;
+        let opened = handshake(channel, self.dialer.authorization.clone(), &registered).await?;
+        if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
+            tracing::info!("session opened");
+            Ok(opened)
+        } else {
+            Err(SessionError::OldTerm)
+        }
+    }
+
+    async fn command(&self, event: NodeEvent) -> Result<(), SessionError> {
+        self.inputs.send(Input::Event(event)).await.map_err(|_| SessionError::GoingDown)
+    }
+
+    async fn log(&self, request: LogRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
+        tokio::spawn(answer_log(self.files.clone(), self.inputs.clone(), request, outgoing.clone()));
+        Ok(())
+    }
+
+    async fn gone(&self) {
+        std::future::pending().await
+    }
+}
+
 impl Session {
     /// Never ends by itself.
     pub(crate) async fn run(&self) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let mut welcomed = false;
-            let ended = self.attempt(&mut welcomed).await;
-            self.outbox.close();
-            if welcomed {
-                pause = FIRST_PAUSE;
-            }
-            let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
-            tracing::info!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
-            tokio::time::sleep(jittered).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// One session, from dialling to its end.
-    async fn attempt(&self, welcomed: &mut bool) -> SessionError {
-        match self.dial().await {
-            Ok((heartbeat, inbound, outgoing)) => {
-                *welcomed = true;
-                tracing::info!("session opened");
-                self.serve(heartbeat, inbound, outgoing).await
-            }
-            Err(error) => error,
-        }
-    }
-
-    async fn dial(&self) -> Result<(Seconds, Streaming<wire::SchedulerMessage>, Outgoing), SessionError> {
-        let channel = self.dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
-        let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
-        let registered = self.ask(Input::Register).await?;
-        outgoing.send((&registered).into()).await.map_err(|_| SessionError::Ended)?;
-        let mut request = Request::new(ReceiverStream::new(messages));
-        request.metadata_mut().insert("authorization", self.dialer.authorization.clone());
-        let mut client = AgentGatewayClient::new(channel);
-        let welcome = async {
-            let broke = |status| SessionError::Stream(Box::new(status));
-            let mut inbound = client.session(request).await.map_err(broke)?.into_inner();
-            let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
-            Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))
-        };
-        let (first, inbound) = tokio::time::timeout(PATIENCE, welcome).await.map_err(|_| SessionError::Silent)??;
-        match first {
-            SchedulerToAgent::Welcome { term, heartbeat, .. } => {
-                if self.ask(|reply| Input::Opened(term, reply)).await? {
-                    Ok((heartbeat, inbound, outgoing))
-                } else {
-                    Err(SessionError::OldTerm)
-                }
-            }
-            SchedulerToAgent::Refused { reason } => Err(SessionError::Refused(reason)),
-            other => Err(SessionError::Refused(format!("it began with {other:?}"))),
-        }
-    }
-
-    async fn serve(
-        &self,
-        heartbeat: Seconds,
-        mut inbound: Streaming<wire::SchedulerMessage>,
-        outgoing: Outgoing,
-    ) -> SessionError {
-        let mut beats = tokio::time::interval(Duration::from_secs_f64(heartbeat.0.clamp(0.05, 60.0)));
-        beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                message = inbound.message() => {
-                    let result = match message {
-                        Ok(Some(message)) => self.receive(message, &outgoing).await,
-                        Ok(None) => Err(SessionError::Ended),
-                        Err(status) => Err(SessionError::Stream(Box::new(status))),
-                    };
-                    if let Err(error) = result {
-                        return error;
-                    }
-                }
-                // A place in the stream is taken before a report leaves the outbox, so that none is lost between.
-                sent = async {
-                    let place = outgoing.reserve().await.map_err(|_| SessionError::Ended)?;
-                    place.send((&self.outbox.next().await).into());
-                    Ok(())
-                } => {
-                    if let Err(error) = sent {
-                        return error;
-                    }
-                }
-                // A full stream needs no sign of life.
-                _ = beats.tick() => drop(outgoing.try_send((&NodeReport::Heartbeat).into())),
-            }
-        }
-    }
-
-    async fn receive(&self, message: wire::SchedulerMessage, outgoing: &Outgoing) -> Result<(), SessionError> {
-        match SchedulerToAgent::try_from(message) {
-            Ok(SchedulerToAgent::Command { term, command }) => {
-                let event = NodeEvent::Command { term, command };
-                self.inputs.send(Input::Event(event)).await.map_err(|_| SessionError::GoingDown)
-            }
-            Ok(SchedulerToAgent::Log(request)) => {
-                tokio::spawn(answer_log(self.files.clone(), self.inputs.clone(), request, outgoing.clone()));
-                Ok(())
-            }
-            Ok(SchedulerToAgent::Refused { reason }) => Err(SessionError::Refused(reason)),
-            Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),
-            Err(error) => {
-                tracing::warn!(%error, "skipped a message of the scheduler");
-                Ok(())
-            }
-        }
+        keep_session(self).await;
     }
 
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, SessionError> {
@@ -204,7 +145,128 @@ impl Session {
     }
 }
 
-type Outgoing = mpsc::Sender<wire::AgentMessage>;
+pub(crate) type Outgoing = mpsc::Sender<wire::AgentMessage>;
+
+/// A session whose registration was welcomed.
+pub(crate) struct Opened {
+    pub(crate) term: Term,
+    /// Seconds of the scheduler's clock per second of wall time.
+    pub(crate) speed: f64,
+    /// In wall time.
+    heartbeat: Duration,
+    inbound: Streaming<wire::SchedulerMessage>,
+    outgoing: Outgoing,
+}
+
+/// Has one session after another, with growing pauses while none is welcomed.
+pub(crate) async fn keep_session(side: &impl Side) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let mut welcomed = false;
+        let ended = tokio::select! {
+            ended = attempt(side, &mut welcomed) => ended,
+            () = side.gone() => SessionError::GoingDown,
+        };
+        side.outbox().close();
+        if welcomed {
+            pause = FIRST_PAUSE;
+        }
+        let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
+        // Told once: an agent that waits for its scheduler all night has nothing new to say.
+        if pause == FIRST_PAUSE {
+            tracing::info!(error = %chain(&ended), "no session, dialling goes on");
+        } else {
+            tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
+        }
+        tokio::time::sleep(jittered).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// One session, from dialling to its end.
+async fn attempt(side: &impl Side, welcomed: &mut bool) -> SessionError {
+    match side.dial().await {
+        Ok(opened) => {
+            *welcomed = true;
+            serve(side, opened).await
+        }
+        Err(error) => error,
+    }
+}
+
+/// Registers on a stream of its own and waits for the welcome.
+pub(crate) async fn handshake(
+    channel: Channel,
+    authorization: MetadataValue<Ascii>,
+    registered: &NodeReport,
+) -> Result<Opened, SessionError> {
+    let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
+    outgoing.send(registered.into()).await.map_err(|_| SessionError::Ended)?;
+    let mut request = Request::new(ReceiverStream::new(messages));
+    request.metadata_mut().insert("authorization", authorization);
+    let mut client = AgentGatewayClient::new(channel);
+    let welcome = async {
+        let broke = |status| SessionError::Stream(Box::new(status));
+        let mut inbound = client.session(request).await.map_err(broke)?.into_inner();
+        let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
+        Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))
+    };
+    let (first, inbound) = tokio::time::timeout(PATIENCE, welcome).await.map_err(|_| SessionError::Silent)??;
+    match first {
+        SchedulerToAgent::Welcome { term, heartbeat, speed, .. } => {
+            let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
+            Ok(Opened { term, speed, heartbeat, inbound, outgoing })
+        }
+        SchedulerToAgent::Refused { reason } => Err(SessionError::Refused(reason)),
+        other => Err(SessionError::Refused(format!("it began with {other:?}"))),
+    }
+}
+
+/// Carries reports out and messages in until the session ends.
+async fn serve(side: &impl Side, opened: Opened) -> SessionError {
+    let Opened { heartbeat, mut inbound, outgoing, .. } = opened;
+    let mut beats = tokio::time::interval(heartbeat);
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = inbound.message() => {
+                let result = match message {
+                    Ok(Some(message)) => receive(side, message, &outgoing).await,
+                    Ok(None) => Err(SessionError::Ended),
+                    Err(status) => Err(SessionError::Stream(Box::new(status))),
+                };
+                if let Err(error) = result {
+                    return error;
+                }
+            }
+            // A place in the stream is taken before a report leaves the outbox, so that none is lost between.
+            sent = async {
+                let place = outgoing.reserve().await.map_err(|_| SessionError::Ended)?;
+                place.send((&side.outbox().next().await).into());
+                Ok(())
+            } => {
+                if let Err(error) = sent {
+                    return error;
+                }
+            }
+            // A full stream needs no sign of life.
+            _ = beats.tick() => drop(outgoing.try_send((&NodeReport::Heartbeat).into())),
+        }
+    }
+}
+
+async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &Outgoing) -> Result<(), SessionError> {
+    match SchedulerToAgent::try_from(message) {
+        Ok(SchedulerToAgent::Command { term, command }) => side.command(NodeEvent::Command { term, command }).await,
+        Ok(SchedulerToAgent::Log(request)) => side.log(request, outgoing).await,
+        Ok(SchedulerToAgent::Refused { reason }) => Err(SessionError::Refused(reason)),
+        Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "skipped a message of the scheduler");
+            Ok(())
+        }
+    }
+}
 
 /// `None` when the node's loop is gone.
 async fn ask<T>(inputs: &mpsc::Sender<Input>, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
@@ -240,4 +302,4 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,8 +18,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use headway_types::JobSpec;
 use headway_types::spec::{Elasticity, Limits, Priority, Role};
+use headway_types::{JobSpec, ModelShape};
 use serde_json::Value;
 
 use section::{Findings, Section, kind};
@@ -90,6 +90,13 @@ pub fn read_submission_json(value: &Value) -> Result<Vec<JobSpec>, SpecError> {
     let findings = Findings::default();
     let specs = batch(value, &findings);
     finish(specs, findings)
+}
+
+/// Reads a model as `training.model` has it: a preset's name or a mapping of dimensions.
+pub fn read_model(text: &str) -> Result<ModelShape, SpecError> {
+    let findings = Findings::default();
+    let shape = model::read(&yaml(text)?, "model", &findings);
+    finish(shape, findings)
 }
 
 fn batch(value: &Value, findings: &Findings) -> Option<Vec<JobSpec>> {

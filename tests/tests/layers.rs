@@ -12,10 +12,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/engine", &["types", "goodput", "planner"]),
     ("core/node", &["types"]),
     ("core/forecast", &["types", "goodput", "planner", "engine"]),
+    ("core/emulation", &["types", "goodput"]),
     ("api", &["types"]),
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
-    ("agent", &["types", "node", "api"]),
-    ("sim", &["types", "goodput", "planner", "engine", "node", "forecast"]),
+    ("agent", &["types", "node", "emulation", "api"]),
+    ("sim", &["types", "goodput", "planner", "engine", "node", "forecast", "emulation"]),
 ];
 
 /// Crates that may import everything.

@@ -1,10 +1,11 @@
 //! Sessions against a scheduler of a few lines: registration, heartbeats, commands, and dialling again.
 #![allow(clippy::unwrap_used)]
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use headway_api::agent::wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
-use headway_types::{AgentCommand, Generation, JobId, StopMode, Term};
+use headway_types::{AgentCommand, Generation, JobId, Seconds, StopMode, Term};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Response, Status};
@@ -12,7 +13,7 @@ use tonic::{Response, Status};
 use super::*;
 use crate::node::tests::fixture;
 
-type Session = (String, Streaming<wire::AgentMessage>, mpsc::Sender<Result<wire::SchedulerMessage, Status>>);
+pub(crate) type Session = (String, Streaming<wire::AgentMessage>, mpsc::Sender<Result<wire::SchedulerMessage, Status>>);
 
 /// Hands each stream to the test.
 struct Gateway(mpsc::Sender<Session>);
@@ -30,6 +31,19 @@ impl AgentGateway for Gateway {
         self.0.send((token, request.into_inner(), sender)).await.unwrap();
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
+}
+
+/// A scheduler on a free port; each stream it is offered comes out.
+pub(crate) async fn listen() -> (SocketAddr, mpsc::Receiver<Session>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, sessions) = mpsc::channel(4);
+    tokio::spawn(
+        tonic::transport::Server::builder()
+            .add_service(AgentGatewayServer::new(Gateway(sender)))
+            .serve_with_incoming(TcpListenerStream::new(listener)),
+    );
+    (address, sessions)
 }
 
 async fn accept(sessions: &mut mpsc::Receiver<Session>) -> Session {
@@ -58,14 +72,7 @@ async fn next(inbound: &mut Streaming<wire::AgentMessage>, wanted: impl Fn(&Node
 
 #[tokio::test]
 async fn an_agent_registers_beats_obeys_and_dials_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, mut sessions) = mpsc::channel(4);
-    tokio::spawn(
-        tonic::transport::Server::builder()
-            .add_service(AgentGatewayServer::new(Gateway(sender)))
-            .serve_with_incoming(TcpListenerStream::new(listener)),
-    );
+    let (address, mut sessions) = listen().await;
     let dir = tempfile::tempdir().unwrap();
     let mut config = fixture::config(dir.path(), 1);
     config.server_url = format!("http://{address}");

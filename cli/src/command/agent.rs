@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, CgroupRoot, DeclaredGpus, GpuOffer, OutputLimits, RunAs};
-use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType};
+use headway_agent::{AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, OutputLimits, RunAs};
+use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
 use super::shutdown_token;
 use crate::context::read_token;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
 pub struct Agent {
@@ -21,9 +21,9 @@ pub struct Agent {
     #[arg(long, env = "HEADWAY_AGENT_TOKEN_FILE")]
     pub agent_token_file: PathBuf,
     /// Where the ledger, the sockets and the logs are kept.
-    #[arg(long)]
-    pub data_dir: PathBuf,
-    /// Name of the node [default: the host name].
+    #[arg(long, required_unless_present = "emulate")]
+    pub data_dir: Option<PathBuf>,
+    /// Name of the node [default: the host name], or of the emulated fleet [default: fleet].
     #[arg(long)]
     pub name: Option<String>,
     /// Address at which other nodes reach this one.
@@ -73,13 +73,54 @@ pub struct Agent {
     /// PEM certificate authority of the scheduler.
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub fleet: Fleet,
     /// Ends when this process does (workers live on).
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,
 }
 
+/// Nodes that exist in this process only.
+#[derive(Args, Clone, Debug)]
+pub struct Fleet {
+    /// Emulate nodes instead: TYPExGPUS or TYPExGPUS=NODES, several with commas (H100x8=150,A100-80Gx4=50).
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "device_flops", "data_dir"])]
+    pub emulate: Vec<FleetGroup>,
+    /// Emulated nodes of each group that names no number [default: 1].
+    #[arg(long, requires = "emulate", conflicts_with = "gpus")]
+    pub nodes: Option<u32>,
+    /// Failures of emulated nodes, times the published rates.
+    #[arg(long, requires = "emulate", conflicts_with = "gpus", default_value_t = 1.0)]
+    pub failures: f64,
+}
+
+impl Fleet {
+    /// The groups with their numbers of nodes.
+    fn groups(&self) -> Vec<FleetGroup> {
+        let number = |group: &FleetGroup| group.nodes.or(self.nodes.map(NodeCount));
+        self.emulate.iter().map(|group| FleetGroup { nodes: number(group), ..group.clone() }).collect()
+    }
+}
+
 pub async fn run(agent: Agent) -> Result<(), Failure> {
     let shutdown = shutdown_token(agent.die_with_parent)?;
+    if !agent.fleet.emulate.is_empty() {
+        let config = FleetConfig {
+            server_url: agent.server,
+            token: read_token(&agent.agent_token_file)?,
+            tls_ca: agent.tls_ca,
+            name: agent.name.unwrap_or_else(|| "fleet".into()),
+            groups: agent.fleet.groups(),
+            fabric: agent.fabric_domain,
+            failures: agent.fleet.failures,
+        };
+        return headway_agent::run_fleet(config, shutdown)
+            .await
+            .map_err(|error| Failure::from(anyhow::Error::new(error)));
+    }
+    let Some(data_dir) = agent.data_dir else {
+        return Err(Failure::new(Kind::Usage, "--data-dir is needed: the ledger is kept there"));
+    };
     let emulated = agent
         .device_flops
         .zip(agent.link_bytes_per_second)
@@ -91,7 +132,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
     let config = AgentConfig {
         server_url: agent.server,
         token: read_token(&agent.agent_token_file)?,
-        data_dir: agent.data_dir,
+        data_dir,
         name,
         address: agent.address,
         gpus: match agent.gpus {
@@ -117,4 +158,37 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        agent: Agent,
+    }
+
+    fn parse(arguments: &str) -> Result<Agent, clap::Error> {
+        let common = ["agent", "--server", "http://s:1", "--agent-token-file", "/t"];
+        Line::try_parse_from(common.into_iter().chain(arguments.split_whitespace())).map(|line| line.agent)
+    }
+
+    #[test]
+    fn a_fleet_needs_no_gpus_and_a_node_does() {
+        let agent = parse("--emulate H100x8=150,A100-80Gx4 --nodes 50").unwrap();
+        let nodes: Vec<u32> = agent.fleet.groups().iter().map(|group| group.nodes.unwrap().0).collect();
+        assert_eq!(nodes, [150, 50]);
+        assert!(parse("--data-dir /d --gpus 8").is_ok());
+        for wrong in
+            ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --gpus 8 --nodes 3"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

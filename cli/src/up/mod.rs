@@ -11,16 +11,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use headway_api::client::Client;
-use headway_api::v1::DrainRequest;
+use headway_agent::FleetGroup;
+use headway_api::client::{Client, ClientError};
+use headway_api::v1::{DrainRequest, Node};
+use headway_engine::EngineConfig;
 use headway_scheduler::postgres::PrivatePostgres;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::context::Context;
 use child::Child;
 pub use directory::DataDirectory;
 
+/// Shortest lease that a fast clock may leave in wall time.
+const LEASE_WALL_SECONDS: f64 = 10.0;
+/// How long a busy scheduler is asked again for one node.
+const BUSY: Duration = Duration::from_secs(60);
+/// Nodes changed at once when the cluster starts or stops.
+const CHANGES: usize = 64;
 /// Reason by which the next start recognises its own drains.
 const STOPPING: &str = "headway up is stopping";
 
@@ -35,9 +44,19 @@ pub struct Up {
     /// Port for agents: gRPC.
     #[arg(long, default_value = "127.0.0.1:7601")]
     pub agent_listen: SocketAddr,
-    /// Local agents to run.
+    /// Local agents to run, or nodes to emulate of each group that names no number.
     #[arg(long, default_value_t = 2)]
     pub nodes: u32,
+    /// Emulate nodes instead of running agents: TYPExGPUS or TYPExGPUS=NODES, several with commas
+    /// (H100x8=150,A100-80Gx4=50).
+    #[arg(long, value_delimiter = ',')]
+    pub emulate: Vec<FleetGroup>,
+    /// Seconds of the cluster's time per second of yours.
+    #[arg(long, requires = "emulate", value_parser = positive)]
+    pub speed: Option<f64>,
+    /// Failures of emulated nodes, times the published rates.
+    #[arg(long, requires = "emulate", default_value_t = 1.0)]
+    pub failures: f64,
     /// Emulated devices per agent.
     #[arg(long, default_value_t = 4)]
     pub gpus_per_node: u32,
@@ -53,6 +72,29 @@ pub struct Up {
     /// Seconds that training jobs get to save themselves when `up` is stopped.
     #[arg(long, default_value_t = 60)]
     pub stop_grace: u64,
+}
+
+impl Up {
+    /// What the cluster consists of, in words.
+    fn offer(&self) -> String {
+        if self.emulate.is_empty() {
+            return format!("{} nodes with {} emulated devices each", self.nodes, self.gpus_per_node);
+        }
+        let group = |group: &FleetGroup| {
+            let nodes = group.nodes.map_or(self.nodes, |nodes| nodes.0);
+            format!("{nodes} emulated nodes with {} {} each", group.gpus_per_node, group.gpu_type)
+        };
+        let groups: Vec<String> = self.emulate.iter().map(group).collect();
+        match self.speed {
+            Some(speed) => format!("{}, at {speed} times the speed of time", groups.join(", ")),
+            None => groups.join(", "),
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if speed.is_finite() && speed > 0.0 { Ok(speed) } else { Err("must be positive".into()) }
 }
 
 /// Runs until Ctrl-C or SIGTERM.
@@ -91,17 +133,21 @@ async fn run_cluster(
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     }
-    for number in 1..=up.nodes {
-        let name = format!("node-{number}");
-        let arguments = agent_arguments(up, directory, &name, &agent.file);
-        children.push(Child::start(&name, directory, arguments)?);
+    if up.emulate.is_empty() {
+        for number in 1..=up.nodes {
+            let name = format!("node-{number}");
+            let arguments = agent_arguments(up, directory, &name, &agent.file);
+            children.push(Child::start(&name, directory, arguments)?);
+        }
+    } else {
+        children.push(Child::start("fleet", directory, fleet_arguments(up, &agent.file))?);
     }
     return_nodes_to_service(&client).await?;
     if let Err(error) = (Context { url: url.clone(), token_file: admin.file.clone() }).save() {
         eprintln!("headway: other terminals need --url and --token-file: {error:#}");
     }
 
-    println!("Headway is up: {} nodes with {} emulated devices each", up.nodes, up.gpus_per_node);
+    println!("Headway is up: {}", up.offer());
     // A log that others may read is no place for the token.
     if std::io::stdout().is_terminal() {
         println!("  web page  {url}/#token={}", admin.secret);
@@ -131,7 +177,7 @@ async fn run_cluster(
 
 fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {
     let path = |name: &str| directory.root().join(name).display().to_string();
-    vec![
+    let mut arguments = vec![
         "server".into(),
         "--database-url".into(),
         postgres.url(),
@@ -145,6 +191,31 @@ fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgr
         path("secrets/agent.token"),
         "--checkpoint-root".into(),
         path("checkpoints"),
+    ];
+    if let Some(speed) = up.speed {
+        // The lease runs on the cluster's time, the network on ours.
+        let lease = EngineConfig::default().lease.0.max(LEASE_WALL_SECONDS * speed);
+        arguments.extend(["--speed".into(), speed.to_string(), "--lease-seconds".into(), lease.to_string()]);
+    }
+    arguments
+}
+
+fn fleet_arguments(up: &Up, token: &std::path::Path) -> Vec<String> {
+    let group = |group: &FleetGroup| {
+        let nodes = group.nodes.map_or(up.nodes, |nodes| nodes.0);
+        format!("{}x{}={nodes}", group.gpu_type, group.gpus_per_node)
+    };
+    let groups: Vec<String> = up.emulate.iter().map(group).collect();
+    vec![
+        "agent".into(),
+        "--server".into(),
+        format!("http://{}", up.agent_listen),
+        "--agent-token-file".into(),
+        token.display().to_string(),
+        "--emulate".into(),
+        groups.join(","),
+        "--failures".into(),
+        up.failures.to_string(),
     ]
 }
 
@@ -194,24 +265,59 @@ async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result
 
 /// Undoes the drains of the last stop, and only those.
 async fn return_nodes_to_service(client: &Client) -> anyhow::Result<()> {
-    for node in client.nodes().await? {
-        if node.policy_reason.as_deref() == Some(STOPPING) {
-            client.uncordon(&node.name).await?;
+    let drained = |node: &Node| node.policy_reason.as_deref() == Some(STOPPING);
+    let names = client.nodes().await?.into_iter().filter(drained).map(|node| node.name).collect();
+    change_nodes(client, names, Change::Uncordon).await
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Drain,
+    Uncordon,
+}
+
+/// Changes many nodes at once, so that the scheduler takes them into few decisions.
+async fn change_nodes(client: &Client, mut names: Vec<String>, change: Change) -> anyhow::Result<()> {
+    let mut under_way = JoinSet::new();
+    loop {
+        while under_way.len() < CHANGES
+            && let Some(name) = names.pop()
+        {
+            let client = client.clone();
+            under_way.spawn(async move { change_node(&client, &name, change).await });
+        }
+        match under_way.join_next().await {
+            Some(changed) => changed.context("changing a node")??,
+            None => return Ok(()),
+        };
+    }
+}
+
+/// A scheduler that is busy is asked again.
+async fn change_node(client: &Client, name: &str, change: Change) -> Result<Node, ClientError> {
+    let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None };
+    let deadline = Instant::now() + BUSY;
+    loop {
+        let changed = match change {
+            Change::Drain => client.drain(name, &stopping).await,
+            Change::Uncordon => client.uncordon(name).await,
+        };
+        match changed {
+            Err(ClientError::Problem(problem)) if problem.status == 503 && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            changed => return changed,
         }
     }
-    Ok(())
 }
 
 /// Checkpoints and stops every worker through the scheduler, so that each stop is a recorded decision.
 async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + grace;
-    let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None };
-    for node in client.nodes().await? {
-        // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
-        if node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some()) {
-            client.drain(&node.name, &stopping).await?;
-        }
-    }
+    // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
+    let busy = |node: &Node| node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some());
+    let names = client.nodes().await?.into_iter().filter(busy).map(|node| node.name).collect();
+    change_nodes(client, names, Change::Drain).await?;
     loop {
         let busy: usize =
             client.nodes().await?.iter().map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();

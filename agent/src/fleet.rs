@@ -1,0 +1,80 @@
+//! An emulated fleet: many nodes in one process, each with a real ledger and a real session, whose workers are no
+//! processes but follow the hidden truth of `headway-emulation`.
+//!
+//! To the scheduler it is a rack of agents. All nodes share one loop (`world`), one clock and one queue of moments; a
+//! node costs a ledger and a stream, a gang a few numbers. Ledgers are kept in memory only: when the process ends, all
+//! its workers have ended with it, and the next one says so by new boots of the same nodes. Nothing is written to
+//! checkpoint directories; a checkpoint is what the scheduler has committed of it.
+
+mod clock;
+mod gang;
+mod mishaps;
+mod node;
+mod offer;
+mod queue;
+mod session;
+mod workers;
+mod workload;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use offer::{FleetGroup, FleetGroupError};
+
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::AgentError;
+use crate::session::Dialer;
+use session::Line;
+use world::World;
+
+/// Nodes that share one connection: servers commonly allow a few hundred streams on one.
+const NODES_PER_CONNECTION: usize = 100;
+/// Inputs of the world that may wait; beyond this, sessions wait instead.
+const INPUTS: usize = 4096;
+
+/// What a fleet is told at start.
+#[derive(Clone, Debug)]
+pub struct FleetConfig {
+    /// `http://host:port` or `https://host:port` of the scheduler's agent port.
+    pub server_url: String,
+    pub token: String,
+    /// PEM certificates to trust; required with `https`.
+    pub tls_ca: Option<PathBuf>,
+    /// Node ids, GPU ids and the hidden truth follow from it.
+    pub name: String,
+    pub groups: Vec<FleetGroup>,
+    /// Nodes of one domain talk at full bandwidth.
+    pub fabric: String,
+    /// Times the published failure rates; 0: nothing ever breaks.
+    pub failures: f64,
+}
+
+/// Runs a fleet until `shutdown`. Its workers end with it.
+pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
+    let dialer = Dialer::to(&config.server_url, &config.token, config.tls_ca.as_deref())?;
+    let (inputs, receiver) = mpsc::channel(INPUTS);
+    let world = World::new(&config);
+    let mut sessions = JoinSet::new();
+    let mut channel = None;
+    for (number, node) in world.nodes().iter().enumerate() {
+        if number % NODES_PER_CONNECTION == 0 {
+            channel = Some(dialer.endpoint.connect_lazy());
+        }
+        let Some(channel) = channel.clone() else { continue };
+        let line = Line::new(number, node, channel, dialer.authorization.clone(), inputs.clone());
+        sessions.spawn(async move { crate::session::keep_session(&line).await });
+    }
+    tracing::info!(name = %config.name, nodes = world.nodes().len(), failures = config.failures, "fleet started");
+    // The sessions end with the set, the world with its future.
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = world.run(receiver) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! One node's line to the scheduler; many share a connection.
+
+use std::sync::Arc;
+
+use headway_api::agent::LogRequest;
+use headway_node::NodeEvent;
+use headway_types::{NodeReport, Term};
+use tokio::sync::{mpsc, oneshot, watch};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+
+use super::node::Node;
+use crate::outbox::Outbox;
+use crate::session::{Opened, Outgoing, SessionError, Side, handshake};
+
+/// What reaches the world from its sessions.
+pub(super) enum Input {
+    /// A session needs its first message.
+    Register {
+        node: usize,
+        reply: oneshot::Sender<NodeReport>,
+    },
+    /// A session was welcomed; answered with whether its term is acceptable.
+    Opened {
+        node: usize,
+        term: Term,
+        speed: f64,
+        reply: oneshot::Sender<bool>,
+    },
+    Event {
+        node: usize,
+        event: NodeEvent,
+    },
+    Log {
+        node: usize,
+        request: LogRequest,
+        outgoing: Outgoing,
+    },
+}
+
+pub(super) struct Line {
+    node: usize,
+    channel: Channel,
+    authorization: MetadataValue<Ascii>,
+    inputs: mpsc::Sender<Input>,
+    outbox: Arc<Outbox>,
+    /// Whether the node is up.
+    up: watch::Receiver<bool>,
+}
+
+impl Line {
+    pub(super) fn new(
+        number: usize,
+        node: &Node,
+        channel: Channel,
+        authorization: MetadataValue<Ascii>,
+        inputs: mpsc::Sender<Input>,
+    ) -> Self {
+        let (outbox, up) = (node.outbox(), node.watch());
+        Self { node: number, channel, authorization, inputs, outbox, up }
+    }
+
+    async fn tell(&self, input: Input) -> Result<(), SessionError> {
+        self.inputs.send(input).await.map_err(|_| SessionError::GoingDown)
+    }
+
+    async fn until(&self, up: bool) {
+        let mut changes = self.up.clone();
+        // The world is gone if it fails; then this task ends too.
+        let _world_gone = changes.wait_for(|now| *now == up).await;
+    }
+}
+
+impl Side for Line {
+    fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    async fn dial(&self) -> Result<Opened, SessionError> {
+        self.until(true).await;
+        let node = self.node;
+        let (reply, answer) = oneshot::channel();
+        self.tell(Input::Register { node, reply }).await?;
+        let registered = answer.await.map_err(|_| SessionError::GoingDown)?;
+        let opened = handshake(self.channel.clone(), self.authorization.clone(), &registered).await?;
+        let (reply, answer) = oneshot::channel();
+        self.tell(Input::Opened { node, term: opened.term, speed: opened.speed, reply }).await?;
+        match answer.await {
+            Ok(true) => Ok(opened),
+            Ok(false) => Err(SessionError::OldTerm),
+            Err(_) => Err(SessionError::GoingDown),
+        }
+    }
+
+    async fn command(&self, event: NodeEvent) -> Result<(), SessionError> {
+        self.tell(Input::Event { node: self.node, event }).await
+    }
+
+    async fn log(&self, request: LogRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
+        self.tell(Input::Log { node: self.node, request, outgoing: outgoing.clone() }).await
+    }
+
+    async fn gone(&self) {
+        // A node that is still booting is waited for in `dial`.
+        self.until(true).await;
+        self.until(false).await;
+    }
+}

@@ -1,0 +1,23 @@
+//! The hidden truth that emulated workers follow: how long steps, starts and saves take, how noisy gradients are, and
+//! what breaks. The scheduler sees of it only what real workers would report, and has to learn the rest.
+//!
+//! Pure and seeded: the same seed, times and events give the same reports. It never reads a clock, starts anything or
+//! speaks a protocol; the emulated worker and the emulated fleet of the agent are its shells. Read [`run`] first (one
+//! gang from its start to its end), then what it is made of: [`workload`] (what the gang works on), [`step`], [`noise`],
+//! [`start`], [`checkpoint`]; [`mishap`] says what happens to nodes.
+
+pub mod checkpoint;
+pub mod hardware;
+pub mod mishap;
+pub mod noise;
+mod random;
+pub mod run;
+pub mod start;
+pub mod step;
+pub mod workload;
+
+pub use mishap::{Mishap, MishapRates, Mishaps};
+pub use noise::GradientNoise;
+pub use random::{Random, Seed};
+pub use run::{Hearing, Run, RunEvent, Said, Setting};
+pub use workload::{Training, Workload};
