@@ -1,4 +1,4 @@
-//! Half a day of a small made-up trace, at ten times the failure rate of real fleets.
+//! Half a day of a small made-up trace, at a hundred times the failure rate of real fleets.
 #![allow(clippy::unwrap_used)]
 
 use headway_sim::simulate;
@@ -13,7 +13,7 @@ fn half_a_day_of_gpu_time_is_accounted_for() {
         gpu_type: "A100-80G".into(),
         from: Seconds(0.0),
         lasts: Seconds(43_200.0),
-        failures: 65.0,
+        failures: 650.0,
         seed: 1,
     };
     let report = simulate(&replay.scenario(&jobs)).unwrap();
