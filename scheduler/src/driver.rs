@@ -176,6 +176,7 @@ impl Driver {
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
                 committed = pipeline.committed() => {
                     self.act(committed?);
+                    gathering.answered(committing.map_or(Duration::ZERO, |since| since.elapsed()));
                     if let Some(next) = pipeline.advance() {
                         self.act(next);
                     }

@@ -1,4 +1,7 @@
-//! Batches by nature: whatever has arrived while the batch before was committing. Nothing waits for company.
+//! Batches by nature: whatever has arrived while the batch before was committing.
+//!
+//! Clients that wait for their answers come back together, moments after a commit. The first of them waits a fraction of
+//! that commit's time for the others, or each commit of many would be followed by one of a few.
 
 use std::time::Duration;
 
@@ -17,17 +20,24 @@ const WORTH_DECIDING: usize = 128;
 /// A commit that takes longer holds up fewer events as well.
 const SLOW_COMMIT: Duration = Duration::from_millis(20);
 
+/// The part of a commit's time that its askers get to come back.
+const COMPANY: f64 = 0.25;
+
 /// The batch to decide next.
 pub(super) struct Gathering {
     batch: Vec<Input>,
     /// When the engine wants to be woken at the latest.
     pub wake_at: Option<Timestamp>,
+    /// Size of the batch before.
+    former: usize,
+    /// Until when as many are waited for.
+    company_until: Option<Instant>,
 }
 
 impl Gathering {
     /// The first batch is due at once.
     pub fn new(now: Timestamp) -> Self {
-        Self { batch: Vec::with_capacity(BATCH), wake_at: Some(now) }
+        Self { batch: Vec::with_capacity(BATCH), wake_at: Some(now), former: 1, company_until: None }
     }
 
     /// Waits until the batch should be decided; false once nobody can send any more. Dropping the wait keeps what has
@@ -38,13 +48,10 @@ impl Gathering {
         clock: &Clock,
         committing: Option<Instant>,
     ) -> bool {
-        let (enough, patience) = match committing {
-            None => (1, None),
-            Some(since) => (WORTH_DECIDING, Some(since + SLOW_COMMIT)),
-        };
+        let patience = self.patience(committing);
         let wake = self.wake_at.and_then(|at| Instant::now().checked_add(clock.until(at)));
-        while self.batch.len() < enough {
-            // Events wait until the commit has taken too long; the timer waits for that as well.
+        while !self.is_enough(committing) {
+            // Events wait until patience is over; the timer waits for that as well.
             let deadline = if self.batch.is_empty() {
                 wake.map(|wake| patience.map_or(wake, |patience| wake.max(patience)))
             } else {
@@ -52,19 +59,13 @@ impl Gathering {
             };
             let room = BATCH - self.batch.len();
             let received = match deadline {
-                None => inbox.recv_many(&mut self.batch, room).await,
-                Some(deadline) => match tokio::time::timeout_at(deadline, inbox.recv_many(&mut self.batch, room)).await
-                {
-                    Ok(received) => received,
-                    Err(_) if self.batch.is_empty() => {
-                        self.batch.push(Input::Event(Event::Tick));
-                        return true;
-                    }
-                    Err(_) => return true,
-                },
+                None => Some(inbox.recv_many(&mut self.batch, room).await),
+                Some(deadline) => tokio::time::timeout_at(deadline, inbox.recv_many(&mut self.batch, room)).await.ok(),
             };
-            if received == 0 {
-                return false;
+            match received {
+                Some(0) => return false,
+                None if self.batch.is_empty() => self.batch.push(Input::Event(Event::Tick)),
+                _ => {}
             }
         }
         while self.batch.len() < BATCH {
@@ -74,8 +75,26 @@ impl Gathering {
         true
     }
 
+    /// Whether what has been gathered should wait no longer.
+    fn is_enough(&self, committing: Option<Instant>) -> bool {
+        let enough = if committing.is_some() { WORTH_DECIDING } else { self.former };
+        let waited = self.patience(committing).is_none_or(|until| until <= Instant::now());
+        self.batch.len() >= enough || (waited && !self.batch.is_empty())
+    }
+
+    /// Until when fewer than enough events wait.
+    fn patience(&self, committing: Option<Instant>) -> Option<Instant> {
+        committing.map(|since| since + SLOW_COMMIT).or(self.company_until)
+    }
+
     /// Takes what has been gathered.
     pub fn batch(&mut self) -> impl Iterator<Item = Input> {
+        self.former = self.batch.len();
         self.batch.drain(..)
+    }
+
+    /// A commit that took this long has just been answered.
+    pub fn answered(&mut self, took: Duration) {
+        self.company_until = Some(Instant::now() + took.mul_f64(COMPANY));
     }
 }
