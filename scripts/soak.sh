@@ -2,10 +2,10 @@
 # The long versions: many simulated lifetimes, and the crash tests again and again.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
-seeds=${HEADWAY_SOAK_SEEDS:-2000}
+seeds=${HEADWAY_SOAK_SEEDS:-10000}
 rounds=${HEADWAY_SOAK_ROUNDS:-20}
 cargo build --workspace --all-targets --quiet
-step "simulation, $seeds seeds" env HEADWAY_SIM_SEEDS="$seeds" cargo test -p headway-sim --release -- --nocapture
+step "simulation, $seeds lifetimes" cargo run --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 for round in $(seq "$rounds"); do
     step "crash tests, round $round of $rounds" cargo test -p headway-tests --test crash -- --test-threads=1
 done

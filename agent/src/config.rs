@@ -1,10 +1,15 @@
-//! What an agent is told at start, and what it offers from that. GPUs are declared or emulated; nothing is probed.
+//! What an agent is told at start, and what it offers from that. GPUs are discovered, declared or emulated.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use headway_types::{
-    BootId, Bytes, EmulatedDevice, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, NodeId, NodeInventory,
-};
+use headway_types::{BootId, Bytes, EmulatedDevice, Fabric, GpuCount, GpuType, NodeId, NodeInventory};
+
+use crate::AgentError;
+use crate::cgroup::CgroupRoot;
+use crate::gpu::Device;
+use crate::logs::OutputLimits;
+use crate::user::RunAs;
 
 /// Everything an agent needs to know.
 #[derive(Clone, Debug)]
@@ -17,15 +22,33 @@ pub struct AgentConfig {
     pub name: String,
     /// Host name or IP other nodes reach this one at.
     pub address: String,
-    pub gpus: DeclaredGpus,
+    pub gpus: GpuOffer,
     /// Nodes of one domain talk at full bandwidth.
     pub fabric: String,
     /// What `{python}` stands for in `run.command`.
     pub python: String,
     /// What `{headway}` stands for: this binary, for emulated workers.
     pub headway_binary: PathBuf,
+    /// Whom workers run as.
+    pub run_as: RunAs,
+    /// Where workers' cgroups may be made.
+    pub cgroups: CgroupRoot,
+    /// How long a job's step reports are summed up before one goes to the scheduler.
+    pub report_every: Duration,
+    /// How much of workers' output is kept.
+    pub output: OutputLimits,
     /// PEM certificates to trust; required with `https`.
     pub tls_ca: Option<PathBuf>,
+}
+
+/// Where the GPUs come from.
+#[derive(Clone, Debug)]
+pub enum GpuOffer {
+    /// Whatever NVML or ROCm knows; the type is the driver's unless the operator states it.
+    Discovered {
+        gpu_type: Option<GpuType>,
+    },
+    Declared(DeclaredGpus),
 }
 
 /// GPUs as the operator states them.
@@ -38,23 +61,30 @@ pub struct DeclaredGpus {
 }
 
 impl AgentConfig {
-    pub(crate) fn inventory(&self, node: NodeId, boot: BootId) -> NodeInventory {
-        let kind = if self.gpus.emulated.is_some() { "EMU" } else { "DECLARED" };
-        let gpus = (0..self.gpus.count.0)
-            .map(|index| Gpu {
-                uuid: GpuUuid(format!("{kind}-{node}-{index}")),
-                index,
-                memory: self.gpus.memory,
-                health: GpuHealth::Healthy,
-            })
-            .collect();
-        NodeInventory {
+    /// `devices`: as they are at the start; all of one type, since a class has one.
+    pub(crate) fn inventory(
+        &self,
+        node: NodeId,
+        boot: BootId,
+        devices: Vec<Device>,
+    ) -> Result<NodeInventory, AgentError> {
+        let mut types = devices.iter().map(|device| device.gpu_type.clone());
+        let gpu_type = types.next().unwrap_or(GpuType(String::new()));
+        if let Some(other) = types.find(|other| *other != gpu_type) {
+            let message = format!("{gpu_type} and {other} in one node; state one with --gpu-type");
+            return Err(AgentError::Gpus { message });
+        }
+        let emulated = match &self.gpus {
+            GpuOffer::Declared(declared) => declared.emulated,
+            GpuOffer::Discovered { .. } => None,
+        };
+        Ok(NodeInventory {
             node,
             name: self.name.clone(),
             boot,
-            gpu_type: self.gpus.gpu_type.clone(),
-            gpus,
-            emulated: self.gpus.emulated,
+            gpu_type,
+            gpus: devices.into_iter().map(|device| device.gpu).collect(),
+            emulated,
             fabric: Fabric { domain: self.fabric.clone() },
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             memory: host_memory(),
@@ -63,7 +93,7 @@ impl AgentConfig {
             isolated: false,
             conditions: Vec::new(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
+        })
     }
 }
 

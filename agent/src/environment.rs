@@ -16,7 +16,7 @@ pub(crate) struct Host<'a> {
     pub(crate) socket: &'a Path,
     pub(crate) python: &'a str,
     pub(crate) headway: &'a Path,
-    /// Variables every worker inherits: `PATH`, `HOME`, `LANG`. Nothing else of the agent's own environment.
+    /// Variables every worker inherits: `PATH` and `LANG` of the agent, and what a login of its user sets.
     pub(crate) inherited: &'a BTreeMap<String, String>,
 }
 
@@ -30,10 +30,6 @@ pub(crate) struct Member {
 }
 
 /// The mark of a generation on a node; that of a rank follows with `mark_of_rank`.
-pub(crate) fn mark_of_group(inventory: &NodeInventory, order: &LaunchOrder) -> String {
-    mark(inventory.node, order.job, order.generation)
-}
-
 pub(crate) fn mark(node: NodeId, job: JobId, generation: Generation) -> String {
     format!("{node}/{job}/{generation}/")
 }
@@ -43,16 +39,21 @@ pub(crate) fn mark_of_rank(group: &str, rank: u32) -> String {
 }
 
 /// Every process of the order on this node. The error is for people: a command that cannot be filled in.
-pub(crate) fn members(order: &LaunchOrder, port: u16, secret: &str, host: &Host<'_>) -> Result<Vec<Member>, String> {
-    let share = Share::of(order, host.inventory.node).ok_or("the placement does not name this node")?;
+pub(crate) fn members(
+    order: &LaunchOrder,
+    share: &Share<'_>,
+    port: u16,
+    secret: &str,
+    host: &Host<'_>,
+) -> Result<Vec<Member>, String> {
     let processes = match order.run.per {
         RunPer::Node => 1,
         RunPer::Gpu => share.slice.gpus.len() as u32,
     };
-    let values = placeholders(order, port, host, &share);
-    let common = common(order, port, secret, host, &share, &values)?;
+    let values = placeholders(order, port, host, share);
+    let common = common(order, port, secret, host, share, &values)?;
     let argv = argv(order, &values)?;
-    let group = mark_of_group(host.inventory, order);
+    let group = mark(host.inventory.node, order.job, order.generation);
     Ok((0..processes)
         .map(|local_rank| {
             let rank = share.first_rank + local_rank;
@@ -223,7 +224,8 @@ mod tests {
             headway: Path::new("/bin/headway"),
             inherited: &inherited,
         };
-        let members = members(&order, 4242, "s3cret", &host).unwrap();
+        let share = Share::of(&order, inventory.node).unwrap();
+        let members = members(&order, &share, 4242, "s3cret", &host).unwrap();
         let ranks: Vec<_> = members.iter().map(|member| member.variables["RANK"].clone()).collect();
         assert_eq!(ranks, ["0", "1"]);
         let variables = &members[1].variables;

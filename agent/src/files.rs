@@ -1,22 +1,38 @@
 //! The data directory: which file lies where, and how one is written so that a crash leaves the old or the new.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use headway_node::Ledger;
 use headway_types::{Generation, JobId};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::AgentError;
+use crate::user::{UnixUser, give};
 
 /// Longest path a unix socket address holds on Linux, without its closing zero.
 const SOCKET_PATH_LIMIT: usize = 107;
+/// Room for several ledgers of thousands of groups.
+const RESERVE: u64 = 4 << 20;
 
 /// The paths below a data directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     root: PathBuf,
+    /// Permissions of the directories: for this user alone, or for others to pass through.
+    mode: u32,
+}
+
+/// Why the ledger was not stored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreLedgerError {
+    /// The old one stands; there may be room later.
+    #[error("the disk is full")]
+    Full,
+    #[error(transparent)]
+    Fatal(AgentError),
 }
 
 /// Whoever holds it is the only agent of the data directory.
@@ -26,17 +42,21 @@ pub(crate) struct Lock {
 }
 
 impl Files {
-    /// Creates and locks the directory, so that two agents never share one.
-    pub(crate) fn open(root: &Path) -> Result<(Self, Lock), AgentError> {
-        create_private_dir(root).map_err(AgentError::io(format!("creating {}", root.display())))?;
+    /// Creates and locks the directory, so that two agents never share one. `for_others`: workers of other users must
+    /// be able to pass through it, though not to look around.
+    pub(crate) fn open(root: &Path, for_others: bool) -> Result<(Self, Lock), AgentError> {
+        let creating = || format!("creating {}", root.display());
+        let mode = if for_others { 0o711 } else { 0o700 };
+        create_dir(root, mode).map_err(AgentError::io(creating()))?;
         let root = fs::canonicalize(root).map_err(AgentError::io(format!("resolving {}", root.display())))?;
-        let lock = File::create(root.join("lock")).map_err(AgentError::io("creating the lock file"))?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join("lock"));
+        let lock = lock.map_err(AgentError::io("creating the lock file"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(AgentError::Locked(root)),
             Err(TryLockError::Error(source)) => return Err(AgentError::io("locking the data directory")(source)),
         }
-        let files = Self { root };
+        let files = Self { root, mode };
         let path = files.socket();
         let length = path.as_os_str().len();
         if length > SOCKET_PATH_LIMIT {
@@ -53,15 +73,34 @@ impl Files {
         self.root.join("node_id")
     }
 
+    /// Faults on demand, see `gpu/fault.rs`.
+    pub(crate) fn faults(&self) -> PathBuf {
+        self.root.join("faults.json")
+    }
+
     fn ledger(&self) -> PathBuf {
         self.root.join("ledger.json")
     }
 
-    pub(crate) fn job(&self, job: JobId) -> PathBuf {
-        self.root.join("jobs").join(job.to_string())
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
-    /// Logs, exit statuses and the secret of one generation.
+    pub(crate) fn jobs(&self) -> PathBuf {
+        self.root.join("jobs")
+    }
+
+    pub(crate) fn job(&self, job: JobId) -> PathBuf {
+        self.jobs().join(job.to_string())
+    }
+
+    /// Where workers of the job start that name no directory of their own; theirs to write to.
+    pub(crate) fn work(&self, job: JobId) -> PathBuf {
+        self.job(job).join("work")
+    }
+
+    /// Logs, exit statuses and the secret of one generation. The files belong to the job's user, the directory does
+    /// not: nobody else can put a link in their place for the agent to follow.
     pub(crate) fn group(&self, job: JobId, generation: Generation) -> PathBuf {
         self.job(job).join(generation.to_string())
     }
@@ -79,26 +118,80 @@ impl Files {
         self.group(job, generation).join("secret")
     }
 
+    /// Makes the directories of a generation; the working directory goes to the job's user.
+    pub(crate) fn make_group(
+        &self,
+        job: JobId,
+        generation: Generation,
+        user: Option<&UnixUser>,
+    ) -> std::io::Result<()> {
+        create_dir(&self.job(job), self.mode)?;
+        create_dir(&self.group(job, generation), self.mode)?;
+        let work = self.work(job);
+        create_dir(&work, 0o700)?;
+        give(&work, user)
+    }
+
     pub(crate) fn load_ledger(&self) -> Result<Option<Ledger>, AgentError> {
         let path = self.ledger();
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|source| AgentError::Ledger { path, source }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(AgentError::io(format!("reading {}", path.display()))(source)),
         }
     }
 
-    /// Returns only once the ledger is on disk.
-    pub(crate) fn store_ledger(&self, ledger: &Ledger) -> Result<(), AgentError> {
+    /// Returns only once the ledger is on disk, or there is no room for it even without the reserve.
+    pub(crate) fn store_ledger(&self, ledger: &Ledger) -> Result<(), StoreLedgerError> {
         let path = self.ledger();
-        let text = serde_json::to_vec(ledger).map_err(|source| AgentError::Ledger { path: path.clone(), source })?;
-        write_durably(&path, &text).map_err(AgentError::io("storing the ledger"))
+        let text = serde_json::to_vec(ledger)
+            .map_err(|source| StoreLedgerError::Fatal(AgentError::Ledger { path: path.clone(), source }))?;
+        let stored = match write_durably(&path, &text) {
+            Err(error) if is_full(&error) => {
+                tracing::warn!("the disk is full; giving up the reserve for the ledger");
+                let _was_gone = fs::remove_file(self.reserved());
+                write_durably(&path, &text)
+            }
+            stored => stored,
+        };
+        stored.map_err(|error| match is_full(&error) {
+            true => StoreLedgerError::Full,
+            false => StoreLedgerError::Fatal(AgentError::io("storing the ledger")(error)),
+        })
+    }
+
+    fn reserved(&self) -> PathBuf {
+        self.root.join("reserve")
+    }
+
+    /// Sets room aside for a ledger that must be stored on a full disk, unless that was done before.
+    pub(crate) fn reserve(&self) -> std::io::Result<()> {
+        let path = self.reserved();
+        let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let reserved = match fallocate(&file, FallocateFlags::empty(), 0, RESERVE) {
+            // A file system that cannot set room aside may still have it.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            result => result,
+        };
+        reserved.map_err(|error| {
+            let _full_anyway = fs::remove_file(&path);
+            error.into()
+        })
     }
 }
 
-/// Creates a directory and its parents for this user alone.
-pub(crate) fn create_private_dir(path: &Path) -> std::io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Creates a directory and its parents; one that was there gets the permissions too.
+fn create_dir(path: &Path, mode: u32) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Replaces a file as a whole: temporary name, sync, rename, sync of the directory.
@@ -125,16 +218,16 @@ mod tests {
     #[test]
     fn two_agents_never_share_a_data_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Files::open(dir.path()).unwrap();
-        assert!(matches!(Files::open(dir.path()), Err(AgentError::Locked(_))));
+        let first = Files::open(dir.path(), false).unwrap();
+        assert!(matches!(Files::open(dir.path(), false), Err(AgentError::Locked(_))));
         drop(first);
-        assert!(Files::open(dir.path()).is_ok());
+        assert!(Files::open(dir.path(), false).is_ok());
     }
 
     #[test]
     fn a_stored_ledger_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         assert!(files.load_ledger().unwrap().is_none());
         let ledger = Ledger::new(NodeId(uuid::Uuid::from_u128(1)), BootId("b".into()));
         files.store_ledger(&ledger).unwrap();
@@ -145,6 +238,6 @@ mod tests {
     fn a_path_too_long_for_a_socket_is_refused_with_its_length() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("x".repeat(120));
-        assert!(matches!(Files::open(&deep), Err(AgentError::SocketPath { limit: 107, .. })));
+        assert!(matches!(Files::open(&deep, false), Err(AgentError::SocketPath { limit: 107, .. })));
     }
 }

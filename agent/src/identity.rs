@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn a_node_keeps_its_id() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         let first = Identity::load(&files).unwrap().node;
         assert_eq!(Identity::load(&files).unwrap().node, first);
     }

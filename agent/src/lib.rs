@@ -5,30 +5,54 @@
 //! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed, and the
 //! emulated fleet, many nodes in one process whose workers are no processes at all.
 
+mod cause;
+mod cgroup;
+mod clock;
 mod config;
 mod connections;
 mod emulated;
 mod environment;
 mod files;
 mod fleet;
+mod gpu;
+mod housekeeping;
 mod identity;
+mod inventory;
 mod launcher;
 mod logs;
 mod node;
+mod observer;
+mod orphans;
 mod outbox;
 mod prepare;
+mod pressure;
 mod process;
 mod session;
+mod site;
+mod user;
 mod worker_socket;
 
-pub use config::{AgentConfig, DeclaredGpus};
+pub use cgroup::CgroupRoot;
+pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
 pub use fleet::{FleetConfig, FleetGroup, FleetGroupError, run_fleet};
+pub use logs::OutputLimits;
+pub use user::RunAs;
 
 use std::sync::Arc;
 
+use files::Files;
+use identity::Identity;
+use inventory::Inventory;
+use launcher::Launcher;
+use node::Node;
+use observer::Observer;
+use outbox::Outbox;
+use session::{Dialer, Session};
+use site::Site;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use user::Users;
 
 /// Why an agent cannot start or go on. Workers are not touched by any of these.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +73,10 @@ pub enum AgentError {
     },
     #[error("{path} is too long for a unix socket ({length} bytes, at most {limit})")]
     SocketPath { path: std::path::PathBuf, length: usize, limit: usize },
+    #[error("workers cannot run as asked: {message}")]
+    RunAs { message: String },
+    #[error("the GPUs cannot be offered: {message}")]
+    Gpus { message: String },
     #[error("server address {url} is not usable: {message}")]
     Server { url: String, message: String },
 }
@@ -65,19 +93,26 @@ const INPUTS: usize = 1024;
 
 /// Runs an agent until `shutdown`. Workers it started go on; the next run on the same data directory adopts them.
 pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let (files, _lock) = files::Files::open(&config.data_dir)?;
-    let identity = identity::Identity::load(&files)?;
-    let inventory = Arc::new(config.inventory(identity.node, identity.boot.clone()));
-    let dialer = session::Dialer::new(&config)?;
+    let users = Users::new(config.run_as.clone())?;
+    let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
+    let identity = Identity::load(&files)?;
+    let (mut source, waker) = gpu::open(&config.gpus, identity.node)?;
+    let inventory = Inventory::new(config.inventory(identity.node, identity.boot, source.look())?);
+    let gpus = gpu::monitor(source, waker, inventory.clone(), files.faults())?;
+    let dialer = Dialer::new(&config)?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
-    let outbox = Arc::new(outbox::Outbox::default());
+    let outbox = Arc::new(Outbox::default());
 
     let connections = connections::Connections::default();
-    let socket = worker_socket::listen(&files, inputs.clone(), connections.clone())?;
-    let launcher = launcher::Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone(), connections);
-    let node = node::Node::load(files.clone(), Arc::clone(&inventory), launcher, Arc::clone(&outbox), inputs.clone())?;
-    let session = session::Session { dialer, files, inputs, outbox };
-    tracing::info!(node_id = %inventory.node, name = %inventory.name, gpus = inventory.gpus.len(), "agent started");
+    let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users)?);
+    let observer = Observer::new(config.report_every, Arc::clone(&outbox));
+    let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
+    let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
+    let node = Node::load(Arc::clone(&site), launcher, observer.clone(), Arc::clone(&outbox), inputs.clone())?;
+    let unknown = orphans::end(node.ledger(), &site).await;
+    let session = Session { dialer, files, inputs, outbox };
+    let offer = site.inventory.now();
+    tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 
     // Whichever ends first ends the others: the futures are dropped, worker processes are not.
     tokio::select! {
@@ -85,5 +120,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         result = node.run(receiver) => result,
         () = session.run() => Ok(()),
         () = socket => Ok(()),
+        () = observer.run() => Ok(()),
+        () = housekeeping::run(site) => Ok(()),
     }
 }

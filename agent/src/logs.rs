@@ -1,5 +1,10 @@
 //! Answers requests for workers' output from the files they write to. It reads, nothing else.
 
+mod retention;
+
+pub use retention::OutputLimits;
+pub(crate) use retention::{prune, trim};
+
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -69,7 +74,7 @@ fn read_piece(path: &Path, request: &LogRequest) -> std::io::Result<Piece> {
     let length = file.metadata()?.len();
     let offset = match request.tail_lines {
         Some(lines) => tail_offset(&mut file, length, lines)?,
-        None => request.offset.min(length),
+        None => first_kept(&file, request.offset.min(length), length)?,
     };
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
@@ -78,9 +83,20 @@ fn read_piece(path: &Path, request: &LogRequest) -> std::io::Result<Piece> {
     Ok(Piece { bytes, next_offset, at_end: next_offset >= length })
 }
 
+/// The first offset from `offset` on whose output was not given up for want of room.
+fn first_kept(file: &File, offset: u64, length: u64) -> std::io::Result<u64> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(kept) => Ok(kept.min(length)),
+        Err(rustix::io::Errno::NXIO) => Ok(length),
+        // A file system that knows no holes.
+        Err(rustix::io::Errno::INVAL) => Ok(offset),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Where the last `lines` lines begin.
 fn tail_offset(file: &mut File, length: u64, lines: u32) -> std::io::Result<u64> {
-    let start = length.saturating_sub(TAIL_WINDOW);
+    let start = first_kept(file, length.saturating_sub(TAIL_WINDOW), length)?;
     file.seek(SeekFrom::Start(start))?;
     let mut window = Vec::new();
     file.take(TAIL_WINDOW).read_to_end(&mut window)?;
@@ -100,7 +116,6 @@ mod tests {
     use headway_types::JobId;
 
     use super::*;
-    use crate::files::create_private_dir;
 
     fn request(offset: u64, limit_bytes: u64, tail_lines: Option<u32>) -> LogRequest {
         let job = JobId(uuid::Uuid::from_u128(1));
@@ -114,10 +129,10 @@ mod tests {
     #[test]
     fn output_is_read_in_pieces_of_the_newest_generation() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         let job = request(0, 1, None).job;
         for (generation, text) in [(2, "old"), (10, "one\ntwo\nthree\n")] {
-            create_private_dir(&files.group(job, Generation(generation))).unwrap();
+            files.make_group(job, Generation(generation), None).unwrap();
             std::fs::write(files.log(job, Generation(generation), 4), text).unwrap();
         }
         let first = ask(&files, &request(0, 4, None), true);
@@ -134,7 +149,7 @@ mod tests {
     #[test]
     fn a_group_without_output_is_an_error_only_once_it_is_over() {
         let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path()).unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
         assert!(ask(&files, &request(0, 1, None), false).error.is_none());
         assert!(ask(&files, &request(0, 1, None), true).error.is_some());
     }

@@ -4,19 +4,26 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use headway_node::{Ledger, NodeAction, NodeEvent, WorkerMessage, WorkerOrder};
+use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::AgentError;
-use crate::files::Files;
+use crate::clock::{now, sleep_until};
+use crate::files::StoreLedgerError;
+use crate::housekeeping::Census;
 use crate::launcher::Launcher;
+use crate::observer::Observer;
 use crate::outbox::Outbox;
 use crate::prepare::{self, Prepared};
 use crate::process;
-use crate::worker_socket::{AgentLine, WorkerLines};
+use crate::site::Site;
+use crate::worker_socket::{AgentLine, Home, WorkerLines};
+
+/// Pause between attempts to store the ledger on a full disk.
+const FULL_PAUSE: Duration = Duration::from_millis(500);
 
 /// What reaches the loop.
 pub(crate) enum Input {
@@ -25,7 +32,7 @@ pub(crate) enum Input {
     Checked {
         job: JobId,
         generation: Generation,
-        result: Result<Prepared, String>,
+        result: Result<Prepared, Fault>,
     },
     /// A worker whose secret was checked; answered with the directory its checkpoints go to, or a refusal.
     Hello(Hello),
@@ -47,14 +54,15 @@ pub(crate) struct Hello {
     pub(crate) rank: u32,
     pub(crate) capabilities: Option<Capabilities>,
     pub(crate) lines: WorkerLines,
-    pub(crate) reply: oneshot::Sender<Result<String, String>>,
+    pub(crate) reply: oneshot::Sender<Result<Home, String>>,
 }
 
 pub(crate) struct Node {
     ledger: Ledger,
-    files: Files,
-    inventory: Arc<NodeInventory>,
+    site: Arc<Site>,
+    offer: watch::Receiver<Arc<NodeInventory>>,
     launcher: Launcher,
+    observer: Observer,
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
     ports: BTreeMap<(JobId, Generation), TcpListener>,
@@ -65,18 +73,22 @@ pub(crate) struct Node {
 impl Node {
     /// Takes up the ledger of an earlier run, or a fresh one.
     pub(crate) fn load(
-        files: Files,
-        inventory: Arc<NodeInventory>,
+        site: Arc<Site>,
         launcher: Launcher,
+        observer: Observer,
         outbox: Arc<Outbox>,
         inputs: mpsc::Sender<Input>,
     ) -> Result<Self, AgentError> {
-        let ledger = files.load_ledger()?.unwrap_or_else(|| Ledger::new(inventory.node, inventory.boot.clone()));
+        let offer = site.inventory.changes();
+        let now = site.inventory.now();
+        let ledger = site.files.load_ledger()?.unwrap_or_else(|| Ledger::new(now.node, now.boot.clone()));
+        site.census.send_replace(Census::of(&ledger));
         Ok(Self {
             ledger,
-            files,
-            inventory,
+            site,
+            offer,
             launcher,
+            observer,
             outbox,
             inputs,
             ports: BTreeMap::new(),
@@ -85,9 +97,13 @@ impl Node {
         })
     }
 
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// Runs until the ledger cannot be stored: an agent that cannot remember must not act.
     pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), AgentError> {
-        self.handle(NodeEvent::Restarted { boot: self.inventory.boot.clone() }).await?;
+        self.handle(NodeEvent::Restarted { boot: self.site.inventory.now().boot.clone() }).await?;
         loop {
             let input = tokio::select! {
                 input = inputs.recv() => match input {
@@ -95,6 +111,12 @@ impl Node {
                     None => return Ok(()),
                 },
                 () = sleep_until(self.wake_at) => Input::Event(NodeEvent::Tick),
+                // The sender is part of the site, which this loop holds.
+                _ = self.offer.changed() => {
+                    let inventory = Box::new(self.offer.borrow_and_update().as_ref().clone());
+                    self.outbox.push(NodeReport::Inventory { inventory });
+                    continue;
+                }
             };
             self.input(input).await?;
         }
@@ -109,12 +131,11 @@ impl Node {
                     self.ports.extend(listener.map(|listener| ((job, generation), listener)));
                     port
                 });
-                let result = result.map_err(Fault::of_node);
                 self.handle(NodeEvent::PrepareDone { job, generation, result }).await
             }
             Input::Hello(hello) => self.hello(hello).await,
             Input::Register(reply) => {
-                let inventory = Box::new(self.inventory.as_ref().clone());
+                let inventory = Box::new(self.site.inventory.now().as_ref().clone());
                 let report = NodeReport::Registered { inventory, groups: self.ledger.statuses() };
                 answer(reply, report);
                 Ok(())
@@ -145,11 +166,13 @@ impl Node {
             return Ok(());
         };
         let directory = format!("{}/{generation}", group.order.checkpoint_dir);
+        let home = Home { directory, owner: group.order.owner.clone() };
+        self.observer.open(job, generation);
         let _full_or_gone = lines.try_send(AgentLine::Welcome);
         let known = self.workers.entry((job, generation)).or_default();
         known.retain(|lines| !lines.is_closed());
         known.push(lines);
-        answer(reply, Ok(directory));
+        answer(reply, Ok(home));
         self.handle(NodeEvent::Worker { job, generation, message: WorkerMessage::Hello { rank, capabilities } }).await
     }
 
@@ -159,9 +182,7 @@ impl Node {
             tracing::info!(%refusal, "refused");
         }
         if outcome.persist {
-            let (files, ledger) = (self.files.clone(), self.ledger.clone());
-            let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
-            stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))??;
+            self.store().await?;
         }
         self.wake_at = outcome.wake_at;
         for action in outcome.actions {
@@ -176,14 +197,32 @@ impl Node {
         Ok(())
     }
 
+    /// Returns once the ledger is stored. On a full disk that takes until there is room: training goes on meanwhile,
+    /// and nothing is done or reported that could be forgotten.
+    async fn store(&self) -> Result<(), AgentError> {
+        loop {
+            let (files, ledger) = (self.site.files.clone(), self.ledger.clone());
+            let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
+            match stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))? {
+                Ok(()) => break,
+                Err(StoreLedgerError::Fatal(error)) => return Err(error),
+                Err(StoreLedgerError::Full) => {
+                    tracing::warn!("the disk is full; waiting for room to store the ledger");
+                    tokio::time::sleep(FULL_PAUSE).await;
+                }
+            }
+        }
+        self.site.census.send_replace(Census::of(&self.ledger));
+        Ok(())
+    }
+
     fn act(&mut self, action: NodeAction) {
         match action {
             NodeAction::Prepare { order } => {
-                let (inventory, inputs) = (Arc::clone(&self.inventory), self.inputs.clone());
+                let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
                 let (job, generation) = (order.job, order.generation);
                 tokio::spawn(async move {
-                    let checked = tokio::task::spawn_blocking(move || prepare::check(&order, &inventory)).await;
-                    let result = checked.unwrap_or_else(|error| Err(format!("the checks broke off: {error}")));
+                    let result = prepare::check(&order, &site).await;
                     let _going_down = inputs.send(Input::Checked { job, generation, result }).await;
                 });
             }
@@ -200,10 +239,14 @@ impl Node {
                 for member in members.iter().filter(|member| member.exit.is_none()) {
                     process::signal_group(&member.process, signal);
                 }
+                if signal == Signal::Kill {
+                    self.launcher.kill(job, generation);
+                }
             }
             NodeAction::Close { job, generation } => {
                 self.ports.remove(&(job, generation));
                 self.workers.remove(&(job, generation));
+                self.observer.close(job, generation);
             }
         }
     }
@@ -220,18 +263,6 @@ impl Node {
 /// An asker that has gone away needs no answer.
 fn answer<T>(reply: oneshot::Sender<T>, value: T) {
     let _gone = reply.send(value);
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(since.as_micros() as i64)
-}
-
-async fn sleep_until(at: Option<Timestamp>) {
-    match at {
-        Some(at) => tokio::time::sleep(Duration::from_secs_f64(at.since(now()).0)).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

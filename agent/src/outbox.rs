@@ -1,14 +1,16 @@
-//! Reports on their way to the scheduler. Step reports wait for a session in a ring that drops its oldest; all other
-//! reports are kept only while a session is open, since the ledger repeats them at the next one.
+//! Reports on their way to the scheduler. Observations wait for a session in a ring that drops its oldest; facts are
+//! kept only while a session is open, since the ledger repeats them at the next one, and only the newest of each kind
+//! and group. Facts overtake observations, but for those about the same group that an end or a checkpoint would make
+//! stale.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use headway_types::NodeReport;
+use headway_types::{Generation, GroupPhase, JobId, NodeReport};
 use tokio::sync::Notify;
 
-/// Step reports kept while they cannot be sent.
-const STEPS: usize = 512;
+/// Observations kept while they cannot be sent.
+const OBSERVATIONS: usize = 512;
 
 #[derive(Default)]
 pub(crate) struct Outbox {
@@ -20,7 +22,7 @@ pub(crate) struct Outbox {
 struct Queues {
     open: bool,
     facts: VecDeque<NodeReport>,
-    steps: VecDeque<NodeReport>,
+    observations: VecDeque<NodeReport>,
 }
 
 impl Outbox {
@@ -40,26 +42,19 @@ impl Outbox {
 
     pub(crate) fn push(&self, report: NodeReport) {
         let mut queues = self.lock();
-        if matches!(report, NodeReport::Steps { .. }) {
-            if queues.steps.len() == STEPS {
-                queues.steps.pop_front();
+        if matches!(report, NodeReport::Steps { .. } | NodeReport::RankTimes { .. }) {
+            if queues.observations.len() == OBSERVATIONS {
+                queues.observations.pop_front();
             }
-            queues.steps.push_back(report);
+            queues.observations.push_back(report);
         } else if queues.open {
-            if let NodeReport::Group { status } = &report {
-                // Only the newest status of a group matters, however slow the stream is.
-                queues.facts.retain(|known| {
-                    !matches!(known, NodeReport::Group { status: old }
-                        if (old.job, old.generation) == (status.job, status.generation))
-                });
-            }
-            queues.facts.push_back(report);
+            queues.push_fact(report);
         }
         drop(queues);
         self.filled.notify_one();
     }
 
-    /// The next report; facts overtake step reports. Loses nothing when dropped while it waits.
+    /// The next report; facts overtake observations. Loses nothing when dropped while it waits.
     pub(crate) async fn next(&self) -> NodeReport {
         loop {
             {
@@ -67,7 +62,7 @@ impl Outbox {
                 if let Some(report) = queues.facts.pop_front() {
                     return report;
                 }
-                if let Some(report) = queues.steps.pop_front() {
+                if let Some(report) = queues.observations.pop_front() {
                     return report;
                 }
             }
@@ -80,10 +75,59 @@ impl Outbox {
     }
 }
 
+impl Queues {
+    fn push_fact(&mut self, fact: NodeReport) {
+        self.facts.retain(|known| !replaces(&fact, known));
+        if let Some(subject) = subject(&fact).filter(|_| is_last_word(&fact)) {
+            let (about, others) = self.observations.drain(..).partition(|known| self::subject(known) == Some(subject));
+            self.observations = others;
+            let about: VecDeque<NodeReport> = about;
+            self.facts.extend(about);
+        }
+        self.facts.push_back(fact);
+    }
+}
+
+/// After these the scheduler is not interested in what came before.
+fn is_last_word(fact: &NodeReport) -> bool {
+    match fact {
+        NodeReport::CheckpointWritten { .. } => true,
+        NodeReport::Group { status } => matches!(status.phase, GroupPhase::Ended { .. }),
+        _ => false,
+    }
+}
+
+/// Whether nobody needs the older of two facts once there is the newer.
+fn replaces(newer: &NodeReport, older: &NodeReport) -> bool {
+    use NodeReport as R;
+    let same_kind = matches!(
+        (newer, older),
+        (R::Group { .. }, R::Group { .. })
+            | (R::Declared { .. }, R::Declared { .. })
+            | (R::CheckpointWritten { .. }, R::CheckpointWritten { .. })
+            | (R::StartPhases { .. }, R::StartPhases { .. })
+            | (R::Inventory { .. }, R::Inventory { .. })
+    );
+    same_kind && subject(newer) == subject(older)
+}
+
+/// The group a report speaks of.
+fn subject(report: &NodeReport) -> Option<(JobId, Generation)> {
+    match report {
+        NodeReport::Registered { .. } | NodeReport::Heartbeat | NodeReport::Inventory { .. } => None,
+        NodeReport::Group { status } => Some((status.job, status.generation)),
+        NodeReport::Steps { report } => Some((report.job, report.generation)),
+        NodeReport::CheckpointWritten { job, checkpoint, .. } => Some((*job, checkpoint.generation)),
+        NodeReport::Declared { job, generation, .. }
+        | NodeReport::RankTimes { job, generation, .. }
+        | NodeReport::StartPhases { job, generation, .. } => Some((*job, *generation)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use headway_types::command::GroupStatus;
-    use headway_types::{Configuration, Generation, GroupPhase, JobId, Layout, Seconds, Sequences, StepReport, Tokens};
+    use headway_types::{Configuration, GroupOutcome, Layout, Seconds, Sequences, StepReport, Tokens};
 
     use super::*;
 
@@ -117,13 +161,13 @@ mod tests {
     async fn under_back_pressure_old_steps_go_and_group_statuses_stay() {
         let outbox = Outbox::default();
         outbox.open();
-        for number in 0..2 * STEPS as u64 {
+        for number in 0..2 * OBSERVATIONS as u64 {
             outbox.push(step(number));
         }
         outbox.push(group(GroupPhase::Preparing));
         outbox.push(group(GroupPhase::Running));
         assert_eq!(outbox.next().await, group(GroupPhase::Running));
-        assert_eq!(outbox.next().await, step(STEPS as u64));
+        assert_eq!(outbox.next().await, step(OBSERVATIONS as u64));
     }
 
     #[tokio::test]
@@ -132,5 +176,16 @@ mod tests {
         outbox.push(group(GroupPhase::Running));
         outbox.push(step(1));
         assert_eq!(outbox.next().await, step(1));
+    }
+
+    #[tokio::test]
+    async fn the_last_steps_of_a_group_go_before_its_end() {
+        let outbox = Outbox::default();
+        outbox.open();
+        outbox.push(step(7));
+        let ended = group(GroupPhase::Ended { outcome: GroupOutcome::Succeeded });
+        outbox.push(ended.clone());
+        assert_eq!(outbox.next().await, step(7));
+        assert_eq!(outbox.next().await, ended);
     }
 }

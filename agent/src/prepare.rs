@@ -1,40 +1,165 @@
-//! Phase one of a gang start on this node: is everything there that the launch will need? Takes only the rendezvous
-//! port, which stays bound until the launch so that nobody else gets it.
+//! Phase one of a gang start on this node: is everything there that the launch will need, and if not, whose fault is it?
+//! Takes only the rendezvous port, which stays bound until the launch so that nobody else gets it.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use headway_node::Share;
-use headway_types::{GpuHealth, LaunchOrder, NodeInventory};
+use headway_types::{ConditionKind, Fault, GpuHealth, LaunchOrder, NodeInventory};
+use tokio::process::Command;
+
+use crate::gpu::Device;
+use crate::process;
+use crate::site::Site;
+use crate::user::UnixUser;
 
 /// What a passed check holds for the launch: the rendezvous port, on the first node of the gang.
 pub(crate) type Prepared = Option<TcpListener>;
 
-/// Runs the checks; the error is for people. Touches shared file systems, so it may take long.
-pub(crate) fn check(order: &LaunchOrder, inventory: &NodeInventory) -> Result<Prepared, String> {
-    let share = Share::of(order, inventory.node).ok_or("the placement does not name this node")?;
-    for uuid in &share.slice.gpus {
-        match inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| &gpu.health) {
-            Some(GpuHealth::Healthy) => {}
-            Some(GpuHealth::Broken(cause)) => return Err(format!("GPU {uuid} is broken: {cause}")),
-            None => return Err(format!("this node has no GPU {uuid}")),
-        }
+/// How long a file system may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks at the working directory, the checkpoint directory and the checkpoint to resume from as the user who will need
+/// them: root may see less of a shared file system than that user, or more. A missing directory is the job's own
+/// mistake if its parent is there; a missing parent is a file system that this node lacks.
+const PROBE: &str = r#"
+if [ -n "$1" ] && ! cd -- "$1"; then
+    [ -e "$1" ] || [ -d "$(dirname -- "$1")" ] && exit 11
+    exit 12
+fi
+mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
+[ -z "$3" ] || [ -r "$3/manifest.json" ] || exit 14
+[ -x "$4" ] || exit 15
+"#;
+
+/// Runs the checks. Touches shared file systems, so it may take long.
+pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, Fault> {
+    let Some(devices) = site.gpus.look().await else {
+        return Err(Fault::of_node("the GPU driver does not answer"));
+    };
+    let inventory = site.inventory.now();
+    let Some(share) = Share::of(order, inventory.node) else {
+        return Err(Fault::of_infrastructure("the placement does not name this node"));
+    };
+    check_gpus(&share, &inventory, &devices)?;
+    if let Some(full) = inventory.conditions.iter().find(|condition| condition.kind == ConditionKind::DiskPressure) {
+        return Err(Fault::of_node(format!("nothing new starts here: {}", full.message)));
     }
-    if let Some(workdir) = &order.run.workdir
-        && !Path::new(workdir).is_dir()
-    {
-        return Err(format!("working directory {workdir} does not exist on this node"));
-    }
-    let checkpoints = Path::new(&order.checkpoint_dir).join(order.generation.to_string());
-    std::fs::create_dir_all(&checkpoints)
-        .map_err(|error| format!("checkpoint directory {} cannot be made: {error}", checkpoints.display()))?;
-    if let Some(resume) = &order.resume
-        && !Path::new(&resume.path).join("manifest.json").is_file()
-    {
-        return Err(format!("checkpoint {} is not visible on this node", resume.path));
-    }
+    let user = site.user(&order.owner).await?;
+    // Only to see that it can be filled in; the port and the secret come with the launch.
+    site.members(order, 0, "", user.as_ref())?;
+    probe(order, site, user.as_ref()).await?;
     if share.node_rank > 0 {
         return Ok(None);
     }
-    TcpListener::bind(("0.0.0.0", 0)).map(Some).map_err(|error| format!("no free rendezvous port: {error}"))
+    let bound = TcpListener::bind(("0.0.0.0", 0));
+    bound.map(Some).map_err(|error| Fault::of_node(format!("no free rendezvous port: {error}")))
+}
+
+fn check_gpus(share: &Share<'_>, inventory: &NodeInventory, devices: &[Device]) -> Result<(), Fault> {
+    for uuid in &share.slice.gpus {
+        match inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| &gpu.health) {
+            Some(GpuHealth::Healthy) => {}
+            Some(GpuHealth::Broken(cause)) => return Err(Fault::of_node(format!("GPU {uuid} is broken: {cause}"))),
+            None => return Err(Fault::of_node(format!("this node has no GPU {uuid}"))),
+        }
+        let Some(device) = devices.iter().find(|device| device.gpu.uuid == *uuid) else { continue };
+        if let Some(file) = device.files.iter().find(|file| !file.exists()) {
+            return Err(Fault::of_node(format!("GPU {uuid} has no device file {}", file.display())));
+        }
+        for pid in &device.processes {
+            match process::mark_of(*pid) {
+                // Gone meanwhile, or in another pid namespace, of which nothing can be told.
+                None => {}
+                Some(mark) if mark.starts_with(&inventory.node.to_string()) => {
+                    return Err(Fault::of_infrastructure(format!("GPU {uuid} is still held by process {pid}")));
+                }
+                Some(_) => {
+                    let message = format!("GPU {uuid} is used by process {pid}, which Headway did not start");
+                    return Err(Fault::of_node(message));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Result<(), Fault> {
+    let workdir = order.run.workdir.clone().unwrap_or_default();
+    let checkpoints = format!("{}/{}", order.checkpoint_dir, order.generation);
+    let resume = order.resume.as_ref().map(|resume| resume.path.clone()).unwrap_or_default();
+    let mut words = site.users.prefix(user);
+    words.extend(["/bin/sh", "-c", PROBE, "probe"].map(String::from));
+    let running = Command::new(&words[0])
+        .args(&words[1..])
+        .args([&workdir, &checkpoints, &resume])
+        .arg(site.files.root())
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = match tokio::time::timeout(PATIENCE, running).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return Err(Fault::of_node(format!("looking at the job's directories: {error}"))),
+        Err(_) => {
+            let seconds = PATIENCE.as_secs();
+            return Err(Fault::of_node(format!("{workdir} or {checkpoints} did not answer within {seconds} s")));
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(11) => Err(Fault::of_job(format!("working directory {workdir} cannot be entered: {said}"))),
+        Some(12) => Err(Fault::of_node(format!("working directory {workdir} is not visible on this node: {said}"))),
+        Some(13) => Err(Fault::of_node(format!("checkpoint directory {checkpoints} cannot be written: {said}"))),
+        Some(14) => Err(Fault::of_node(format!("checkpoint {resume} is not visible on this node"))),
+        Some(15) => {
+            let root = site.files.root().display();
+            Err(Fault::of_node(format!("{root} must let the users of jobs pass through, and so must its parents")))
+        }
+        _ => Err(Fault::of_node(format!("looking at the job's directories ended with {}: {said}", output.status))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use headway_types::{Blame, GpuType};
+
+    use super::*;
+    use crate::node::tests::fixture;
+
+    #[test]
+    fn a_gpu_somebody_else_computes_on_is_not_taken() {
+        let inventory = fixture::inventory(1);
+        let order = fixture::order(&inventory, 1, "true");
+        let share = Share::of(&order, inventory.node).unwrap();
+        let device = |processes: Vec<u32>, file: &str| Device {
+            gpu: inventory.gpus[0].clone(),
+            gpu_type: GpuType("H200".into()),
+            slowed: None,
+            processes,
+            files: vec![file.into()],
+        };
+        let check = |device: Device| check_gpus(&share, &inventory, &[device]).map_err(|fault| fault.blame);
+        assert_eq!(check(device(vec![], "/dev/null")), Ok(()));
+        assert_eq!(check(device(vec![u32::MAX], "/dev/null")), Ok(()));
+        assert_eq!(check(device(vec![], "/dev/no-such-gpu")), Err(Blame::Node));
+        assert_eq!(check(device(vec![std::process::id()], "/dev/null")), Err(Blame::Node));
+        let mark = format!("{}/x/g1/0/", inventory.node);
+        let mut ours = std::process::Command::new("sleep").arg("60").env(process::MARK, mark).spawn().unwrap();
+        // A fork shows its parent's environment until it has become `sleep`.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while process::mark_of(ours.id()).is_none_or(|mark| mark.is_empty()) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(check(device(vec![ours.id()], "/dev/null")), Err(Blame::Infrastructure));
+        ours.kill().unwrap();
+        ours.wait().unwrap();
+    }
 }

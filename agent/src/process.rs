@@ -1,6 +1,10 @@
 //! Processes as the kernel shows them: identity by pid and start time, signals to groups, and finding everything a
 //! launch has left behind.
 
+mod end;
+
+pub(crate) use end::ended;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
@@ -63,11 +67,6 @@ fn read(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether this very process, not a later one with its pid, is alive. What cannot be told counts as alive.
-pub(crate) fn is_alive(process: &Process) -> bool {
-    alive(process.pid, process.started).unwrap_or(true)
-}
-
 fn alive(pid: u32, started: u64) -> io::Result<bool> {
     Ok(stat(pid)?.is_some_and(|stat| stat.started == started && stat.runs()))
 }
@@ -110,8 +109,8 @@ pub(crate) async fn sweep(prefix: String, leader: Option<Process>) {
         if complete && found.is_empty() {
             return;
         }
-        for (pid, _) in &found {
-            let _already_gone = signal::kill(Pid::from_raw(*pid as i32), signal::SIGKILL);
+        for (pid, started) in &found {
+            end::kill(*pid, *started);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
@@ -138,31 +137,65 @@ fn remains(prefix: &str, leader: Option<&Process>) -> io::Result<BTreeSet<(u32, 
 }
 
 fn is_marked(pid: u32, wanted: &str) -> io::Result<bool> {
+    Ok(environment(pid)?.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes())))
+}
+
+fn environment(pid: u32) -> io::Result<Vec<u8>> {
     match read(pid, "environ") {
-        Ok(environment) => {
-            let environment = environment.unwrap_or_default();
-            Ok(environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(wanted.as_bytes())))
-        }
+        Ok(environment) => Ok(environment.unwrap_or_default()),
         // Another user's process, which no launch of this agent can be; waiting for it would be waiting forever.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
+/// The mark of a live process, empty if it carries none; `None` if there is no such process.
+pub(crate) fn mark_of(pid: u32) -> Option<String> {
+    stat(pid).ok().flatten().filter(Stat::runs)?;
+    let environment = environment(pid).unwrap_or_default();
+    let environment = String::from_utf8_lossy(&environment);
+    let mark = environment.split('\0').find_map(|variable| variable.strip_prefix(MARK)?.strip_prefix('='));
+    Some(mark.unwrap_or_default().to_owned())
+}
+
+/// The marks of all live processes of which `ours` says so, given their environment.
+pub(crate) fn marks(ours: impl Fn(&[&str]) -> bool) -> io::Result<BTreeSet<String>> {
+    let mut marks = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let environment = environment(pid)?;
+        let environment = String::from_utf8_lossy(&environment);
+        let variables: Vec<&str> = environment.split('\0').collect();
+        let mark = variables.iter().find_map(|variable| variable.strip_prefix(MARK)?.strip_prefix('='));
+        if let Some(mark) = mark
+            && ours(&variables)
+            && stat(pid)?.is_some_and(|stat| stat.runs())
+        {
+            marks.insert(mark.to_owned());
+        }
+    }
+    Ok(marks)
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::os::unix::process::CommandExt;
 
     use super::*;
 
+    /// Whether some process has this pid, zombies aside.
+    pub(crate) fn exists(pid: u32) -> bool {
+        stat(pid).unwrap().is_some_and(|stat| stat.runs())
+    }
+
     #[test]
     fn a_reused_pid_is_another_process() {
         let pid = std::process::id();
         let started = started(pid).unwrap();
-        assert!(is_alive(&Process { rank: 0, pid, started }));
-        assert!(!is_alive(&Process { rank: 0, pid, started: started - 1 }));
+        assert!(alive(pid, started).unwrap());
+        assert!(!alive(pid, started - 1).unwrap());
     }
 
     #[test]

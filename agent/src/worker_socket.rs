@@ -3,12 +3,17 @@
 
 mod checkpoint;
 mod message;
+mod view;
 
+use std::fs::Permissions;
 use std::future::Future;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use headway_node::{NodeEvent, WorkerMessage};
 use headway_types::{CheckpointRef, Generation, JobId, Seconds};
+use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedReadHalf;
@@ -19,10 +24,12 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 
 use crate::AgentError;
 use crate::connections::{Connection, Connections};
-use crate::files::Files;
 use crate::node::{Hello, Input};
+use crate::observer::Observer;
+use crate::site::Site;
 pub(crate) use message::AgentLine;
 use message::{CheckpointLine, HelloLine, WorkerLine};
+use view::View;
 
 /// Longest line either way.
 const LINE_LIMIT: usize = 64 * 1024;
@@ -32,15 +39,23 @@ const LINES: usize = 32;
 /// Lines to one connected worker.
 pub(crate) type WorkerLines = mpsc::Sender<AgentLine>;
 
+/// The only directory a worker's checkpoints may lie in, and the owner of its job.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) directory: String,
+    pub(crate) owner: String,
+}
+
 type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
 
 /// Binds the socket now; the future serves it.
 pub(crate) fn listen(
-    files: &Files,
+    site: Arc<Site>,
+    observer: Observer,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
 ) -> Result<impl Future<Output = ()> + use<>, AgentError> {
-    let path = files.socket();
+    let path = site.files.socket();
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(AgentError::io("removing the old worker socket")(error));
@@ -48,12 +63,16 @@ pub(crate) fn listen(
         _ => {}
     }
     let listener = UnixListener::bind(&path).map_err(AgentError::io("binding the worker socket"))?;
-    let files = files.clone();
+    // Who may speak is checked with every hello.
+    let mode = if site.users.are_others() { 0o666 } else { 0o600 };
+    std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(AgentError::io("opening the socket"))?;
     Ok(async move {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    tokio::spawn(serve(stream, files.clone(), inputs.clone(), connections.clone()));
+                    let door =
+                        Door { site: Arc::clone(&site), inputs: inputs.clone(), connections: connections.clone() };
+                    tokio::spawn(serve(stream, door, observer.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a worker's connection failed");
@@ -64,9 +83,16 @@ pub(crate) fn listen(
     })
 }
 
+/// What it takes to let a worker in.
+struct Door {
+    site: Arc<Site>,
+    inputs: mpsc::Sender<Input>,
+    connections: Connections,
+}
+
 /// One worker's connection, from hello to its end.
-async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, connections: Connections) {
-    let same_user = stream.peer_cred().is_ok_and(|peer| peer.uid() == nix::unistd::geteuid().as_raw());
+async fn serve(stream: UnixStream, door: Door, observer: Observer) {
+    let peer = stream.peer_cred().map(|peer| peer.uid());
     let (reader, mut writer) = stream.into_split();
     let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
     let writing = tokio::spawn(async move {
@@ -77,16 +103,15 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, co
         }
     });
     let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_LIMIT));
-    let greeted = if same_user {
-        greet(&mut lines, &files, &inputs, &connections, sender.clone()).await
-    } else {
-        Err("the socket belongs to another user".to_owned())
+    let greeted = match peer {
+        Ok(peer) => door.greet(&mut lines, peer, sender.clone()).await,
+        Err(error) => Err(format!("no credentials: {error}")),
     };
     match greeted {
         // The loop keeps the other sender until the group ends or the connection does.
         Ok(worker) => {
             drop(sender);
-            worker.listen(&mut lines, &inputs).await;
+            worker.listen(&mut lines, &observer, &door.inputs).await;
             writing.abort();
         }
         Err(reason) => {
@@ -98,51 +123,54 @@ async fn serve(stream: UnixStream, files: Files, inputs: mpsc::Sender<Input>, co
     }
 }
 
-/// Reads the hello and checks the secret.
-async fn greet(
-    lines: &mut Lines,
-    files: &Files,
-    inputs: &mpsc::Sender<Input>,
-    connections: &Connections,
-    sender: WorkerLines,
-) -> Result<Worker, String> {
-    let text = match lines.next().await {
-        Some(Ok(text)) => text,
-        Some(Err(error)) => return Err(format!("unreadable hello: {error}")),
-        None => return Err("closed without a hello".to_owned()),
-    };
-    let hello = match serde_json::from_str(&text) {
-        Ok(WorkerLine::Hello(hello)) => hello,
-        Ok(_) => return Err("hello must come first".to_owned()),
-        Err(error) => return Err(format!("unreadable hello: {error}")),
-    };
-    let HelloLine { job, generation, secret, rank, capabilities } = hello;
-    let expected = std::fs::read_to_string(files.secret(job, generation)).unwrap_or_default();
-    // Hashes are compared, so that the time taken says nothing about the secret.
-    if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
-        return Err(format!("wrong secret for generation {generation} of job {job}"));
+impl Door {
+    /// Reads the hello; checks the secret and that the peer is the user the group runs as (or the agent's own).
+    async fn greet(&self, lines: &mut Lines, peer: u32, sender: WorkerLines) -> Result<Worker, String> {
+        let text = match lines.next().await {
+            Some(Ok(text)) => text,
+            Some(Err(error)) => return Err(format!("unreadable hello: {error}")),
+            None => return Err("closed without a hello".to_owned()),
+        };
+        let hello = match serde_json::from_str(&text) {
+            Ok(WorkerLine::Hello(hello)) => hello,
+            Ok(_) => return Err("hello must come first".to_owned()),
+            Err(error) => return Err(format!("unreadable hello: {error}")),
+        };
+        let HelloLine { job, generation, secret, rank, capabilities } = hello;
+        let path = self.site.files.secret(job, generation);
+        // The secret belongs to the group's user.
+        let user = std::fs::metadata(&path).ok().map(|metadata| metadata.uid());
+        let expected = std::fs::read_to_string(path).unwrap_or_default();
+        // Hashes are compared, so that the time taken says nothing about the secret.
+        if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
+            return Err(format!("wrong secret for generation {generation} of job {job}"));
+        }
+        if user != Some(peer) && peer != geteuid().as_raw() {
+            return Err(format!("generation {generation} of job {job} belongs to another user"));
+        }
+        // Before the welcome: from then on the worker may say something and exit.
+        let connection = self.connections.open(job, generation, rank);
+        let (reply, answer) = oneshot::channel();
+        let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
+        let going_down = |_| "the agent is going down".to_owned();
+        self.inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
+        let home = answer.await.map_err(going_down)??;
+        Ok(Worker { job, generation, rank, home, site: Arc::clone(&self.site), _connection: connection })
     }
-    // Before the welcome: from then on the worker may say something and exit.
-    let connection = connections.open(job, generation, rank);
-    let (reply, answer) = oneshot::channel();
-    let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
-    let going_down = |_| "the agent is going down".to_owned();
-    inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
-    let checkpoints = answer.await.map_err(going_down)??;
-    Ok(Worker { job, generation, checkpoints, _connection: connection })
 }
 
 /// A worker that was welcomed.
 struct Worker {
     job: JobId,
     generation: Generation,
-    /// The only directory its checkpoints may lie in.
-    checkpoints: String,
+    rank: u32,
+    home: Home,
+    site: Arc<Site>,
     _connection: Connection,
 }
 
 impl Worker {
-    async fn listen(&self, lines: &mut Lines, inputs: &mpsc::Sender<Input>) {
+    async fn listen(&self, lines: &mut Lines, observer: &Observer, inputs: &mpsc::Sender<Input>) {
         while let Some(line) = lines.next().await {
             let text = match line {
                 Ok(text) => text,
@@ -153,7 +181,7 @@ impl Worker {
             };
             match serde_json::from_str(&text) {
                 Ok(line) => {
-                    let Some(message) = self.message(line).await else { continue };
+                    let Some(message) = self.message(line, observer).await else { continue };
                     let event = NodeEvent::Worker { job: self.job, generation: self.generation, message };
                     if inputs.send(Input::Event(event)).await.is_err() {
                         return;
@@ -164,11 +192,20 @@ impl Worker {
         }
     }
 
-    /// What a line means to the ledger; `None` for lines that mean nothing to it.
-    async fn message(&self, line: WorkerLine) -> Option<WorkerMessage> {
+    /// What a line means to the ledger; `None` for observations, and for lines that mean nothing to it.
+    async fn message(&self, line: WorkerLine, observer: &Observer) -> Option<WorkerMessage> {
+        let (job, generation) = (self.job, self.generation);
+        if matches!(line, WorkerLine::Checkpoint(_) | WorkerLine::Stopped { .. }) {
+            observer.flush(job, generation);
+        }
         match line {
             WorkerLine::Step(step) => {
-                Some(WorkerMessage::Step { report: Box::new(step.report(self.job, self.generation)) })
+                observer.steps(step.report(job, generation));
+                None
+            }
+            WorkerLine::Busy { steps, busy_s } => {
+                observer.busy(job, generation, self.rank, steps, busy_s);
+                None
             }
             WorkerLine::Checkpoint(offer) => match self.verify(offer).await {
                 Ok((checkpoint, duration)) => Some(WorkerMessage::Checkpoint { checkpoint, duration }),
@@ -184,9 +221,13 @@ impl Worker {
     }
 
     async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
-        let (home, job, generation, duration) = (self.checkpoints.clone(), self.job, self.generation, offer.duration_s);
+        let (job, generation, duration) = (self.job, self.generation, offer.duration_s);
+        let user = self.site.user(&self.home.owner).await.map_err(|fault| fault.message)?;
+        let view = View(self.site.users.prefix(user.as_ref()));
+        let home = self.home.directory.clone();
         let verified =
-            tokio::task::spawn_blocking(move || checkpoint::verify(Path::new(&home), job, generation, offer)).await;
+            tokio::task::spawn_blocking(move || checkpoint::verify(&view, Path::new(&home), job, generation, offer))
+                .await;
         Ok((verified.map_err(|error| error.to_string())??, duration))
     }
 }

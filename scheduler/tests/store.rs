@@ -7,64 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_engine::record::{
-    Allocation, Availability, Checkpoint, EventRecord, IdempotencyRecord, JobState, Node, NodeHealth, NodePolicy,
-    PlanRecord, PlanState, PolicyMode, PolicySettings, Release, ReleaseProof,
+    Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Release,
+    ReleaseProof,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
 use headway_scheduler::store::{EventFilter, JobFilter, Scope, StateName, Store, StoreError, TokenHash};
-use headway_types::{
-    BootId, Bytes, CheckpointRef, Fabric, Generation, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, JobId, NodeId,
-    NodeInventory, NodeSlice, Placement, Plan, PlanId, PlanReport, Seconds, Sequences, Term, Timestamp, Tokens,
-};
-use support::{START, TestDatabase, job, training};
-
-fn node(id: NodeId) -> Node {
-    let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
-    Node {
-        inventory: NodeInventory {
-            node: id,
-            name: "n1".into(),
-            boot: BootId("b1".into()),
-            gpu_type: GpuType("H100-80G".into()),
-            gpus: vec![gpu],
-            emulated: None,
-            fabric: Fabric { domain: "rack-1".into() },
-            cpus: 64,
-            memory: Bytes(512 << 30),
-            address: "10.0.0.1".into(),
-            isolated: true,
-            conditions: Vec::new(),
-            agent_version: "0.1.0".into(),
-        },
-        policy: NodePolicy::Cordoned { by: "ada".into(), reason: Some("fan".into()), since: START },
-        availability: Availability::Unreachable { since: START },
-        health: NodeHealth::default(),
-        registered_at: START,
-        boot: BootId("b1".into()),
-        version: 3,
-    }
-}
-
-fn checkpoint(generation: u64, step: u64) -> CheckpointRef {
-    CheckpointRef {
-        generation: Generation(generation),
-        path: format!("/ckpt/g{generation}/step-{step:09}"),
-        step,
-        samples_seen: Sequences(step * 16),
-        manifest_sha256: "ab".repeat(32),
-    }
-}
-
-fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
-    let slice = NodeSlice { node, gpus: vec![GpuUuid("GPU-1".into())] };
-    Allocation {
-        resumed_from: Some(checkpoint(1, 20)),
-        cause: "job arrived".into(),
-        predicted_goodput: 1_234.567_890_123,
-        ..Allocation::new(job, Generation(generation), Placement::try_new(vec![slice]).unwrap(), START)
-    }
-}
+use headway_types::{Generation, GpuType, IdSource, JobId, Plan, PlanId, PlanReport, Seconds, Term, Timestamp, Tokens};
+use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
 fn plan(id: PlanId, state: PlanState) -> PlanRecord {
     let report = PlanReport {

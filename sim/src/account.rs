@@ -63,6 +63,15 @@ impl GpuTime {
         differs / self.total().max(1e-9)
     }
 
+    /// The same share of the time in which a GPU was, or was believed to be, in use.
+    #[must_use]
+    pub fn unaccounted_in_use(&self) -> f64 {
+        let idle = [Activity::Idle, Activity::Unavailable];
+        let used = self.cells.iter().filter(|((truth, belief), _)| !idle.contains(truth) || !idle.contains(belief));
+        let used: f64 = used.map(|(_, time)| time).sum();
+        self.unaccounted() * self.total() / used.max(1e-9)
+    }
+
     /// A table in Markdown, in GPU-hours.
     #[must_use]
     pub fn table(&self) -> String {
@@ -70,7 +79,8 @@ impl GpuTime {
             String::from("| activity | really, GPU-hours | share | believed, GPU-hours |\n|---|---|---|---|\n");
         let total = self.total().max(1e-9);
         let mut row = |name: &str, really: f64, believed: Option<f64>| {
-            let believed = believed.map_or(String::new(), |time| format!("{:.1}", time / 3_600.0));
+            let believed = believed.map_or(String::new(), |time| format!("{:.1}", time.max(0.0) / 3_600.0));
+            let really = really.max(0.0);
             let _ =
                 writeln!(text, "| {name} | {:.1} | {:.2} % | {believed} |", really / 3_600.0, 100.0 * really / total);
         };
@@ -83,7 +93,8 @@ impl GpuTime {
             }
         }
         row("all", total, Some(total));
-        let _ = write!(text, "\nUnaccounted (belief differs from truth): {:.3} %\n", 100.0 * self.unaccounted());
+        let (all, used) = (100.0 * self.unaccounted(), 100.0 * self.unaccounted_in_use());
+        let _ = write!(text, "\nUnaccounted (belief differs from truth): {all:.3} %, of the time in use {used:.3} %\n");
         for ((truth, belief), time) in
             self.cells.iter().filter(|((truth, belief), time)| truth != belief && **time > 0.0)
         {

@@ -2,11 +2,13 @@
 
 use headway_engine::Reply;
 use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId};
-use headway_engine::record::Availability;
+use headway_engine::record::{Availability, JobState, NodePolicy};
 use headway_types::{JobId, NodeId, Seconds};
 
 use crate::deed::Operation;
-use crate::world::{Item, World};
+use crate::faults::FaultKind;
+use crate::item::Item;
+use crate::world::World;
 
 /// Something asked and not answered yet.
 #[derive(Clone, Debug)]
@@ -130,6 +132,19 @@ impl World {
             }
             Operation::Rebalance => self.ask_for(Request::Rebalance { min_gain: None }, None, false),
             Operation::Plain(body) => self.ask_for(*body, None, false),
+        }
+    }
+
+    /// Long after the last fault: nothing is on hold, closed or paused by mistake any more.
+    pub fn tidy_up(&mut self) {
+        let held = self.store.jobs.values().filter(|job| matches!(job.state, JobState::Held { .. })).map(|job| job.id);
+        let held: Vec<JobId> = held.collect();
+        let closed = self.store.nodes.values().filter(|node| node.policy != NodePolicy::Schedulable);
+        let closed: Vec<NodeId> = closed.map(|node| node.inventory.node).collect();
+        held.into_iter().for_each(|job| self.ask_for(Request::Release { job }, None, false));
+        closed.into_iter().for_each(|node| self.ask_for(Request::Uncordon { node }, None, false));
+        if self.scenario.faults.every.contains_key(&FaultKind::PolicyChange) {
+            self.ask_for(Request::SetPolicy { settings: self.scenario.policy.clone() }, None, true);
         }
     }
 

@@ -15,6 +15,7 @@ mod clock;
 pub mod deed;
 pub mod faults;
 mod gang;
+mod item;
 mod network;
 mod node;
 pub mod scenario;

@@ -7,7 +7,8 @@ use headway_types::{AgentCommand, NodeId, NodeReport, Seconds, Term, Timestamp};
 use rand::RngExt;
 
 use crate::faults::Chance;
-use crate::world::{Item, World};
+use crate::item::Item;
+use crate::world::World;
 
 /// One stream of an agent to a scheduler.
 #[derive(Clone, Debug)]

@@ -11,8 +11,9 @@ use rand::RngExt;
 
 use crate::clock::START;
 use crate::deed::Comeback;
+use crate::item::Item;
 use crate::scenario::NodeShape;
-use crate::world::{Item, Key, World};
+use crate::world::{Key, World};
 
 pub(crate) struct SimNode {
     pub inventory: NodeInventory,

@@ -11,8 +11,9 @@ use rand::RngExt;
 
 use crate::deed::Crash;
 use crate::faults::Chance;
+use crate::item::Item;
 use crate::store::CommitError;
-use crate::world::{Item, World};
+use crate::world::World;
 
 pub(crate) struct Server {
     pub engine: Engine,
@@ -115,7 +116,10 @@ impl World {
             self.clock.after(Seconds(0.0), Item::Batch { server: id });
         }
         let outcome = server.engine.handle(now, events);
-        server.engine.check_invariants().map_err(|broken| broken.to_string())?;
+        // In a day of a large cluster most batches change no fact, and looking at every GPU each time would take hours.
+        if !self.scenario.cut || !outcome.changes.is_empty() {
+            server.engine.check_invariants().map_err(|broken| broken.to_string())?;
+        }
         let (term, illegal) = (server.engine.term(), server.engine.illegal_transitions());
         if illegal > 0 {
             return Err("an illegal transition was tried".into());

@@ -5,8 +5,9 @@ use headway_types::{Fault, GpuHealth, LaunchOrder, Seconds};
 
 use crate::faults::Chance;
 use crate::gang::Gang;
+use crate::item::Item;
 use crate::node::LiveGroup;
-use crate::world::{Item, Key, World};
+use crate::world::{Key, World};
 
 impl World {
     pub fn obey(&mut self, node: usize, incarnation: u32, action: NodeAction) {

@@ -12,7 +12,8 @@ use rand::RngExt;
 use crate::clock::START;
 use crate::deed::{Comeback, Crash, Deed, Operation, Way};
 use crate::faults::FaultKind;
-use crate::world::{Item, Key, World};
+use crate::item::Item;
+use crate::world::{Key, World};
 
 impl World {
     pub fn next_fault(&mut self, kind: FaultKind) {

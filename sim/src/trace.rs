@@ -83,7 +83,7 @@ impl Replay {
         scenario.horizon = self.lasts;
         scenario.cut = true;
         scenario.faults = self.faults();
-        scenario.config.lease = Seconds(60.0);
+        scenario.config.lease = Seconds(100.0);
         scenario.config.restart_prior = Seconds(120.0);
         // Long jobs are moved rarely: a round every ten minutes unless something has changed.
         scenario.policy.round_every = Seconds(600.0);

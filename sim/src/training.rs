@@ -4,7 +4,8 @@ use headway_node::{Exit, WorkerMessage};
 use headway_types::{NodeReport, Seconds};
 
 use crate::faults::Chance;
-use crate::world::{Item, Key, World};
+use crate::item::Item;
+use crate::world::{Key, World};
 
 /// A collective that hangs gives up by itself after this long, as NCCL's watchdog does.
 const WATCHDOG: (f64, f64) = (600.0, 1_800.0);

@@ -2,23 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_engine::Request;
-use headway_engine::event::Event;
 use headway_engine::record::EventRecord;
-use headway_node::{Exit, NodeEvent};
+use headway_node::Exit;
 use headway_planner::CurveCache;
-use headway_types::{
-    AgentCommand, Fault, Generation, IdSource, JobId, LaunchOrder, NodeId, NodeReport, Plan, PlanId, Seconds, Timestamp,
-};
+use headway_types::{Generation, IdSource, JobId, NodeId, Seconds, Timestamp};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::account::{GpuTime, Meter};
 use crate::client::Pending;
 use crate::clock::{Clock, START};
-use crate::deed::{Comeback, Deed, Moment};
+use crate::deed::{Deed, Moment};
 use crate::faults::{Chance, FaultKind};
 use crate::gang::Gang;
+use crate::item::Item;
 use crate::network::Link;
 use crate::node::SimNode;
 use crate::scenario::Scenario;
@@ -57,100 +54,10 @@ pub struct Report {
     pub makespan: Seconds,
 }
 
-pub(crate) type Key = (JobId, Generation);
+/// Longer after the last fault than anything stands still.
+const TIDY_AFTER: Seconds = Seconds(300.0);
 
-/// Something that happens at a moment of virtual time.
-#[derive(Clone, Debug)]
-pub(crate) enum Item {
-    Submit(usize),
-    /// A pending request is asked again.
-    Ask(u64),
-    AskFor(Box<Request>),
-    CancelOwn(usize),
-    WriteOff(NodeId),
-    StartServer,
-    Arrive {
-        server: u64,
-        event: Event,
-    },
-    Batch {
-        server: u64,
-    },
-    EngineTick {
-        server: u64,
-    },
-    PlanDone {
-        server: u64,
-        result: Result<Box<Plan>, (PlanId, String)>,
-    },
-    Up {
-        link: u64,
-        report: NodeReport,
-        late: bool,
-    },
-    Down {
-        link: u64,
-        command: AgentCommand,
-        late: bool,
-    },
-    Welcome {
-        link: u64,
-    },
-    LinkLost {
-        link: u64,
-    },
-    Pulse(usize),
-    /// Something the node's shell tells its ledger; lost if the agent restarts before.
-    Shell {
-        node: usize,
-        incarnation: u32,
-        event: NodeEvent,
-    },
-    Born {
-        node: usize,
-        incarnation: u32,
-        order: Box<LaunchOrder>,
-    },
-    StartAgent {
-        node: usize,
-        comeback: Comeback,
-    },
-    Train {
-        key: Key,
-    },
-    Steps {
-        key: Key,
-        report: u64,
-        steps: u32,
-        duration: Seconds,
-    },
-    Finish {
-        key: Key,
-    },
-    Abort {
-        key: Key,
-    },
-    Die {
-        node: usize,
-        key: Key,
-        rank: Option<u32>,
-        exit: Exit,
-        fault: Option<Fault>,
-    },
-    Heal {
-        node: usize,
-        gpu: usize,
-    },
-    Relieve {
-        node: usize,
-    },
-    Fault(FaultKind),
-    Deed(Deed),
-    /// The host's clock is right again.
-    CorrectClock,
-    /// Sessions that have lost messages break.
-    BreakAll,
-}
+pub(crate) type Key = (JobId, Generation);
 
 pub(crate) struct World {
     pub scenario: Scenario,
@@ -253,6 +160,7 @@ impl World {
         kinds.into_iter().for_each(|kind| world.next_fault(kind));
         let loses =
             [Chance::ReportLost, Chance::CommandLost].iter().any(|one| world.scenario.faults.share.contains_key(one));
+        world.clock.after(world.scenario.faults.until + TIDY_AFTER, Item::TidyUp);
         if loses {
             world.clock.after(world.scenario.faults.until, Item::BreakAll);
         }
@@ -374,6 +282,7 @@ impl World {
             Item::Fault(kind) => self.strike(kind),
             Item::Deed(deed) => self.apply(deed),
             Item::CorrectClock => self.host_clock.ahead = Seconds(0.0),
+            Item::TidyUp => self.tidy_up(),
             Item::BreakAll => (0..self.nodes.len()).for_each(|node| self.close_agent_end(node)),
             _ => {}
         }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::process::Process;
 use crate::wait::{soon, until};
+use crate::workers::{self, Worker};
 
 const TOKEN: &str = "hw_test_admin_token_000000000000000000";
 const AGENT_TOKEN: &str = "hw_test_agent_token_000000000000000000";
@@ -116,6 +117,10 @@ impl Cluster {
             "4000000",
             "--python",
             &std::env::var("HEADWAY_TEST_PYTHON").unwrap_or_else(|_| "python3".into()),
+            "--run-as",
+            "agent",
+            "--report-every-seconds",
+            "1",
         ]
         .map(String::from);
         self.agents[index] = Some(Process::start(&arguments, &self.log(&name)).expect("starting an agent"));
@@ -142,6 +147,36 @@ impl Cluster {
     /// SIGSTOP or SIGCONT of an agent.
     pub fn signal_agent(&self, index: usize, signal: Signal) {
         self.agents[index].as_ref().expect("the agent runs").signal(signal);
+    }
+
+    /// SIGSTOP or SIGCONT of the scheduler.
+    pub fn signal_server(&self, signal: Signal) {
+        self.server.as_ref().expect("the scheduler runs").signal(signal);
+    }
+
+    /// Its live worker processes.
+    pub fn workers(&self) -> Vec<Worker> {
+        workers::workers(self.dir.path())
+    }
+
+    /// Live workers of one job.
+    pub fn workers_of(&self, job: &str) -> Vec<Worker> {
+        self.workers().into_iter().filter(|worker| worker.job == job).collect()
+    }
+
+    /// Fails if two live groups use one GPU, or two generations of a job run on one node.
+    pub fn check_use(&self) {
+        // Between the two looks a group that was on its way out is gone.
+        let look = || workers::double_use(&self.workers(), self.gpus);
+        if look().is_some()
+            && let Some(found) = look()
+        {
+            panic!("{found}: {:#?}", self.workers());
+        }
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.agents.len()
     }
 
     pub fn dir(&self) -> &Path {

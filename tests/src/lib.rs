@@ -5,6 +5,8 @@ pub mod cluster;
 pub mod job;
 pub mod process;
 pub mod wait;
+pub mod workers;
 
 pub use cluster::Cluster;
 pub use wait::{soon, until};
+pub use workers::Worker;

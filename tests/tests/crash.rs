@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, until};
+use nix::sys::signal::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What a dead peer makes the others say.
@@ -114,21 +115,7 @@ async fn start_training(cluster: &Cluster, name: &str) -> String {
     id
 }
 
-/// `kill -9` of one process of the job, found by its environment.
+/// `kill -9` of one process of the job.
 fn kill_a_worker(cluster: &Cluster, job: &str) {
-    let here = format!("HEADWAY_SOCKET={}", cluster.dir().display());
-    let victim = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok())
-        .find(|pid| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let environment = String::from_utf8_lossy(&environment);
-            environment.contains(&here)
-                && environment.contains(&format!("HEADWAY_JOB_ID={job}"))
-                && String::from_utf8_lossy(&command).starts_with(&*headway_tests::process::binary().to_string_lossy())
-        })
-        .expect("a worker of the job runs");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim), nix::sys::signal::Signal::SIGKILL).unwrap();
+    cluster.workers_of(job).first().expect("a worker of the job runs").signal(Signal::SIGKILL);
 }

@@ -55,10 +55,23 @@ def report(step: int) -> None:
 def test_outside_headway_nothing_happens() -> None:
     assert headway.init() is None
     report(1)
+    headway.busy(0.5)
     headway.checkpoint_done(step=1, samples_seen=1, path="/", manifest_sha256="", duration_s=0.0)
     assert headway.poll() is None
     headway.close()
     assert threading.active_count() == 1
+
+
+def test_a_rank_tells_how_long_it_worked_once_a_second(agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    headway.init()
+    monkeypatch.setattr(headway.sdk, "BUSY_EVERY_S", 3600.0)
+    headway.busy(0.25)
+    headway.busy(float("nan"))
+    headway.busy(0.5, steps=2)
+    monkeypatch.setattr(headway.sdk, "BUSY_EVERY_S", 0.0)
+    headway.busy(0.25)
+    agent.serve(lambda: bool(agent.of("busy")))
+    assert agent.of("busy") == [{"type": "busy", "steps": 4, "busy_s": 1.0}]
 
 
 def test_importing_the_sdk_does_not_import_torch() -> None:

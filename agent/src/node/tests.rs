@@ -1,18 +1,31 @@
 //! The node's loop with real processes: launch, failure, stop, restart of the agent, the worker socket.
 #![allow(clippy::unwrap_used)]
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use headway_types::{AgentCommand, GroupOutcome, GroupPhase, LaunchOrder, Seconds, StopMode};
+use headway_types::placement::NodeSlice;
+use headway_types::spec::Command;
+use headway_types::{
+    AgentCommand, Blame, CheckpointRef, Condition, ConditionKind, GpuHealth, GpuUuid, GroupOutcome, GroupPhase,
+    LaunchOrder, NodeId, Placement, Seconds, Sequences, StopMode,
+};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::cgroup::CgroupRoot;
+use crate::config::AgentConfig;
 use crate::connections::Connections;
-use crate::files::Lock;
+use crate::files::{Files, Lock};
+use crate::gpu;
+use crate::inventory::Inventory;
+use crate::logs::OutputLimits;
+use crate::user::{RunAs, Users};
 use crate::worker_socket;
 
 pub(crate) mod fixture {
@@ -21,10 +34,11 @@ pub(crate) mod fixture {
     use headway_types::command::NodeAddress;
     use headway_types::placement::NodeSlice;
     use headway_types::spec::{Command, LrScaling, Run, RunPer};
-    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, Placement};
+    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, NodeInventory, Placement};
 
     use super::*;
-    use crate::config::{AgentConfig, DeclaredGpus};
+    use crate::cgroup::CgroupRoot;
+    use crate::config::{AgentConfig, DeclaredGpus, GpuOffer};
 
     pub(crate) fn config(data_dir: &Path, gpus: u32) -> AgentConfig {
         AgentConfig {
@@ -33,22 +47,28 @@ pub(crate) mod fixture {
             data_dir: data_dir.into(),
             name: "n".into(),
             address: "127.0.0.1".into(),
-            gpus: DeclaredGpus {
+            gpus: GpuOffer::Declared(DeclaredGpus {
                 gpu_type: GpuType("emulated".into()),
                 count: GpuCount(gpus),
                 memory: Bytes(1 << 30),
                 emulated: Some(EmulatedDevice { flop_per_second: 1_000_000_000, link_bytes_per_second: 1_000_000_000 }),
-            },
+            }),
             fabric: "f".into(),
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
+            run_as: RunAs::Agent,
+            cgroups: CgroupRoot::Off,
+            report_every: Duration::from_millis(200),
+            output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             tls_ca: None,
         }
     }
 
     pub(crate) fn inventory(gpus: u32) -> NodeInventory {
         let node = NodeId(uuid::Uuid::from_u128(77));
-        config(Path::new("/d"), gpus).inventory(node, BootId("b".into()))
+        let config = config(Path::new("/d"), gpus);
+        let (mut source, _waker) = gpu::open(&config.gpus, node).unwrap();
+        config.inventory(node, BootId("b".into()), source.look()).unwrap()
     }
 
     /// One process per GPU of the node, running a shell line.
@@ -78,7 +98,7 @@ pub(crate) mod fixture {
 struct Agent {
     inputs: mpsc::Sender<Input>,
     outbox: Arc<Outbox>,
-    inventory: Arc<NodeInventory>,
+    inventory: Inventory,
     files: Files,
     lock: Lock,
     tasks: Vec<JoinHandle<()>>,
@@ -86,24 +106,37 @@ struct Agent {
 
 impl Agent {
     fn start(dir: &Path, gpus: u32) -> Self {
-        let (files, lock) = Files::open(&dir.join("data")).unwrap();
+        Self::start_with(dir, fixture::config(dir, gpus))
+    }
+
+    fn start_with(dir: &Path, config: AgentConfig) -> Self {
+        let users = Users::new(config.run_as.clone()).unwrap();
+        let (files, lock) = Files::open(&dir.join("data"), users.are_others()).unwrap();
         let identity = crate::identity::Identity::load(&files).unwrap();
-        let config = fixture::config(dir, gpus);
-        let inventory = Arc::new(config.inventory(identity.node, identity.boot));
+        let (mut source, waker) = gpu::open(&config.gpus, identity.node).unwrap();
+        let offer = config.inventory(identity.node, identity.boot, source.look()).unwrap();
+        let inventory = Inventory::new(offer);
+        let gpus = gpu::monitor(source, waker, inventory.clone(), files.faults()).unwrap();
         let (inputs, receiver) = mpsc::channel(64);
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let connections = Connections::default();
-        let socket = worker_socket::listen(&files, inputs.clone(), connections.clone()).unwrap();
-        let launcher = Launcher::new(&config, files.clone(), Arc::clone(&inventory), inputs.clone(), connections);
-        let node =
-            Node::load(files.clone(), Arc::clone(&inventory), launcher, Arc::clone(&outbox), inputs.clone()).unwrap();
-        let tasks = vec![tokio::spawn(socket), tokio::spawn(async move { node.run(receiver).await.unwrap() })];
+        let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users).unwrap());
+        let observer = Observer::new(config.report_every, Arc::clone(&outbox));
+        let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
+        let socket = socket.unwrap();
+        let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
+        let node = Node::load(site, launcher, observer.clone(), Arc::clone(&outbox), inputs.clone()).unwrap();
+        let tasks = vec![
+            tokio::spawn(socket),
+            tokio::spawn(observer.run()),
+            tokio::spawn(async move { node.run(receiver).await.unwrap() }),
+        ];
         Self { inputs, outbox, inventory, files, lock, tasks }
     }
 
     fn order(&self, dir: &TempDir, generation: u64, line: &str) -> LaunchOrder {
-        let mut order = fixture::order(&self.inventory, generation, line);
+        let mut order = fixture::order(&self.inventory.now(), generation, line);
         order.checkpoint_dir = dir.path().join("checkpoints").display().to_string();
         order
     }
@@ -136,6 +169,16 @@ impl Agent {
                 && wanted(&status.phase)
             {
                 return status.phase;
+            }
+        }
+    }
+
+    async fn offer(&self, wanted: impl Fn(&NodeInventory) -> bool) {
+        loop {
+            if let NodeReport::Inventory { inventory } = self.report().await
+                && wanted(&inventory)
+            {
+                return;
             }
         }
     }
@@ -207,19 +250,17 @@ async fn a_stop_reaches_the_command_and_its_children() {
     agent.stop(&order, StopMode::Terminate).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
     agent.output(&order, 0, "saving").await;
-    let left = process::started(child).map(|started| headway_node::Process { rank: 0, pid: child, started });
-    assert!(!left.is_some_and(|process| process::is_alive(&process)), "a child outlived its group");
+    assert!(!process::tests::exists(child), "a child outlived its group");
 }
 
 #[tokio::test]
 async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
-    let order = agent.order(&dir, 1, "echo pid $$; while [ ! -e ../go ]; do sleep 0.05; done; exit 5");
+    let order = agent.order(&dir, 1, "echo pid $$; while [ ! -e ../../../go ]; do sleep 0.05; done; exit 5");
     agent.launch(&order).await;
     let before = agent.output(&order, 0, "pid").await;
     agent.phase(|phase| *phase == GroupPhase::Running).await;
-    let jobs = agent.files.job(order.job);
     agent.die().await;
 
     let agent = Agent::start(dir.path(), 1);
@@ -228,7 +269,7 @@ async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     let NodeReport::Registered { groups, .. } = answer.await.unwrap() else { panic!("not a registration") };
     assert_eq!(groups[0].phase, GroupPhase::Running);
     assert_eq!(agent.output(&order, 0, "pid").await, before);
-    std::fs::write(jobs.parent().unwrap().join("go"), "").unwrap();
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
     let failed = GroupOutcome::Failed { exit_code: Some(5), fault: Fault::of_job("rank 0 exited with code 5") };
     assert_eq!(agent.ended().await, failed);
 }
@@ -247,16 +288,169 @@ async fn an_adopted_group_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_found_before_the_launch() {
+async fn a_start_that_cannot_be_says_whose_fault_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
-    let mut order = agent.order(&dir, 1, "true");
-    order.run.workdir = Some("/no/such/place".into());
+    let here = dir.path().display().to_string();
+    type Spoil = fn(&mut LaunchOrder, &str);
+    let cases: [(Spoil, Blame, &str); 7] = [
+        (|order, _| order.run.workdir = Some("/no/such/place".into()), Blame::Node, "/no/such/place is not visible"),
+        (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "typo cannot be entered"),
+        (|order, _| order.run.command = Command::Argv(vec!["{nonsense}".into()]), Blame::Job, "nonsense"),
+        (|order, _| order.checkpoint_dir = "/proc/none".into(), Blame::Node, "/proc/none/g4 cannot be written"),
+        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "is not visible on this node"),
+        (|order, _| order.placement = place(order, GpuUuid("gone".into())), Blame::Node, "has no GPU gone"),
+        (|order, _| order.placement = elsewhere(order), Blame::Infrastructure, "does not name"),
+    ];
+    for (number, (spoil, blame, message)) in cases.into_iter().enumerate() {
+        let mut order = agent.order(&dir, number as u64 + 1, "true");
+        spoil(&mut order, &here);
+        agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+        let outcome = agent.ended().await;
+        let GroupOutcome::NotStarted { fault } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(fault.blame, blame, "{}", fault.message);
+        assert!(fault.message.contains(message), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_holds_up_the_ledger_and_not_the_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.files.reserve().unwrap();
+    let order = agent.order(&dir, 1, "while [ ! -e ../../../go ]; do sleep 0.05; done");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    // Everything written there fails for want of room.
+    let full = dir.path().join("data/ledger.tmp");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    eventually(|| (!dir.path().join("data/reserve").exists()).then_some(())).await;
+    let silent = tokio::time::timeout(Duration::from_millis(100), agent.outbox.next()).await;
+    assert!(silent.is_err(), "reported what is not stored: {silent:?}");
+    std::fs::remove_file(full).unwrap();
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
+
+#[tokio::test]
+async fn nothing_new_starts_under_disk_pressure() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let full = Condition { kind: ConditionKind::DiskPressure, message: "/d has 1 MiB of 9 MiB left".into() };
+    agent.inventory.set_conditions(&[ConditionKind::DiskPressure], vec![full.clone()]);
+    let NodeReport::Inventory { inventory } = agent.report().await else { panic!("a change was not reported") };
+    assert_eq!(inventory.conditions, [full]);
+    let order = agent.order(&dir, 1, "true");
     agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
-    assert!(matches!(
-        agent.ended().await,
-        GroupOutcome::NotStarted { fault } if fault.message.contains("/no/such/place")
-    ));
+    let outcome = agent.ended().await;
+    let refused = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("1 MiB of 9 MiB");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_gpu_that_breaks_takes_the_blame_until_it_is_well_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo up; while [ ! -e ../../../go ]; do sleep 0.05; done; exit 1");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let faults = agent.files.faults();
+    let broken = |inventory: &NodeInventory| inventory.gpus[1].health != GpuHealth::Healthy;
+    std::fs::write(&faults, r#"{"gpus": {"1": "XID 79: the GPU has fallen off the bus"}}"#).unwrap();
+    agent.offer(broken).await;
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    let outcome = agent.ended().await;
+    let blamed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("XID 79");
+    assert!(matches!(&outcome, GroupOutcome::Failed { exit_code: Some(1), fault } if blamed(fault)), "{outcome:?}");
+
+    let again = agent.order(&dir, 2, "true");
+    agent.command(AgentCommand::Prepare { order: Box::new(again) }).await;
+    let outcome = agent.ended().await;
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if blamed(fault)), "{outcome:?}");
+    std::fs::remove_file(faults).unwrap();
+    agent.offer(|inventory| !broken(inventory)).await;
+    agent.launch(&agent.order(&dir, 3, "true")).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
+
+#[tokio::test]
+async fn with_cgroups_nothing_survives_a_rank_not_even_what_hides() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(real) = crate::cgroup::tests::Real::make("node") else { return };
+    let cgroups = CgroupRoot::At(real.0.clone());
+    let agent = Agent::start_with(dir.path(), AgentConfig { cgroups, ..fixture::config(dir.path(), 1) });
+    let order = agent.order(&dir, 1, "env -i setsid sleep 60 & echo hidden $!; [ ! $STAY ] || sleep 60");
+    agent.launch(&order).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    let output = agent.output(&order, 0, "hidden").await;
+    let hidden: u32 = output.trim().strip_prefix("hidden ").unwrap().parse().unwrap();
+    assert!(!process::tests::exists(hidden), "a process hid from its end");
+    let mut order = agent.order(&dir, 2, "echo up; sleep 60");
+    order.run.env.insert("STAY".into(), "1".into());
+    agent.launch(&order).await;
+    agent.output(&order, 0, "up").await;
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+    assert!(std::fs::read_dir(real.0.join("workers")).unwrap().all(|entry| !entry.unwrap().path().is_dir()));
+}
+
+fn checkpoint(here: &str) -> CheckpointRef {
+    let path = format!("{here}/none");
+    CheckpointRef { generation: Generation(1), path, step: 1, samples_seen: Sequences(1), manifest_sha256: "".into() }
+}
+
+fn place(order: &LaunchOrder, gpu: GpuUuid) -> Placement {
+    Placement::try_new(vec![NodeSlice { node: order.placement.first_node(), gpus: vec![gpu] }]).unwrap()
+}
+
+fn elsewhere(order: &LaunchOrder) -> Placement {
+    let gpus = order.placement.slices()[0].gpus.clone();
+    Placement::try_new(vec![NodeSlice { node: NodeId(uuid::Uuid::from_u128(1)), gpus }]).unwrap()
+}
+
+#[tokio::test]
+async fn workers_of_an_agent_of_root_are_their_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        assert!(matches!(Users::new(RunAs::Owner), Err(crate::AgentError::RunAs { .. })));
+        return;
+    }
+    let permit = |mode| std::fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+    permit(0o711);
+    let shared = dir.path().join("checkpoints");
+    std::fs::create_dir(&shared).unwrap();
+    let agent = Agent::start_with(dir.path(), AgentConfig { run_as: RunAs::Owner, ..fixture::config(dir.path(), 1) });
+    let line = "id -un; id -gn; echo $HOME $USER; touch mine && echo wrote; ls ../.. || echo secret $HEADWAY_SECRET.; sleep 60";
+    let mut order = agent.order(&dir, 1, line);
+    order.owner = "nobody".into();
+
+    agent.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
+    let outcome = agent.ended().await;
+    let closed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("cannot be written");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if closed(fault)), "{outcome:?}");
+
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    nix::unistd::chown(&shared, Some(nobody.uid), None).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(elsewhere.path(), Some(nobody.uid.as_raw()), None).unwrap();
+    permit(0o700);
+    let mut unreachable = LaunchOrder { generation: Generation(2), ..order.clone() };
+    unreachable.checkpoint_dir = elsewhere.path().display().to_string();
+    agent.command(AgentCommand::Prepare { order: Box::new(unreachable) }).await;
+    let outcome = agent.ended().await;
+    let closed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("pass through");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if closed(fault)), "{outcome:?}");
+
+    permit(0o711);
+    order.generation = Generation(3);
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "secret ").await;
+    assert!(output.starts_with("nobody\n") && output.contains(" nobody\nwrote\n"), "{output}");
+    for path in [agent.files.log(order.job, order.generation, 0), agent.files.work(order.job).join("mine")] {
+        assert_eq!(std::fs::metadata(path).unwrap().uid(), nobody.uid.as_raw());
+    }
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
 
 #[tokio::test]
@@ -288,6 +482,37 @@ async fn a_worker_is_heard_only_with_its_secret() {
             assert_eq!(line, "{\"type\":\"stop\",\"checkpoint\":true,\"grace_s\":5.0}\n");
         }
     }
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}
+
+#[tokio::test]
+async fn ranks_are_heard_and_a_newer_workers_words_are_not_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET.; sleep 60");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let output = agent.output(&order, 0, ".").await;
+    let secret = output.trim().trim_end_matches('.').strip_prefix("secret ").unwrap().to_owned();
+    for rank in 0..2 {
+        let mut stream = BufReader::new(UnixStream::connect(agent.files.socket()).await.unwrap());
+        let lines = format!(
+            "{{\"type\":\"hello\",\"version\":1,\"job\":\"{}\",\"generation\":1,\"secret\":\"{secret}\",\"rank\":{rank},\"pid\":1}}\n\
+             {{\"type\":\"telepathy\"}}\n{{\"type\":\"busy\",\"steps\":2,\"busy_s\":{}}}\n",
+            order.job,
+            rank + 1
+        );
+        stream.write_all(lines.as_bytes()).await.unwrap();
+        stream.read_line(&mut String::new()).await.unwrap();
+    }
+    let mut heard = std::collections::BTreeMap::new();
+    while heard.len() < 2 {
+        if let NodeReport::RankTimes { busy, .. } = agent.report().await {
+            heard.extend(busy);
+        }
+    }
+    assert_eq!(heard, [(0, Seconds(0.5)), (1, Seconds(1.0))].into());
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }

@@ -1,13 +1,13 @@
 //! What must be true on disk of a checkpoint a worker offers. Reads, never writes.
 
-use std::fs;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use headway_types::{CheckpointRef, Generation, JobId, Sequences};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::message::CheckpointLine;
+use super::view::View;
 
 #[derive(Deserialize)]
 struct Manifest {
@@ -27,18 +27,18 @@ struct Entry {
 /// Accepts an offer that lies below `home`, whose manifest is the one named and says the same, and whose files have
 /// their size. Their contents are checked by who resumes: hashing terabytes here would hold up training.
 pub(super) fn verify(
+    view: &View,
     home: &Path,
     job: JobId,
     generation: Generation,
     offer: CheckpointLine,
 ) -> Result<CheckpointRef, String> {
-    let real = |path: &Path| fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
-    let (home, path) = (real(home)?, real(Path::new(&offer.path))?);
+    let (home, path) = (view.real(home)?, view.real(Path::new(&offer.path))?);
     if path == home || !path.starts_with(&home) {
         return Err(format!("{} is not below {}", path.display(), home.display()));
     }
     let file = path.join("manifest.json");
-    let manifest = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let manifest = view.read(&file)?;
     let manifest_sha256 = hex::encode(Sha256::digest(&manifest));
     if !manifest_sha256.eq_ignore_ascii_case(&offer.manifest_sha256) {
         return Err(format!("the manifest in {} has another SHA-256 than was said", offer.path));
@@ -49,13 +49,13 @@ pub(super) fn verify(
     if (manifest.job, manifest.generation, manifest.step, manifest.samples_seen) != said {
         return Err(format!("the manifest in {} is of another checkpoint than was said", offer.path));
     }
-    for entry in &manifest.files {
-        let name = Path::new(&entry.name);
-        if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(format!("{} is not below {}", entry.name, offer.path));
-        }
-        let found = fs::metadata(path.join(name)).map_err(|error| format!("{}: {error}", entry.name))?;
-        if !found.is_file() || found.len() != entry.bytes {
+    let plain = |entry: &Entry| Path::new(&entry.name).components().all(|part| matches!(part, Component::Normal(_)));
+    if let Some(entry) = manifest.files.iter().find(|entry| !plain(entry)) {
+        return Err(format!("{} is not below {}", entry.name, offer.path));
+    }
+    let paths: Vec<PathBuf> = manifest.files.iter().map(|entry| path.join(&entry.name)).collect();
+    for (size, entry) in view.sizes(&paths)?.into_iter().zip(&manifest.files) {
+        if size != entry.bytes {
             return Err(format!("{} in {} is no file of {} bytes", entry.name, offer.path, entry.bytes));
         }
     }
@@ -71,6 +71,8 @@ pub(super) fn verify(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::fs;
 
     use serde_json::json;
 
@@ -97,7 +99,8 @@ mod tests {
     fn an_offer_is_believed_only_as_far_as_its_manifest_and_files_agree() {
         let dir = tempfile::tempdir().unwrap();
         let check = |manifest: &serde_json::Value| {
-            verify(dir.path(), job(), GENERATION, offer(dir.path(), manifest)).map(|checkpoint| checkpoint.step)
+            verify(&View::default(), dir.path(), job(), GENERATION, offer(dir.path(), manifest))
+                .map(|checkpoint| checkpoint.step)
         };
         let good = json!({"job": job(), "generation": 3, "step": 4, "samples_seen": 64,
             "files": [{"name": "model.pt", "bytes": 5, "sha256": "ab"}]});
@@ -116,6 +119,6 @@ mod tests {
             assert!(check(&manifest).is_err(), "{manifest}");
         }
         let elsewhere = tempfile::tempdir().unwrap();
-        assert!(verify(elsewhere.path(), job(), GENERATION, offer(dir.path(), &good)).is_err());
+        assert!(verify(&View::default(), elsewhere.path(), job(), GENERATION, offer(dir.path(), &good)).is_err());
     }
 }

@@ -14,6 +14,11 @@ use serde::{Deserialize, Serialize};
 pub(super) enum WorkerLine {
     Hello(HelloLine),
     Step(StepLine),
+    /// Seconds this rank worked rather than waited for others, over so many steps.
+    Busy {
+        steps: u32,
+        busy_s: Seconds,
+    },
     Checkpoint(CheckpointLine),
     Phases {
         phases: BTreeMap<String, Seconds>,
@@ -128,6 +133,7 @@ mod tests {
         assert!(matches!(parse(&hello), WorkerLine::Hello(HelloLine { generation: Generation(3), .. })));
         let step = r#"{"type":"step","step":120,"steps":4,"samples_seen":7680,"tokens":65536,"duration_s":2.41,"configuration":{"layout":{"dp":4,"tp":1,"pp":1},"micro_batch":4,"global_batch":16},"loss":2.317,"noise":{"small_sqr":0.81,"big_sqr":0.22,"small_batch":4.0,"big_batch":16.0}}"#;
         assert!(matches!(parse(step), WorkerLine::Step(StepLine { noise: Some(_), step: 120, .. })));
+        assert!(matches!(parse(r#"{"type":"busy","steps":4,"busy_s":1.9}"#), WorkerLine::Busy { steps: 4, .. }));
         assert!(matches!(parse(r#"{"type":"heartbeat"}"#), WorkerLine::Heartbeat));
         assert!(matches!(parse(r#"{"type":"phases","phases":{"import":3.1}}"#), WorkerLine::Phases { .. }));
         assert!(matches!(

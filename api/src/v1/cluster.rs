@@ -18,6 +18,7 @@ pub struct Overview {
     pub gpus_busy: u32,
     /// Every GPU once, by what it is doing: `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`,
     /// `withheld`, `unreachable`, `broken`.
+    #[serde(default)]
     pub gpus_by_activity: BTreeMap<String, u32>,
     /// Number of jobs by state; states without jobs may be absent.
     pub jobs_by_state: BTreeMap<String, u64>,

@@ -115,6 +115,7 @@ pub struct Job {
     /// Starts that ended in a failure of its own, in all its life.
     pub restarts: u32,
     /// Ends that were not its fault: nodes that broke or vanished, launches that did not come about.
+    #[serde(default)]
     pub disruptions: u32,
     /// Fencing number of the newest allocation; 0 before the first.
     pub generation: u64,

@@ -27,14 +27,20 @@ pub struct Node {
     pub policy_reason: Option<String>,
     pub policy_since: Option<DateTime<Utc>>,
     /// Until then jobs that have nowhere else to go may stay on a node that is drained.
+    #[serde(default)]
     pub drain_deadline: Option<DateTime<Utc>>,
     /// 1: nothing is held against the node; incidents lower it, time heals it.
+    #[serde(default)]
     pub health_score: f64,
     /// What the scheduler has come to think of it: `good`, `quarantined` (nothing new starts) or `probation`.
+    #[serde(default)]
     pub standing: String,
+    #[serde(default)]
     pub standing_reason: Option<String>,
+    #[serde(default)]
     pub standing_until: Option<DateTime<Utc>>,
     /// What the node says ails it: a full disk, no memory left, heat.
+    #[serde(default)]
     pub conditions: Vec<String>,
     /// What is seen: `registering`, `available`, `unreachable` or `lost`.
     pub availability: String,

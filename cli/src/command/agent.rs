@@ -1,10 +1,11 @@
 //! `headway agent`: the node's side.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, DeclaredGpus, FleetConfig, FleetGroup};
+use headway_agent::{AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, OutputLimits, RunAs};
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
 use super::shutdown_token;
@@ -28,17 +29,17 @@ pub struct Agent {
     /// Address at which other nodes reach this one.
     #[arg(long, default_value = "127.0.0.1")]
     pub address: String,
-    /// GPUs (or emulated devices) to offer.
-    #[arg(long, required_unless_present = "emulate")]
+    /// GPUs (or emulated devices) to offer, taken at the operator's word [default: those that NVML or ROCm know].
+    #[arg(long)]
     pub gpus: Option<u32>,
-    /// Type of the GPUs as the hardware catalog names it.
-    #[arg(long, default_value = "emulated")]
-    pub gpu_type: String,
+    /// Type of the GPUs as the hardware catalog names it [default: the driver's; "emulated" with --gpus].
+    #[arg(long)]
+    pub gpu_type: Option<String>,
     /// Memory per GPU, bytes.
     #[arg(long, default_value_t = 4 << 30)]
     pub gpu_memory_bytes: u64,
     /// Offer emulated devices of this compute rate, FLOP/s.
-    #[arg(long, requires = "link_bytes_per_second")]
+    #[arg(long, requires_all = ["link_bytes_per_second", "gpus"])]
     pub device_flops: Option<u64>,
     /// Link rate of an emulated device, bytes/s.
     #[arg(long, requires = "device_flops")]
@@ -49,6 +50,26 @@ pub struct Agent {
     /// Interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
     pub python: PathBuf,
+    /// Whom workers run as: `owner` (the Unix user of the job owner's name), `agent`, or a user's name
+    /// [default: owner for root, else agent].
+    #[arg(long)]
+    pub run_as: Option<RunAs>,
+    /// Where workers' cgroups (version 2) are made: `auto` (below the agent's unit, if systemd delegates it), `off`, or
+    /// a directory.
+    #[arg(long, default_value = "auto")]
+    pub cgroups: CgroupRoot,
+    /// Seconds over which a job's step reports are summed up into one for the scheduler.
+    #[arg(long, default_value_t = 10.0)]
+    pub report_every_seconds: f64,
+    /// Output kept of each rank, bytes on disk; the oldest goes first.
+    #[arg(long, default_value_t = 256 << 20)]
+    pub output_bytes_per_rank: u64,
+    /// Hours that the output of ended groups is kept.
+    #[arg(long, default_value_t = 7 * 24)]
+    pub output_hours: u64,
+    /// Output of ended groups kept altogether, bytes on disk.
+    #[arg(long, default_value_t = 10 << 30)]
+    pub output_bytes: u64,
     /// PEM certificate authority of the scheduler.
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
@@ -63,13 +84,13 @@ pub struct Agent {
 #[derive(Args, Clone, Debug)]
 pub struct Fleet {
     /// Emulate nodes instead: TYPExGPUS or TYPExGPUS=NODES, several with commas (H100x8=150,A100-80Gx4=50).
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "device_flops", "data_dir"])]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "gpu_type", "device_flops", "data_dir"])]
     pub emulate: Vec<FleetGroup>,
     /// Emulated nodes of each group that names no number [default: 1].
-    #[arg(long, requires = "emulate", conflicts_with = "gpus")]
+    #[arg(long, requires = "emulate", conflicts_with = "data_dir")]
     pub nodes: Option<u32>,
     /// Failures of emulated nodes, times the published rates.
-    #[arg(long, requires = "emulate", conflicts_with = "gpus", default_value_t = 1.0)]
+    #[arg(long, requires = "emulate", conflicts_with = "data_dir", default_value_t = 1.0)]
     pub failures: f64,
 }
 
@@ -97,9 +118,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::from(anyhow::Error::new(error)));
     }
-    let (Some(data_dir), Some(gpus)) = (agent.data_dir, agent.gpus) else {
-        return Err(Failure::new(Kind::Usage, "--data-dir and --gpus are needed"));
-    };
+    let data_dir = agent.data_dir.ok_or_else(|| Failure::new(Kind::Usage, "--data-dir is needed"))?;
     let emulated = agent
         .device_flops
         .zip(agent.link_bytes_per_second)
@@ -114,15 +133,26 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         data_dir,
         name,
         address: agent.address,
-        gpus: DeclaredGpus {
-            gpu_type: GpuType(agent.gpu_type),
-            count: GpuCount(gpus),
-            memory: Bytes(agent.gpu_memory_bytes),
-            emulated,
+        gpus: match agent.gpus {
+            Some(count) => GpuOffer::Declared(DeclaredGpus {
+                gpu_type: GpuType(agent.gpu_type.unwrap_or_else(|| "emulated".to_owned())),
+                count: GpuCount(count),
+                memory: Bytes(agent.gpu_memory_bytes),
+                emulated,
+            }),
+            None => GpuOffer::Discovered { gpu_type: agent.gpu_type.map(GpuType) },
         },
         fabric: agent.fabric_domain,
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
+        run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        cgroups: agent.cgroups,
+        report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 3600.0)),
+        output: OutputLimits {
+            per_rank: Bytes(agent.output_bytes_per_rank),
+            age: Duration::from_secs(agent.output_hours * 3600),
+            total: Bytes(agent.output_bytes),
+        },
         tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))

@@ -238,6 +238,12 @@ fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::
         up.link_bytes_per_second.to_string(),
         "--python".into(),
         up.python.display().to_string(),
+        // Whoever runs `up` has the only account it is about.
+        "--run-as".into(),
+        "agent".into(),
+        // Whoever watches it live wants to see it move.
+        "--report-every-seconds".into(),
+        "1".into(),
     ]
 }
 

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{Generation, GpuUuid, IdSource, JobId, JobVerdict, NodeId, PlanId, Seconds, Term, Timestamp};
+use headway_types::{
+    Generation, Gpu, GpuHealth, GpuUuid, IdSource, JobId, JobVerdict, NodeId, PlanId, Seconds, Term, Timestamp,
+};
 
 use crate::config::EngineConfig;
 use crate::draft::Draft;
@@ -15,7 +17,7 @@ use crate::entry::{JobEntry, NodeEntry};
 use crate::event::Event;
 use crate::keys::Keys;
 use crate::outcome::Outcome;
-use crate::record::{Allocation, PlanRecord, PolicySettings};
+use crate::record::{Allocation, Availability, PlanRecord, PolicySettings};
 use crate::rounds::Rounds;
 use crate::snapshot::Snapshot;
 use crate::view::View;
@@ -121,10 +123,17 @@ impl Engine {
                 }
             }
         }
+        // Where two nodes offer one GPU, it belongs to the one that was granted it: written off neither itself nor there.
+        let mut offers: Vec<(bool, NodeId, &Gpu)> = Vec::new();
         for (id, entry) in &self.nodes {
-            for gpu in &entry.node.inventory.gpus {
-                self.homes.entry(gpu.uuid.clone()).or_insert(*id);
-            }
+            let gone = matches!(entry.node.availability, Availability::Lost { .. });
+            offers.extend(
+                entry.node.inventory.gpus.iter().map(|gpu| (gone || gpu.health != GpuHealth::Healthy, *id, gpu)),
+            );
+        }
+        offers.sort_by_key(|(doubtful, id, _)| (*doubtful, *id));
+        for (_, id, gpu) in offers {
+            self.homes.entry(gpu.uuid.clone()).or_insert(id);
         }
     }
 

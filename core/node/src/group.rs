@@ -10,20 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Exit, Process};
 
-/// An entry of the ledger.
+/// An entry of the ledger. What a newer agent adds has a default: it takes up the ledger of the one before it, since a
+/// ledger that cannot be read would orphan every worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     pub order: LaunchOrder,
     pub phase: Phase,
     /// Capabilities the worker declared; `None` until one says hello with some.
+    #[serde(default)]
     pub declared: Option<Capabilities>,
     /// Whether a worker ever connected: such a group is asked to stop before it is signalled.
+    #[serde(default)]
     pub greeted: bool,
     /// Whether a worker announced that it exits early.
+    #[serde(default)]
     pub stopped: bool,
     /// Newest live change, repeated to a worker that reconnects.
+    #[serde(default)]
     pub change: Option<LiveChange>,
     /// Newest complete checkpoint, repeated to a scheduler that reconnects.
+    #[serde(default)]
     pub checkpoint: Option<(CheckpointRef, Seconds)>,
 }
 
@@ -80,8 +86,14 @@ pub struct Member {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "cause")]
 pub enum StopCause {
-    Asked { mode: StopMode },
-    Broken { exit_code: Option<i32>, fault: Fault },
+    Asked {
+        mode: StopMode,
+    },
+    Broken {
+        exit_code: Option<i32>,
+        #[serde(default = "Fault::unstated")]
+        fault: Fault,
+    },
 }
 
 /// How far a stop has gone.

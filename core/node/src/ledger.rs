@@ -24,6 +24,7 @@ pub struct Ledger {
     /// Highest term heard.
     term: Term,
     /// Highest generation heard per job; outlives the groups, so that a late command cannot revive one.
+    #[serde(default)]
     highest: BTreeMap<JobId, Generation>,
     groups: BTreeMap<JobId, BTreeMap<Generation, Group>>,
 }

@@ -8,11 +8,13 @@
 pub mod event;
 pub mod group;
 mod ledger;
+mod observation;
 pub mod outcome;
 
 pub use event::{Exit, NodeEvent, Process, WorkerMessage};
 pub use group::{Group, Phase, Share};
 pub use ledger::Ledger;
+pub use observation::Observations;
 pub use outcome::{NodeAction, NodeOutcome, Refusal, Signal, WorkerOrder};
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod laws;
+mod observations;
 mod rules;
+mod upgrade;
 
 use std::collections::BTreeMap;
 

@@ -35,6 +35,12 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Of a failure that was written down before faults were.
+    #[must_use]
+    pub fn unstated() -> Self {
+        Self::of_infrastructure("not recorded")
+    }
+
     #[must_use]
     pub fn of_job(message: impl Into<String>) -> Self {
         Self { blame: Blame::Job, message: message.into() }

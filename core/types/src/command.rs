@@ -32,6 +32,7 @@ pub struct LaunchOrder {
     pub generation: Generation,
     pub job_name: String,
     /// Who submitted the job; an agent that may, runs its workers as the Unix user of this name.
+    #[serde(default)]
     pub owner: String,
     pub run: Run,
     pub placement: Placement,
@@ -128,9 +129,16 @@ pub enum GroupOutcome {
     /// Ended after a stop command.
     Stopped,
     /// A process failed; the message says which rank and how.
-    Failed { exit_code: Option<i32>, fault: Fault },
+    Failed {
+        exit_code: Option<i32>,
+        #[serde(default = "Fault::unstated")]
+        fault: Fault,
+    },
     /// The group could not be prepared or launched on this node.
-    NotStarted { fault: Fault },
+    NotStarted {
+        #[serde(default = "Fault::unstated")]
+        fault: Fault,
+    },
 }
 
 /// From a node to the engine.

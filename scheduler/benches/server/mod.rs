@@ -1,5 +1,7 @@
 //! A server process for benchmarks: this same executable, started again with the arguments of a server.
 
+#![allow(dead_code)] // Each benchmark uses a part of it.
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::{JobId, Timestamp};
 use sqlx::PgConnection;
-use sqlx::types::Json;
 
 use super::column::{document, time};
 use super::{Store, StoreError};
@@ -37,19 +36,19 @@ impl Store {
 /// Models of jobs that have not ended.
 pub(super) async fn live(connection: &mut PgConnection) -> Result<BTreeMap<JobId, JobModel>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"SELECT job_models.job_id, job_models.body AS "body: Json<serde_json::Value>"
+        r#"SELECT job_models.job_id, job_models.body::text AS "body!"
         FROM job_models JOIN jobs USING (job_id)
         WHERE jobs.state IN ('queued', 'held', 'starting', 'running', 'stopping')"#
     )
     .fetch_all(connection)
     .await?;
     // A model is an observation: one that cannot be read is learnt anew, and never keeps the scheduler from starting.
-    let read = |(job, body)| match serde_json::from_value::<JobModel>(body) {
+    let read = |(job, body): (JobId, String)| match serde_json::from_str::<JobModel>(&body) {
         Ok(model) => Some((job, model)),
         Err(error) => {
             tracing::warn!(job_id = %job, %error, "what was learnt of a job cannot be read and is learnt anew");
             None
         }
     };
-    Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.body.0)).filter_map(read).collect())
+    Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.body)).filter_map(read).collect())
 }

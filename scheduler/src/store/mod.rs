@@ -147,7 +147,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use sqlx::{AssertSqlSafe, ConnectOptions};
 
-    use super::*;
     use crate::support::TestDatabase;
 
     #[tokio::test]

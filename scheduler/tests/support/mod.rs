@@ -11,14 +11,17 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use headway_engine::record::Job;
+use headway_engine::record::{Allocation, Availability, Job, Node, NodeHealth, NodePolicy};
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::spec::{
     BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
     Precision, Priority, Role, Run, RunPer, Training, Work,
 };
-use headway_types::{Capabilities, GpuCount, JobId, JobSpec, Sequences, Timestamp, Tokens};
+use headway_types::{
+    BootId, Bytes, Capabilities, CheckpointRef, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId,
+    JobSpec, NodeId, NodeInventory, NodeSlice, Placement, Sequences, Timestamp, Tokens,
+};
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
@@ -130,6 +133,56 @@ pub fn spec(name: &str) -> JobSpec {
 /// A queued job as the engine would store it.
 pub fn job(id: JobId, name: &str) -> Job {
     Job { progress: Tokens(0.1 + 0.2), loss: Some(2.5), version: 1, ..Job::new(id, spec(name), "ada".into(), START) }
+}
+
+/// A node of one GPU, cordoned and silent.
+pub fn node(id: NodeId) -> Node {
+    let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
+    Node {
+        inventory: NodeInventory {
+            node: id,
+            name: "n1".into(),
+            boot: BootId("b1".into()),
+            gpu_type: GpuType("H100-80G".into()),
+            gpus: vec![gpu],
+            emulated: None,
+            fabric: Fabric { domain: "rack-1".into() },
+            cpus: 64,
+            memory: Bytes(512 << 30),
+            address: "10.0.0.1".into(),
+            isolated: true,
+            conditions: Vec::new(),
+            agent_version: "0.1.0".into(),
+        },
+        policy: NodePolicy::Cordoned { by: "ada".into(), reason: Some("fan".into()), since: START },
+        availability: Availability::Unreachable { since: START },
+        health: NodeHealth::default(),
+        registered_at: START,
+        boot: BootId("b1".into()),
+        version: 3,
+    }
+}
+
+/// A committed checkpoint of this generation and step.
+pub fn checkpoint(generation: u64, step: u64) -> CheckpointRef {
+    CheckpointRef {
+        generation: Generation(generation),
+        path: format!("/ckpt/g{generation}/step-{step:09}"),
+        step,
+        samples_seen: Sequences(step * 16),
+        manifest_sha256: "ab".repeat(32),
+    }
+}
+
+/// The one GPU of `node`, held.
+pub fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
+    let slice = NodeSlice { node, gpus: vec![GpuUuid("GPU-1".into())] };
+    Allocation {
+        resumed_from: Some(checkpoint(1, 20)),
+        cause: "job arrived".into(),
+        predicted_goodput: 1_234.567_890_123,
+        ..Allocation::new(job, Generation(generation), Placement::try_new(vec![slice]).unwrap(), START)
+    }
 }
 
 /// A tunable job's training section.

@@ -6,6 +6,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
     headway.init()
     ...
     headway.report(step=step, samples_seen=seen, tokens=tokens, duration_s=seconds, loss=loss, noise=noise)
+    headway.busy(seconds_before_the_collective)  # on every rank
     match headway.poll():
         case headway.Configure(configuration=configuration, lr_scale=lr_scale): ...
         case headway.Checkpoint(): ...
@@ -15,7 +16,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample
-from headway.sdk import checkpoint_done, close, init, phases, poll, report, stopped
+from headway.sdk import busy, checkpoint_done, close, init, phases, poll, report, stopped
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "StepSummary",
     "StepWindow",
     "Stop",
+    "busy",
     "checkpoint_done",
     "close",
     "init",

@@ -12,6 +12,7 @@ import math
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 from headway.environment import Environment
@@ -22,6 +23,7 @@ from headway.transport import Transport
 log = logging.getLogger("headway")
 
 PROTOCOL_VERSION = 1
+BUSY_EVERY_S = 1.0
 
 
 class _Session:
@@ -38,10 +40,20 @@ class _Session:
         self._checkpoint = False
         self._terminated = False
         self._transport: Transport | None = None
+        self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
         self.configuration = environment.configuration
 
     def send(self, message: dict[str, Any], droppable: bool = False) -> None:
         self.transport().send(message, droppable)
+
+    def busy(self, seconds: float, steps: int) -> None:
+        """Summed up, so that a script may call it at every step."""
+        self._busy_s += seconds
+        self._busy_steps += steps
+        now = time.monotonic()
+        if now - self._busy_told >= BUSY_EVERY_S:
+            self.send({"type": "busy", "steps": self._busy_steps, "busy_s": self._busy_s}, droppable=True)
+            self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, now
 
     def transport(self) -> Transport:
         """Started on first use."""
@@ -161,6 +173,15 @@ def report(
     if noise is not None and noise.is_finite():
         message["noise"] = noise.to_json()
     _session.send(message, droppable=True)
+
+
+def busy(seconds: float, *, steps: int = 1) -> None:
+    """Tells how long this rank worked on a step, without waiting for others: that is how stragglers are found.
+
+    Call it on every rank, at every step; it costs one message a second.
+    """
+    if _session is not None and math.isfinite(seconds) and seconds >= 0.0 and steps > 0:
+        _session.busy(seconds, steps)
 
 
 def phases(durations_s: dict[str, float]) -> None:

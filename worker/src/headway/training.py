@@ -109,10 +109,11 @@ class _Training:
         self._rank, self._world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self._environment = Environment.read(os.environ)
         self._configuration = self._first_configuration()
-        # Each node's first rank speaks with its agent; only rank 0 reports and takes configurations.
+        # Every rank tells how long it works. Each node's first rank also hears what the agent asks; only rank 0 reports
+        # and takes configurations.
         self._connected = os.environ.get("LOCAL_RANK", "0") == "0"
+        headway.init(batch="live", layout="restart", handle_sigterm=False)
         if self._connected:
-            headway.init(batch="live", layout="restart", handle_sigterm=False)
             headway.poll()
         emulated = self._environment is not None and self._environment.device_flops is not None
         self._device = _device(options.device, emulated)
@@ -175,6 +176,7 @@ class _Training:
         configuration = self._configuration
         self._micro_batches(configuration)
         reducing = time.monotonic()
+        headway.busy(reducing - started)
         reduced = self._gradients.reduce(configuration.micro_batch, self._poll().encode())
         self._pacer.after_reduce(reducing)
         if not (math.isfinite(reduced.loss) and math.isfinite(reduced.gradient_sqr)):

@@ -1,0 +1,91 @@
+//! What the node knows of why a process died, beyond its exit status. Reads, never decides.
+
+use headway_node::{Exit, Share};
+use headway_types::{Fault, GpuHealth, LaunchOrder, NodeInventory};
+
+use crate::cgroup::OutOfMemory;
+
+/// Looked at when a process starts, and compared when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Before {
+    oom_kills: u64,
+}
+
+impl Before {
+    pub(crate) fn now() -> Self {
+        Self { oom_kills: host_oom_kills(&std::fs::read_to_string("/proc/vmstat").unwrap_or_default()) }
+    }
+}
+
+/// The cause of a failed exit, where it is not the command's own.
+pub(crate) fn of(
+    exit: Exit,
+    before: Before,
+    killed: Option<OutOfMemory>,
+    order: &LaunchOrder,
+    inventory: &NodeInventory,
+) -> Option<Fault> {
+    if exit == Exit::Code(0) {
+        return None;
+    }
+    let out_of_memory = || match killed {
+        Some(OutOfMemory::Limit) => Some(Fault::of_job("it ran out of its own memory limit")),
+        Some(OutOfMemory::Host) => Some(Fault::of_node("the host ran out of memory")),
+        None => host_oom(exit, before, Before::now()),
+    };
+    broken_gpu(order, inventory).or_else(out_of_memory)
+}
+
+/// A GPU of the group that is broken now. Whichever rank held it, the others fail in the next collective.
+fn broken_gpu(order: &LaunchOrder, inventory: &NodeInventory) -> Option<Fault> {
+    let share = Share::of(order, inventory.node)?;
+    share.slice.gpus.iter().find_map(|uuid| {
+        let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid);
+        match gpu.map(|gpu| &gpu.health) {
+            Some(GpuHealth::Healthy) => None,
+            Some(GpuHealth::Broken(cause)) => Some(Fault::of_node(format!("GPU {uuid} broke: {cause}"))),
+            None => Some(Fault::of_node(format!("GPU {uuid} is gone"))),
+        }
+    })
+}
+
+/// A process killed while the kernel was killing for want of memory. The kernel does not say whom it chose, so this may
+/// blame the node for a `kill -9` by somebody else; the other way round, the job would pay for its neighbours.
+fn host_oom(exit: Exit, before: Before, after: Before) -> Option<Fault> {
+    let killed = matches!(exit, Exit::Signal(9) | Exit::Code(137));
+    (killed && after.oom_kills > before.oom_kills).then(|| Fault::of_node("the host ran out of memory"))
+}
+
+fn host_oom_kills(vmstat: &str) -> u64 {
+    vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_types::Blame;
+
+    use super::*;
+    use crate::node::tests::fixture;
+
+    #[test]
+    fn a_rank_killed_while_the_host_had_no_memory_is_the_nodes_fault() {
+        let (before, after) = (Before { oom_kills: 1 }, Before { oom_kills: 2 });
+        assert_eq!(host_oom_kills("nr_free_pages 7\noom_kill 2\n"), 2);
+        assert_eq!(host_oom(Exit::Code(137), before, after).map(|fault| fault.blame), Some(Blame::Node));
+        assert_eq!(host_oom(Exit::Code(137), before, before), None);
+        assert_eq!(host_oom(Exit::Code(1), before, after), None);
+    }
+
+    #[test]
+    fn a_rank_that_fails_beside_a_broken_gpu_is_the_nodes_fault() {
+        let mut inventory = fixture::inventory(2);
+        let order = fixture::order(&inventory, 1, "true");
+        assert_eq!(of(Exit::Code(1), Before::now(), None, &order, &inventory), None);
+        inventory.gpus[1].health = GpuHealth::Broken("XID 79".into());
+        let fault = of(Exit::Code(1), Before::now(), None, &order, &inventory);
+        assert!(fault.is_some_and(|fault| fault.blame == Blame::Node && fault.message.contains("XID 79")));
+        let limit = of(Exit::Signal(9), Before::now(), Some(OutOfMemory::Limit), &order, &fixture::inventory(2));
+        assert_eq!(limit.map(|fault| fault.blame), Some(Blame::Job));
+        assert_eq!(of(Exit::Code(0), Before::now(), None, &order, &inventory), None);
+    }
+}

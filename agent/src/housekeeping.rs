@@ -1,0 +1,112 @@
+//! Looks after the host every few seconds: keeps output within its limits and tells whether disk or memory run short.
+//! It works on what the node's loop last wrote to the ledger and never waits for it: it must go on while that loop
+//! waits for room on the disk.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use headway_node::Ledger;
+use headway_types::{Bytes, Condition, ConditionKind, Generation, JobId};
+
+use crate::logs::{self, OutputLimits};
+use crate::pressure::{Pressure, Readings, SharedDisks};
+use crate::site::Site;
+
+const EVERY: Duration = Duration::from_secs(2);
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+/// While the disk is nearly full.
+const PRUNE_SOON: Duration = Duration::from_secs(30);
+
+/// What housekeeping needs to know of the ledger.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Census {
+    known: BTreeSet<(JobId, Generation)>,
+    live: Vec<(JobId, Generation)>,
+    checkpoints: BTreeSet<PathBuf>,
+}
+
+impl Census {
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        let key = |group: &headway_node::Group| (group.job(), group.generation());
+        let live = || ledger.groups().filter(|group| group.phase.may_have_processes());
+        Self {
+            known: ledger.groups().map(key).collect(),
+            live: live().map(key).collect(),
+            checkpoints: live().map(|group| PathBuf::from(&group.order.checkpoint_dir)).collect(),
+        }
+    }
+}
+
+/// Never ends by itself.
+pub(crate) async fn run(site: Arc<Site>) {
+    let mut keeper = Keeper { site, pressure: Pressure::default(), shared: SharedDisks::default(), pruned: None };
+    loop {
+        keeper = match tokio::task::spawn_blocking(move || keeper.round()).await {
+            Ok(keeper) => keeper,
+            Err(error) => {
+                tracing::error!(%error, "housekeeping broke off");
+                return std::future::pending().await;
+            }
+        };
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+struct Keeper {
+    site: Arc<Site>,
+    pressure: Pressure,
+    shared: SharedDisks,
+    pruned: Option<Instant>,
+}
+
+impl Keeper {
+    fn round(mut self) -> Self {
+        let census = self.site.census.borrow().clone();
+        for (job, generation) in &census.live {
+            let group = self.site.files.group(*job, *generation);
+            if let Err(error) = logs::trim(&group, self.site.output.per_rank) {
+                tracing::debug!(group = %group.display(), %error, "cannot cut logs to size");
+            }
+        }
+        let shared = self.shared.look(census.checkpoints.iter().cloned().collect());
+        let conditions = self.pressure.update(&Readings::take(self.site.files.root(), shared));
+        let full = is_full(&conditions);
+        if !full && let Err(error) = self.site.files.reserve() {
+            tracing::warn!(%error, "cannot set room aside for the ledger");
+        }
+        self.tell(conditions);
+        let pause = if full { PRUNE_SOON } else { PRUNE_EVERY };
+        if self.pruned.is_none_or(|pruned| pruned.elapsed() >= pause) {
+            self.pruned = Some(Instant::now());
+            self.prune(&census, full);
+        }
+        self
+    }
+
+    fn tell(&self, conditions: Vec<Condition>) {
+        for condition in &conditions {
+            if !self.site.inventory.now().conditions.contains(condition) {
+                tracing::warn!(message = condition.message, "the host runs short");
+            }
+        }
+        self.site.inventory.set_conditions(&Pressure::KINDS, conditions);
+    }
+
+    fn prune(&self, census: &Census, full: bool) {
+        let mut limits: OutputLimits = self.site.output;
+        if full {
+            limits.total = Bytes(0);
+        }
+        match logs::prune(&self.site.files, &census.known, limits, SystemTime::now()) {
+            Ok(0) => {}
+            Ok(generations) => tracing::info!(generations, "removed output of forgotten groups"),
+            Err(error) => tracing::warn!(%error, "cannot remove output of forgotten groups"),
+        }
+    }
+}
+
+fn is_full(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|condition| condition.kind == ConditionKind::DiskPressure)
+}

@@ -1,0 +1,84 @@
+//! What this node adds to every order: its files, its offer, its users, its interpreters. Shared by the checks before a
+//! launch and by the launch itself, so that both see the same command.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use headway_node::Share;
+use headway_types::{Fault, LaunchOrder};
+use tokio::sync::watch;
+
+use crate::AgentError;
+use crate::cgroup::Cgroups;
+use crate::config::AgentConfig;
+use crate::environment::{self, Host, Member};
+use crate::files::Files;
+use crate::gpu::Gpus;
+use crate::housekeeping::Census;
+use crate::inventory::Inventory;
+use crate::logs::OutputLimits;
+use crate::user::{UnixUser, Users};
+
+pub(crate) struct Site {
+    pub(crate) files: Files,
+    pub(crate) inventory: Inventory,
+    pub(crate) gpus: Gpus,
+    pub(crate) users: Users,
+    pub(crate) cgroups: Option<Cgroups>,
+    pub(crate) output: OutputLimits,
+    /// The ledger as it was last stored, for who must not wait for the node's loop.
+    pub(crate) census: watch::Sender<Census>,
+    python: String,
+    headway: PathBuf,
+    inherited: BTreeMap<String, String>,
+}
+
+impl Site {
+    pub(crate) fn new(
+        config: &AgentConfig,
+        files: Files,
+        inventory: Inventory,
+        gpus: Gpus,
+        users: Users,
+    ) -> Result<Self, AgentError> {
+        let inherited = ["PATH", "HOME", "LANG"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+            .collect();
+        let (python, headway) = (config.python.clone(), config.headway_binary.clone());
+        let (output, census) = (config.output, watch::Sender::default());
+        let cgroups = Cgroups::open(&config.cgroups)?;
+        Ok(Self { files, inventory, gpus, users, cgroups, output, census, python, headway, inherited })
+    }
+
+    /// The user a job of this owner runs as. Directory services may take their time to answer.
+    pub(crate) async fn user(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        let (users, owner) = (self.users.clone(), owner.to_owned());
+        let found = tokio::task::spawn_blocking(move || users.of(&owner)).await;
+        found.unwrap_or_else(|error| Err(Fault::of_infrastructure(format!("looking up a user broke off: {error}"))))
+    }
+
+    /// Every process of the order on this node.
+    pub(crate) fn members(
+        &self,
+        order: &LaunchOrder,
+        port: u16,
+        secret: &str,
+        user: Option<&UnixUser>,
+    ) -> Result<Vec<Member>, Fault> {
+        let inventory = self.inventory.now();
+        let Some(share) = Share::of(order, inventory.node) else {
+            return Err(Fault::of_infrastructure("the placement does not name this node"));
+        };
+        let mut inherited = self.inherited.clone();
+        inherited.extend(user.map(UnixUser::variables).unwrap_or_default());
+        let host = Host {
+            inventory: &inventory,
+            socket: &self.files.socket(),
+            python: &self.python,
+            headway: &self.headway,
+            inherited: &inherited,
+        };
+        environment::members(order, &share, port, secret, &host).map_err(Fault::of_job)
+    }
+}

@@ -1,0 +1,172 @@
+//! Whom workers run as: the Unix user who submitted the job, a fixed one, or the agent's own. Names and command lines
+//! only; it starts nothing. The change of user is made by `setpriv` of util-linux right before the worker's shell: a
+//! multi-threaded process cannot make it safely between fork and exec.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use headway_types::Fault;
+use nix::unistd::{Gid, Uid, User, chown, geteuid};
+
+use crate::AgentError;
+
+const SETPRIV: [&str; 3] = ["/usr/bin/setpriv", "/bin/setpriv", "/usr/local/bin/setpriv"];
+
+/// The operator's choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunAs {
+    /// The Unix user of the job owner's name.
+    Owner,
+    /// The user of the agent itself.
+    Agent,
+    /// One user for all jobs.
+    User(String),
+}
+
+impl RunAs {
+    /// `Owner` for an agent that may change users, `Agent` for any other.
+    #[must_use]
+    pub fn by_privilege() -> Self {
+        if geteuid().is_root() { Self::Owner } else { Self::Agent }
+    }
+}
+
+impl FromStr for RunAs {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "owner" => Self::Owner,
+            "agent" => Self::Agent,
+            name => Self::User(name.to_owned()),
+        })
+    }
+}
+
+/// A user other than the agent's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnixUser {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+    home: PathBuf,
+    shell: PathBuf,
+}
+
+impl UnixUser {
+    /// What a login sets.
+    pub(crate) fn variables(&self) -> BTreeMap<String, String> {
+        let values = [
+            ("HOME", self.home.display().to_string()),
+            ("USER", self.name.clone()),
+            ("LOGNAME", self.name.clone()),
+            ("SHELL", self.shell.display().to_string()),
+        ];
+        values.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+/// Resolves owners by the operator's choice.
+#[derive(Clone, Debug)]
+pub(crate) struct Users {
+    run_as: RunAs,
+    setpriv: PathBuf,
+}
+
+impl Users {
+    /// Refuses a choice this agent cannot keep.
+    pub(crate) fn new(run_as: RunAs) -> Result<Self, AgentError> {
+        let refuse = |message: String| Err(AgentError::RunAs { message });
+        let setpriv = SETPRIV.iter().map(PathBuf::from).find(|path| path.exists());
+        match &run_as {
+            RunAs::Agent => {}
+            RunAs::Owner | RunAs::User(_) if !geteuid().is_root() => {
+                return refuse("only an agent of root can change users; use --run-as agent".to_owned());
+            }
+            RunAs::Owner | RunAs::User(_) if setpriv.is_none() => {
+                return refuse("setpriv of util-linux is not installed; use --run-as agent".to_owned());
+            }
+            RunAs::User(name) => match User::from_name(name) {
+                Ok(Some(_)) => {}
+                Ok(None) => return refuse(format!("there is no user {name}")),
+                Err(error) => return refuse(format!("looking up user {name}: {error}")),
+            },
+            RunAs::Owner => {}
+        }
+        Ok(Self { run_as, setpriv: setpriv.unwrap_or_default() })
+    }
+
+    /// Whether other users than the agent's own need to pass through the data directory.
+    pub(crate) fn are_others(&self) -> bool {
+        self.run_as != RunAs::Agent
+    }
+
+    /// The user a job of this owner runs as; `None` is the agent's own.
+    pub(crate) fn of(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        let name = match &self.run_as {
+            RunAs::Agent => return Ok(None),
+            RunAs::Owner => owner,
+            RunAs::User(name) => name,
+        };
+        let user = match User::from_name(name) {
+            Ok(Some(user)) => user,
+            Ok(None) => return Err(Fault::of_node(format!("user {name} does not exist on this node"))),
+            Err(error) => return Err(Fault::of_node(format!("looking up user {name}: {error}"))),
+        };
+        // A submitter's name is no proof that the submitter may be root here.
+        if user.uid.is_root() && self.run_as == RunAs::Owner {
+            return Err(Fault::of_job(format!("jobs of owner {name} would run as root, which this node never does")));
+        }
+        let User { name, uid, gid, dir, shell, .. } = user;
+        Ok(Some(UnixUser { name, uid, gid, home: dir, shell }))
+    }
+
+    /// The words that go before a command to run it as `user`, with its groups and without privileges.
+    pub(crate) fn prefix(&self, user: Option<&UnixUser>) -> Vec<String> {
+        let Some(user) = user else { return Vec::new() };
+        vec![
+            self.setpriv.display().to_string(),
+            format!("--reuid={}", user.uid),
+            format!("--regid={}", user.gid),
+            "--init-groups".to_owned(),
+            "--inh-caps=-all".to_owned(),
+            "--".to_owned(),
+        ]
+    }
+}
+
+/// Gives a file or directory to the user.
+pub(crate) fn give(path: &Path, user: Option<&UnixUser>) -> std::io::Result<()> {
+    match user {
+        Some(user) => Ok(chown(path, Some(user.uid), Some(user.gid))?),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use headway_types::Blame;
+
+    use super::*;
+
+    #[test]
+    fn only_root_may_choose_another_user() {
+        assert!(Users::new(RunAs::Agent).unwrap().of("anybody").unwrap().is_none());
+        match Users::new(RunAs::Owner) {
+            Ok(users) => {
+                assert!(geteuid().is_root());
+                assert_eq!(users.of("no-such-user").unwrap_err().blame, Blame::Node);
+                assert_eq!(users.of("root").unwrap_err().blame, Blame::Job);
+                assert_eq!(users.of("nobody").unwrap().unwrap().variables()["USER"], "nobody");
+            }
+            Err(AgentError::RunAs { message }) => {
+                assert!(!geteuid().is_root() && message.contains("--run-as agent"), "{message}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
