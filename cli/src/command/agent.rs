@@ -118,7 +118,9 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::from(anyhow::Error::new(error)));
     }
-    let data_dir = agent.data_dir.ok_or_else(|| Failure::new(Kind::Usage, "--data-dir is needed"))?;
+    let Some(data_dir) = agent.data_dir else {
+        return Err(Failure::new(Kind::Usage, "--data-dir is needed: the ledger is kept there"));
+    };
     let emulated = agent
         .device_flops
         .zip(agent.link_bytes_per_second)
@@ -183,9 +185,7 @@ mod tests {
         let nodes: Vec<u32> = agent.fleet.groups().iter().map(|group| group.nodes.unwrap().0).collect();
         assert_eq!(nodes, [150, 50]);
         assert!(parse("--data-dir /d --gpus 8").is_ok());
-        for wrong in
-            ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --gpus 8 --nodes 3"]
-        {
+        for wrong in ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --nodes 3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
