@@ -53,6 +53,7 @@ fn seconds(text: &str) -> Result<Seconds, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use headway_types::spec::Work;
     use headway_types::{Configuration, Layout};
 
     use super::*;
@@ -85,5 +86,21 @@ mod tests {
         let hidden = read(Seed(1), &order(&[], false)).unwrap();
         assert_eq!(hidden, read(Seed(1), &order(&[], false)).unwrap());
         assert!(read(Seed(1), &order(&[("HEADWAY_EMULATED_SECONDS", "soon")], false)).is_err());
+    }
+
+    #[test]
+    fn the_examples_tell_the_model_they_train() {
+        for text in [
+            include_str!("../../../examples/emulated/7b.yaml"),
+            include_str!("../../../examples/emulated/13b.yaml"),
+            include_str!("../../../examples/emulated/70b.yaml"),
+        ] {
+            let spec = spec::read_yaml(text).unwrap();
+            let env = &spec.role().run.env;
+            let mut order = order(&[], true);
+            order.run.env = env.clone();
+            let Workload::Training(training) = read(Seed(1), &order).unwrap() else { panic!("opaque") };
+            assert_eq!(spec.training().unwrap().work, Work::Model(training.shape), "{}", spec.name);
+        }
     }
 }

@@ -84,13 +84,13 @@ pub struct Agent {
 #[derive(Args, Clone, Debug)]
 pub struct Fleet {
     /// Emulate nodes instead: TYPExGPUS or TYPExGPUS=NODES, several with commas (H100x8=150,A100-80Gx4=50).
-    #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "device_flops", "data_dir"])]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "gpu_type", "device_flops", "data_dir"])]
     pub emulate: Vec<FleetGroup>,
     /// Emulated nodes of each group that names no number [default: 1].
-    #[arg(long, requires = "emulate", conflicts_with = "gpus")]
+    #[arg(long, requires = "emulate", conflicts_with = "data_dir")]
     pub nodes: Option<u32>,
     /// Failures of emulated nodes, times the published rates.
-    #[arg(long, requires = "emulate", conflicts_with = "gpus", default_value_t = 1.0)]
+    #[arg(long, requires = "emulate", conflicts_with = "data_dir", default_value_t = 1.0)]
     pub failures: f64,
 }
 
@@ -185,9 +185,7 @@ mod tests {
         let nodes: Vec<u32> = agent.fleet.groups().iter().map(|group| group.nodes.unwrap().0).collect();
         assert_eq!(nodes, [150, 50]);
         assert!(parse("--data-dir /d --gpus 8").is_ok());
-        for wrong in
-            ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --gpus 8 --nodes 3"]
-        {
+        for wrong in ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --nodes 3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

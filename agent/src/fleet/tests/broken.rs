@@ -9,6 +9,7 @@ async fn a_reboot_ends_the_groups_and_comes_back_as_a_new_boot() {
     let order = order(&before, 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
+    fleet.heard(1).await;
     fleet.0.happen(now, 1, Mishap::Reboot { down: Seconds(300.0) });
     fleet.pass(290.0).await;
     assert!(!fleet.0.nodes()[1].is_up());
