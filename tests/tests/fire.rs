@@ -1,7 +1,7 @@
 //! Everything at once, on the real binaries: schedulers, agents and workers are killed and stopped at random moments
 //! while jobs run and submits come in. Nothing acknowledged is lost, nothing runs twice, every job comes to its end.
 //!
-//! `HEADWAY_FIRE_SECONDS` sets how long (20 s by default, minutes in `make soak`), `HEADWAY_FIRE_SEED` which moments.
+//! `HEADWAY_FIRE_SECONDS` sets how long (15 s by default, minutes in `make soak`), `HEADWAY_FIRE_SEED` which moments.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ const BLOWS: [Blow; 6] =
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_survive_whatever_is_killed_or_stopped() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (seconds, seed) = (number("HEADWAY_FIRE_SECONDS").unwrap_or(20), number("HEADWAY_FIRE_SEED").unwrap_or(1));
+    let (seconds, seed) = (number("HEADWAY_FIRE_SECONDS").unwrap_or(15), number("HEADWAY_FIRE_SEED").unwrap_or(1));
     println!("{seconds} s of fire, seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let mut cluster = Cluster::start(2, 2).await;
@@ -60,7 +60,7 @@ async fn jobs_survive_whatever_is_killed_or_stopped() {
     let ends = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < ends {
         let name = format!("job-{}", jobs.len());
-        let job = EmulatedJob { max_gpus: 2, samples: 20_000, speed: 20.0, ..EmulatedJob::named(&name) };
+        let job = EmulatedJob { max_gpus: 2, samples: 4_000, speed: 20.0, ..EmulatedJob::named(&name) };
         jobs.insert(name.clone(), submit(&cluster, &name, &job.yaml()).await);
         let blow = BLOWS[random.random_range(0..BLOWS.len())];
         let node = random.random_range(0..cluster.nodes());

@@ -41,7 +41,7 @@ async fn orphans_of_an_agent_that_lost_its_disk_end_before_the_job_runs_again() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_ends_while_the_scheduler_is_away_has_succeeded_and_does_not_run_again() {
     let mut cluster = Cluster::start(1, 2).await;
-    let brief = EmulatedJob { samples: 12_000, speed: 20.0, ..EmulatedJob::named("brief") };
+    let brief = EmulatedJob { min_gpus: 2, max_gpus: 2, samples: 4_000, speed: 20.0, ..EmulatedJob::named("brief") };
     let id = start(&cluster, brief).await;
     cluster.kill_server();
     until("the workers to end by themselves", PATIENCE, || async { cluster.workers_of(&id).is_empty().then_some(()) })
@@ -55,7 +55,7 @@ async fn a_job_that_ends_while_the_scheduler_is_away_has_succeeded_and_does_not_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_end_nobody_heard_is_reported_again_until_it_is() {
     let mut cluster = Cluster::start(1, 2).await;
-    let brief = EmulatedJob { samples: 12_000, speed: 20.0, ..EmulatedJob::named("unheard") };
+    let brief = EmulatedJob { min_gpus: 2, max_gpus: 2, samples: 4_000, speed: 20.0, ..EmulatedJob::named("unheard") };
     let id = start(&cluster, brief).await;
     // The scheduler hears nothing, and the agent that saw the end is killed before it can tell.
     cluster.signal_server(Signal::SIGSTOP);
@@ -90,6 +90,10 @@ async fn a_state_file_half_written_at_the_kill_changes_nothing() {
 async fn an_agent_stopped_for_three_leases_does_no_harm_when_it_goes_on() {
     let cluster = Cluster::start(2, 2).await;
     let id = start(&cluster, EmulatedJob { max_gpus: 2, ..EmulatedJob::named("moved") }).await;
+    until("a committed checkpoint", PATIENCE, || async {
+        cluster.client.job(&id).await.ok()?.job.checkpoint.is_some().then_some(())
+    })
+    .await;
     let home = cluster.workers_of(&id)[0].node.clone();
     let index = if home == "node-1" { 0 } else { 1 };
     cluster.signal_agent(index, Signal::SIGSTOP);

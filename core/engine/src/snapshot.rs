@@ -10,7 +10,7 @@ use crate::record::{Allocation, IdempotencyRecord, Job, Node, PlanRecord, Policy
 /// The store's content as far as the engine needs it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Live jobs, and ended ones that a record in `idempotency` names.
+    /// Live jobs, and ended ones whose GPUs are not all proven free.
     pub jobs: Vec<Job>,
     pub nodes: Vec<Node>,
     /// All that are not fully released, and the newest of every live job.

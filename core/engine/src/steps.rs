@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use headway_types::{JobId, NodeId, Seconds, Sequences, StepReport, Tokens, TokensPerSecond};
+use headway_types::{Generation, JobId, NodeId, Seconds, Sequences, StepReport, Tokens, TokensPerSecond};
 
 use crate::draft::Note;
 use crate::outcome::Observation;
@@ -60,6 +60,7 @@ impl Engine {
         entry.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
         let reached = target.is_some_and(|target| live.progress.0 >= target.0);
         let noise_scale = noise.map(|(phi, _)| phi);
+        let duration = report.duration;
         self.draft.observations.push(Observation::Steps {
             at: self.now,
             report: Box::new(report),
@@ -71,7 +72,7 @@ impl Engine {
         self.save_model(job);
         self.notice_drift(job);
         if first {
-            self.first_step(key.0, key);
+            self.first_step(key, duration);
         }
         if reached && matches!(self.jobs.get(&job).map(|entry| &entry.job.state), Some(JobState::Running { .. })) {
             self.stop(job, StopCause::TargetReached, "it has reached its target of reference tokens");
@@ -87,14 +88,17 @@ impl Engine {
         }
     }
 
-    /// The moment a generation trains: the end of its downtime.
-    fn first_step(&mut self, job: JobId, key: (JobId, headway_types::Generation)) {
-        let now = self.now;
-        self.edit_allocation(key, |allocation| allocation.training_at = Some(now));
+    /// A generation trains since its first report began: the end of its downtime.
+    fn first_step(&mut self, key: (JobId, Generation), covered: Seconds) {
+        let job = key.0;
+        let began = self.now - covered;
+        self.edit_allocation(key, |allocation| {
+            allocation.training_at = Some(began.max(allocation.launched_at.unwrap_or(allocation.granted_at)));
+        });
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         let mut message = format!("{} trains under {}", entry.job.spec.name, key.1);
         if let Some(stopped) = entry.moving_since.take() {
-            let took = now.since(stopped);
+            let took = began.since(stopped);
             message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
             self.edit_job(job, |job| {
                 let known = job.downtime.unwrap_or(took);

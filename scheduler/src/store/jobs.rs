@@ -151,16 +151,13 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
     Ok(written == jobs.len() as u64)
 }
 
-/// Jobs that have not ended, ended ones whose GPUs are not all proven free, and ended ones that a remembered
-/// idempotency key made.
-pub(super) async fn live(connection: &mut PgConnection, keys_since: Timestamp) -> Result<Vec<Job>, sqlx::Error> {
+/// Jobs that have not ended, and ended ones whose GPUs are not all proven free.
+pub(super) async fn live(connection: &mut PgConnection) -> Result<Vec<Job>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"SELECT body AS "body: Json<Job>" FROM jobs
         WHERE state IN ('queued', 'held', 'starting', 'running', 'stopping')
            OR job_id IN (SELECT job_id FROM allocations WHERE holds)
-           OR job_id IN (SELECT unnest(job_ids) FROM idempotency_keys WHERE used_at >= $1)
-        ORDER BY job_id"#,
-        time(keys_since),
+        ORDER BY job_id"#
     )
     .fetch_all(connection)
     .await?;

@@ -18,7 +18,7 @@ impl Store {
         let plans = plans::live(&mut tx, row.target).await.map_err(failed("loading plans"))?;
         let (target, proposals) = plans.into_iter().partition::<Vec<_>, _>(|plan| Some(plan.plan.id) == row.target);
         Ok(Snapshot {
-            jobs: jobs::live(&mut tx, keys_since).await.map_err(failed("loading jobs"))?,
+            jobs: jobs::live(&mut tx).await.map_err(failed("loading jobs"))?,
             nodes: nodes::all(&mut tx).await.map_err(failed("loading nodes"))?,
             allocations: allocations::live(&mut tx).await.map_err(failed("loading allocations"))?,
             target: target.into_iter().next(),
