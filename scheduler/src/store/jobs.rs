@@ -1,7 +1,7 @@
 //! Table `jobs`.
 
 use headway_engine::record::{Job, JobState};
-use headway_types::{JobId, Timestamp};
+use headway_types::JobId;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
