@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# The long versions: many simulated lifetimes, and the crash tests again and again.
+# The long versions: many simulated lifetimes, submits across 200 kills, hours of fire, the crash tests again and again.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 seeds=${HEADWAY_SOAK_SEEDS:-10000}
 rounds=${HEADWAY_SOAK_ROUNDS:-20}
 cargo build --workspace --all-targets --quiet
 step "simulation, $seeds lifetimes" cargo run --quiet --release -p headway-sim --example soak -- 0 "$seeds"
+step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test -p headway-tests --test submits -- --nocapture
 for round in $(seq "$rounds"); do
+    step "fire, seed $round" env HEADWAY_FIRE_SECONDS="${HEADWAY_SOAK_FIRE_SECONDS:-300}" HEADWAY_FIRE_SEED="$round" \
+        cargo test -p headway-tests --test fire -- --nocapture
     step "crash tests, round $round of $rounds" cargo test -p headway-tests --test crash -- --test-threads=1
 done
 print_summary

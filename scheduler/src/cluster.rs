@@ -133,7 +133,7 @@ impl Cluster {
             return Err(RequestError::Unavailable);
         }
         let (reply, answer) = oneshot::channel();
-        self.inbox.try_send(Input::Request { actor, body, reply }).map_err(|error| match error {
+        self.inbox.try_send(Input::request(actor, body, reply)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => RequestError::Busy,
             mpsc::error::TrySendError::Closed(_) => RequestError::Unavailable,
         })?;

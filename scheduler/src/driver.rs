@@ -40,8 +40,26 @@ const VIEW_AGE: Duration = Duration::from_millis(100);
 /// What reaches the loop.
 #[derive(Debug)]
 pub enum Input {
-    Request { actor: Actor, body: Request, reply: oneshot::Sender<Reply> },
-    Event(Event),
+    Request { at: Instant, actor: Actor, body: Request, reply: oneshot::Sender<Reply> },
+    Event { at: Instant, event: Event },
+}
+
+impl Input {
+    /// Something that has just happened.
+    pub fn event(event: Event) -> Self {
+        Self::Event { at: Instant::now(), event }
+    }
+
+    /// Something that has just been asked for.
+    pub fn request(actor: Actor, body: Request, reply: oneshot::Sender<Reply>) -> Self {
+        Self::Request { at: Instant::now(), actor, body, reply }
+    }
+
+    fn at(&self) -> Instant {
+        match self {
+            Self::Request { at, .. } | Self::Event { at, .. } => *at,
+        }
+    }
 }
 
 /// The loop before it runs.
@@ -176,7 +194,6 @@ impl Driver {
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
                 committed = pipeline.committed() => {
                     self.act(committed?);
-                    gathering.answered(committing.map_or(Duration::ZERO, |since| since.elapsed()));
                     if let Some(next) = pipeline.advance() {
                         self.act(next);
                     }
@@ -189,6 +206,7 @@ impl Driver {
                     if !gathered {
                         return self.settle(pipeline).await;
                     }
+                    let since = gathering.oldest();
                     let events = gathering.batch().map(|input| self.admit(input)).collect();
                     let outcome = engine.handle(self.clock.now(), events);
                     gathering.wake_at = outcome.wake_at;
@@ -197,7 +215,7 @@ impl Driver {
                         Some(_) => None,
                         None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
                     };
-                    if let Some(free) = pipeline.push(Decided { outcome, view }) {
+                    if let Some(free) = pipeline.push(Decided { outcome, view, since }) {
                         self.act(free);
                     }
                 }
@@ -219,8 +237,8 @@ impl Driver {
     /// Numbers a request and keeps its asker.
     fn admit(&mut self, input: Input) -> Event {
         match input {
-            Input::Event(event) => event,
-            Input::Request { actor, body, reply } => {
+            Input::Event { event, .. } => event,
+            Input::Request { actor, body, reply, .. } => {
                 self.last_request += 1;
                 let request = RequestId(self.last_request);
                 self.pending.insert(request, reply);
@@ -231,7 +249,7 @@ impl Driver {
 
     /// Everything that may happen only after the commit.
     fn act(&mut self, decided: Decided) {
-        let Decided { outcome, view } = decided;
+        let Decided { outcome, view, since } = decided;
         // Whoever is answered finds in the snapshot what the answer says.
         if let Some(view) = view {
             self.view.send_replace(view);
@@ -241,6 +259,9 @@ impl Driver {
                 // The asker may have given up meanwhile.
                 let _ = asker.send(reply);
             }
+        }
+        if !outcome.commands.is_empty() {
+            crate::metrics::commands_sent(since.elapsed());
         }
         for (node, command) in outcome.commands {
             self.sessions.command(node, command);

@@ -13,6 +13,7 @@ use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandl
 const HTTP_REQUESTS: &str = "headway_http_requests_total";
 const HTTP_DURATION: &str = "headway_http_request_duration_seconds";
 const HTTP_STREAMS: &str = "headway_http_streams";
+const LOOP_COMMAND: &str = "headway_loop_event_to_command_seconds";
 const CLUSTER_JOBS: &str = "headway_cluster_jobs";
 const CLUSTER_NODES: &str = "headway_cluster_nodes";
 const CLUSTER_GPUS: &str = "headway_cluster_gpus";
@@ -37,6 +38,10 @@ fn describe() {
     describe_counter!(HTTP_REQUESTS, "REST requests answered, by method, route pattern and status");
     describe_histogram!(HTTP_DURATION, "Time from request to response head, in seconds, by method and route pattern");
     describe_gauge!(HTTP_STREAMS, "Open event streams");
+    describe_histogram!(
+        LOOP_COMMAND,
+        "From the first event of a batch to the sending of its commands, commit included"
+    );
     describe_gauge!(CLUSTER_JOBS, "Live jobs by state");
     describe_gauge!(CLUSTER_NODES, "Nodes by availability");
     describe_gauge!(CLUSTER_GPUS, "GPUs of available nodes by state: granted, free or broken");
@@ -54,6 +59,11 @@ pub fn request_answered(method: &str, route: &str, status: u16, took: Duration) 
     counter!(HTTP_REQUESTS, "method" => method.clone(), "route" => route.clone(), "status" => status.to_string())
         .increment(1);
     histogram!(HTTP_DURATION, "method" => method, "route" => route).record(took.as_secs_f64());
+}
+
+/// Commands have been sent, this long after the first event that led to them.
+pub fn commands_sent(took: Duration) {
+    histogram!(LOOP_COMMAND).record(took.as_secs_f64());
 }
 
 /// Counts an event stream as open for as long as it lives.

@@ -70,7 +70,7 @@ impl Planning {
             let failed = Event::PlanFailed { plan: input.plan, message: "the planner hangs".into() };
             let inbox = self.crew.inbox.clone();
             // Not here: the caller is the loop itself, and its inbox may be full. It has ended if this fails.
-            tokio::spawn(async move { inbox.send(Input::Event(failed)).await.ok() });
+            tokio::spawn(async move { inbox.send(Input::event(failed)).await.ok() });
             return;
         }
         self.rounds.send(input).expect("the receiver lives as long as this handle");
@@ -102,7 +102,7 @@ impl Crew {
                 }
             }
             tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
-            if self.inbox.blocking_send(Input::Event(event)).is_err() {
+            if self.inbox.blocking_send(Input::event(event)).is_err() {
                 return;
             }
         }
@@ -179,7 +179,7 @@ async fn watch(crew: Arc<Crew>) {
         }
         if let Some(plan) = crew.give_up_overdue() {
             let message = format!("no plan after {} s", crew.deadline.as_secs_f64());
-            if crew.inbox.send(Input::Event(Event::PlanFailed { plan, message })).await.is_err() {
+            if crew.inbox.send(Input::event(Event::PlanFailed { plan, message })).await.is_err() {
                 return;
             }
         }
@@ -208,7 +208,9 @@ mod tests {
 
     async fn answer(inbox: &mut mpsc::Receiver<Input>) -> (PlanId, String) {
         let event = tokio::time::timeout(Duration::from_secs(10), inbox.recv()).await.unwrap().unwrap();
-        let Input::Event(Event::PlanFailed { plan, message }) = event else { panic!("unexpected {event:?}") };
+        let Input::Event { event: Event::PlanFailed { plan, message }, .. } = event else {
+            panic!("unexpected {event:?}")
+        };
         (plan, message)
     }
 

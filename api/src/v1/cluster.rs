@@ -19,6 +19,7 @@ pub struct Overview {
     /// Every GPU once, by what it is doing: `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`,
     /// `withheld`, `unreachable`, `broken`.
     #[serde(default)]
+    #[schema(required = true)]
     pub gpus_by_activity: BTreeMap<String, u32>,
     /// Number of jobs by state; states without jobs may be absent.
     pub jobs_by_state: BTreeMap<String, u64>,

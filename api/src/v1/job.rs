@@ -116,6 +116,7 @@ pub struct Job {
     pub restarts: u32,
     /// Ends that were not its fault: nodes that broke or vanished, launches that did not come about.
     #[serde(default)]
+    #[schema(required = true)]
     pub disruptions: u32,
     /// Fencing number of the newest allocation; 0 before the first.
     pub generation: u64,

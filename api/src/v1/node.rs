@@ -31,9 +31,11 @@ pub struct Node {
     pub drain_deadline: Option<DateTime<Utc>>,
     /// 1: nothing is held against the node; incidents lower it, time heals it.
     #[serde(default)]
+    #[schema(required = true)]
     pub health_score: f64,
     /// What the scheduler has come to think of it: `good`, `quarantined` (nothing new starts) or `probation`.
     #[serde(default)]
+    #[schema(required = true)]
     pub standing: String,
     #[serde(default)]
     pub standing_reason: Option<String>,
@@ -41,6 +43,7 @@ pub struct Node {
     pub standing_until: Option<DateTime<Utc>>,
     /// What the node says ails it: a full disk, no memory left, heat.
     #[serde(default)]
+    #[schema(required = true)]
     pub conditions: Vec<String>,
     /// What is seen: `registering`, `available`, `unreachable` or `lost`.
     pub availability: String,

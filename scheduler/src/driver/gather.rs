@@ -1,7 +1,4 @@
 //! Batches by nature: whatever has arrived while the batch before was committing.
-//!
-//! Clients that wait for their answers come back together, moments after a commit. The first of them waits a fraction of
-//! that commit's time for the others, or each commit of many would be followed by one of a few.
 
 use std::time::Duration;
 
@@ -20,24 +17,17 @@ const WORTH_DECIDING: usize = 128;
 /// A commit that takes longer holds up fewer events as well.
 const SLOW_COMMIT: Duration = Duration::from_millis(20);
 
-/// The part of a commit's time that its askers get to come back.
-const COMPANY: f64 = 0.25;
-
 /// The batch to decide next.
 pub(super) struct Gathering {
     batch: Vec<Input>,
     /// When the engine wants to be woken at the latest.
     pub wake_at: Option<Timestamp>,
-    /// Size of the batch before.
-    former: usize,
-    /// Until when as many are waited for.
-    company_until: Option<Instant>,
 }
 
 impl Gathering {
     /// The first batch is due at once.
     pub fn new(now: Timestamp) -> Self {
-        Self { batch: Vec::with_capacity(BATCH), wake_at: Some(now), former: 1, company_until: None }
+        Self { batch: Vec::with_capacity(BATCH), wake_at: Some(now) }
     }
 
     /// Waits until the batch should be decided; false once nobody can send any more. Dropping the wait keeps what has
@@ -48,7 +38,7 @@ impl Gathering {
         clock: &Clock,
         committing: Option<Instant>,
     ) -> bool {
-        let patience = self.patience(committing);
+        let patience = patience(committing);
         let wake = self.wake_at.and_then(|at| Instant::now().checked_add(clock.until(at)));
         while !self.is_enough(committing) {
             // Events wait until patience is over; the timer waits for that as well.
@@ -64,7 +54,7 @@ impl Gathering {
             };
             match received {
                 Some(0) => return false,
-                None if self.batch.is_empty() => self.batch.push(Input::Event(Event::Tick)),
+                None if self.batch.is_empty() => self.batch.push(Input::event(Event::Tick)),
                 _ => {}
             }
         }
@@ -77,24 +67,22 @@ impl Gathering {
 
     /// Whether what has been gathered should wait no longer.
     fn is_enough(&self, committing: Option<Instant>) -> bool {
-        let enough = if committing.is_some() { WORTH_DECIDING } else { self.former };
-        let waited = self.patience(committing).is_none_or(|until| until <= Instant::now());
-        self.batch.len() >= enough || (waited && !self.batch.is_empty())
+        let waited = patience(committing).is_none_or(|until| until <= Instant::now());
+        self.batch.len() >= WORTH_DECIDING || (waited && !self.batch.is_empty())
     }
 
-    /// Until when fewer than enough events wait.
-    fn patience(&self, committing: Option<Instant>) -> Option<Instant> {
-        committing.map(|since| since + SLOW_COMMIT).or(self.company_until)
+    /// When the first of what has been gathered came to be.
+    pub fn oldest(&self) -> Instant {
+        self.batch.iter().map(Input::at).min().unwrap_or_else(Instant::now)
     }
 
     /// Takes what has been gathered.
     pub fn batch(&mut self) -> impl Iterator<Item = Input> {
-        self.former = self.batch.len();
         self.batch.drain(..)
     }
+}
 
-    /// A commit that took this long has just been answered.
-    pub fn answered(&mut self, took: Duration) {
-        self.company_until = Some(Instant::now() + took.mul_f64(COMPANY));
-    }
+/// Until when fewer events than are worth deciding wait for the end of the commit under way.
+fn patience(committing: Option<Instant>) -> Option<Instant> {
+    committing.map(|since| since + SLOW_COMMIT)
 }

@@ -16,6 +16,8 @@ use crate::store::{Store, StoreError};
 pub(super) struct Decided {
     pub outcome: Outcome,
     pub view: Option<Arc<View>>,
+    /// When the first of its events came to be.
+    pub since: Instant,
 }
 
 impl Decided {

@@ -108,7 +108,7 @@ impl Gateway {
         let mut report = Some(registered);
         loop {
             if let Some(report) = report.take()
-                && self.inbox.send(Input::Event(Event::Agent { node, session, report })).await.is_err()
+                && self.inbox.send(Input::event(Event::Agent { node, session, report })).await.is_err()
             {
                 break;
             }
@@ -134,7 +134,7 @@ impl Gateway {
         self.sessions.close(node, session);
         tracing::info!(node_id = %node, session = session.0, "agent disconnected");
         // The loop has ended if this fails; then nobody needs to know.
-        let _ = self.inbox.send(Input::Event(Event::AgentDisconnected { node, session })).await;
+        let _ = self.inbox.send(Input::event(Event::AgentDisconnected { node, session })).await;
     }
 }
 
