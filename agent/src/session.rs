@@ -160,16 +160,17 @@ pub(crate) struct Opened {
 
 /// Has one session after another, with growing pauses while none is welcomed.
 pub(crate) async fn keep_session(side: &impl Side) {
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut longest) = (FIRST_PAUSE, LONGEST_PAUSE);
     loop {
-        let mut welcomed = false;
+        let mut welcomed = None;
         let ended = tokio::select! {
             ended = attempt(side, &mut welcomed) => ended,
             () = side.gone() => SessionError::GoingDown,
         };
         side.outbox().close();
-        if welcomed {
-            pause = FIRST_PAUSE;
+        if let Some(heartbeat) = welcomed {
+            // A scheduler that comes back should hear of this node before its lease is over.
+            (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
         }
         let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
         // Told once: an agent that waits for its scheduler all night has nothing new to say.
@@ -179,15 +180,15 @@ pub(crate) async fn keep_session(side: &impl Side) {
             tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
         }
         tokio::time::sleep(jittered).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(longest);
     }
 }
 
 /// One session, from dialling to its end.
-async fn attempt(side: &impl Side, welcomed: &mut bool) -> SessionError {
+async fn attempt(side: &impl Side, welcomed: &mut Option<Duration>) -> SessionError {
     match side.dial().await {
         Ok(opened) => {
-            *welcomed = true;
+            *welcomed = Some(opened.heartbeat);
             serve(side, opened).await
         }
         Err(error) => error,

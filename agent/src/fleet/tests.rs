@@ -7,6 +7,7 @@ use std::time::Duration;
 use headway_emulation::Mishap;
 use headway_node::NodeEvent;
 use headway_types::command::{GroupStatus, NodeAddress};
+use headway_types::spec::Precision;
 use headway_types::{
     AgentCommand, Blame, CheckpointRef, Configuration, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, Layout,
     NodeInventory, NodeReport, NodeSlice, Placement, Seconds, Sequences, StepReport, StopMode, Term,
@@ -42,7 +43,7 @@ fn order(nodes: &[NodeInventory], generation: u64) -> LaunchOrder {
     let address =
         |node: &NodeInventory| NodeAddress { node: node.node, name: node.name.clone(), address: node.address.clone() };
     order.nodes = nodes.iter().map(address).collect();
-    order.run.env = [("HEADWAY_EMULATED_MODEL".to_owned(), "llama-2-7b".to_owned())].into();
+    order.model = Some((headway_api::spec::read_model("llama-2-7b").unwrap(), Precision::Bf16));
     order.configuration = Some(configuration(&order, 512));
     order.reference_batch = Some(Sequences(512));
     order.checkpoint_every = Seconds(600.0);
@@ -225,23 +226,18 @@ async fn a_resumed_job_goes_on_from_its_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_without_a_model_runs_its_time_and_one_that_hides_its_model_is_refused() {
+async fn a_job_without_a_model_runs_its_time_and_one_that_asks_for_nonsense_is_refused() {
     let mut fleet = Fleet::new(&["A100-80Gx4=1"]);
     let mut order = order(&fleet.inventories(), 1);
-    order.run.env.clear();
-    order.configuration = Some(Configuration {
-        layout: Layout { dp: 1, tp: 4, pp: 1 },
-        micro_batch: Sequences(1),
-        global_batch: Sequences(64),
-    });
+    order.configuration = None;
+    order.run.env = [("HEADWAY_EMULATED_SECONDS".to_owned(), "soon".to_owned())].into();
     let GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault } } = fleet.prepare(0, &order).await else {
         panic!("it was prepared")
     };
     assert_eq!(fault.blame, Blame::Job);
-    assert!(fault.message.contains("HEADWAY_EMULATED_MODEL"), "{}", fault.message);
+    assert!(fault.message.contains("HEADWAY_EMULATED_SECONDS"), "{}", fault.message);
 
     order.generation = order.generation.next();
-    order.configuration = None;
     order.run.env = [("HEADWAY_EMULATED_SECONDS".to_owned(), "300".to_owned())].into();
     fleet.prepare(0, &order).await;
     fleet.launch(0, &order);

@@ -1,14 +1,12 @@
-//! What a job's workers work on. An order does not say what a script trains, so the script's environment does, as it
-//! does for emulated workers: `HEADWAY_EMULATED_MODEL` (as `training.model` has it, with braces doubled),
-//! `HEADWAY_EMULATED_PRECISION` (bf16), `HEADWAY_EMULATED_NOISE` (`phi0,phimax,s0` in sequences; else hidden), and
-//! `HEADWAY_EMULATED_SECONDS` for a job without a model (else hidden).
+//! What a job's workers work on: the model of its order. Its environment may add what only a script could know:
+//! `HEADWAY_EMULATED_NOISE` (`phi0,phimax,s0` in sequences; else hidden), and `HEADWAY_EMULATED_SECONDS` for a job
+//! without a model (else hidden).
 
 use std::collections::BTreeMap;
 
 use headway_api::spec;
 use headway_emulation::workload::opaque_duration;
 use headway_emulation::{GradientNoise, Seed, Training, Workload};
-use headway_types::spec::Precision;
 use headway_types::{LaunchOrder, Seconds, Sequences};
 
 /// Reads the workload of an order; the error is for people.
@@ -20,22 +18,12 @@ pub(super) fn read(world: Seed, order: &LaunchOrder) -> Result<Workload, String>
         }
         None => Ok(None),
     };
-    let Some(configuration) = order.configuration else {
+    let (Some((shape, precision)), Some(configuration)) = (order.model, order.configuration) else {
         let duration = match variable("HEADWAY_EMULATED_SECONDS")? {
             Some(text) => seconds(&text)?,
             None => opaque_duration(seed),
         };
         return Ok(Workload::Opaque { duration });
-    };
-    let model = variable("HEADWAY_EMULATED_MODEL")?.ok_or(
-        "an emulated fleet must be told the model: set run.env.HEADWAY_EMULATED_MODEL to that of training.model",
-    )?;
-    let shape = spec::read_model(&model).map_err(|error| format!("HEADWAY_EMULATED_MODEL: {error}"))?;
-    let precision = match variable("HEADWAY_EMULATED_PRECISION")?.as_deref() {
-        None | Some("bf16") => Precision::Bf16,
-        Some("fp16") => Precision::Fp16,
-        Some("fp32") => Precision::Fp32,
-        Some(other) => return Err(format!("HEADWAY_EMULATED_PRECISION is bf16, fp16 or fp32, not {other}")),
     };
     let noise = match variable("HEADWAY_EMULATED_NOISE")? {
         Some(text) => text.parse().map_err(|error| format!("HEADWAY_EMULATED_NOISE: {error}"))?,
@@ -53,7 +41,7 @@ fn seconds(text: &str) -> Result<Seconds, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use headway_types::spec::Work;
+    use headway_types::spec::{Precision, Work};
     use headway_types::{Configuration, Layout};
 
     use super::*;
@@ -69,13 +57,12 @@ mod tests {
     }
 
     #[test]
-    fn a_script_tells_its_model() {
-        let variables = [("HEADWAY_EMULATED_MODEL", "{{preset: llama-2-7b, seq_len: 2048}}")];
-        let Workload::Training(training) = read(Seed(1), &order(&variables, true)).unwrap() else { panic!("opaque") };
-        assert_eq!((training.shape.layers, training.shape.seq_len), (32, 2048));
-        assert!(read(Seed(1), &order(&[], true)).unwrap_err().contains("HEADWAY_EMULATED_MODEL"));
-        let wrong = [("HEADWAY_EMULATED_MODEL", "llama-9")];
-        assert!(read(Seed(1), &order(&wrong, true)).unwrap_err().contains("no model preset"));
+    fn an_order_tells_its_model_and_the_script_its_noise() {
+        let model = (spec::read_model("llama-2-7b").unwrap(), Precision::Bf16);
+        let order = LaunchOrder { model: Some(model), ..order(&[("HEADWAY_EMULATED_NOISE", "8,64,2000")], true) };
+        let Workload::Training(training) = read(Seed(1), &order).unwrap() else { panic!("opaque") };
+        assert_eq!((training.shape, training.precision), model);
+        assert_eq!(training.noise, "8,64,2000".parse().unwrap());
     }
 
     #[test]
@@ -89,18 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_tell_the_model_they_train() {
+    fn the_examples_are_jobs_a_fleet_can_run() {
         for text in [
             include_str!("../../../examples/emulated/7b.yaml"),
             include_str!("../../../examples/emulated/13b.yaml"),
             include_str!("../../../examples/emulated/70b.yaml"),
         ] {
             let spec = spec::read_yaml(text).unwrap();
-            let env = &spec.role().run.env;
-            let mut order = order(&[], true);
-            order.run.env = env.clone();
-            let Workload::Training(training) = read(Seed(1), &order).unwrap() else { panic!("opaque") };
-            assert_eq!(spec.training().unwrap().work, Work::Model(training.shape), "{}", spec.name);
+            assert!(matches!(spec.training().unwrap().work, Work::Model(_)), "{}", spec.name);
         }
     }
 }

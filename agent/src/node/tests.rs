@@ -79,6 +79,7 @@ pub(crate) mod fixture {
             generation: Generation(generation),
             job_name: "job".into(),
             owner: "ada".into(),
+            model: None,
             run: Run { per: RunPer::Gpu, command: Command::Shell(line.into()), workdir: None, env: BTreeMap::new() },
             placement: Placement::try_new(vec![NodeSlice { node: inventory.node, gpus }]).unwrap(),
             nodes: vec![NodeAddress { node: inventory.node, name: "n".into(), address: "127.0.0.1".into() }],

@@ -5,12 +5,12 @@ use core::str::FromStr;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     EmulatedDevice, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder,
-    Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, StepReport, StopMode,
-    Term, Tokens,
+    Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, StepReport,
+    StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -195,6 +195,7 @@ fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
         job_name: order.job_name,
         owner: order.owner,
         run: run(present("run", order.run)?)?,
+        model: order.model.map(model).transpose()?,
         placement: Placement::try_new(slices)
             .map_err(|error| WireError::Bad { field: "placement", message: error.to_string() })?,
         nodes: order.nodes.into_iter().map(node_address).collect::<Read<_>>()?,
@@ -206,6 +207,27 @@ fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
         resume: order.resume.map(checkpoint),
         grace: seconds("grace_seconds", order.grace_seconds)?,
     })
+}
+
+fn model(model: wire::Model) -> Read<(ModelShape, Precision)> {
+    let precision = match model.precision() {
+        wire::Precision::Unspecified => return unknown("precision", model.precision),
+        wire::Precision::Bf16 => Precision::Bf16,
+        wire::Precision::Fp16 => Precision::Fp16,
+        wire::Precision::Fp32 => Precision::Fp32,
+    };
+    let shape = ModelShape {
+        layers: model.layers,
+        hidden: model.hidden,
+        heads: model.heads,
+        kv_heads: model.kv_heads,
+        ffn_hidden: model.ffn_hidden,
+        gated: model.gated,
+        vocab: model.vocab,
+        seq_len: model.seq_len,
+        tied: model.tied,
+    };
+    Ok((shape, precision))
 }
 
 fn run(run: wire::Run) -> Read<Run> {

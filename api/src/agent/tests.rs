@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, EmulatedDevice,
     Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
-    LaunchOrder, Layout, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences,
-    StepReport, StopMode, Term, Timestamp, Tokens,
+    LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds,
+    Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -68,12 +68,27 @@ fn inventory() -> NodeInventory {
     }
 }
 
+fn shape() -> ModelShape {
+    ModelShape {
+        layers: 2,
+        hidden: 64,
+        heads: 4,
+        kv_heads: 2,
+        ffn_hidden: 176,
+        gated: true,
+        vocab: 256,
+        seq_len: 64,
+        tied: true,
+    }
+}
+
 fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> LaunchOrder {
     LaunchOrder {
         job: job(),
         generation: Generation(3),
         job_name: "tiny".into(),
         owner: "ada".into(),
+        model: tuned.then_some((shape(), Precision::Fp16)),
         run: Run { per, command, workdir: tuned.then(|| "/w".into()), env: [("A".into(), "1".into())].into() },
         placement: Placement::try_new(vec![NodeSlice { node: node(), gpus: vec![GpuUuid("GPU-0".into())] }]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "node-a".into(), address: "10.0.0.1".into() }],

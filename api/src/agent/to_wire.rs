@@ -2,11 +2,11 @@
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, Blame, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Gpu, GpuHealth,
-    GroupOutcome, GroupPhase, LaunchOrder, NodeInventory, NodeReport, NodeSlice, NoiseSample, StepReport, StopMode,
-    Term,
+    GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, StepReport,
+    StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
@@ -142,6 +142,7 @@ impl From<&LaunchOrder> for wire::LaunchOrder {
             job_name: order.job_name.clone(),
             owner: order.owner.clone(),
             run: Some((&order.run).into()),
+            model: order.model.as_ref().map(|(shape, precision)| model(shape, *precision)),
             placement: order.placement.slices().iter().map(Into::into).collect(),
             nodes: order.nodes.iter().map(Into::into).collect(),
             configuration: order.configuration.as_ref().map(Into::into),
@@ -159,6 +160,26 @@ impl From<&LaunchOrder> for wire::LaunchOrder {
             resume: order.resume.as_ref().map(Into::into),
             grace_seconds: order.grace.0,
         }
+    }
+}
+
+fn model(shape: &ModelShape, precision: Precision) -> wire::Model {
+    let precision = match precision {
+        Precision::Bf16 => wire::Precision::Bf16,
+        Precision::Fp16 => wire::Precision::Fp16,
+        Precision::Fp32 => wire::Precision::Fp32,
+    };
+    wire::Model {
+        layers: shape.layers,
+        hidden: shape.hidden,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads,
+        ffn_hidden: shape.ffn_hidden,
+        gated: shape.gated,
+        vocab: shape.vocab,
+        seq_len: shape.seq_len,
+        tied: shape.tied,
+        precision: precision.into(),
     }
 }
 

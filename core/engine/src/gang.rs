@@ -69,6 +69,7 @@ impl Engine {
 
     /// Every job with a live generation takes the transition its gang calls for.
     pub(crate) fn judge_gangs(&mut self) {
+        self.judge_waiting();
         let live: Vec<(JobId, Generation)> =
             self.jobs.iter().filter_map(|(id, entry)| Some((*id, entry.job.state.generation()?))).collect();
         for (job, generation) in live {
@@ -89,6 +90,27 @@ impl Engine {
             if matches!(self.jobs.get(&job).map(|entry| &entry.job.state), Some(JobState::Stopping { .. })) {
                 self.judge_stopping(job, &allocation, &parts);
             }
+        }
+    }
+
+    /// A job that waits may be done: the last thing it ran on a node out of reach may have ended well meanwhile. It must
+    /// not run again.
+    fn judge_waiting(&mut self) {
+        let waiting = self.jobs.iter().filter(|(_, entry)| {
+            let state = &entry.job.state;
+            matches!(state, JobState::Queued { .. } | JobState::Held { .. }) && entry.job.generation > Generation(0)
+        });
+        let done: Vec<JobId> = waiting
+            .filter(|(id, entry)| {
+                self.allocations.get(&(**id, entry.job.generation)).is_some_and(|allocation| {
+                    let parts = self.parts(allocation);
+                    parts.iter().all(|(_, part)| *part == Part::Ended(GroupOutcome::Succeeded))
+                })
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for job in done {
+            self.succeed(job, "all its processes exited 0 while its node was out of reach");
         }
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_types::command::NodeAddress;
-use headway_types::spec::{CheckpointPolicy, LrScaling};
+use headway_types::spec::{CheckpointPolicy, LrScaling, Precision, Training, Work};
 use headway_types::{
-    Assignment, Configuration, Generation, GpuHealth, GpuUuid, JobId, JobSpec, LaunchOrder, NodeId, NodeSlice,
-    Sequences,
+    Assignment, Configuration, Generation, GpuHealth, GpuUuid, JobId, JobSpec, LaunchOrder, ModelShape, NodeId,
+    NodeSlice, Sequences,
 };
 
 use crate::draft::Note;
@@ -138,6 +138,7 @@ impl Engine {
             job_name: spec.name.clone(),
             owner: job.owner.clone(),
             run: spec.role().run.clone(),
+            model: training.and_then(model),
             placement: allocation.placement.clone(),
             nodes: nodes.collect(),
             configuration: allocation.configuration,
@@ -150,6 +151,13 @@ impl Engine {
             resume: allocation.resumed_from.clone(),
             grace: policy.grace,
         }
+    }
+}
+
+fn model(training: &Training) -> Option<(ModelShape, Precision)> {
+    match &training.work {
+        Work::Model(shape) => Some((*shape, training.precision)),
+        Work::Curve { .. } => None,
     }
 }
 

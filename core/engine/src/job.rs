@@ -60,7 +60,11 @@ impl JobState {
             (S::Queued { .. } | S::Held { .. } | S::Stopping { .. }, E::Cancel { by, reason }) => {
                 S::Cancelled { at: now, by, reason }
             }
-            (S::Starting { .. } | S::Running { .. } | S::Stopping { .. }, E::Succeed) => S::Succeeded { at: now },
+            // Also while it waits: its last generation may have ended well out of sight.
+            (
+                S::Starting { .. } | S::Running { .. } | S::Stopping { .. } | S::Queued { .. } | S::Held { .. },
+                E::Succeed,
+            ) => S::Succeeded { at: now },
             (S::Stopping { .. }, E::Fail { message }) => S::Failed { at: now, message },
             (state, event) => return Err(IllegalTransition { job, state, event }),
         })
@@ -158,8 +162,10 @@ mod tests {
         queued + grant = starting
         queued + hold = held
         queued + cancel = cancelled
+        queued + succeed = succeeded
         held + release = queued
         held + cancel = cancelled
+        held + succeed = succeeded
         starting + launched = running
         starting + stop = stopping
         starting + succeed = succeeded

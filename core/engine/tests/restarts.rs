@@ -115,3 +115,18 @@ fn a_plan_outrun_by_events_is_adopted_as_far_as_it_still_holds() {
     assert!(matches!(cluster.state(jobs[0]), JobState::Starting { .. }));
     assert!(matches!(cluster.state(jobs[1]), JobState::Queued { .. }));
 }
+
+#[test]
+fn a_job_that_ended_well_out_of_sight_does_not_run_again() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("one", 4, 4, Some(training(true))));
+    cluster.start(job);
+    let generation = cluster.jobs[&job].generation;
+    // The lease runs out, so the fenced job waits for GPUs elsewhere.
+    cluster.pass(40.0);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "{:?}", cluster.state(job));
+    let over = GroupPhase::Ended { outcome: headway_types::GroupOutcome::Succeeded };
+    let status = cluster.status(job, generation, over);
+    cluster.register(inventory(0, 4), vec![status]);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }), "{:?}", cluster.state(job));
+}

@@ -44,6 +44,7 @@ fn order(job_number: u128, generation: u64, gpus: &[&str]) -> LaunchOrder {
         generation: Generation(generation),
         job_name: "test".into(),
         owner: "ada".into(),
+        model: None,
         run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
         placement: Placement::try_new(vec![slice]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "n".into(), address: "127.0.0.1".into() }],

@@ -8,9 +8,10 @@ use crate::blame::Fault;
 use crate::configuration::Configuration;
 use crate::hardware::NodeInventory;
 use crate::id::{Generation, GpuUuid, JobId, NodeId};
+use crate::model::ModelShape;
 use crate::placement::Placement;
 use crate::report::{Capabilities, StepReport};
-use crate::spec::{LrScaling, Run};
+use crate::spec::{LrScaling, Precision, Run};
 use crate::unit::{Seconds, Sequences};
 
 /// A checkpoint the scheduler has committed, or one a worker offers.
@@ -35,6 +36,9 @@ pub struct LaunchOrder {
     #[serde(default)]
     pub owner: String,
     pub run: Run,
+    /// What it trains, where the specification says so.
+    #[serde(default)]
+    pub model: Option<(ModelShape, Precision)>,
     pub placement: Placement,
     /// Node names and addresses in rank order.
     pub nodes: Vec<NodeAddress>,

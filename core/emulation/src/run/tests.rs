@@ -43,6 +43,7 @@ fn order(resume: Option<CheckpointRef>) -> LaunchOrder {
         generation: Generation(3),
         job_name: "job".into(),
         owner: "ada".into(),
+        model: None,
         run: Script { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
         placement: Placement::try_new(vec![NodeSlice { node: NodeId(Uuid::from_u128(1)), gpus }]).unwrap(),
         nodes: Vec::new(),
