@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use headway_types::{Generation, JobId};
+use headway_types::{Generation, JobId, NodeId};
 
 use crate::AgentError;
 
@@ -59,8 +59,9 @@ pub(crate) enum OutOfMemory {
 }
 
 impl Cgroups {
-    /// `None` where there is no subtree to write to; an error only if the operator named one.
-    pub(crate) fn open(root: &CgroupRoot) -> Result<Option<Self>, AgentError> {
+    /// `None` where there is no subtree to write to; an error only if the operator named one. Each node has a directory
+    /// of its own, since agents of several nodes may share a subtree and each ends what its ledger does not know.
+    pub(crate) fn open(root: &CgroupRoot, node: NodeId) -> Result<Option<Self>, AgentError> {
         let (base, named) = match root {
             CgroupRoot::Off => return Ok(None),
             CgroupRoot::At(path) => (path.clone(), true),
@@ -69,7 +70,7 @@ impl Cgroups {
                 None => return Ok(None),
             },
         };
-        let workers = base.join("workers");
+        let workers = base.join(format!("workers-{node}"));
         match fs::create_dir_all(&workers) {
             Ok(()) => {}
             Err(error) if named => return Err(AgentError::io(format!("making {}", workers.display()))(error)),
@@ -240,7 +241,7 @@ pub(crate) mod tests {
 
     impl Drop for Real {
         fn drop(&mut self) {
-            for path in [self.0.join("workers"), self.0.clone()] {
+            for path in children(&self.0).iter().chain([&self.0]) {
                 let _left = fs::remove_dir(path);
             }
         }
@@ -250,14 +251,28 @@ pub(crate) mod tests {
         JobId(uuid::Uuid::from_u128(3))
     }
 
+    fn node() -> NodeId {
+        NodeId(uuid::Uuid::from_u128(4))
+    }
+
+    #[tokio::test]
+    async fn agents_on_one_subtree_leave_each_others_workers_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |node| Cgroups::open(&CgroupRoot::At(dir.path().into()), node).unwrap().unwrap();
+        let (one, other) = (open(node()), open(NodeId(uuid::Uuid::from_u128(5))));
+        one.words(job(), Generation(1), 0).unwrap();
+        assert!(other.end_others(|_, _| false).await.is_empty());
+        assert_eq!(one.end_others(|_, _| false).await, [format!("{}-g1", job())]);
+    }
+
     #[tokio::test]
     async fn who_ran_out_of_memory_is_read_from_the_events() {
         let dir = tempfile::tempdir().unwrap();
-        let cgroups = Cgroups::open(&CgroupRoot::At(dir.path().into())).unwrap().unwrap();
+        let cgroups = Cgroups::open(&CgroupRoot::At(dir.path().into()), node()).unwrap().unwrap();
         let words = cgroups.words(job(), Generation(2), 0).unwrap();
         let status = std::process::Command::new(&words[0]).args(&words[1..]).arg("true").status().unwrap();
         assert!(status.success());
-        let rank = dir.path().join(format!("workers/{}-g2/rank-0", job()));
+        let rank = dir.path().join(format!("workers-{}/{}-g2/rank-0", node(), job()));
         assert_eq!(fs::read_to_string(rank.join("cgroup.procs")).unwrap(), "0\n");
         for (events, expected) in [
             ("oom 0\noom_kill 0\n", None),
@@ -276,14 +291,14 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_left_its_session_and_its_environment_is_killed_all_the_same() {
         let Some(real) = Real::make("kill") else { return };
-        let cgroups = Cgroups::open(&CgroupRoot::At(real.0.clone())).unwrap().unwrap();
+        let cgroups = Cgroups::open(&CgroupRoot::At(real.0.clone()), node()).unwrap().unwrap();
         let words = cgroups.words(job(), Generation(1), 0).unwrap();
         let mut child = std::process::Command::new(&words[0])
             .args(&words[1..])
             .args(["sh", "-c", "env -i setsid sleep 60 & sleep 60"])
             .spawn()
             .unwrap();
-        let rank = real.0.join(format!("workers/{}-g1/rank-0", job()));
+        let rank = real.0.join(format!("workers-{}/{}-g1/rank-0", node(), job()));
         let members = || fs::read_to_string(rank.join("cgroup.procs")).unwrap_or_default().lines().count();
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while members() < 3 && std::time::Instant::now() < deadline {
@@ -297,7 +312,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_subtree_that_cannot_be_made_is_an_error_only_if_it_was_asked_for() {
-        assert!(Cgroups::open(&CgroupRoot::Off).unwrap().is_none());
-        assert!(Cgroups::open(&CgroupRoot::At("/proc/none".into())).is_err());
+        assert!(Cgroups::open(&CgroupRoot::Off, node()).unwrap().is_none());
+        assert!(Cgroups::open(&CgroupRoot::At("/proc/none".into()), node()).is_err());
     }
 }

@@ -47,7 +47,7 @@ impl Site {
             .collect();
         let (python, headway) = (config.python.clone(), config.headway_binary.clone());
         let (output, census) = (config.output, watch::Sender::default());
-        let cgroups = Cgroups::open(&config.cgroups)?;
+        let cgroups = Cgroups::open(&config.cgroups, inventory.now().node)?;
         Ok(Self { files, inventory, gpus, users, cgroups, output, census, python, headway, inherited })
     }
 

@@ -392,7 +392,8 @@ async fn with_cgroups_nothing_survives_a_rank_not_even_what_hides() {
     agent.output(&order, 0, "up").await;
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
-    assert!(std::fs::read_dir(real.0.join("workers")).unwrap().all(|entry| !entry.unwrap().path().is_dir()));
+    let workers = real.0.join(format!("workers-{}", order.placement.first_node()));
+    assert!(std::fs::read_dir(workers).unwrap().all(|entry| !entry.unwrap().path().is_dir()));
 }
 
 fn checkpoint(here: &str) -> CheckpointRef {

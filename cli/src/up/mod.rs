@@ -241,6 +241,9 @@ fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::
         // Whoever runs `up` has the only account it is about.
         "--run-as".into(),
         "agent".into(),
+        // A delegated subtree would be that of whatever unit `up` happens to run in.
+        "--cgroups".into(),
+        "off".into(),
         // Whoever watches it live wants to see it move.
         "--report-every-seconds".into(),
         "1".into(),
