@@ -18,6 +18,9 @@ pub(crate) struct Breakdown {
     pub place: Option<(NodeId, Incident)>,
 }
 
+/// Setbacks in a row on the only node there is, after which a further one counts against the job.
+const PROOF: u32 = 3;
+
 impl Engine {
     /// What broke the gang, if anything did. The gravest word of a node counts: a rank that dies takes the others down,
     /// and what they say then is consequence, not cause.
@@ -78,10 +81,14 @@ impl Engine {
         let Breakdown { mut message, mut blame, place } = breakdown;
         let suspects = self.jobs.get(&job).map(|entry| entry.job.suspects.clone()).unwrap_or_default();
         if let (Blame::Node, Some((node, incident))) = (blame, place) {
+            let setbacks = self.jobs.get(&job).map_or(0, |entry| entry.job.setbacks);
             if suspects.iter().any(|other| *other != node) {
                 blame = Blame::Job;
                 message.push_str("; it failed alike on another node, so the fault is the job's own");
                 self.clear_nodes(job);
+            } else if setbacks >= PROOF && !self.has_room_beside(node, 1) {
+                // There is no other node to try, so the job's word stands against the node's: neither wins for ever.
+                blame = Blame::Job;
             } else {
                 self.edit_job(job, |job| {
                     job.suspects.insert(node);
@@ -117,7 +124,7 @@ impl Engine {
     }
 
     /// The job itself is at fault: what was held against nodes on its word is taken back.
-    fn clear_nodes(&mut self, job: JobId) {
+    pub(crate) fn clear_nodes(&mut self, job: JobId) {
         let now = self.now;
         let suspects = self.jobs.get(&job).map(|entry| entry.job.suspects.clone()).unwrap_or_default();
         self.edit_job(job, |job| job.suspects.clear());
@@ -135,11 +142,14 @@ impl Engine {
 
     /// The job has made progress: what went wrong before is behind it.
     pub(crate) fn forgive(&mut self, job: JobId) {
-        let owes = |job: &crate::record::Job| job.failures > 0 || job.setbacks > 0 || !job.suspects.is_empty();
+        let owes = |job: &crate::record::Job| {
+            job.failures > 0 || job.setbacks > 0 || job.hangs > 0 || !job.suspects.is_empty()
+        };
         if self.jobs.get(&job).is_some_and(|entry| owes(&entry.job)) {
             self.edit_job(job, |job| {
                 job.failures = 0;
                 job.setbacks = 0;
+                job.hangs = 0;
                 job.suspects.clear();
             });
         }

@@ -21,8 +21,8 @@ pub(crate) struct JobEntry {
     pub reported: Option<Configuration>,
     /// Newest wall time per step, as the workers report it.
     pub step_time: Option<Seconds>,
-    /// How long the newest checkpoint took: steps may pause that long.
-    pub save_time: Seconds,
+    /// How long the newest checkpoint took, once one is known: steps may pause that long.
+    pub save_time: Option<Seconds>,
     /// Set while a move is under way, to measure its downtime.
     pub moving_since: Option<Timestamp>,
     /// A user's request to save now, until a newer checkpoint is committed.
@@ -62,7 +62,7 @@ impl JobEntry {
             live,
             reported: None,
             step_time: None,
-            save_time: Seconds(0.0),
+            save_time: None,
             moving_since: None,
             save_wanted: None,
             model_saved_at: None,

@@ -75,6 +75,10 @@ impl Engine {
             ..Allocation::new(job, generation, assignment.placement.clone(), self.now)
         };
         self.take(allocation);
+        // What a former generation said late says nothing about this one.
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.leave_generation();
+        }
         let at = self.now;
         self.edit_job(job, |job| {
             job.generation = generation;

@@ -26,9 +26,8 @@ pub(crate) enum Incident {
     GroupFailed(JobId),
     /// A group the ledger should know is gone without a trace.
     Vanished,
-    /// Ranks of this node keep the others waiting.
-    Straggled,
-    /// A job hung while this node's ranks were the last to step.
+    /// Ranks of this node keep the others of their job waiting.
+    Straggled(JobId),
     GpuBroke,
     Rebooted,
     /// The lease ran out.
@@ -40,7 +39,7 @@ impl Incident {
     fn weight(self) -> f64 {
         match self {
             Incident::NotStarted(_) | Incident::GroupFailed(_) => 0.35,
-            Incident::GpuBroke | Incident::Straggled => 0.3,
+            Incident::GpuBroke | Incident::Straggled(_) => 0.3,
             Incident::Rebooted | Incident::Vanished => 0.25,
             Incident::Silent => 0.15,
         }
@@ -48,7 +47,7 @@ impl Incident {
 
     fn accuser(self) -> Option<JobId> {
         match self {
-            Incident::NotStarted(job) | Incident::GroupFailed(job) => Some(job),
+            Incident::NotStarted(job) | Incident::GroupFailed(job) | Incident::Straggled(job) => Some(job),
             _ => None,
         }
     }
@@ -76,10 +75,15 @@ impl NodeHealth {
         let former = match self.standing {
             Standing::Good => 0,
             Standing::Probation { times, .. } => times,
-            Standing::Quarantined { .. } => return false,
+            Standing::Quarantined { ref mut accuser, .. } => {
+                // What no job says stands, whatever becomes of the job's word.
+                *accuser = accuser.filter(|_| incident.accuser().is_some());
+                return false;
+            }
         };
         let distrusted = self.score < TRUSTED || former > 0;
-        if !distrusted || (incident.accuser().is_some() && !spare) {
+        // Without others to do its work only proof, a GPU that broke, withholds a node.
+        if !distrusted || (incident != Incident::GpuBroke && !spare) {
             return false;
         }
         let times = former + 1;
@@ -118,11 +122,16 @@ impl NodeHealth {
     pub(crate) fn clear_of(&mut self, now: Timestamp, job: JobId) -> bool {
         self.score = (self.score_at(now) + Incident::NotStarted(job).weight()).min(1.0);
         self.scored_at = now;
-        let accused = matches!(self.standing, Standing::Quarantined { accuser: Some(by), .. } if by == job);
-        if accused {
-            self.standing = Standing::Good;
+        let Standing::Quarantined { accuser: Some(by), times, .. } = self.standing else { return false };
+        if by != job {
+            return false;
         }
-        accused
+        // Earlier quarantines had other causes.
+        self.standing = match times {
+            0 | 1 => Standing::Good,
+            _ => Standing::Probation { since: now, until: now + PROBATION, times: times - 1 },
+        };
+        true
     }
 }
 
@@ -179,7 +188,7 @@ mod tests {
             for gap in gaps {
                 now = now + Seconds(gap);
                 let before = health.score_at(now);
-                health.count(now, Incident::Straggled, "slow", true);
+                health.count(now, Incident::Straggled(job(1)), "slow", true);
                 health.pass(now);
                 prop_assert!(health.score <= before && (0.0..=1.0).contains(&health.score));
             }

@@ -79,8 +79,13 @@ impl Engine {
                 let here = self.is_placed_on(*job, *generation, id);
                 let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job) && here;
                 let leaving = matches!(state, Some(JobState::Stopping { .. }));
-                // A job keeps what it holds on a node that takes nothing new, but nobody is offered a broken GPU.
-                present && gpu.health == GpuHealth::Healthy && (!leaving || grantable.contains(&gpu.uuid))
+                let allocation = self.allocations.get(&(*job, *generation));
+                let goes = leaving || allocation.is_some_and(|one| self.must_leave(one).is_some());
+                let lingers = !leaving && goes && allocation.is_some_and(|one| self.may_linger(one));
+                // A job keeps what it holds on a node that takes nothing new; what it leaves goes to others only where
+                // they may start, and not before it is sure to leave. Nobody is offered a broken GPU.
+                let offered = !goes || (grantable.contains(&gpu.uuid) && !lingers);
+                present && gpu.health == GpuHealth::Healthy && offered
             }
         };
         let inventory = &entry.node.inventory;

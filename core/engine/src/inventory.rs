@@ -49,9 +49,11 @@ impl Engine {
     pub(crate) fn with_own_gpus(&mut self, mut inventory: NodeInventory) -> NodeInventory {
         let id = inventory.node;
         let offered: BTreeSet<GpuUuid> = inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+        let held = self.held_on(id);
         let former = self.nodes.get(&id).map_or_else(Vec::new, |entry| entry.node.inventory.gpus.clone());
         for gpu in former.iter().filter(|gpu| !offered.contains(&gpu.uuid)) {
-            if self.homes.get(&gpu.uuid) == Some(&id) {
+            // A GPU that is still held stays at home, though the node does not list it for now.
+            if self.homes.get(&gpu.uuid) == Some(&id) && !held.contains_key(&gpu.uuid) {
                 self.homes.remove(&gpu.uuid);
             }
         }

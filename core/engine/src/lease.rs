@@ -6,7 +6,7 @@ use headway_types::{Blame, NodeId, Timestamp};
 use crate::draft::Note;
 use crate::entry::Seen;
 use crate::health::Incident;
-use crate::record::{Availability, AvailabilityEvent, Standing};
+use crate::record::{Availability, AvailabilityEvent, NodePolicy, Standing};
 use crate::state::Engine;
 
 impl Engine {
@@ -61,7 +61,9 @@ impl Engine {
             let message =
                 format!("node {name} has been silent for {lease} s; its GPUs stay granted until they are proven free");
             self.note(Note::new("node.unreachable", message).node(id));
-            self.incident(id, Incident::Silent, "it was silent for a whole lease");
+            if self.nodes[&id].node.policy == NodePolicy::Schedulable {
+                self.incident(id, Incident::Silent, "it was silent for a whole lease");
+            }
             self.rounds.ask(format!("node {name} is unreachable"));
         }
     }
@@ -90,7 +92,7 @@ impl Engine {
     /// Counts something that speaks against a node.
     pub(crate) fn incident(&mut self, id: NodeId, incident: Incident, reason: &str) {
         let now = self.now;
-        let spare = self.nodes.keys().any(|other| *other != id && !self.grantable(*other).is_empty());
+        let spare = self.has_room_beside(id, 1);
         let mut quarantined = false;
         self.edit_node(id, |node| quarantined = node.health.count(now, incident, reason, spare));
         if quarantined {

@@ -49,7 +49,7 @@ impl Engine {
     }
 
     /// Whether some other node of the same GPU type has this many GPUs free.
-    fn has_room_beside(&self, node: NodeId, gpus: usize) -> bool {
+    pub(crate) fn has_room_beside(&self, node: NodeId, gpus: usize) -> bool {
         let kind = self.nodes.get(&node).map(|entry| &entry.node.inventory.gpu_type);
         self.nodes.iter().any(|(id, entry)| {
             let held = self.held_on(*id);

@@ -210,6 +210,7 @@ impl Engine {
         {
             *connected = false;
             self.unsettled = true;
+            self.draft.shown_nodes.insert(id);
         }
     }
 }

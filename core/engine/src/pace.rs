@@ -9,7 +9,7 @@ use crate::blame::Breakdown;
 use crate::draft::Note;
 use crate::entry::{JobEntry, Pace};
 use crate::health::Incident;
-use crate::record::{Allocation, JobState, StopCause};
+use crate::record::{Allocation, Availability, JobState, StopCause};
 use crate::state::Engine;
 
 /// A rank this many times slower than the median rank is a straggler, if it stays so.
@@ -30,9 +30,10 @@ impl Engine {
             None => "no first step came although all its processes live".to_owned(),
         };
         // Once may be the network's fault; a job that hangs again without any progress in between hangs by itself.
-        let blame = if entry.job.setbacks > 0 { Blame::Job } else { Blame::Infrastructure };
+        let blame = if entry.job.hangs > 0 { Blame::Job } else { Blame::Infrastructure };
         let breakdown = Breakdown { message: message.clone(), blame, place: None };
         let (message, blame) = self.settle(job, breakdown);
+        self.edit_job(job, |job| job.hangs += 1);
         let name = self.job_name(job);
         self.note(Note::new("job.hung", format!("{name} hangs: {message}")).job(job).with("blame", blame));
         self.stop(job, StopCause::Hung { message: message.clone() }, &message);
@@ -45,12 +46,18 @@ impl Engine {
         if entry.job.spec.training().is_none() || entry.job.capabilities.is_none() {
             return None;
         }
-        let teller = self.nodes.get(&allocation.placement.first_node()).filter(|teller| teller.connected())?;
+        let teller = self.nodes.get(&allocation.placement.first_node()).filter(|one| one.connected())?;
+        if teller.node.availability != Availability::Available {
+            return None;
+        }
         let quiet_from = since.max(self.listening_since).max(teller.node.registered_at);
-        let Some(step) = entry.step_time.filter(|_| allocation.training_at.is_some()) else {
-            return Some(quiet_from + self.config.first_step_deadline);
+        let known = entry.step_time.filter(|_| allocation.training_at.is_some()).zip(entry.save_time);
+        let Some((step, save)) = known else {
+            // How long a first step or a first save takes is not known yet.
+            let last = entry.live.reported_at.unwrap_or(quiet_from);
+            return Some(quiet_from.max(last) + self.config.first_step_deadline);
         };
-        let patience = self.config.hang_floor.0.max(self.config.hang_steps * step.0) + 2.0 * entry.save_time.0;
+        let patience = self.config.hang_floor.0.max(self.config.hang_steps * step.0) + 2.0 * save.0;
         Some(quiet_from.max(entry.live.reported_at.unwrap_or(quiet_from)) + Seconds(patience))
     }
 
@@ -81,20 +88,27 @@ impl Engine {
                 stragglers.push((*rank, pace.busy.0 / median));
             }
         }
-        if !stragglers.is_empty() {
-            entry.slow_nodes.insert(node);
-        }
-        for (rank, ratio) in stragglers {
-            self.tell_straggler(node, job, rank, ratio);
-        }
+        let Some((rank, ratio)) = stragglers.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
+        entry.slow_nodes.insert(node);
+        self.tell_straggler(node, job, rank, ratio);
     }
 
+    /// A node counts once, however many of its ranks are slow; and a job whose ranks straggle wherever it runs is uneven
+    /// by itself.
     fn tell_straggler(&mut self, node: NodeId, job: JobId, rank: u32, ratio: f64) {
         let (name, node_name) = (self.job_name(job), self.node_name(node));
         let message =
             format!("rank {rank} of {name} on node {node_name} takes {ratio:.1} times as long as the median rank");
         self.note(Note::new("job.straggler", message).job(job).node(node).with("rank", rank));
-        self.incident(node, Incident::Straggled, &format!("its ranks keep {name} waiting"));
+        let elsewhere = self.jobs.get(&job).is_some_and(|entry| entry.job.suspects.iter().any(|other| *other != node));
+        if elsewhere {
+            self.clear_nodes(job);
+            return;
+        }
+        self.edit_job(job, |job| {
+            job.suspects.insert(node);
+        });
+        self.incident(node, Incident::Straggled(job), &format!("its ranks keep {name} waiting"));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::entry::Seen;
 use crate::gang::Part;
 use crate::grant::{checkpoint_policy, lr_scale};
 use crate::input::{RESIZE_WINDOW, capabilities};
-use crate::record::{Allocation, JobState, LastChange, StopCause, Wish};
+use crate::record::{Allocation, JobState, LastChange, PolicyMode, StopCause, Wish};
 use crate::state::Engine;
 
 impl Engine {
@@ -39,11 +39,15 @@ impl Engine {
         for (job, generation) in running {
             let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
             let planned = target.plan.assignments.get(&job);
-            if planned.is_some_and(|one| allocation.is_as_assigned(one)) {
+            // Without rounds nobody makes another plan for a job that must leave.
+            let stranded = self.policy.mode == PolicyMode::Paused && self.must_leave(&allocation).is_some();
+            if planned.is_some_and(|one| allocation.is_as_assigned(one)) && (!stranded || self.may_linger(&allocation))
+            {
                 continue;
             }
             steered = true;
             match planned {
+                _ if stranded => self.preempt(job, &allocation),
                 Some(assignment) if assignment.placement == allocation.placement => {
                     self.steer_configuration(job, &allocation, assignment);
                 }
@@ -246,7 +250,10 @@ impl Engine {
                 let owner = self.jobs.get(&job);
                 let owned = owner.is_some_and(|entry| entry.job.state.generation() == Some(generation));
                 if matches!(group.phase, GroupPhase::Ended { .. }) {
-                    if !owned && !holds {
+                    // How a part ended counts until the whole of the newest generation is known to be over.
+                    let wanted = self.is_newest(job, generation)
+                        && self.allocations.get(&(job, generation)).is_some_and(|one| one.holds());
+                    if !owned && !holds && !wanted {
                         commands.push((*node, AgentCommand::Forget { job, generation }));
                         forgotten.push((*node, (job, generation)));
                     }

@@ -98,6 +98,9 @@ impl Engine {
         if !self.is_newest(job, generation) || !self.is_placed_on(job, generation, node) {
             return;
         }
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.save_time = Some(duration);
+        }
         let Some(entry) = self.jobs.get(&job) else { return };
         let older = |last: &CheckpointRef| checkpoint.samples_seen <= last.samples_seen;
         if entry.job.checkpoint.as_ref().is_some_and(older) {
@@ -122,7 +125,6 @@ impl Engine {
         self.edit_allocation((job, generation), |allocation| allocation.saved_at = Some(now));
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.save_wanted = None;
-            entry.save_time = duration;
             // An observation may have been lost; the checkpoint is a fact.
             entry.live.progress.0 = entry.live.progress.0.max(progress.0);
         }

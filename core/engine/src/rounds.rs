@@ -287,9 +287,9 @@ impl Engine {
         let record = self.proposals.get(&id).cloned().ok_or(Refusal::NoSuchPlan(id))?;
         let target = self.target.as_ref().map(|target| target.plan.id);
         let kind = RoundKind { plan: id, trigger: record.plan.report.trigger.clone(), min_gain: None, pinned: false };
-        let whole = record.plan.assignments.len();
         let fits = self.what_still_fits(&kind, Plan::clone(&record.plan));
-        if record.plan.parent != target || fits.is_none_or(|plan| plan.assignments.len() < whole) {
+        let whole = fits.is_some_and(|plan| plan.assignments == record.plan.assignments);
+        if record.plan.parent != target || !whole {
             return Err(Refusal::StalePlan { plan: id, target });
         }
         self.adopt(record.plan.clone(), actor.clone());

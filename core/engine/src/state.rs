@@ -17,7 +17,7 @@ use crate::entry::{JobEntry, NodeEntry};
 use crate::event::Event;
 use crate::keys::Keys;
 use crate::outcome::Outcome;
-use crate::record::{Allocation, Availability, PlanRecord, PolicySettings};
+use crate::record::{Allocation, Availability, JobState, PlanRecord, PolicySettings};
 use crate::rounds::Rounds;
 use crate::snapshot::Snapshot;
 use crate::view::View;
@@ -72,13 +72,26 @@ impl Engine {
     /// unreachable before one full lease has passed.
     #[must_use]
     pub fn restore(config: EngineConfig, term: Term, seed: u64, now: Timestamp, snapshot: Snapshot) -> Engine {
+        let running: BTreeMap<(JobId, Generation), Timestamp> = snapshot
+            .jobs
+            .iter()
+            .filter_map(|job| match job.state {
+                JobState::Running { generation, since } => Some(((job.id, generation), since)),
+                _ => None,
+            })
+            .collect();
         let mut models = snapshot.models;
         let jobs = snapshot.jobs.into_iter().map(|job| {
             let model = models.remove(&job.id).or_else(|| job.spec.training().cloned().map(JobModel::new));
             (job.id, JobEntry::new(Arc::new(job), model.map(Arc::new)))
         });
         let nodes = snapshot.nodes.into_iter().map(|node| (node.inventory.node, NodeEntry::new(Arc::new(node))));
-        let allocations = snapshot.allocations.into_iter().map(|one| ((one.job, one.generation), Arc::new(one)));
+        let allocations = snapshot.allocations.into_iter().map(|mut one| {
+            let key = (one.job, one.generation);
+            // Rows of the first release do not say when their processes were up.
+            one.launched_at = one.launched_at.or(running.get(&key).copied());
+            (key, Arc::new(one))
+        });
         let proposals: BTreeMap<PlanId, Arc<PlanRecord>> =
             snapshot.proposals.into_iter().map(|one| (one.plan.id, Arc::new(one))).collect();
         let target = snapshot.target.map(Arc::new);

@@ -28,6 +28,8 @@ impl Engine {
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         // Progress follows the sample clock, which no lost or repeated report can bend.
         let fresh = report.samples_seen.saturating_sub(entry.live.samples_seen);
+        // Also a script that went back to an earlier point of its own is alive.
+        entry.live.reported_at = Some(self.now);
         if fresh == Sequences(0) && !first {
             return;
         }
@@ -45,7 +47,6 @@ impl Engine {
         live.goodput = efficiency.map(|efficiency| TokensPerSecond(smooth * efficiency));
         live.progress += fresh.tokens(seq_len) * efficiency.unwrap_or(0.0);
         live.samples_seen = live.samples_seen.max(report.samples_seen);
-        live.reported_at = Some(self.now);
         live.step = live.step.max(report.step);
         live.loss = report.loss.or(live.loss);
         (live.noise_scale, live.noise_error) = noise.unzip();

@@ -38,14 +38,19 @@ fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
             .filter_map(|job| job.current.as_ref())
             .flat_map(gpus)
             .collect();
-        let displaced = fresh.jobs.iter().find(|job| {
-            let planned = plan.assignments.get(&job.job);
-            !staying.contains(&job.job) && planned.is_some_and(|one| gpus(one).any(|gpu| kept_gpus.contains(gpu)))
-        });
-        match displaced {
-            Some(job) => staying.insert(job.job),
-            None => break,
-        };
+        let displaced: Vec<JobId> = fresh
+            .jobs
+            .iter()
+            .filter(|job| {
+                let planned = plan.assignments.get(&job.job);
+                !staying.contains(&job.job) && planned.is_some_and(|one| gpus(one).any(|gpu| kept_gpus.contains(gpu)))
+            })
+            .map(|job| job.job)
+            .collect();
+        if displaced.is_empty() {
+            break;
+        }
+        staying.extend(displaced);
     }
     let assignment = |job: &PlanJob| {
         let planned = plan.assignments.get(&job.job);

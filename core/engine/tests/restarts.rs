@@ -130,3 +130,33 @@ fn a_job_that_ended_well_out_of_sight_does_not_run_again() {
     cluster.register(inventory(0, 4), vec![status]);
     assert!(matches!(cluster.state(job), JobState::Succeeded { .. }), "{:?}", cluster.state(job));
 }
+
+#[test]
+fn a_gang_that_ended_well_partly_out_of_sight_does_not_run_again() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(spec("wide", 8, 8, Some(training(true))));
+    cluster.start(job);
+    let (generation, nodes) = (cluster.jobs[&job].generation, cluster.nodes_of(job));
+    let over = GroupPhase::Ended { outcome: headway_types::GroupOutcome::Succeeded };
+    cluster.group(nodes[0], job, over.clone());
+    cluster.pass_beating(40.0, &[nodes[0]]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "{:?}", cluster.state(job));
+    let status = cluster.status(job, generation, over);
+    cluster.register(inventory(nodes[1], 4), vec![status]);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }), "{:?}", cluster.state(job));
+}
+
+#[test]
+fn what_a_lingering_gang_holds_is_offered_to_nobody() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let wide = cluster.submit(rigid("wide", 8));
+    cluster.start(wide);
+    let deadline = Some(cluster.now + Seconds(300.0));
+    cluster.request(Request::Drain { node: node_id(0), reason: None, deadline });
+    let waiting = cluster.submit(rigid("waiting", 4));
+    cluster.pass_beating(60.0, &[0, 1]);
+    assert!(matches!(cluster.state(wide), JobState::Running { .. }));
+    assert!(matches!(cluster.state(waiting), JobState::Queued { .. }));
+    let plan = cluster.engine.view().target.expect("a plan is adopted");
+    assert!(!plan.plan.assignments.contains_key(&waiting), "its GPUs are not to be had yet");
+}

@@ -122,7 +122,7 @@ fn check_gpus(
         }
         classes.insert(&node.class);
     }
-    if classes.len() > 1 {
+    if !same_gpus && classes.len() > 1 {
         return Err(Violation::MixedClasses { job: id });
     }
     let gpus = assignment.placement.gpus();

@@ -35,6 +35,9 @@ pub struct Job {
     /// Such ends in a row, since the job last made progress.
     #[serde(default)]
     pub setbacks: u32,
+    /// Hangs in a row, likewise.
+    #[serde(default)]
+    pub hangs: u32,
     /// Nodes on which a generation failed by the node's fault, since the job last made progress: should it fail on
     /// another in the same way, the fault is its own.
     #[serde(default)]
@@ -86,6 +89,7 @@ impl Job {
             restarts: 0,
             disruptions: 0,
             setbacks: 0,
+            hangs: 0,
             suspects: BTreeSet::new(),
             ran: Seconds(0.0),
             downtime: None,
