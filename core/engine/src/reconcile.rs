@@ -261,6 +261,11 @@ impl Engine {
                     // The newest generation of a queued job may still save what it did while out of sight.
                     let useful = self.is_newest(job, generation) && holds;
                     let mode = if useful { StopMode::Checkpoint } else { StopMode::Kill };
+                    // One that reports its stop has heard it.
+                    let heard = self.sent.contains_key(&(job, generation, *node, "stop", mode as u64));
+                    if group.phase == GroupPhase::Stopping && heard {
+                        continue;
+                    }
                     let grace = owner.map(|entry| checkpoint_policy(&entry.job.spec)).unwrap_or_default().grace;
                     commands.push((*node, AgentCommand::Stop { job, generation, mode, grace }));
                 }
