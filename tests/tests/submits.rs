@@ -18,7 +18,8 @@ use rand::{RngExt, SeedableRng};
 /// Clients at a time.
 const CLIENTS: usize = 8;
 /// What a dead scheduler makes others say.
-const EXPECTED: &[&str] = &["disconnected", "session", "scheduler", "connection", "lease", "commit", "term"];
+const EXPECTED: &[&str] =
+    &["disconnected", "session", "scheduler", "connection", "lease", "commit", "term", "slow statement"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_scheduler_is_killed() {
