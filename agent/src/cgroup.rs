@@ -128,7 +128,7 @@ impl Cgroups {
 
     /// The same for all ranks.
     pub(crate) async fn end_group(&self, job: JobId, generation: Generation) {
-        end_tree(&self.group(job, generation)).await;
+        end(&self.group(job, generation)).await;
     }
 
     /// Ends every group that is not `known`; returns their names.
@@ -140,7 +140,7 @@ impl Cgroups {
                 .rsplit_once("-g")
                 .and_then(|(job, generation)| Some((job.parse::<JobId>().ok()?, Generation(generation.parse().ok()?))));
             if parsed.is_some_and(|(job, generation)| !known(job, generation)) {
-                end_tree(&path).await;
+                end(&path).await;
                 ended.push(name);
             }
         }
@@ -148,15 +148,7 @@ impl Cgroups {
     }
 }
 
-/// A group and its ranks, innermost first.
-async fn end_tree(group: &Path) {
-    kill(group);
-    for rank in children(group) {
-        end(&rank).await;
-    }
-    end(group).await;
-}
-
+/// Kills all in a cgroup and below it; returns once that is gone, with the cgroup and those that were made inside.
 async fn end(path: &Path) {
     let mut pause = Duration::from_millis(5);
     while path.exists() {
@@ -164,8 +156,10 @@ async fn end(path: &Path) {
         let populated =
             fs::read_to_string(path.join("cgroup.events")).ok().and_then(|events| value(&events, "populated"));
         if populated != Some(1) {
-            match fs::remove_dir(path) {
+            match remove(path) {
+                // Somebody is not gone yet, or somebody else removes it too.
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EBUSY as i32) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return tracing::debug!(path = %path.display(), %error, "a cgroup stays"),
                 Ok(()) => return,
             }
@@ -173,6 +167,14 @@ async fn end(path: &Path) {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
+}
+
+/// Innermost first: a worker may have made cgroups inside its own, and one that has any is busy for ever.
+fn remove(path: &Path) -> io::Result<()> {
+    for child in children(path) {
+        remove(&child)?;
+    }
+    fs::remove_dir(path)
 }
 
 fn kill(path: &Path) {
@@ -183,7 +185,7 @@ fn kill(path: &Path) {
 
 fn children(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
 /// Lets the children count their memory, where that is possible.
@@ -308,6 +310,16 @@ pub(crate) mod tests {
         tokio::time::timeout(Duration::from_secs(20), cgroups.end_rank(job(), Generation(1), 0)).await.unwrap();
         assert!(!child.wait().unwrap().success());
         assert!(!rank.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn cgroups_within_cgroups_go_innermost_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let rank = dir.path().join("rank-0");
+        fs::create_dir_all(rank.join("a/b")).unwrap();
+        fs::create_dir_all(rank.join("c")).unwrap();
+        remove(&rank).unwrap();
+        assert!(!rank.exists());
     }
 
     #[test]
