@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use headway_node::Ledger;
-use headway_types::{Bytes, Condition, ConditionKind, Generation, JobId};
+use headway_types::{Bytes, Condition, Generation, JobId};
 
 use crate::logs::{self, OutputLimits};
 use crate::pressure::{Pressure, Readings, SharedDisks};
@@ -72,7 +72,7 @@ impl Keeper {
         }
         let shared = self.shared.look(census.checkpoints.iter().cloned().collect());
         let conditions = self.pressure.update(&Readings::take(self.site.files.root(), shared));
-        let full = is_full(&conditions);
+        let full = self.pressure.own_disk_is_full();
         if !full && let Err(error) = self.site.files.reserve() {
             tracing::warn!(%error, "cannot set room aside for the ledger");
         }
@@ -80,7 +80,7 @@ impl Keeper {
         let pause = if full { PRUNE_SOON } else { PRUNE_EVERY };
         if self.pruned.is_none_or(|pruned| pruned.elapsed() >= pause) {
             self.pruned = Some(Instant::now());
-            self.prune(&census, full);
+            self.prune(full);
         }
         self
     }
@@ -94,19 +94,17 @@ impl Keeper {
         self.site.inventory.set_conditions(&Pressure::KINDS, conditions);
     }
 
-    fn prune(&self, census: &Census, full: bool) {
+    fn prune(&self, full: bool) {
         let mut limits: OutputLimits = self.site.output;
         if full {
             limits.total = Bytes(0);
         }
-        match logs::prune(&self.site.files, &census.known, limits, SystemTime::now()) {
+        // As it is now: looking at a file system that is slow may have taken long.
+        let known = self.site.census.borrow().known.clone();
+        match logs::prune(&self.site.files, &known, limits, SystemTime::now()) {
             Ok(0) => {}
             Ok(generations) => tracing::info!(generations, "removed output of forgotten groups"),
             Err(error) => tracing::warn!(%error, "cannot remove output of forgotten groups"),
         }
     }
-}
-
-fn is_full(conditions: &[Condition]) -> bool {
-    conditions.iter().any(|condition| condition.kind == ConditionKind::DiskPressure)
 }

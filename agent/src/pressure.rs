@@ -38,7 +38,9 @@ const STALL_LOW: f64 = 5.0;
 /// The host at one moment; what could not be read is left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Readings {
-    pub(crate) disks: Vec<(PathBuf, Space)>,
+    /// The file system of the agent's own directory.
+    pub(crate) own: Option<(PathBuf, Space)>,
+    pub(crate) shared: Vec<(PathBuf, Space)>,
     pub(crate) memory: Option<Space>,
     pub(crate) stall: Option<f64>,
 }
@@ -47,9 +49,9 @@ impl Readings {
     /// Looks at the agent's own disk and at the memory of the host; `shared` was looked at before.
     pub(crate) fn take(own: &Path, shared: Vec<(PathBuf, Space)>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let own = space(own).map(|space| (own.to_owned(), space));
         Self {
-            disks: own.into_iter().chain(shared).collect(),
+            own: space(own).map(|space| (own.to_owned(), space)),
+            shared,
             memory: memory(&read("/proc/meminfo")),
             stall: stall(&read("/proc/pressure/memory")),
         }
@@ -83,6 +85,7 @@ impl SharedDisks {
 #[derive(Default)]
 pub(crate) struct Pressure {
     disk: Option<Condition>,
+    own_disk_is_full: bool,
     memory: Option<Condition>,
 }
 
@@ -90,8 +93,11 @@ impl Pressure {
     pub(crate) const KINDS: [ConditionKind; 2] = [ConditionKind::DiskPressure, ConditionKind::MemoryPressure];
 
     pub(crate) fn update(&mut self, readings: &Readings) -> Vec<Condition> {
-        let disk_mark = if self.disk.is_some() { DISK_ENOUGH } else { DISK_LOW };
-        let short = readings.disks.iter().find(|(_, space)| space.is_below(disk_mark));
+        let mark = |raised: bool| if raised { DISK_ENOUGH } else { DISK_LOW };
+        let own_mark = mark(self.own_disk_is_full);
+        self.own_disk_is_full = readings.own.as_ref().is_some_and(|(_, space)| space.is_below(own_mark));
+        let disk_mark = mark(self.disk.is_some());
+        let short = readings.own.iter().chain(&readings.shared).find(|(_, space)| space.is_below(disk_mark));
         self.disk = short.map(|(path, space)| {
             let message =
                 format!("{} has {} of {} left", path.display(), mebibytes(space.free), mebibytes(space.total));
@@ -107,6 +113,11 @@ impl Pressure {
             .or(stalled)
             .map(|message| self.memory.take().unwrap_or(Condition { kind: ConditionKind::MemoryPressure, message }));
         self.disk.iter().chain(&self.memory).cloned().collect()
+    }
+
+    /// Whether it is the agent's own disk that runs short: removing what lies there makes no room on a shared one.
+    pub(crate) fn own_disk_is_full(&self) -> bool {
+        self.own_disk_is_full
     }
 }
 
@@ -139,7 +150,20 @@ mod tests {
 
     fn disk(free_mib: u64) -> Readings {
         let space = Space { free: Bytes(free_mib << 20), total: Bytes(10_000 << 20) };
-        Readings { disks: vec![("/d".into(), space)], ..Readings::default() }
+        Readings { own: Some(("/d".into(), space)), ..Readings::default() }
+    }
+
+    #[test]
+    fn a_shared_disk_that_runs_short_is_not_the_agents_own() {
+        let mut pressure = Pressure::default();
+        let shared = |free_mib| disk(free_mib).own.into_iter().collect();
+        let readings = Readings { shared: shared(100), ..disk(5_000) };
+        assert_eq!(pressure.update(&readings).len(), 1);
+        assert!(!pressure.own_disk_is_full());
+        pressure.update(&disk(100));
+        assert!(pressure.own_disk_is_full());
+        pressure.update(&Readings { shared: shared(100), ..disk(600) });
+        assert!(!pressure.own_disk_is_full());
     }
 
     #[test]
@@ -175,6 +199,6 @@ mod tests {
             std::thread::yield_now();
         }
         let readings = Readings::take(Path::new("/tmp"), shared.look(vec![directory]));
-        assert!(readings.disks.len() == 2 && readings.memory.is_some(), "{readings:?}");
+        assert!(readings.own.is_some() && readings.shared.len() == 1 && readings.memory.is_some(), "{readings:?}");
     }
 }

@@ -63,7 +63,7 @@ struct Forgotten {
 }
 
 /// Removes output of generations that are not `known`: what is too old, then the oldest until the rest is small enough.
-/// A job's working directory goes with its last generation. Returns how many generations went.
+/// A job's working directory goes some time after its last generation. Returns how many generations went.
 pub(crate) fn prune(
     files: &Files,
     known: &BTreeSet<(JobId, Generation)>,
@@ -92,13 +92,25 @@ pub(crate) fn prune(
         fs::remove_dir_all(&path)?;
         total -= bytes;
         removed += 1;
-        let job = path.parent().unwrap_or(&path);
-        let generations = subdirectories(job)?.iter().any(|path| name(path).is_some_and(|name| name.starts_with('g')));
-        if !generations {
-            fs::remove_dir_all(job)?;
+    }
+    prune_jobs(files, known, now)?;
+    Ok(removed)
+}
+
+/// Removes the directories of jobs that have no generation left, unless one is `known` or was there a moment ago: its
+/// workers may be about to start in the working directory.
+fn prune_jobs(files: &Files, known: &BTreeSet<(JobId, Generation)>, now: SystemTime) -> io::Result<()> {
+    for job in subdirectories(&files.jobs())? {
+        let Some(id) = name(&job).and_then(|name| name.parse::<JobId>().ok()) else { continue };
+        let is_known = known.iter().any(|(known, _)| *known == id);
+        let age = now.duration_since(fs::metadata(&job)?.modified()?).unwrap_or_default();
+        let has_generations =
+            subdirectories(&job)?.iter().any(|path| name(path).is_some_and(|name| name.starts_with('g')));
+        if !is_known && !has_generations && age >= FRESH {
+            fs::remove_dir_all(&job)?;
         }
     }
-    Ok(removed)
+    Ok(())
 }
 
 fn subdirectories(path: &Path) -> io::Result<Vec<PathBuf>> {
@@ -199,5 +211,19 @@ mod tests {
         assert_eq!(prune(&files, &known, limits, now + Duration::from_secs(7200)).unwrap(), 1);
         assert!(files.group(job(1), Generation(2)).exists() && files.work(job(1)).exists());
         assert!(!files.group(job(1), Generation(1)).exists() && !files.job(job(2)).exists());
+    }
+
+    #[test]
+    fn a_working_directory_stays_while_the_ledger_knows_a_group_of_the_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
+        files.make_group(job(1), Generation(1), None).unwrap();
+        let later = SystemTime::now() + 2 * FRESH;
+        let limits = OutputLimits { per_rank: Bytes(MIB), age: Duration::ZERO, total: Bytes(0) };
+        let known = BTreeSet::from([(job(1), Generation(2))]);
+        assert_eq!(prune(&files, &known, limits, later).unwrap(), 1);
+        assert!(files.work(job(1)).exists());
+        assert_eq!(prune(&files, &BTreeSet::new(), limits, later).unwrap(), 0);
+        assert!(!files.job(job(1)).exists());
     }
 }
