@@ -92,10 +92,10 @@ impl Engine {
     /// A generation trains since its first report began: the end of its downtime.
     fn first_step(&mut self, key: (JobId, Generation), covered: Seconds) {
         let job = key.0;
-        let began = self.now - covered;
-        self.edit_allocation(key, |allocation| {
-            allocation.training_at = Some(began.max(allocation.launched_at.unwrap_or(allocation.granted_at)));
-        });
+        let Some(allocation) = self.allocations.get(&key) else { return };
+        // Devices that keep another time than ours may claim to have begun before they were there.
+        let began = (self.now - covered).max(allocation.launched_at.unwrap_or(allocation.granted_at));
+        self.edit_allocation(key, |allocation| allocation.training_at = Some(began));
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         let mut message = format!("{} trains under {}", entry.job.spec.name, key.1);
         if let Some(stopped) = entry.moving_since.take() {
