@@ -1,7 +1,7 @@
 //! The data directory: which file lies where, and how one is written so that a crash leaves the old or the new.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -194,6 +194,13 @@ fn create_dir(path: &Path, mode: u32) -> std::io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
+/// The beginning of a small text file whose writer is not to be trusted with the agent's memory.
+pub(crate) fn read_beginning(path: &Path, limit: u64) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(limit).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Replaces a file as a whole: temporary name, sync, rename, sync of the directory.
 pub(crate) fn write_durably(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("tmp");
@@ -232,6 +239,15 @@ mod tests {
         let ledger = Ledger::new(NodeId(uuid::Uuid::from_u128(1)), BootId("b".into()));
         files.store_ledger(&ledger).unwrap();
         assert_eq!(files.load_ledger().unwrap(), Some(ledger));
+    }
+
+    #[test]
+    fn no_more_than_the_beginning_of_a_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "abcdef").unwrap();
+        assert_eq!(read_beginning(&path, 4).unwrap(), "abcd");
+        assert_eq!(read_beginning(&path, 9).unwrap(), "abcdef");
     }
 
     #[test]

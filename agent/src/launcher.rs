@@ -21,7 +21,7 @@ use crate::cause::{self, Before};
 use crate::cgroup::OutOfMemory;
 use crate::connections::Connections;
 use crate::environment::{self, Member};
-use crate::files::write_durably;
+use crate::files::{read_beginning, write_durably};
 use crate::node::Input;
 use crate::process;
 use crate::site::Site;
@@ -41,6 +41,8 @@ exit "$code"
 "#;
 /// An exit status that was not written yet.
 const NO_STATUS: &str = "       \n";
+/// More than any exit status takes, in bytes.
+const STATUS_LIMIT: u64 = 64;
 /// How long the end of a process waits for what it said last: a checkpoint told after the end would be refused.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -219,7 +221,7 @@ impl Launcher {
     /// only while no agent is there to see the end itself.
     async fn await_adopted(&self, job: JobId, generation: Generation, process: &Process) -> Exit {
         process::ended(process).await;
-        let written = std::fs::read_to_string(self.site.files.exit_status(job, generation, process.rank)).ok();
+        let written = read_beginning(&self.site.files.exit_status(job, generation, process.rank), STATUS_LIMIT).ok();
         let complete = written.filter(|text| text.ends_with('\n'));
         complete.and_then(|text| text.trim().parse().ok()).map_or(Exit::Unknown, Exit::Code)
     }

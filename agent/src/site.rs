@@ -51,10 +51,23 @@ impl Site {
         Ok(Self { files, inventory, gpus, users, cgroups, output, census, python, headway, inherited })
     }
 
-    /// The user a job of this owner runs as. Directory services may take their time to answer.
+    /// The user a job of this owner is to run as. Directory services may take their time to answer.
     pub(crate) async fn user(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        self.look_up(owner, Users::of).await
+    }
+
+    /// The user a group of this owner was started as.
+    pub(crate) async fn user_of_started(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        self.look_up(owner, Users::of_started).await
+    }
+
+    async fn look_up(
+        &self,
+        owner: &str,
+        find: fn(&Users, &str) -> Result<Option<UnixUser>, Fault>,
+    ) -> Result<Option<UnixUser>, Fault> {
         let (users, owner) = (self.users.clone(), owner.to_owned());
-        let found = tokio::task::spawn_blocking(move || users.of(&owner)).await;
+        let found = tokio::task::spawn_blocking(move || find(&users, &owner)).await;
         found.unwrap_or_else(|error| Err(Fault::of_infrastructure(format!("looking up a user broke off: {error}"))))
     }
 

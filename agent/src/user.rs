@@ -123,6 +123,12 @@ impl Users {
         Ok(Some(UnixUser { name, uid, gid, home: dir, shell }))
     }
 
+    /// The user a group of this owner was started as. Without an owner it was started by an agent of an earlier release,
+    /// as the agent's own user; nothing new starts so, since that user may be root.
+    pub(crate) fn of_started(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        if owner.is_empty() { Ok(None) } else { self.of(owner) }
+    }
+
     /// The words that go before a command to run it as `user`, with its groups and without privileges.
     pub(crate) fn prefix(&self, user: Option<&UnixUser>) -> Vec<String> {
         let Some(user) = user else { return Vec::new() };
@@ -152,6 +158,14 @@ mod tests {
     use headway_types::Blame;
 
     use super::*;
+
+    #[test]
+    fn a_group_without_an_owner_was_started_as_the_agents_own_user_but_none_is_now() {
+        let users = Users { run_as: RunAs::Owner, setpriv: PathBuf::new() };
+        assert_eq!(users.of_started(""), Ok(None));
+        assert!(users.of("").is_err());
+        assert!(users.of_started("nobody").unwrap().is_some());
+    }
 
     #[test]
     fn only_root_may_choose_another_user() {

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headway_node::{NodeEvent, WorkerMessage};
 use headway_types::{CheckpointRef, Generation, JobId, Seconds};
@@ -18,12 +19,13 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_stream::StreamExt;
 use tokio_util::codec::{FramedRead, LinesCodec};
 
 use crate::AgentError;
 use crate::connections::{Connection, Connections};
+use crate::files::read_beginning;
 use crate::node::{Hello, Input};
 use crate::observer::Observer;
 use crate::site::Site;
@@ -35,6 +37,13 @@ use view::View;
 const LINE_LIMIT: usize = 64 * 1024;
 /// Lines to a worker that may wait for it to read.
 const LINES: usize = 32;
+
+/// How long a connection may take to say who it is.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Open at a time, far more than a node has ranks; any further ones wait in the kernel's queue.
+const CONNECTIONS: usize = 512;
+/// More than a secret takes, in bytes.
+const SECRET_LIMIT: u64 = 128;
 
 /// Lines to one connected worker.
 pub(crate) type WorkerLines = mpsc::Sender<AgentLine>;
@@ -67,16 +76,17 @@ pub(crate) fn listen(
     let mode = if site.users.are_others() { 0o666 } else { 0o600 };
     std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(AgentError::io("opening the socket"))?;
     Ok(async move {
-        loop {
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        while let Ok(place) = Arc::clone(&room).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let door =
-                        Door { site: Arc::clone(&site), inputs: inputs.clone(), connections: connections.clone() };
+                    let (site, inputs, connections) = (Arc::clone(&site), inputs.clone(), connections.clone());
+                    let door = Door { site, inputs, connections, _place: place };
                     tokio::spawn(serve(stream, door, observer.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a worker's connection failed");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
@@ -88,6 +98,8 @@ struct Door {
     site: Arc<Site>,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
+    /// Among the connections that may be open.
+    _place: OwnedSemaphorePermit,
 }
 
 /// One worker's connection, from hello to its end.
@@ -126,7 +138,8 @@ async fn serve(stream: UnixStream, door: Door, observer: Observer) {
 impl Door {
     /// Reads the hello; checks the secret and that the peer is the user the group runs as (or the agent's own).
     async fn greet(&self, lines: &mut Lines, peer: u32, sender: WorkerLines) -> Result<Worker, String> {
-        let text = match lines.next().await {
+        let said = tokio::time::timeout(HELLO_PATIENCE, lines.next()).await;
+        let text = match said.map_err(|_| format!("no hello within {} s", HELLO_PATIENCE.as_secs()))? {
             Some(Ok(text)) => text,
             Some(Err(error)) => return Err(format!("unreadable hello: {error}")),
             None => return Err("closed without a hello".to_owned()),
@@ -140,7 +153,7 @@ impl Door {
         let path = self.site.files.secret(job, generation);
         // The secret belongs to the group's user.
         let user = std::fs::metadata(&path).ok().map(|metadata| metadata.uid());
-        let expected = std::fs::read_to_string(path).unwrap_or_default();
+        let expected = read_beginning(&path, SECRET_LIMIT).unwrap_or_default();
         // Hashes are compared, so that the time taken says nothing about the secret.
         if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
             return Err(format!("wrong secret for generation {generation} of job {job}"));
@@ -222,12 +235,9 @@ impl Worker {
 
     async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
         let (job, generation, duration) = (self.job, self.generation, offer.duration_s);
-        let user = self.site.user(&self.home.owner).await.map_err(|fault| fault.message)?;
+        let user = self.site.user_of_started(&self.home.owner).await.map_err(|fault| fault.message)?;
         let view = View(self.site.users.prefix(user.as_ref()));
-        let home = self.home.directory.clone();
-        let verified =
-            tokio::task::spawn_blocking(move || checkpoint::verify(&view, Path::new(&home), job, generation, offer))
-                .await;
-        Ok((verified.map_err(|error| error.to_string())??, duration))
+        let verified = checkpoint::verify(&view, Path::new(&self.home.directory), job, generation, offer).await?;
+        Ok((verified, duration))
     }
 }

@@ -26,19 +26,19 @@ struct Entry {
 
 /// Accepts an offer that lies below `home`, whose manifest is the one named and says the same, and whose files have
 /// their size. Their contents are checked by who resumes: hashing terabytes here would hold up training.
-pub(super) fn verify(
+pub(super) async fn verify(
     view: &View,
     home: &Path,
     job: JobId,
     generation: Generation,
     offer: CheckpointLine,
 ) -> Result<CheckpointRef, String> {
-    let (home, path) = (view.real(home)?, view.real(Path::new(&offer.path))?);
+    let (home, path) = (view.real(home).await?, view.real(Path::new(&offer.path)).await?);
     if path == home || !path.starts_with(&home) {
         return Err(format!("{} is not below {}", path.display(), home.display()));
     }
     let file = path.join("manifest.json");
-    let manifest = view.read(&file)?;
+    let manifest = view.read(&file).await?;
     let manifest_sha256 = hex::encode(Sha256::digest(&manifest));
     if !manifest_sha256.eq_ignore_ascii_case(&offer.manifest_sha256) {
         return Err(format!("the manifest in {} has another SHA-256 than was said", offer.path));
@@ -54,7 +54,7 @@ pub(super) fn verify(
         return Err(format!("{} is not below {}", entry.name, offer.path));
     }
     let paths: Vec<PathBuf> = manifest.files.iter().map(|entry| path.join(&entry.name)).collect();
-    for (size, entry) in view.sizes(&paths)?.into_iter().zip(&manifest.files) {
+    for (size, entry) in view.sizes(&paths).await?.into_iter().zip(&manifest.files) {
         if size != entry.bytes {
             return Err(format!("{} in {} is no file of {} bytes", entry.name, offer.path, entry.bytes));
         }
@@ -95,16 +95,16 @@ mod tests {
         serde_json::from_value(line).unwrap()
     }
 
-    #[test]
-    fn an_offer_is_believed_only_as_far_as_its_manifest_and_files_agree() {
+    #[tokio::test]
+    async fn an_offer_is_believed_only_as_far_as_its_manifest_and_files_agree() {
         let dir = tempfile::tempdir().unwrap();
-        let check = |manifest: &serde_json::Value| {
-            verify(&View::default(), dir.path(), job(), GENERATION, offer(dir.path(), manifest))
-                .map(|checkpoint| checkpoint.step)
+        let check = async |manifest: &serde_json::Value| {
+            let offer = offer(dir.path(), manifest);
+            verify(&View::default(), dir.path(), job(), GENERATION, offer).await.map(|checkpoint| checkpoint.step)
         };
         let good = json!({"job": job(), "generation": 3, "step": 4, "samples_seen": 64,
             "files": [{"name": "model.pt", "bytes": 5, "sha256": "ab"}]});
-        assert_eq!(check(&good), Ok(4));
+        assert_eq!(check(&good).await, Ok(4));
         for (field, wrong) in [
             ("job", json!(JobId(uuid::Uuid::from_u128(8)))),
             ("generation", json!(2)),
@@ -116,9 +116,10 @@ mod tests {
         ] {
             let mut manifest = good.clone();
             manifest[field] = wrong;
-            assert!(check(&manifest).is_err(), "{manifest}");
+            assert!(check(&manifest).await.is_err(), "{manifest}");
         }
         let elsewhere = tempfile::tempdir().unwrap();
-        assert!(verify(&View::default(), elsewhere.path(), job(), GENERATION, offer(dir.path(), &good)).is_err());
+        let offer = offer(dir.path(), &good);
+        assert!(verify(&View::default(), elsewhere.path(), job(), GENERATION, offer).await.is_err());
     }
 }
