@@ -58,7 +58,7 @@ pub struct Agent {
     /// a directory.
     #[arg(long, default_value = "auto")]
     pub cgroups: CgroupRoot,
-    /// Seconds over which a job's step reports are summed up into one for the scheduler.
+    /// Seconds over which a job's step reports are summed up into one for the scheduler, at most 60.
     #[arg(long, default_value_t = 10.0)]
     pub report_every_seconds: f64,
     /// Output kept of each rank, bytes on disk; the oldest goes first.
@@ -149,7 +149,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
         cgroups: agent.cgroups,
-        report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 3600.0)),
+        report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 60.0)),
         output: OutputLimits {
             per_rank: Bytes(agent.output_bytes_per_rank),
             age: Duration::from_secs(agent.output_hours * 3600),
