@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headway_node::Process;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use tokio::sync::oneshot;
 
 use super::alive;
@@ -40,8 +40,24 @@ async fn wait(handle: OwnedFd) -> io::Result<()> {
 
 /// Kills the process that has this pid and start time, never its successor.
 pub(super) fn kill(pid: u32, started: u64) {
-    if let Ok(Some(handle)) = open(pid, started) {
-        let _already_gone = pidfd_send_signal(handle, Signal::KILL);
+    match open(pid, started) {
+        Ok(Some(handle)) => {
+            let _already_gone = pidfd_send_signal(handle, Signal::KILL);
+        }
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(pid, %error, "no handle for a process to kill; killing it by its pid");
+            kill_by_pid(pid, started);
+        }
+    }
+}
+
+/// Where the kernel has no handles, or no more of them. The pid could change hands between the look and the signal, but
+/// a process that is never killed would hold its GPUs for ever.
+fn kill_by_pid(pid: u32, started: u64) {
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    if alive(pid, started).unwrap_or(false) {
+        let _already_gone = kill_process(number, Signal::KILL);
     }
 }
 
@@ -74,6 +90,16 @@ mod tests {
         let waiting = tokio::spawn(async move { ended(&process).await });
         kill(pid, process.started);
         tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn without_a_handle_a_process_is_killed_by_its_pid_and_its_successor_is_not() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (pid, started) = (child.id(), started(child.id()).unwrap());
+        kill_by_pid(pid, started + 1);
+        assert!(child.try_wait().unwrap().is_none(), "a process was killed for its pid alone");
+        kill_by_pid(pid, started);
         assert!(!child.wait().unwrap().success());
     }
 }
