@@ -30,19 +30,19 @@ impl Outbox {
     pub(crate) fn open(&self) {
         let mut queues = self.lock();
         queues.open = true;
-        queues.facts.clear();
+        queues.forget_facts();
     }
 
     /// The session is over.
     pub(crate) fn close(&self) {
         let mut queues = self.lock();
         queues.open = false;
-        queues.facts.clear();
+        queues.forget_facts();
     }
 
     pub(crate) fn push(&self, report: NodeReport) {
         let mut queues = self.lock();
-        if matches!(report, NodeReport::Steps { .. } | NodeReport::RankTimes { .. }) {
+        if is_observation(&report) {
             if queues.observations.len() == OBSERVATIONS {
                 queues.observations.pop_front();
             }
@@ -86,6 +86,18 @@ impl Queues {
         }
         self.facts.push_back(fact);
     }
+
+    /// The ledger repeats facts, but nobody repeats the observations that went ahead among them: they wait again.
+    fn forget_facts(&mut self) {
+        let ahead = self.facts.drain(..).filter(is_observation);
+        self.observations = ahead.chain(self.observations.drain(..)).collect();
+        let excess = self.observations.len().saturating_sub(OBSERVATIONS);
+        self.observations.drain(..excess);
+    }
+}
+
+fn is_observation(report: &NodeReport) -> bool {
+    matches!(report, NodeReport::Steps { .. } | NodeReport::RankTimes { .. })
 }
 
 /// After these the scheduler is not interested in what came before.
@@ -187,5 +199,21 @@ mod tests {
         outbox.push(ended.clone());
         assert_eq!(outbox.next().await, step(7));
         assert_eq!(outbox.next().await, ended);
+    }
+
+    #[tokio::test]
+    async fn steps_that_went_ahead_of_an_end_outlive_the_session() {
+        let outbox = Outbox::default();
+        outbox.open();
+        outbox.push(step(7));
+        let ended = group(GroupPhase::Ended { outcome: GroupOutcome::Succeeded });
+        outbox.push(ended.clone());
+        outbox.close();
+        outbox.push(step(8));
+        outbox.open();
+        outbox.push(ended.clone());
+        for expected in [step(7), step(8), ended] {
+            assert_eq!(outbox.next().await, expected);
+        }
     }
 }
