@@ -143,7 +143,8 @@ fn is_marked(pid: u32, wanted: &str) -> io::Result<bool> {
 fn environment(pid: u32) -> io::Result<Vec<u8>> {
     match read(pid, "environ") {
         Ok(environment) => Ok(environment.unwrap_or_default()),
-        // Another user's process, which no launch of this agent can be; waiting for it would be waiting forever.
+        // Another user's process, which no launch of this agent can be: one that runs workers as other users may read
+        // theirs, or does not start. Waiting for it would be waiting forever.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
         Err(error) => Err(error),
     }

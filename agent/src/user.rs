@@ -12,6 +12,9 @@ use nix::unistd::{Gid, Uid, User, chown, geteuid};
 
 use crate::AgentError;
 
+/// CAP_SYS_PTRACE, by its bit: without it not even root reads the environment of another user's process.
+const READ_OTHERS: u64 = 1 << 19;
+
 const SETPRIV: [&str; 3] = ["/usr/bin/setpriv", "/bin/setpriv", "/usr/local/bin/setpriv"];
 
 /// The operator's choice.
@@ -88,6 +91,12 @@ impl Users {
             RunAs::Owner | RunAs::User(_) if setpriv.is_none() => {
                 return refuse("setpriv of util-linux is not installed; use --run-as agent".to_owned());
             }
+            // Workers that left their process group are found by a mark in their environment.
+            RunAs::Owner | RunAs::User(_) if !may_read_others(&own_status()) => {
+                return refuse(
+                    "without CAP_SYS_PTRACE other users' workers are not found; use --run-as agent".to_owned(),
+                );
+            }
             RunAs::User(name) => match User::from_name(name) {
                 Ok(Some(_)) => {}
                 Ok(None) => return refuse(format!("there is no user {name}")),
@@ -143,6 +152,16 @@ impl Users {
     }
 }
 
+fn own_status() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap_or_default()
+}
+
+/// By what proc_pid_status(5) says of the effective capabilities; what it does not say is no reason to refuse.
+fn may_read_others(status: &str) -> bool {
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.is_none_or(|effective| effective & READ_OTHERS != 0)
+}
+
 /// Gives a file or directory to the user.
 pub(crate) fn give(path: &Path, user: Option<&UnixUser>) -> std::io::Result<()> {
     match user {
@@ -168,6 +187,13 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_cannot_see_other_users_marks_is_told_by_its_capabilities() {
+        assert!(may_read_others("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!may_read_others("Name:\tx\nCapEff:\t00000000a80425fb\n"), "root in an ordinary container");
+        assert!(may_read_others("Name:\tx\n"));
+    }
+
+    #[test]
     fn only_root_may_choose_another_user() {
         assert!(Users::new(RunAs::Agent).unwrap().of("anybody").unwrap().is_none());
         match Users::new(RunAs::Owner) {
@@ -178,7 +204,8 @@ mod tests {
                 assert_eq!(users.of("nobody").unwrap().unwrap().variables()["USER"], "nobody");
             }
             Err(AgentError::RunAs { message }) => {
-                assert!(!geteuid().is_root() && message.contains("--run-as agent"), "{message}");
+                let may_not = !geteuid().is_root() || !may_read_others(&own_status());
+                assert!(may_not && message.contains("--run-as agent"), "{message}");
             }
             Err(error) => panic!("{error}"),
         }
