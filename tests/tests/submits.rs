@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use headway_api::client::Client;
-use headway_tests::Cluster;
 use headway_tests::job::EmulatedJob;
+use headway_tests::{Cluster, soon, until};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -34,7 +34,9 @@ async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_scheduler_i
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| tokio::spawn(submit_until(cluster.client.clone(), names.clone(), stop.clone())))
             .collect();
-        tokio::time::sleep(Duration::from_millis(random.random_range(20..600))).await;
+        // The moment is a number of further submits, so that each kill comes under load however slow the machine is.
+        let moment = names.load(Ordering::Relaxed) + random.random_range(CLIENTS..10 * CLIENTS);
+        until("the moment to kill", soon(), || async { (names.load(Ordering::Relaxed) >= moment).then_some(()) }).await;
         cluster.kill_server();
         stop.store(true, Ordering::Relaxed);
         for client in clients {

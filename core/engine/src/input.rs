@@ -1,7 +1,7 @@
 //! What the planner may look at in a round: usable GPUs, jobs that want some, what each holds, and what it is free
 //! to do. Building it changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
 use headway_types::{
@@ -35,7 +35,8 @@ impl Engine {
             .map(|entry| self.plan_job(entry, kind.pinned))
             .collect();
         let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
-        let nodes = self.nodes.keys().map(|id| self.plan_node(*id, &named)).collect();
+        let leaving = self.leaving();
+        let nodes = self.nodes.keys().map(|id| self.plan_node(*id, &named, &leaving)).collect();
         let objective = &self.policy.objective;
         let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
         PlanInput {
@@ -67,7 +68,17 @@ impl Engine {
         }
     }
 
-    fn plan_node(&self, id: NodeId, jobs: &BTreeSet<JobId>) -> PlanNode {
+    /// Jobs that must leave where they run, and whether they may linger there. Asked once per job and not once per GPU:
+    /// a gang's answer looks at all of its nodes.
+    fn leaving(&self) -> BTreeMap<JobId, bool> {
+        let goes = |(id, entry): (&JobId, &JobEntry)| {
+            let allocation = self.allocations.get(&(*id, entry.job.state.generation()?))?;
+            self.must_leave(allocation).map(|_| (*id, self.may_linger(allocation)))
+        };
+        self.jobs.iter().filter_map(goes).collect()
+    }
+
+    fn plan_node(&self, id: NodeId, jobs: &BTreeSet<JobId>, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
         let entry = &self.nodes[&id];
         let held = self.held_on(id);
         let grantable = self.grantable(id);
@@ -78,10 +89,9 @@ impl Engine {
                 // A node that came back under another id offers GPUs that are still held under the old one.
                 let here = self.is_placed_on(*job, *generation, id);
                 let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job) && here;
-                let leaving = matches!(state, Some(JobState::Stopping { .. }));
-                let allocation = self.allocations.get(&(*job, *generation));
-                let goes = leaving || allocation.is_some_and(|one| self.must_leave(one).is_some());
-                let lingers = !leaving && goes && allocation.is_some_and(|one| self.may_linger(one));
+                let stops = matches!(state, Some(JobState::Stopping { .. }));
+                let goes = stops || leaving.contains_key(job);
+                let lingers = !stops && leaving.get(job) == Some(&true);
                 // A job keeps what it holds on a node that takes nothing new; what it leaves goes to others only where
                 // they may start, and not before it is sure to leave. Nobody is offered a broken GPU.
                 let offered = !goes || (grantable.contains(&gpu.uuid) && !lingers);

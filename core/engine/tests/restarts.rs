@@ -5,9 +5,9 @@ mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
 use headway_engine::event::Request;
-use headway_engine::record::{JobState, StopCause};
-use headway_engine::{Change, Event};
-use headway_types::{AgentCommand, GroupPhase, NodeReport, Seconds};
+use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
+use headway_engine::{Activity, Change, Event, Refusal, Reply};
+use headway_types::{AgentCommand, GpuCount, GroupPhase, NodeReport, Seconds};
 
 #[test]
 fn a_launch_cut_short_by_a_new_leader_is_finished_with_the_same_port() {
@@ -159,4 +159,30 @@ fn what_a_lingering_gang_holds_is_offered_to_nobody() {
     assert!(matches!(cluster.state(waiting), JobState::Queued { .. }));
     let plan = cluster.engine.view().target.expect("a plan is adopted");
     assert!(!plan.plan.assignments.contains_key(&waiting), "its GPUs are not to be had yet");
+}
+
+#[test]
+fn a_proposal_is_approved_only_as_it_was_shown() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let settings = PolicySettings { mode: PolicyMode::Paused, ..PolicySettings::default() };
+    cluster.request(Request::SetPolicy { settings });
+    let job = cluster.submit(rigid("one", 4));
+    cluster.request(Request::Rebalance { min_gain: None });
+    cluster.pass_beating(3.0, &[0, 1]);
+    let view = cluster.engine.view();
+    let (plan, shown) = view.proposals.iter().next().map(|(id, record)| (*id, record.clone())).expect("a proposal");
+    let home = shown.plan.assignments[&job].placement.first_node();
+    cluster.request(Request::Cordon { node: home, reason: None });
+    let reply = cluster.request(Request::Approve { plan });
+    assert!(matches!(reply, Reply::Refused(Refusal::StalePlan { .. })), "{reply:?}");
+    cluster.request(Request::Uncordon { node: home });
+    assert!(matches!(cluster.request(Request::Approve { plan }), Reply::Plan(_)));
+}
+
+#[test]
+fn a_node_whose_session_ended_shows_as_out_of_contact_at_once() {
+    let mut cluster = Cluster::new(&[4]);
+    cluster.disconnect(0);
+    assert!(cluster.engine.view().nodes[&node_id(0)].is_away());
+    assert_eq!(cluster.engine.view().census()[&Activity::Unreachable], GpuCount(4));
 }

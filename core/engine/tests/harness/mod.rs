@@ -272,6 +272,13 @@ impl Cluster {
         }
     }
 
+    /// The node's stream ends.
+    pub fn disconnect(&mut self, node: u64) {
+        let node = node_id(node);
+        let session = self.sessions[&node];
+        self.feed(Event::AgentDisconnected { node, session });
+    }
+
     pub fn event(&self, node: u64, report: NodeReport) -> Event {
         let node = node_id(node);
         Event::Agent { node, session: self.sessions[&node], report }
