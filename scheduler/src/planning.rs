@@ -203,6 +203,8 @@ mod tests {
             policy: Policy::default(),
             nodes: vec![],
             jobs: vec![],
+            projects: vec![],
+            reservations: vec![],
         })
     }
 

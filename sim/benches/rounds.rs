@@ -4,10 +4,12 @@
 use std::time::Instant;
 
 use headway_goodput::JobModel;
-use headway_planner::{CurveCache, Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy, plan};
+use headway_planner::{
+    Bounds, Claim, CurveCache, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanNode, PlanWork, Policy, plan,
+};
 use headway_sim::scenario::training;
 use headway_types::report::{Capabilities, Flexibility};
-use headway_types::spec::{GpuRange, LayoutLimits, Priority, Work};
+use headway_types::spec::{GpuRange, LayoutLimits, NodeResources, Priority, Work};
 use headway_types::{
     Fabric, GpuCount, GpuType, GpuUuid, IdSource, ModelShape, NodeClass, Seconds, Sequences, Timestamp, Tokens,
 };
@@ -61,6 +63,7 @@ fn round(nodes: u32, jobs: u32) -> PlanInput {
             class: class.clone(),
             gpus: (0..8).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect(),
             draining: false,
+            host: NodeResources::default(),
         })
         .collect();
     let mut jobs: Vec<PlanJob> = (0..jobs).map(|number| job(number, &mut ids)).collect();
@@ -74,6 +77,8 @@ fn round(nodes: u32, jobs: u32) -> PlanInput {
         policy: Policy::default(),
         nodes,
         jobs,
+        projects: Vec::new(),
+        reservations: Vec::new(),
     }
 }
 
@@ -107,12 +112,15 @@ fn job(number: u32, ids: &mut IdSource) -> PlanJob {
             sizes: [4, 8, 16, 32].map(GpuCount).to_vec(),
             types: Vec::new(),
         },
-        model: Some(std::sync::Arc::new(JobModel::new(training))),
+        work: PlanWork::Model(std::sync::Arc::new(JobModel::new(training))),
         capabilities: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
         current: None,
         downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), restart: Seconds(60.0) },
         rework: Seconds(0.0),
         remaining: None,
         freedom: Freedom::Free,
+        claim: Claim::default(),
+        bounds: Bounds::default(),
+        needs: Needs::default(),
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
+use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanNode, PlanWork, Policy};
+use headway_types::spec::NodeResources;
 use headway_types::{
     Assignment, Capabilities, GpuHealth, JobId, NodeId, PlanId, Prediction, Seconds, Tokens, TokensPerSecond,
 };
@@ -47,6 +48,8 @@ impl Engine {
             policy: Policy { min_gain, ..objective.clone() },
             nodes,
             jobs,
+            projects: Vec::new(),
+            reservations: Vec::new(),
         }
     }
 
@@ -107,6 +110,7 @@ impl Engine {
             class: inventory.class(),
             gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
             draining: matches!(entry.node.policy, NodePolicy::Draining { .. }),
+            host: NodeResources { cpus: Some(inventory.cpus), memory: Some(inventory.memory) },
         }
     }
 
@@ -120,7 +124,7 @@ impl Engine {
             priority: job.spec.priority,
             submitted_at: job.submitted_at,
             range: job.spec.role().gpus.clone(),
-            model: entry.model.clone(),
+            work: entry.model.clone().map_or(PlanWork::Opaque, PlanWork::Model),
             capabilities: capabilities(job),
             current,
             downtime: Downtime {
@@ -131,7 +135,35 @@ impl Engine {
             rework: self.rework(job),
             remaining: target.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
             freedom,
+            claim: self.claim(job),
+            bounds: Bounds { time_left: self.time_left(job), ..Bounds::default() },
+            needs: Needs { per_node: job.spec.role().per_node, ..Needs::default() },
         }
+    }
+
+    fn claim(&self, job: &Job) -> Claim {
+        let (waited, ran) = match job.state {
+            JobState::Queued { since } => (self.now.since(since), Seconds(0.0)),
+            JobState::Running { since, .. } => (Seconds(0.0), self.now.since(since)),
+            _ => (Seconds(0.0), Seconds(0.0)),
+        };
+        Claim {
+            project: job.spec.project.clone(),
+            user: job.owner.clone(),
+            waited,
+            ran,
+            since_move: job.moved_at.last().map(|at| self.now.since(*at)),
+            ..Claim::default()
+        }
+    }
+
+    /// Running time until `limits.time` stops the job.
+    fn time_left(&self, job: &Job) -> Option<Seconds> {
+        let now = match job.state {
+            JobState::Running { since, .. } => self.now.since(since),
+            _ => Seconds(0.0),
+        };
+        job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
     }
 
     /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.

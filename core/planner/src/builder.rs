@@ -5,14 +5,15 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::report::{Capabilities, Flexibility};
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, Precision, Priority, Training, Work,
+    BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, Precision, Priority, Training, Work,
 };
 use headway_types::{
     Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, ModelShape, NodeClass, NodeId, Plan, PlanId,
     Seconds, Sequences, Timestamp,
 };
 
-use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
+use crate::claim::{Bounds, Claim, Needs};
+use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -48,6 +49,7 @@ pub(crate) fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
         class: class(gpu_type, gpus),
         gpus: (0..gpus).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect(),
         draining: false,
+        host: NodeResources::default(),
     }
 }
 
@@ -91,18 +93,21 @@ pub(crate) fn job(number: u32, min: u32, max: u32) -> PlanJob {
         priority: Priority(50),
         submitted_at: NOW,
         range: GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() },
-        model: Some(model()),
+        work: PlanWork::Model(model()),
         capabilities: FLEXIBLE,
         current: None,
         downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), restart: Seconds(30.0) },
         rework: Seconds(0.0),
         remaining: None,
         freedom: Freedom::Free,
+        claim: Claim::default(),
+        bounds: Bounds::default(),
+        needs: Needs::default(),
     }
 }
 
 pub(crate) fn rigid(number: u32, gpus: u32) -> PlanJob {
-    PlanJob { model: None, capabilities: Capabilities::UNKNOWN_SCRIPT, ..job(number, gpus, gpus) }
+    PlanJob { work: PlanWork::Opaque, capabilities: Capabilities::UNKNOWN_SCRIPT, ..job(number, gpus, gpus) }
 }
 
 pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
@@ -111,9 +116,11 @@ pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
         parent: None,
         now: NOW,
         trigger: "job job-1 arrived".into(),
-        policy: Policy::default(),
+        policy: crate::policy::Policy::default(),
         nodes,
         jobs,
+        projects: Vec::new(),
+        reservations: Vec::new(),
     }
 }
 

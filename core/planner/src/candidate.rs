@@ -66,7 +66,7 @@ pub(crate) fn options<'a>(
     job: &'a PlanJob,
     curves: &mut CurveCache,
 ) -> Options<'a> {
-    let model = job.model.as_ref().map(|model| effective_model(job, model));
+    let model = job.work.model().map(|model| effective_model(job, model));
     let offers: Vec<(Shape, Offer)> = shapes(cluster, job, |class, gpus| cluster.shapes(class, gpus))
         .into_iter()
         .filter_map(|shape| Some((shape, offer(cluster, job, model.as_ref(), shape, curves).ok()?)))
@@ -110,7 +110,7 @@ fn effective_model(job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
 
 /// Every shape of every size the job accepts. Rigid jobs have one size.
 fn shapes(cluster: &Cluster<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>) -> Vec<Shape> {
-    let smallest = if job.model.is_some() { job.range.min } else { job.range.max };
+    let smallest = if !job.work.is_opaque() { job.range.min } else { job.range.max };
     (0..cluster.classes.len())
         .filter(|&class| job.range.accepts(&cluster.classes[class].gpu_type))
         .flat_map(|class| {
@@ -328,9 +328,9 @@ impl<'a, 'c> Maker<'a, 'c> {
 
     fn worth(&self, prediction: &Prediction, cost: Seconds, nodes: NodeCount) -> f64 {
         let policy = &self.input.policy;
-        let loss = if self.job.model.is_some() { MODELLED_SPREAD_LOSS } else { SPREAD_LOSS };
+        let loss = if !self.job.work.is_opaque() { MODELLED_SPREAD_LOSS } else { SPREAD_LOSS };
         let spread = (1.0 - loss * f64::from(nodes.0.saturating_sub(1))).max(0.5);
-        let remaining = self.job.remaining.filter(|_| self.job.model.is_some());
+        let remaining = self.job.remaining.filter(|_| !self.job.work.is_opaque());
         let share = value::useful_share(policy, cost, remaining, prediction.goodput);
         value::value(policy, self.job, self.input.now, prediction.speed_up * spread, share)
     }
@@ -345,7 +345,7 @@ impl<'a, 'c> Maker<'a, 'c> {
     }
 
     fn with_speed_up(&self, prediction: Prediction) -> Prediction {
-        if self.job.model.is_none() {
+        if self.job.work.is_opaque() {
             return unmeasured();
         }
         // Without a reference (no shape is open now) what the job does is its own measure.

@@ -9,8 +9,8 @@ use headway_types::Placement;
 
 use crate::candidate::Options;
 use crate::cluster::Cluster;
-use crate::input::Policy;
 use crate::place;
+use crate::policy::Policy;
 use crate::resource;
 use crate::solver::{self, Column, Problem};
 use crate::value::Quanta;

@@ -4,9 +4,15 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::report::Capabilities;
-use headway_types::spec::{GpuRange, Priority};
+use headway_types::spec::{GpuRange, NodeResources, Priority};
 use headway_types::{Assignment, GpuUuid, JobId, NodeClass, NodeId, PlanId, Seconds, Timestamp, Tokens};
 use serde::{Deserialize, Serialize};
+
+use crate::claim::{Bounds, Claim, Needs};
+use crate::policy::Policy;
+use crate::project::PlanProject;
+use crate::reservation::Reservation;
+use crate::table::GoodputTable;
 
 /// The planner's whole world for one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +29,12 @@ pub struct PlanInput {
     pub nodes: Vec<PlanNode>,
     /// Ascending by id. Live jobs that want GPUs: neither held nor ending for good.
     pub jobs: Vec<PlanJob>,
+    /// Ascending by name. A job whose project is not among them is bound by none.
+    #[serde(default)]
+    pub projects: Vec<PlanProject>,
+    /// Those that matter now; whoever makes the input drops the past ones.
+    #[serde(default)]
+    pub reservations: Vec<Reservation>,
 }
 
 /// A node's usable GPUs.
@@ -37,6 +49,9 @@ pub struct PlanNode {
     pub gpus: Vec<GpuUuid>,
     /// Draining: what runs here should leave; nothing new starts here.
     pub draining: bool,
+    /// What the host has for jobs besides GPUs; what it does not say is not counted.
+    #[serde(default)]
+    pub host: NodeResources,
 }
 
 /// One job as the planner sees it.
@@ -47,8 +62,7 @@ pub struct PlanJob {
     pub priority: Priority,
     pub submitted_at: Timestamp,
     pub range: GpuRange,
-    /// `None`: opaque and rigid; speed-up 1 at its requested size.
-    pub model: Option<Arc<JobModel>>,
+    pub work: PlanWork,
     pub capabilities: Capabilities,
     /// What it holds or is about to hold.
     pub current: Option<Assignment>,
@@ -59,6 +73,43 @@ pub struct PlanJob {
     /// Reference tokens still to do, where the job has a target.
     pub remaining: Option<Tokens>,
     pub freedom: Freedom,
+    /// Who it belongs to, and what it is owed.
+    #[serde(default)]
+    pub claim: Claim,
+    /// Until when, and for how much, it may run.
+    #[serde(default)]
+    pub bounds: Bounds,
+    /// What its nodes must have, or must not be.
+    #[serde(default)]
+    pub needs: Needs,
+}
+
+/// How a job's goodput depends on what it gets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanWork {
+    /// Rigid: speed-up 1 at the largest size of its range, which is the only one it runs at.
+    Opaque,
+    /// Modelled, or measured by size alone.
+    Model(Arc<JobModel>),
+    /// Told for each allocation.
+    Table(Arc<GoodputTable>),
+}
+
+impl PlanWork {
+    #[must_use]
+    pub fn model(&self) -> Option<&Arc<JobModel>> {
+        match self {
+            Self::Model(model) => Some(model),
+            Self::Opaque | Self::Table(_) => None,
+        }
+    }
+
+    /// Whether the job has a size of its own that nothing tunes.
+    #[must_use]
+    pub fn is_opaque(&self) -> bool {
+        matches!(self, Self::Opaque)
+    }
 }
 
 /// Seconds a job stands still per tier of change; learned per job, defaulted before.
@@ -75,38 +126,8 @@ pub struct Downtime {
 #[serde(rename_all = "snake_case", tag = "freedom")]
 pub enum Freedom {
     Free,
-    /// Must keep its GPUs and layout (minimum runtime, resize budget, a start or stop in flight), for this reason.
+    /// Must keep its GPUs and layout (minimum runtime, resize budget, a pin, a start or stop in flight), for this reason.
     Fixed {
         reason: String,
     },
-}
-
-/// The objective's constants.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Policy {
-    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 0 is the logarithm.
-    pub power: f64,
-    /// ε of the value function.
-    pub epsilon: f64,
-    /// Longest time over which a move may pay for itself.
-    pub horizon: Seconds,
-    /// A move of GPUs must raise the objective by this share of one job's value, or it stays as it is.
-    pub min_gain: f64,
-    /// A live batch change must raise the job's goodput by this share.
-    pub min_batch_gain: f64,
-    /// Solver work limit: branch-and-bound nodes or the backend's equivalent.
-    pub node_budget: u32,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            power: -0.5,
-            epsilon: 0.1,
-            horizon: Seconds(3_600.0),
-            min_gain: 0.01,
-            min_batch_gain: 0.03,
-            node_budget: 10_000,
-        }
-    }
 }

@@ -12,7 +12,7 @@ use crate::builder::{after, job, job_id, model_of, node, rigid, round};
 use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
-use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::{decide, place, plan, verify};
 
 fn planned(input: &PlanInput) -> Plan {
@@ -217,7 +217,7 @@ fn a_model_that_does_not_fit_is_refused_with_numbers() {
         tied: false,
     };
     let mut job = job(1, 1, 1);
-    job.model = Some(model_of(Work::Model(shape)));
+    job.work = PlanWork::Model(model_of(Work::Model(shape)));
     let plan = planned(&round(vec![node], vec![job]));
     let verdict = &plan.report.jobs[&job_id(1)];
     assert_eq!(verdict.reasons[1].code, ReasonCode::MemoryInfeasible);
@@ -228,7 +228,7 @@ fn a_model_that_does_not_fit_is_refused_with_numbers() {
 fn a_measured_curve_needs_no_configuration() {
     let points = [(1, 1.0), (2, 1.9), (4, 2.5)].map(|(gpus, goodput)| (GpuCount(gpus), goodput)).into();
     let mut job = job(1, 1, 4);
-    job.model = Some(model_of(Work::Curve { points, seq_len: 64 }));
+    job.work = PlanWork::Model(model_of(Work::Curve { points, seq_len: 64 }));
     let plan = planned(&round(vec![node(1, "alpha", 4)], vec![job]));
     assert_eq!(plan.assignments[&job_id(1)].placement.gpus(), GpuCount(4));
     assert_eq!(plan.assignments[&job_id(1)].configuration, None);

@@ -7,6 +7,7 @@
 //! present assignment is always one.
 
 mod candidate;
+mod claim;
 mod cluster;
 mod curves;
 mod decide;
@@ -15,10 +16,14 @@ pub mod input;
 mod moves;
 mod obstacle;
 mod place;
+mod policy;
 mod primal;
+mod project;
+mod reservation;
 mod resource;
 mod round;
 mod solver;
+mod table;
 mod value;
 mod verify;
 
@@ -27,7 +32,12 @@ mod builder;
 #[cfg(test)]
 mod laws;
 
+pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
-pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, Policy};
+pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+pub use policy::{Objective, Policy, PowerCap};
+pub use project::PlanProject;
+pub use reservation::Reservation;
 pub use round::{PlanError, plan};
+pub use table::{GoodputTable, TableRow};
 pub use verify::{Violation, verify};

@@ -3,7 +3,8 @@
 use headway_types::spec::Priority;
 use headway_types::{Seconds, Timestamp, Tokens, TokensPerSecond};
 
-use crate::input::{PlanJob, Policy};
+use crate::input::PlanJob;
+use crate::policy::Policy;
 
 /// Objective units per quantum: coefficients enter the solver as whole numbers, so that comparisons are exact.
 const QUANTA_PER_UNIT: f64 = 1e6;

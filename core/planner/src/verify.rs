@@ -86,7 +86,7 @@ fn check_assignment(
     } else {
         check_gpus(nodes, job, assignment, same_gpus)?;
     }
-    match (&job.model, &assignment.configuration) {
+    match (job.work.model(), &assignment.configuration) {
         (None, Some(_)) => {
             Err(Violation::Configuration { job: job.job, reason: "the job is opaque and takes none".into() })
         }
@@ -126,7 +126,7 @@ fn check_gpus(
         return Err(Violation::MixedClasses { job: id });
     }
     let gpus = assignment.placement.gpus();
-    let size = if job.model.is_some() { job.range.allows(gpus) } else { gpus == job.range.max };
+    let size = if !job.work.is_opaque() { job.range.allows(gpus) } else { gpus == job.range.max };
     if !same_gpus && !size {
         return Err(Violation::Size { job: id, gpus });
     }
@@ -146,7 +146,7 @@ fn check_configuration(
     if same_gpus && former == Some(*configuration) {
         return Ok(());
     }
-    let Some(model) = &job.model else { return Ok(()) };
+    let Some(model) = job.work.model() else { return Ok(()) };
     let placement = &assignment.placement;
     if configuration.layout.gpus() != placement.gpus() {
         return refuse(format!("{} does not occupy {} GPUs", configuration.layout, placement.gpus()));

@@ -58,6 +58,7 @@ pub fn policy_settings(of: &v1::Policy) -> Result<PolicySettings, Problem> {
             min_gain: of.min_gain,
             min_batch_gain: of.min_batch_gain,
             node_budget: of.node_budget,
+            ..headway_planner::Policy::default()
         },
         round_every: Seconds(of.round_every_seconds),
         round_pause: Seconds(of.round_pause_seconds),

@@ -1,0 +1,60 @@
+//! What a job is owed, what bounds it, and what it needs of its nodes. Values only; their meaning is in `guarantee`,
+//! `value` and `rows`.
+
+use std::collections::BTreeSet;
+
+use headway_types::spec::NodeResources;
+use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Who a job belongs to, and what it is owed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Claim {
+    pub project: String,
+    pub user: String,
+    /// GPUs it must have whenever that is possible (its own floor); zero: none.
+    pub floor: GpuCount,
+    /// How long it has waited, or had waited when it last started.
+    pub waited: Seconds,
+    /// How long it has run since then; zero while it waits.
+    pub ran: Seconds,
+    /// GPU-time it has had in its life.
+    pub attained: GpuSeconds,
+    /// Since its GPUs last changed; `None`: never, or too long ago to matter.
+    pub since_move: Option<Seconds>,
+}
+
+/// Until when, and for how much, a job may run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bounds {
+    /// Its target should be reached by then.
+    pub deadline: Option<Timestamp>,
+    /// GPU-time it may still use.
+    pub budget_left: Option<GpuSeconds>,
+    /// Running time until it is stopped.
+    pub time_left: Option<Seconds>,
+}
+
+/// What a job needs of its nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Needs {
+    /// Host resources on each of its nodes.
+    pub per_node: NodeResources,
+    /// Nodes it must not start on.
+    pub avoid: BTreeSet<NodeId>,
+    pub spread: Spread,
+}
+
+/// How a job of several nodes takes fabric domains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// One domain where it can; more cost goodput.
+    #[default]
+    Prefer,
+    /// Only within one domain.
+    Require,
+}

@@ -1,0 +1,95 @@
+//! What a round is to achieve: the objective and its constants. An operator's settings, stored with every input.
+
+use std::collections::BTreeMap;
+
+use headway_types::{GpuType, Seconds};
+use serde::{Deserialize, Serialize};
+
+/// The objective and its constants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    pub objective: Objective,
+    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 0 is the logarithm.
+    pub power: f64,
+    /// ε of the value function.
+    pub epsilon: f64,
+    /// Longest time over which a move may pay for itself.
+    pub horizon: Seconds,
+    /// A move of GPUs must raise the objective by this share of one job's value, or it stays as it is.
+    pub min_gain: f64,
+    /// The same right after a move; it decays towards `min_gain` with `settling`.
+    pub fresh_gain: f64,
+    /// Time constant of that decay.
+    pub settling: Seconds,
+    /// A live batch change must raise the job's goodput by this share.
+    pub min_batch_gain: f64,
+    /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
+    pub service_exponent: f64,
+    /// A job that has waited this long goes before those that have not; `None`: never.
+    pub patience: Option<Seconds>,
+    /// Goodput lost per fabric domain beyond the first.
+    pub domain_loss: f64,
+    /// Most jobs whose GPUs one round may change; starts do not count. `None`: no limit.
+    pub max_moves: Option<u32>,
+    pub power_cap: Option<PowerCap>,
+    /// Relative gap at which the search may stop.
+    pub tolerance: f64,
+    /// Search limit: branch-and-bound nodes of a solve.
+    pub node_budget: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            objective: Objective::Goodput,
+            power: -0.5,
+            epsilon: 0.1,
+            horizon: Seconds(3_600.0),
+            min_gain: 0.01,
+            fresh_gain: 0.15,
+            settling: Seconds(900.0),
+            min_batch_gain: 0.03,
+            service_exponent: 0.0,
+            patience: Some(Seconds(3_600.0)),
+            domain_loss: 0.02,
+            max_moves: None,
+            power_cap: None,
+            tolerance: 1e-4,
+            node_budget: 10_000,
+        }
+    }
+}
+
+/// How the round decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// Weighted concave speed-up with the cost of moves (ours).
+    #[default]
+    Goodput,
+    /// Sia (SOSP'23): row-normalised goodput to the power p, restart factor, λ for jobs left out.
+    Sia,
+    /// Pollux (OSDI'21): data parallelism only, one power mean of speed-ups.
+    Pollux,
+    /// Least attained service first, each at its largest size that fits.
+    LeastAttained,
+    /// In the order of submission at the requested size, with backfill.
+    FifoBackfill,
+    /// Shortest remaining time first.
+    ShortestRemaining,
+    /// Everyone at the size and batch it asked for, in the order of submission, never moved.
+    Static,
+}
+
+/// A limit on what the GPUs draw together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PowerCap {
+    pub watts: f64,
+    /// What one GPU draws while it trains, where a job's table does not say. A type that is absent draws 700 W.
+    #[serde(default)]
+    pub busy: BTreeMap<GpuType, f64>,
+    /// What one idle GPU draws.
+    #[serde(default)]
+    pub idle: f64,
+}
