@@ -107,13 +107,7 @@ impl Owed<'_, '_> {
         for project in projects {
             let Some(row) = self.round.rows.row(&RowKind::Floor { project }).map(|row| row as usize) else { continue };
             let members = self.members(project);
-            while self.witness.excess(row) > 0 {
-                let waiting = members.iter().copied().filter(|job| self.witness.gpus(*job) == GpuCount(0));
-                let order = self.by_right(waiting.chain(members.iter().copied()).collect());
-                if !order.into_iter().any(|job| self.witness.grow(job, &Victims::Outside { project })) {
-                    break;
-                }
-            }
+            self.fill_floor(project, row, &members);
             let (reached, floor) = (-self.witness.used[row], -self.witness.capacity[row]);
             if reached < floor {
                 self.witness.capacity[row] = -reached;
@@ -123,6 +117,27 @@ impl Owed<'_, '_> {
                     self.relax(self.round.rows.describe(row), reason);
                 }
             }
+        }
+    }
+
+    /// Who waits is served first, then all grow in turn, a size at a time.
+    fn fill_floor(&mut self, project: usize, row: usize, members: &[usize]) {
+        let order = self.by_right(members.to_vec());
+        let mut waiting = true;
+        loop {
+            let mut grew = false;
+            for &job in &order {
+                if self.witness.excess(row) <= 0 {
+                    return;
+                }
+                if !waiting || self.witness.gpus(job) == GpuCount(0) {
+                    grew |= self.witness.grow(job, &Victims::Outside { project });
+                }
+            }
+            if !grew && !waiting {
+                return;
+            }
+            waiting = false;
         }
     }
 
