@@ -12,6 +12,7 @@ mod bound;
 mod choice;
 mod dual;
 mod exchange;
+mod matrix;
 pub mod oracle;
 pub mod program;
 mod reduced;

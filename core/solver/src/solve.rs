@@ -2,15 +2,13 @@
 
 use crate::bound::bound;
 use crate::choice::Choice;
-use crate::dual::Ascent;
+use crate::dual::Dual;
 use crate::exchange::improve;
 use crate::program::{Effort, Program, ProgramError, Solution, Work, relative_gap};
 use crate::reduced::Reduced;
 use crate::repair::repair;
 use crate::search::Core;
 
-/// Dual steps between two choices made from prices.
-const STEPS_PER_CHOICE: u32 = 50;
 /// Columns beyond which an exact search is hopeless.
 const CORE_COLUMNS: usize = 2_000;
 
@@ -41,7 +39,7 @@ pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<
     Ok(Solution {
         objective,
         bound: round.bound + fixed,
-        prices: reduced.restore_prices(&round.ascent.best_prices, program.capacity.len()),
+        prices: reduced.restore_prices(&round.dual.prices, program.capacity.len()),
         work: Work { proven: round.bound == round.best.value, ..round.work },
         choice,
     })
@@ -50,7 +48,7 @@ pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<
 struct Round<'a> {
     reduced: &'a Reduced,
     effort: &'a Effort,
-    ascent: Ascent,
+    dual: Dual<'a>,
     best: Choice,
     bound: i64,
     work: Work,
@@ -61,33 +59,25 @@ impl<'a> Round<'a> {
         let best = Choice::new(reduced, reduced.start());
         let work = Work { rows: reduced.rows() as u32, columns: reduced.columns() as u32, ..Work::default() };
         let first = bound(reduced, &prices).max(best.value);
-        Self { reduced, effort, ascent: Ascent::new(reduced, prices), best, bound: first, work }
+        Self { reduced, effort, dual: Dual::new(reduced, prices, |_| false), best, bound: first, work }
     }
 
     fn is_close(&self) -> bool {
         relative_gap(self.best.value, self.bound) <= self.effort.tolerance.max(0.0)
     }
 
-    /// Prices and choices in turns.
+    /// Prices first, then a choice from them.
     fn ascend(&mut self) {
-        let mut moving = true;
-        while moving && self.work.dual_steps < self.effort.dual_steps && !self.is_close() {
-            for _ in 0..STEPS_PER_CHOICE.min(self.effort.dual_steps - self.work.dual_steps) {
-                moving = self.ascent.step(self.reduced, self.best.value as f64);
-                self.work.dual_steps += 1;
-                if !moving {
-                    break;
-                }
-            }
-            let prices = &self.ascent.best_prices;
-            self.bound = self.bound.min(bound(self.reduced, prices)).max(self.best.value);
-            for columns in [self.ascent.response.clone(), self.best.columns.clone()] {
-                let mut choice = Choice::new(self.reduced, columns);
-                if repair(self.reduced, &mut choice, prices) {
-                    improve(self.reduced, &mut choice, prices, self.effort.exchanges);
-                    if choice.value > self.best.value {
-                        self.best = choice;
-                    }
+        self.dual.descend(self.effort.dual_steps);
+        self.work.dual_steps = self.dual.pivots;
+        let prices = &self.dual.prices;
+        self.bound = self.bound.min(bound(self.reduced, prices)).max(self.best.value);
+        for columns in [self.dual.keys.columns.clone(), self.best.columns.clone()] {
+            let mut choice = Choice::new(self.reduced, columns);
+            if repair(self.reduced, &mut choice, prices) {
+                improve(self.reduced, &mut choice, prices, self.effort.exchanges);
+                if choice.value > self.best.value {
+                    self.best = choice;
                 }
             }
         }
@@ -98,8 +88,8 @@ impl<'a> Round<'a> {
         if self.is_close() {
             return;
         }
-        let at = bound(self.reduced, &self.ascent.best_prices);
-        let (core, rest) = Core::new(self.reduced, &self.ascent.best_prices, at, self.best.value);
+        let at = bound(self.reduced, &self.dual.prices);
+        let (core, rest) = Core::new(self.reduced, &self.dual.prices, at, self.best.value);
         self.work.core_columns = core.columns as u32;
         self.work.fixed_columns = (self.reduced.columns() - core.columns) as u32;
         if core.columns > CORE_COLUMNS {
