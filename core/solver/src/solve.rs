@@ -1,13 +1,14 @@
 //! The order of things: check, reduce, prices and a choice in turns until both are close, then exact where it is small.
 
 use crate::bound::bound;
+use crate::branch::search;
 use crate::choice::Choice;
+use crate::core::Core;
 use crate::dual::Dual;
 use crate::exchange::improve;
 use crate::program::{Effort, Program, ProgramError, Solution, Work, relative_gap};
 use crate::reduced::Reduced;
 use crate::repair::repair;
-use crate::search::Core;
 
 /// Columns beyond which an exact search is hopeless.
 const CORE_COLUMNS: usize = 2_000;
@@ -58,7 +59,7 @@ impl<'a> Round<'a> {
     fn new(reduced: &'a Reduced, effort: &'a Effort, prices: Vec<f64>) -> Self {
         let best = Choice::new(reduced, reduced.start());
         let work = Work { rows: reduced.rows() as u32, columns: reduced.columns() as u32, ..Work::default() };
-        let first = bound(reduced, &prices).max(best.value);
+        let first = bound(reduced, &prices, |_| true).max(best.value);
         Self { reduced, effort, dual: Dual::new(reduced, prices, |_| false), best, bound: first, work }
     }
 
@@ -71,7 +72,7 @@ impl<'a> Round<'a> {
         self.dual.descend(self.effort.dual_steps);
         self.work.dual_steps = self.dual.pivots;
         let prices = &self.dual.prices;
-        self.bound = self.bound.min(bound(self.reduced, prices)).max(self.best.value);
+        self.bound = self.bound.min(bound(self.reduced, prices, |_| true)).max(self.best.value);
         for columns in [self.dual.keys.columns.clone(), self.best.columns.clone()] {
             let mut choice = Choice::new(self.reduced, columns);
             if repair(self.reduced, &mut choice, prices) {
@@ -88,20 +89,25 @@ impl<'a> Round<'a> {
         if self.is_close() {
             return;
         }
-        let at = bound(self.reduced, &self.dual.prices);
-        let (core, rest) = Core::new(self.reduced, &self.dual.prices, at, self.best.value);
+        let prices = &self.dual.prices;
+        // One quantum and what floats may have rounded away.
+        let room = (self.bound - self.best.value) as f64 * (1.0 + 1e-9) + 1.0;
+        let core = Core::new(self.reduced, prices, room, &self.best.columns);
         self.work.core_columns = core.columns as u32;
         self.work.fixed_columns = (self.reduced.columns() - core.columns) as u32;
         if core.columns > CORE_COLUMNS {
             return;
         }
-        let found = core.search(self.reduced, &rest, at, self.best.value, self.effort.nodes);
+        let reduced = Reduced::new(&core.program);
+        let start = Choice::new(&reduced, reduced.start());
+        let decided = self.best.value - start.value;
+        let least_gain = (self.effort.tolerance.max(0.0) * self.bound as f64) as i64;
+        let per_unit: Vec<f64> = prices.iter().zip(&self.reduced.scale).map(|(price, scale)| price / scale).collect();
+        let found = search(&reduced, reduced.adopt_prices(&per_unit), start, least_gain, self.effort.nodes);
         self.work.nodes = found.nodes;
-        if let Some(choice) = found.choice {
-            self.best = choice;
+        if found.best.value + decided > self.best.value {
+            self.best = Choice::new(self.reduced, core.restore(&reduced.restore(&found.best.columns)));
         }
-        if found.complete {
-            self.bound = self.best.value;
-        }
+        self.bound = self.bound.min(found.bound + decided).max(self.best.value);
     }
 }
