@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use crate::bound::bound;
 use crate::choice::Choice;
-use crate::dual::{Dual, Outcome};
+use crate::dual::{Dual, Outcome, Vertex};
 use crate::exchange::improve;
 use crate::reduced::Reduced;
 use crate::repair::repair;
@@ -28,8 +28,7 @@ pub(crate) struct Found {
 struct Part {
     bound: i64,
     number: u32,
-    banned: Vec<bool>,
-    prices: Vec<f64>,
+    vertex: Vertex,
     /// The columns of the undecided group that go to the one side; the rest of the group goes to the other.
     split: Option<(usize, Vec<usize>)>,
 }
@@ -54,8 +53,9 @@ impl PartialOrd for Part {
     }
 }
 
-pub(crate) struct Search<'a> {
+struct Search<'a> {
     reduced: &'a Reduced,
+    dual: Dual<'a>,
     best: Choice,
     /// What a part must be able to gain over the best to be looked into.
     least_gain: i64,
@@ -63,22 +63,21 @@ pub(crate) struct Search<'a> {
     /// The greatest bound of parts that were not looked into.
     left: i64,
     nodes: u32,
-    limit: u32,
 }
 
 /// The best choice, starting from `best`, as far as `limit` parts reach. Gains below `least_gain` are not looked for.
-pub(crate) fn search(reduced: &Reduced, prices: Vec<f64>, best: Choice, least_gain: i64, limit: u32) -> Found {
+pub(crate) fn search<'a>(reduced: &'a Reduced, dual: Dual<'a>, best: Choice, least_gain: i64, limit: u32) -> Found {
     let left = best.value;
-    let mut search =
-        Search { reduced, best, least_gain: least_gain.max(1), open: BinaryHeap::new(), left, nodes: 0, limit };
-    search.look(vec![false; reduced.columns()], prices, i64::MAX);
+    let least_gain = least_gain.max(1);
+    let mut search = Search { reduced, dual, best, least_gain, open: BinaryHeap::new(), left, nodes: 0 };
+    search.look(i64::MAX);
     while let Some(part) = search.open.pop() {
-        if !search.is_worth(part.bound) || search.nodes >= search.limit {
+        if !search.is_worth(part.bound) || search.nodes >= limit {
             search.left = search.left.max(part.bound);
             // The heap's top has the greatest bound: nothing that follows is better.
             break;
         }
-        search.divide(part);
+        search.divide(&part);
     }
     let bound = search.left.max(search.best.value);
     Found { best: search.best, bound, nodes: search.nodes }
@@ -89,46 +88,47 @@ impl Search<'_> {
         bound >= self.best.value.saturating_add(self.least_gain)
     }
 
-    fn divide(&mut self, part: Part) {
-        let Some((group, side)) = part.split else {
+    fn divide(&mut self, part: &Part) {
+        let Some((group, side)) = &part.split else {
             self.left = self.left.max(part.bound);
             return;
         };
         for one in [true, false] {
-            let mut banned = part.banned.clone();
-            for column in self.reduced.group(group) {
-                banned[column] |= side.contains(&column) == one;
+            self.dual.resume(&part.vertex);
+            for column in self.reduced.group(*group) {
+                if side.contains(&column) == one {
+                    self.dual.ban(*group, column);
+                }
             }
-            self.look(banned, part.prices.clone(), part.bound);
+            self.look(part.bound);
         }
     }
 
-    /// Prices for a part, a choice from them, and where to divide it.
-    fn look(&mut self, banned: Vec<bool>, prices: Vec<f64>, above: i64) {
+    /// Prices for the part the dual is in, a choice from them, and where to divide it.
+    fn look(&mut self, above: i64) {
         self.nodes += 1;
-        let mut dual = Dual::new(self.reduced, prices, |column| banned[column]);
-        if dual.descend(PIVOTS) == Outcome::Infeasible {
+        if self.dual.descend(PIVOTS) == Outcome::Infeasible {
             return;
         }
-        let bound = bound(self.reduced, &dual.prices, |column| !banned[column]).min(above);
-        let mut choice = dual.keys.clone();
-        if repair(self.reduced, &mut choice, &dual.prices) {
-            improve(self.reduced, &mut choice, &dual.prices, PAIRS);
-            if choice.value > self.best.value {
-                self.best = choice;
-            }
-        }
+        let bound = bound(self.reduced, &self.dual.prices, |column| !self.dual.is_banned(column)).min(above);
         if !self.is_worth(bound) {
             self.left = self.left.max(bound);
             return;
         }
-        let split = self.split(&mut dual, &banned);
-        self.open.push(Part { bound, number: self.nodes, banned, prices: dual.prices, split });
+        let mut choice = self.dual.nearest();
+        if repair(self.reduced, &mut choice, &self.dual.prices) {
+            improve(self.reduced, &mut choice, &self.dual.prices, PAIRS);
+            if choice.value > self.best.value {
+                self.best = choice;
+            }
+        }
+        let split = self.split();
+        self.open.push(Part { bound, number: self.nodes, vertex: self.dual.vertex(), split });
     }
 
     /// The group that is most undecided, and its columns of lesser value.
-    fn split(&self, dual: &mut Dual, banned: &[bool]) -> Option<(usize, Vec<usize>)> {
-        let undecided = dual.undecided();
+    fn split(&mut self) -> Option<(usize, Vec<usize>)> {
+        let undecided = self.dual.undecided();
         let evenness = |columns: &[(usize, f64)]| columns.iter().map(|(_, share)| share * (1.0 - share)).sum::<f64>();
         let most = undecided.iter().fold(None, |most: Option<(f64, usize)>, (group, columns)| {
             let even = evenness(columns);
@@ -138,12 +138,13 @@ impl Search<'_> {
             Some((_, group)) => group,
             // Nothing is undecided, yet the bound is not reached: floats stopped early. Any division will do.
             None => (0..self.reduced.groups())
-                .find(|&group| self.reduced.group(group).filter(|&column| !banned[column]).count() > 1)?,
+                .find(|&group| self.reduced.group(group).filter(|&column| !self.dual.is_banned(column)).count() > 1)?,
         };
         let shares: Vec<(usize, f64)> =
             undecided.into_iter().find(|(at, _)| *at == group).map(|(_, columns)| columns).unwrap_or_default();
         let value = |column: usize| self.reduced.value[column];
-        let mut columns: Vec<usize> = self.reduced.group(group).filter(|&column| !banned[column]).collect();
+        let mut columns: Vec<usize> =
+            self.reduced.group(group).filter(|&column| !self.dual.is_banned(column)).collect();
         columns.sort_by_key(|&column| (value(column), column));
         let share = |column: usize| shares.iter().find(|(at, _)| *at == column).map_or(0.0, |(_, share)| *share);
         // Up to the first column with a share, or further while less than half is on this side.

@@ -22,6 +22,7 @@ const FLAT: f64 = 1e-9;
 /// Pivots between two fresh computations of all prices.
 const REFRESH: u32 = 40;
 
+#[derive(Clone)]
 pub(crate) struct Dual<'a> {
     reduced: &'a Reduced,
     /// Values in floats, apart by so little that no two columns are alike by chance; −∞ where a column is banned.
@@ -40,7 +41,18 @@ pub(crate) struct Dual<'a> {
     worth: Vec<f64>,
     /// How fast each column's reduced value falls along the present direction.
     fall: Vec<f64>,
+    banned: Vec<u32>,
     pub pivots: u32,
+}
+
+/// A vertex without what follows from it: what a search keeps of a part to come back to.
+#[derive(Clone)]
+pub(crate) struct Vertex {
+    prices: Vec<f64>,
+    keys: Choice,
+    balanced: Vec<usize>,
+    ties: Vec<Tie>,
+    banned: Vec<u32>,
 }
 
 /// A group undecided between its key and this column.
@@ -100,18 +112,10 @@ impl PartialOrd for Event {
 }
 
 impl<'a> Dual<'a> {
-    /// All rows parked at `prices`. Columns that are `banned` are as if they were not there.
-    pub fn new(reduced: &'a Reduced, prices: Vec<f64>, banned: impl Fn(usize) -> bool) -> Self {
-        let mean = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum::<f64>()
-            / reduced.columns().max(1) as f64;
-        let apart = |column: usize| {
-            mean * 1e-9 * ((column as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / 16_777_216.0
-        };
-        let value = |column: usize| {
-            if banned(column) { f64::NEG_INFINITY } else { reduced.value[column] as f64 + apart(column) }
-        };
+    /// All rows parked at `prices`.
+    pub fn new(reduced: &'a Reduced, prices: Vec<f64>) -> Self {
         let mut dual = Self {
-            value: (0..reduced.columns()).map(value).collect(),
+            value: values(reduced),
             keys: Choice::new(reduced, reduced.start()),
             balanced: Vec::new(),
             place: vec![None; reduced.rows()],
@@ -120,6 +124,7 @@ impl<'a> Dual<'a> {
             factors: Factors::default(),
             worth: vec![0.0; reduced.columns()],
             fall: vec![0.0; reduced.columns()],
+            banned: Vec::new(),
             pivots: 0,
             reduced,
             prices,
@@ -132,6 +137,44 @@ impl<'a> Dual<'a> {
             }
         }
         dual
+    }
+
+    pub fn vertex(&self) -> Vertex {
+        Vertex {
+            prices: self.prices.clone(),
+            keys: self.keys.clone(),
+            balanced: self.balanced.clone(),
+            ties: self.ties.clone(),
+            banned: self.banned.clone(),
+        }
+    }
+
+    /// Goes back to a vertex, bans included.
+    pub fn resume(&mut self, vertex: &Vertex) {
+        for column in std::mem::take(&mut self.banned) {
+            self.value[column as usize] = value(self.reduced, column as usize);
+        }
+        for &column in &vertex.banned {
+            self.value[column as usize] = f64::NEG_INFINITY;
+        }
+        self.banned.clone_from(&vertex.banned);
+        self.prices.clone_from(&vertex.prices);
+        self.keys.clone_from(&vertex.keys);
+        self.balanced.clone_from(&vertex.balanced);
+        self.ties.clone_from(&vertex.ties);
+        self.place.fill(None);
+        for (place, &row) in self.balanced.iter().enumerate() {
+            self.place[row] = Some(place);
+        }
+        self.tied.fill(0);
+        for tie in &self.ties {
+            self.tied[tie.group] += 1;
+        }
+        self.weigh();
+    }
+
+    pub fn is_banned(&self, column: usize) -> bool {
+        self.value[column] == f64::NEG_INFINITY
     }
 
     /// Pivots until the bound is least or `pivots` are spent.
@@ -177,6 +220,57 @@ impl<'a> Dual<'a> {
         }
         found.retain(|(_, columns)| columns.iter().filter(|(_, share)| *share > 1e-6).count() > 1);
         found
+    }
+
+    /// Each group's column with the greatest share.
+    pub fn nearest(&mut self) -> Choice {
+        let mut choice = self.keys.clone();
+        if self.factor() {
+            let shares = self.shares();
+            for (tie, _) in self.ties.iter().zip(&shares).filter(|(_, share)| **share > 0.5) {
+                choice.set(self.reduced, tie.group, tie.column);
+            }
+        }
+        choice
+    }
+
+    /// Takes a column out of its group, which must keep another. The vertex stays as far as it can: without the
+    /// column's tie one balanced row is parked where it is.
+    pub fn ban(&mut self, group: usize, column: usize) {
+        if self.is_banned(column) {
+            return;
+        }
+        self.banned.push(column as u32);
+        self.value[column] = f64::NEG_INFINITY;
+        self.worth[column] = f64::NEG_INFINITY;
+        if self.keys.columns[group] as usize == column {
+            match self.ties.iter_mut().find(|tie| tie.group == group) {
+                Some(tie) => {
+                    let next = std::mem::replace(&mut tie.column, column);
+                    self.keys.set(self.reduced, group, next);
+                }
+                None => {
+                    let next = self.best_of(group);
+                    self.keys.set(self.reduced, group, next);
+                }
+            }
+        }
+        if let Some(at) = self.ties.iter().position(|tie| tie.column == column) {
+            self.drop_tie(at);
+        }
+    }
+
+    fn drop_tie(&mut self, at: usize) {
+        let mut place = 0;
+        if self.factor() {
+            let mut unit = vec![0.0; self.ties.len()];
+            unit[at] = 1.0;
+            let weight = self.factors.solve(&unit);
+            place = (0..weight.len()).fold(0, |best, i| if weight[i].abs() > weight[best].abs() { i } else { best });
+        }
+        let tie = self.ties.remove(at);
+        self.tied[tie.group] -= 1;
+        self.park(self.balanced[place]);
     }
 
     fn best_of(&self, group: usize) -> usize {
@@ -340,7 +434,10 @@ impl<'a> Dual<'a> {
             self.balanced.push(row);
         }
         match stop.what {
-            What::Free { row } => self.park_free(row),
+            What::Free { row } => {
+                self.prices[row] = 0.0;
+                self.park(row);
+            }
             What::Change { group, to } => {
                 self.ties.push(Tie { group, column: to });
                 self.tied[group] += 1;
@@ -349,8 +446,7 @@ impl<'a> Dual<'a> {
         true
     }
 
-    fn park_free(&mut self, row: usize) {
-        self.prices[row] = 0.0;
+    fn park(&mut self, row: usize) {
         if let Some(place) = self.place[row].take() {
             self.balanced.remove(place);
             for (place, &row) in self.balanced.iter().enumerate().skip(place) {
@@ -400,4 +496,14 @@ impl<'a> Dual<'a> {
         }
         first.map(|(at, to)| Event { at, what: What::Change { group, to } })
     }
+}
+
+/// Values in floats, apart by so little that no two columns are alike by chance.
+fn values(reduced: &Reduced) -> Vec<f64> {
+    (0..reduced.columns()).map(|column| value(reduced, column)).collect()
+}
+
+fn value(reduced: &Reduced, column: usize) -> f64 {
+    let apart = (column as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    reduced.value[column] as f64 + reduced.spread * apart as f64
 }

@@ -12,6 +12,7 @@ mod bound;
 mod branch;
 mod choice;
 mod core;
+mod dive;
 mod dual;
 mod exchange;
 mod matrix;

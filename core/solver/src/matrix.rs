@@ -2,7 +2,7 @@
 //! builds up.
 
 /// A square matrix in factors.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Factors {
     size: usize,
     /// Row by row; the lower factor without its unit diagonal below, the upper one above.

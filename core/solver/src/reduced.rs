@@ -27,6 +27,8 @@ pub(crate) struct Reduced {
     pub capacity: Vec<i64>,
     /// A typical amount of each row.
     pub scale: Vec<f64>,
+    /// Far less than values differ by: what keeps equal columns apart where floats compare them.
+    pub spread: f64,
     origin: Origin,
 }
 
@@ -266,6 +268,8 @@ impl<'a> Draft<'a> {
             reduced.origin.groups.push(group as u32);
             reduced.first.push(reduced.value.len() as u32);
         }
+        let sum: f64 = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum();
+        reduced.spread = sum / reduced.columns().max(1) as f64 * 1e-9 / f64::from(1 << 24);
         reduced.merge_rows(&room);
         reduced
     }

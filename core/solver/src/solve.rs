@@ -4,14 +4,12 @@ use crate::bound::bound;
 use crate::branch::search;
 use crate::choice::Choice;
 use crate::core::Core;
+use crate::dive::dive;
 use crate::dual::Dual;
 use crate::exchange::improve;
 use crate::program::{Effort, Program, ProgramError, Solution, Work, relative_gap};
 use crate::reduced::Reduced;
 use crate::repair::repair;
-
-/// Columns beyond which an exact search is hopeless.
-const CORE_COLUMNS: usize = 2_000;
 
 /// The best choice that `effort` finds, never worse than the start, and a bound on what any choice is worth.
 ///
@@ -60,22 +58,22 @@ impl<'a> Round<'a> {
         let best = Choice::new(reduced, reduced.start());
         let work = Work { rows: reduced.rows() as u32, columns: reduced.columns() as u32, ..Work::default() };
         let first = bound(reduced, &prices, |_| true).max(best.value);
-        Self { reduced, effort, dual: Dual::new(reduced, prices, |_| false), best, bound: first, work }
+        Self { reduced, effort, dual: Dual::new(reduced, prices), best, bound: first, work }
     }
 
     fn is_close(&self) -> bool {
         relative_gap(self.best.value, self.bound) <= self.effort.tolerance.max(0.0)
     }
 
-    /// Prices first, then a choice from them.
+    /// Prices, and a choice from them.
     fn ascend(&mut self) {
         self.dual.descend(self.effort.dual_steps);
         self.work.dual_steps = self.dual.pivots;
         let prices = &self.dual.prices;
         self.bound = self.bound.min(bound(self.reduced, prices, |_| true)).max(self.best.value);
-        for columns in [self.dual.keys.columns.clone(), self.best.columns.clone()] {
-            let mut choice = Choice::new(self.reduced, columns);
-            if repair(self.reduced, &mut choice, prices) {
+        for mut choice in [self.dual.nearest(), self.best.clone()] {
+            let prices = &self.dual.prices;
+            if !self.is_close() && repair(self.reduced, &mut choice, prices) {
                 improve(self.reduced, &mut choice, prices, self.effort.exchanges);
                 if choice.value > self.best.value {
                     self.best = choice;
@@ -84,30 +82,71 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Fixes what the bound proves useless and searches the rest.
+    /// Searches what prices leave undecided: first the columns closest to their group's best, where better choices
+    /// are, then all that the bound cannot exclude, which proves.
     fn finish(&mut self) {
-        if self.is_close() {
-            return;
+        for columns in [300, 600, 1_200] {
+            if self.is_close() {
+                return;
+            }
+            let all = self.core(columns);
+            if all {
+                return;
+            }
         }
+    }
+
+    /// Searches a core of so many columns. Whether that was all that the bound cannot exclude.
+    fn core(&mut self, columns: usize) -> bool {
         let prices = &self.dual.prices;
         // One quantum and what floats may have rounded away.
         let room = (self.bound - self.best.value) as f64 * (1.0 + 1e-9) + 1.0;
-        let core = Core::new(self.reduced, prices, room, &self.best.columns);
+        let near = losses(self.reduced, prices, columns).min(room);
+        let core = Core::new(self.reduced, prices, near, &self.best.columns);
         self.work.core_columns = core.columns as u32;
         self.work.fixed_columns = (self.reduced.columns() - core.columns) as u32;
-        if core.columns > CORE_COLUMNS {
-            return;
-        }
         let reduced = Reduced::new(&core.program);
         let start = Choice::new(&reduced, reduced.start());
         let decided = self.best.value - start.value;
         let least_gain = (self.effort.tolerance.max(0.0) * self.bound as f64) as i64;
         let per_unit: Vec<f64> = prices.iter().zip(&self.reduced.scale).map(|(price, scale)| price / scale).collect();
-        let found = search(&reduced, reduced.adopt_prices(&per_unit), start, least_gain, self.effort.nodes);
-        self.work.nodes = found.nodes;
+        let mut dual = Dual::new(&reduced, reduced.adopt_prices(&per_unit));
+        dual.descend(self.effort.dual_steps);
+        let root = dual.vertex();
+        let mut best = start;
+        if let Some(mut choice) = dive(&reduced, &mut dual, self.effort.dual_steps) {
+            improve(&reduced, &mut choice, &dual.prices, self.effort.exchanges);
+            if choice.value > best.value {
+                best = choice;
+            }
+        }
+        dual.resume(&root);
+        let nodes = if near < room { self.effort.nodes / 10 } else { self.effort.nodes };
+        let found = search(&reduced, dual, best, least_gain, nodes);
+        self.work.nodes += found.nodes;
         if found.best.value + decided > self.best.value {
             self.best = Choice::new(self.reduced, core.restore(&reduced.restore(&found.best.columns)));
         }
-        self.bound = self.bound.min(found.bound + decided).max(self.best.value);
+        if near >= room {
+            self.bound = self.bound.min(found.bound + decided).max(self.best.value);
+        }
+        near >= room
     }
+}
+
+/// What the column loses that is the `count`th closest to its group's best.
+fn losses(reduced: &Reduced, prices: &[f64], count: usize) -> f64 {
+    let mut losses = Vec::with_capacity(reduced.columns());
+    for group in 0..reduced.groups() {
+        let begin = losses.len();
+        losses.extend(reduced.group(group).map(|column| -reduced.reduced_value(column, prices)));
+        let least = losses[begin..].iter().copied().fold(f64::INFINITY, f64::min);
+        let best = begin + losses[begin..].iter().position(|loss| *loss == least).unwrap_or(0);
+        losses.swap_remove(best);
+        losses[begin..].iter_mut().for_each(|loss| *loss -= least);
+    }
+    if count >= losses.len() {
+        return f64::INFINITY;
+    }
+    *losses.select_nth_unstable_by(count, f64::total_cmp).1
 }
