@@ -173,6 +173,11 @@ impl<'a> Dual<'a> {
         self.weigh();
     }
 
+    /// The rows that are used exactly up to capacity.
+    pub fn balanced_rows(&self) -> &[usize] {
+        &self.balanced
+    }
+
     pub fn is_banned(&self, column: usize) -> bool {
         self.value[column] == f64::NEG_INFINITY
     }

@@ -118,6 +118,16 @@ impl Reduced {
         rows.map(|(origins, scale)| (origins.iter().map(price).sum::<f64>() * scale).min(HIGHEST_PRICE)).collect()
     }
 
+    /// Which rows stand for one of the given rows that are marked.
+    pub fn inherit(&self, marked: impl Fn(usize) -> bool) -> Vec<bool> {
+        self.origin.rows.iter().map(|rows| rows.iter().any(|(given, _)| marked(*given as usize))).collect()
+    }
+
+    /// Prices per share as prices per unit of this program's own rows.
+    pub fn per_unit(&self, prices: &[f64]) -> Vec<f64> {
+        prices.iter().zip(&self.scale).map(|(price, scale)| price / scale).collect()
+    }
+
     fn use_range(&self, column: usize) -> Range<usize> {
         self.use_first[column] as usize..self.use_first[column + 1] as usize
     }
@@ -246,7 +256,8 @@ impl<'a> Draft<'a> {
     fn build(self) -> Reduced {
         let mut reduced = Reduced { first: vec![0], use_first: vec![0], ..Reduced::default() };
         reduced.origin.choice.clone_from(&self.program.start);
-        let mut room = self.program.capacity.clone();
+        // No sum of amounts is beyond the limit, so neither need a capacity be.
+        let mut room: Vec<i64> = self.program.capacity.iter().map(|&capacity| capacity.min(2 * LIMIT)).collect();
         for (group, kept) in self.kept.iter().enumerate() {
             if let [only] = kept[..] {
                 reduced.origin.choice[group] = only as usize;

@@ -1,13 +1,12 @@
 //! The order of things: check, reduce, prices and a choice in turns until both are close, then exact where it is small.
 
 use crate::bound::bound;
-use crate::branch::search;
 use crate::choice::Choice;
 use crate::core::Core;
-use crate::dive::dive;
 use crate::dual::Dual;
 use crate::exchange::improve;
 use crate::program::{Effort, Program, ProgramError, Solution, Work, relative_gap};
+use crate::prove::Proof;
 use crate::reduced::Reduced;
 use crate::repair::repair;
 
@@ -85,52 +84,26 @@ impl<'a> Round<'a> {
     /// Searches what prices leave undecided: first the columns closest to their group's best, where better choices
     /// are, then all that the bound cannot exclude, which proves.
     fn finish(&mut self) {
-        for columns in [300, 600, 1_200] {
-            if self.is_close() {
-                return;
-            }
-            let all = self.core(columns);
-            if all {
-                return;
-            }
-        }
-    }
-
-    /// Searches a core of so many columns. Whether that was all that the bound cannot exclude.
-    fn core(&mut self, columns: usize) -> bool {
-        let prices = &self.dual.prices;
-        // One quantum and what floats may have rounded away.
-        let room = (self.bound - self.best.value) as f64 * (1.0 + 1e-9) + 1.0;
-        let near = losses(self.reduced, prices, columns).min(room);
-        let core = Core::new(self.reduced, prices, near, &self.best.columns);
-        self.work.core_columns = core.columns as u32;
-        self.work.fixed_columns = (self.reduced.columns() - core.columns) as u32;
-        let reduced = Reduced::new(&core.program);
-        let start = Choice::new(&reduced, reduced.start());
-        let decided = self.best.value - start.value;
-        let least_gain = (self.effort.tolerance.max(0.0) * self.bound as f64) as i64;
-        let per_unit: Vec<f64> = prices.iter().zip(&self.reduced.scale).map(|(price, scale)| price / scale).collect();
-        let mut dual = Dual::new(&reduced, reduced.adopt_prices(&per_unit));
-        dual.descend(self.effort.dual_steps);
-        let root = dual.vertex();
-        let mut best = start;
-        if let Some(mut choice) = dive(&reduced, &mut dual, self.effort.dual_steps) {
-            improve(&reduced, &mut choice, &dual.prices, self.effort.exchanges);
-            if choice.value > best.value {
-                best = choice;
+        let mut proof = Proof {
+            least_gain: (self.effort.tolerance.max(0.0) * self.bound as f64) as i64,
+            effort: self.effort,
+            work: self.work,
+        };
+        for columns in [300, 1_000] {
+            if !self.is_close() {
+                let room = losses(self.reduced, &self.dual.prices, columns);
+                if room < (self.bound - self.best.value) as f64 {
+                    let core = Core::new(self.reduced, &self.dual.prices, room, &self.best.columns);
+                    proof.explore(self.reduced, &core, &self.dual.prices, &mut self.best);
+                }
             }
         }
-        dual.resume(&root);
-        let nodes = if near < room { self.effort.nodes / 10 } else { self.effort.nodes };
-        let found = search(&reduced, dual, best, least_gain, nodes);
-        self.work.nodes += found.nodes;
-        if found.best.value + decided > self.best.value {
-            self.best = Choice::new(self.reduced, core.restore(&reduced.restore(&found.best.columns)));
+        if !self.is_close() {
+            let hard = vec![true; self.reduced.rows()];
+            let (best, bound) = proof.tighten(self.reduced, &mut self.dual, self.best.clone(), self.bound, &hard, 0);
+            (self.best, self.bound) = (best, bound);
         }
-        if near >= room {
-            self.bound = self.bound.min(found.bound + decided).max(self.best.value);
-        }
-        near >= room
+        self.work = proof.work;
     }
 }
 
