@@ -14,6 +14,8 @@ use crate::repair::repair;
 
 /// Pivots for one part.
 const PIVOTS: u32 = 400;
+/// Parts between two choices made from prices: most parts are too alike to give another one.
+const PARTS_PER_CHOICE: u32 = 16;
 /// Pairs looked at to improve a choice made within a part.
 const PAIRS: u32 = 2_000;
 
@@ -116,7 +118,7 @@ impl Search<'_> {
             return;
         }
         let mut choice = self.dual.nearest();
-        if repair(self.reduced, &mut choice, &self.dual.prices) {
+        if self.nodes % PARTS_PER_CHOICE == 1 && repair(self.reduced, &mut choice, &self.dual.prices) {
             improve(self.reduced, &mut choice, &self.dual.prices, PAIRS);
             if choice.value > self.best.value {
                 self.best = choice;

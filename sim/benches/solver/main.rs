@@ -63,6 +63,11 @@ fn measure(target: &Target, seeds: u64) {
         })
         .collect();
     runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if std::env::var("EACH").is_ok() {
+        for run in &runs {
+            println!("{} {:.1} ms gap {:.1e} {:?}", run.1, run.0 * 1e3, run.2.gap(), run.2.work);
+        }
+    }
     let median = &runs[runs.len() / 2];
     let worst = &runs[runs.len() - 1];
     let mut gaps: Vec<f64> = runs.iter().map(|run| run.2.gap()).collect();
