@@ -75,7 +75,7 @@ impl Proof<'_> {
         let bound = (bound(&inner, &follow.prices, |_| true) + decided).min(above);
         let mut choice = follow.nearest();
         if repair(&inner, &mut choice, &follow.prices) {
-            improve(&inner, &mut choice, &follow.prices, self.effort.exchanges / 20);
+            improve(&inner, &mut choice, &follow.prices, self.effort.exchanges / 10);
             if choice.value > start.value {
                 start = choice;
             }

@@ -72,11 +72,12 @@ impl<'a> Round<'a> {
         self.bound = self.bound.min(bound(self.reduced, prices, |_| true)).max(self.best.value);
         for mut choice in [self.dual.nearest(), self.best.clone()] {
             let prices = &self.dual.prices;
-            if !self.is_close() && repair(self.reduced, &mut choice, prices) {
+            if repair(self.reduced, &mut choice, prices) {
                 improve(self.reduced, &mut choice, prices, self.effort.exchanges);
                 if choice.value > self.best.value {
                     self.best = choice;
                 }
+                return;
             }
         }
     }
