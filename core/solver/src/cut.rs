@@ -3,6 +3,7 @@
 //! Nemhauser and Wolsey 1990; the choice of divisor and of what to write it relative to after Marchand and Wolsey
 //! 2001). All in integers, so that what is cut off is never a choice.
 
+use crate::choice::Choice;
 use crate::dual::Dual;
 use crate::program::LIMIT;
 use crate::reduced::Reduced;
@@ -30,7 +31,60 @@ pub(crate) fn cuts(reduced: &Reduced, dual: &mut Dual) -> Vec<Cut> {
         }
     }
     let cut = |row: &usize| mixture.deepest(reduced, &by_row[*row], reduced.capacity[*row]);
-    rows.iter().filter_map(cut).collect()
+    let mut found: Vec<Cut> = rows.iter().filter_map(cut).collect();
+    found.extend(dual.multipliers().iter().filter_map(|multipliers| combined(reduced, &dual.keys, multipliers)));
+    found
+}
+
+/// Multipliers become whole numbers of this many parts.
+const PARTS: i64 = 1 << 22;
+
+/// The rounding of a sum of rows, each times its multiplier, relative to the keys (Gomory 1960, as mixed-integer
+/// rounding). What a row leaves over is a whole number too, and is rounded like a column before it is written out.
+fn combined(reduced: &Reduced, keys: &Choice, multipliers: &[(usize, f64)]) -> Option<Cut> {
+    let mut times = vec![0i128; reduced.rows()];
+    let mut room = 0i128;
+    for &(row, multiplier) in multipliers {
+        let parts = libm::round(multiplier / reduced.scale[row] * PARTS as f64);
+        if parts.abs() > LIMIT as f64 {
+            return None;
+        }
+        times[row] = parts as i128;
+        room += times[row] * i128::from(keys.slack[row]);
+    }
+    let parts = i128::from(PARTS);
+    let rest = room.rem_euclid(parts);
+    if rest < parts / 256 || rest > parts - parts / 256 {
+        return None;
+    }
+    let of = |amount: i128| (parts - rest) * amount.div_euclid(parts) + (amount.rem_euclid(parts) - rest).max(0);
+    // Σ of(sum of column) x + Σ of(times of row) slack ≤ of(room), and slack = its slack at the keys − Σ amount x.
+    let left: Vec<i128> = times.iter().map(|&times| of(times)).collect();
+    let mut capacity = (parts - rest) * room.div_euclid(parts);
+    for (row, left) in left.iter().enumerate() {
+        capacity -= left * i128::from(keys.slack[row]);
+    }
+    let sums = |column: usize| {
+        reduced.uses(column).fold((0i128, 0i128), |sums, (row, amount)| {
+            (sums.0 + times[row] * i128::from(amount), sums.1 + left[row] * i128::from(amount))
+        })
+    };
+    let mut uses = Vec::new();
+    let mut total = capacity.unsigned_abs();
+    for group in 0..reduced.groups() {
+        let own = sums(keys.columns[group] as usize);
+        let mut most = 0;
+        for column in reduced.group(group) {
+            let sum = sums(column);
+            let amount = of(sum.0 - own.0) - (sum.1 - own.1);
+            most = most.max(amount.unsigned_abs());
+            if amount != 0 {
+                uses.push((column as u32, i64::try_from(amount).ok()?));
+            }
+        }
+        total += most;
+    }
+    (total < LIMIT as u128).then_some(Cut { uses, capacity: capacity as i64 })
 }
 
 /// What prices leave undecided.

@@ -178,6 +178,22 @@ impl<'a> Dual<'a> {
         &self.balanced
     }
 
+    /// For each tie that is truly undecided, what to multiply the balanced rows (in shares, relative to the keys) with
+    /// so that of all tied columns only its own remains.
+    pub fn multipliers(&mut self) -> Vec<Vec<(usize, f64)>> {
+        if !self.factor() {
+            return Vec::new();
+        }
+        let shares = self.shares();
+        let undecided = (0..self.ties.len()).filter(|&at| shares[at] > 1e-4 && shares[at] < 1.0 - 1e-4);
+        let of_tie = |at: usize| {
+            let mut unit = vec![0.0; self.ties.len()];
+            unit[at] = 1.0;
+            self.balanced.iter().copied().zip(self.factors.solve(&unit)).collect()
+        };
+        undecided.map(of_tie).collect()
+    }
+
     pub fn is_banned(&self, column: usize) -> bool {
         self.value[column] == f64::NEG_INFINITY
     }

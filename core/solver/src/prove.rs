@@ -15,9 +15,9 @@ use crate::reduced::Reduced;
 use crate::repair::repair;
 
 /// Turns before the search.
-const TURNS: u32 = 24;
+const TURNS: u32 = 60;
 /// The share of the gap that a turn must close to be followed by another.
-const PROGRESS: f64 = 0.02;
+const PROGRESS: f64 = 0.005;
 
 pub(crate) struct Proof<'a> {
     /// Gaps below this are closed.
