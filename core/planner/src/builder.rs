@@ -1,5 +1,6 @@
 //! Small rounds for tests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -14,6 +15,9 @@ use headway_types::{
 
 use crate::claim::{Bounds, Claim, Needs};
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+use crate::project::PlanProject;
+use crate::reservation::Reservation;
+use crate::table::{GoodputTable, TableRow};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -108,6 +112,37 @@ pub(crate) fn job(number: u32, min: u32, max: u32) -> PlanJob {
 
 pub(crate) fn rigid(number: u32, gpus: u32) -> PlanJob {
     PlanJob { work: PlanWork::Opaque, capabilities: Capabilities::UNKNOWN_SCRIPT, ..job(number, gpus, gpus) }
+}
+
+pub(crate) fn project(name: &str, parent: Option<&str>) -> PlanProject {
+    PlanProject { name: name.into(), parent: parent.map(Into::into), ..PlanProject::default() }
+}
+
+/// For nobody yet.
+pub(crate) fn reservation(name: &str, nodes: &[u32], from: Timestamp, until: Timestamp) -> Reservation {
+    let nodes = nodes.iter().map(|node| node_id(*node)).collect();
+    Reservation {
+        name: name.into(),
+        nodes,
+        from,
+        until,
+        projects: BTreeSet::new(),
+        users: BTreeSet::new(),
+        jobs: BTreeSet::new(),
+    }
+}
+
+/// Rows of GPUs, goodput and name.
+pub(crate) fn table(gpu_type: &str, rows: &[(u32, f64, Option<&str>)]) -> GoodputTable {
+    let row = |&(gpus, goodput, label): &(u32, f64, Option<&str>)| TableRow {
+        gpu_type: GpuType(gpu_type.into()),
+        gpus: GpuCount(gpus),
+        nodes: None,
+        goodput,
+        watts_per_gpu: None,
+        label: label.map(Into::into),
+    };
+    GoodputTable { rows: rows.iter().map(row).collect() }
 }
 
 pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {

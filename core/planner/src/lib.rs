@@ -43,4 +43,4 @@ pub use project::PlanProject;
 pub use reservation::Reservation;
 pub use round::{PlanError, plan};
 pub use table::{GoodputTable, TableRow};
-pub use verify::{Violation, verify};
+pub use verify::{Violation, verify, verify_rest};
