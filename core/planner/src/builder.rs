@@ -9,8 +9,8 @@ use headway_types::spec::{
     BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, Precision, Priority, Training, Work,
 };
 use headway_types::{
-    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, ModelShape, NodeClass, NodeId, Plan, PlanId,
-    Seconds, Sequences, Timestamp,
+    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId, Plan,
+    PlanId, Seconds, Sequences, Timestamp,
 };
 
 use crate::claim::{Bounds, Claim, Needs};
@@ -166,7 +166,12 @@ pub(crate) fn after(input: &PlanInput, plan: &Plan) -> PlanInput {
     next.parent = Some(plan.id);
     for job in &mut next.jobs {
         let assignment: Option<&Assignment> = plan.assignments.get(&job.job);
-        job.current = assignment.cloned();
+        let former = std::mem::replace(&mut job.current, assignment.cloned());
+        // What ran has left a checkpoint, and a script that cannot reshard is bound to it.
+        if let Some(ran) = former.filter(|_| job.capabilities.layout == Flexibility::Never) {
+            let layout = ran.configuration.map_or(Layout::data_parallel(ran.placement.gpus()), |at| at.layout);
+            job.needs.layout = Some(layout);
+        }
     }
     next
 }

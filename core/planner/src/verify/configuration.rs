@@ -55,8 +55,8 @@ fn check_binding(turn: &Turn<'_>, to: &Assignment) -> Result<(), Violation> {
 
 fn check_none(turn: &Turn<'_>, model: &JobModel) -> Result<(), Violation> {
     match &model.training.work {
-        Work::Curve { .. } if !turn.stays() => Ok(()),
-        _ => refuse(turn, "it is modelled and has none"),
+        Work::Curve { .. } => Ok(()),
+        Work::Model(_) => refuse(turn, "it is modelled and has none"),
     }
 }
 
