@@ -153,13 +153,15 @@ fn ways(
 ) -> Result<Vec<Way>, Refusal> {
     let class = &round.cluster.classes[shape.class].alike;
     let one = |offer| vec![Way { shape, offer, label: None, watts_per_gpu: None }];
+    let bound = bound_layout(job);
+    if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
+        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
+        return Err(Refusal { memory: false, detail });
+    }
     match (&job.work, model) {
         (PlanWork::Table(table), _) => Ok(table::ways(table, class, shape)),
         (_, None) => Ok(one(Offer { configuration: None, prediction: unmeasured() })),
-        (_, Some(model)) => {
-            let bound = bound_layout(job);
-            curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one)
-        }
+        (_, Some(model)) => curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one),
     }
 }
 

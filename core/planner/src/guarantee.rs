@@ -9,11 +9,14 @@ use headway_types::plan::Relaxed;
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, Seconds};
 
-use crate::candidate::Options;
-use crate::input::PlanJob;
+use crate::candidate::{Candidate, Options};
+use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::round::Round;
 use crate::rows::RowKind;
 use crate::witness::{Victims, Witness};
+
+/// Why a floor is missed by jobs that have all they could get.
+const CAN_TAKE_NO_MORE: &str = "no larger size fits the cluster as it is";
 
 /// The ground the solver stands on.
 #[derive(Clone, Debug)]
@@ -34,6 +37,26 @@ impl Guarantees {
     }
 }
 
+/// Takes out what would add to a limit that is overdrawn and cannot be brought back within it: a quota, what a user may
+/// hold, power.
+pub(crate) fn bar_additions(round: &Round<'_>, options: &mut [Options<'_>]) {
+    let mut witness = Witness::new(round, options);
+    let is_limit =
+        |row: &usize| matches!(round.rows.kinds[*row], RowKind::Quota { .. } | RowKind::User { .. } | RowKind::Power);
+    let limits = (0..witness.capacity.len()).filter(is_limit);
+    let overdrawn: Vec<usize> = limits.filter(|row| !witness.shed(*row, &Victims::Anyone)).collect();
+    if overdrawn.is_empty() {
+        return;
+    }
+    for job in options {
+        let of = |candidate: &Candidate, row: usize| {
+            candidate.uses.iter().find(|part| part.row as usize == row).map_or(0, |part| part.amount)
+        };
+        let now: Vec<i64> = overdrawn.iter().map(|&row| of(&job.candidates[job.incumbent], row)).collect();
+        job.candidates.retain(|one| overdrawn.iter().zip(&now).all(|(&row, now)| of(one, row) <= *now));
+    }
+}
+
 pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarantees {
     let mut owed =
         Owed { round, options, witness: Witness::new(round, options), sure: BTreeMap::new(), relaxed: vec![] };
@@ -51,6 +74,22 @@ pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarante
 pub(crate) fn is_patient(patience: Option<Seconds>, job: &PlanJob) -> bool {
     let claim = &job.claim;
     patience.is_some_and(|patience| claim.waited.0 >= patience.0 && claim.ran.0 < claim.waited.0)
+}
+
+/// The rule's name in reports.
+pub(crate) fn floor_of_job(job: &PlanJob) -> String {
+    format!("the floor of job {}", job.name)
+}
+
+/// Whether a job would take more than this on some cluster.
+fn asks_for_more_than(job: &PlanJob, gpus: GpuCount) -> bool {
+    let range = &job.range;
+    let sizes: Vec<GpuCount> = match &job.work {
+        PlanWork::Table(table) => table.sizes().collect(),
+        PlanWork::Model(_) if !range.sizes.is_empty() => range.sizes.clone(),
+        PlanWork::Opaque | PlanWork::Model(_) => vec![range.max],
+    };
+    matches!(job.freedom, Freedom::Free) && sizes.into_iter().any(|size| size > gpus && range.allows(size))
 }
 
 struct Owed<'a, 'r> {
@@ -111,10 +150,10 @@ impl Owed<'_, '_> {
             let (reached, floor) = (-self.witness.used[row], -self.witness.capacity[row]);
             if reached < floor {
                 self.witness.capacity[row] = -reached;
-                let asks = members.iter().any(|&job| self.witness.could_grow(job));
-                if asks {
-                    let reason = format!("{reached} of {floor} GPUs: no more can be freed for its jobs now");
-                    self.relax(self.round.rows.describe(row), reason);
+                if members.iter().any(|&job| asks_for_more_than(self.job(job), self.witness.gpus(job))) {
+                    let more = members.iter().any(|&job| self.witness.could_grow(job));
+                    let why = if more { "no more can be freed for its jobs now" } else { CAN_TAKE_NO_MORE };
+                    self.relax(self.round.rows.describe(row), format!("{reached} of {floor} GPUs: {why}"));
                 }
             }
         }
@@ -166,9 +205,11 @@ impl Owed<'_, '_> {
             let sizes = || self.options[job].candidates.iter().map(|one| one.gpus);
             // A floor between two sizes is met by the larger; one above all sizes by the largest.
             let Some(least) = sizes().filter(|gpus| *gpus >= floor).min().or_else(|| sizes().max()) else { continue };
+            let rule = floor_of_job(self.job(job));
             if !self.secure(job, least, &Victims::UpTo { priority: Priority(u8::MAX) }) {
-                let rule = format!("floor of job {}", self.job(job).name);
                 self.relax(rule, format!("{floor} GPUs: no more can be freed for it now"));
+            } else if least < floor && asks_for_more_than(self.job(job), least) {
+                self.relax(rule, format!("{least} of {floor} GPUs: {CAN_TAKE_NO_MORE}"));
             }
         }
     }

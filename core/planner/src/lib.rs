@@ -7,6 +7,7 @@
 //! present assignment is always one.
 
 mod candidate;
+mod check;
 mod claim;
 mod cluster;
 mod curves;
@@ -35,12 +36,13 @@ mod builder;
 #[cfg(test)]
 mod laws;
 
+pub use check::PlanError;
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 pub use policy::{Objective, Policy, PowerCap};
 pub use project::PlanProject;
 pub use reservation::Reservation;
-pub use round::{PlanError, plan};
+pub use round::plan;
 pub use table::{GoodputTable, TableRow};
-pub use verify::{Violation, verify};
+pub use verify::{Violation, verify, verify_rest};

@@ -167,7 +167,8 @@ impl<'a, 'r> Maker<'a, 'r> {
                 && current.placement.nodes() == shape.nodes;
             let same_layout = match (&current.configuration, &way.offer.configuration) {
                 (Some(from), Some(to)) => from.layout == to.layout,
-                _ => current.placement.gpus() == shape.gpus && current.label == way.label,
+                (None, None) => current.placement.gpus() == shape.gpus && current.label == way.label,
+                (Some(_), None) | (None, Some(_)) => false,
             };
             if self.job.capabilities.layout == Flexibility::Never && !same_layout {
                 return None;
