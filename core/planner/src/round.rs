@@ -15,6 +15,7 @@ use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::rows::Rows;
+use crate::value::Quanta;
 use crate::{explain, moves};
 
 /// Why a round has no plan. All of these are broken promises of the caller.
@@ -98,21 +99,32 @@ fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decisio
         let price = shadow_prices.entry(of.alike.gpu_type.clone()).or_default();
         *price = price.max(round.rows.price_per_gpu(class, &decision.prices));
     }
+    let (jobs, unmoved) = explain::explain(round, options, owed, decision);
     let bound = decision.bound.max(decision.objective);
     let gap = (bound.0 - decision.objective.0) as f64 / (bound.0.abs().max(1)) as f64;
     PlanReport {
         trigger: round.input.trigger.clone(),
         objective: decision.objective.units(),
-        objective_before: decision.objective_before.units(),
+        objective_before: before(options, decision).units(),
         bound: bound.units(),
         gap,
         shadow_prices,
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
-        jobs: explain::verdicts(round, options, owed, decision),
+        jobs,
         moves: moves::moves(round, options, decision),
+        unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
     }
+}
+
+/// The objective of carrying on exactly as now. Staying counts a live batch change as done, so that is taken back.
+fn before(options: &[Options<'_>], decision: &Decision) -> Quanta {
+    let gained = |of: &Options<'_>| {
+        let taken = of.batch_change.is_some_and(|change| change.taken);
+        if taken { of.candidates[of.incumbent].value.0 - of.present_value.0 } else { 0 }
+    };
+    Quanta(decision.objective_before.0 - options.iter().map(gained).sum::<i64>())
 }
 
 /// What is scarce, dearest first by what all of it is worth.
