@@ -9,6 +9,7 @@
 mod candidate;
 mod claim;
 mod cluster;
+pub mod counterfactual;
 mod curves;
 mod decide;
 mod explain;

@@ -9,6 +9,7 @@ use headway_types::{Assignment, GpuCount, GpuType, GpuUuid, JobId, NodeId, Plan,
 
 use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
+use crate::counterfactual::Force;
 use crate::curves::CurveCache;
 use crate::decide::{self, Decision};
 use crate::guarantee::{self, Guarantees};
@@ -67,11 +68,19 @@ impl<'a> Round<'a> {
 /// # Errors
 /// An input that contradicts itself.
 pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
+    solve(input, curves, None)
+}
+
+/// The same with one job's choices narrowed to what is forced on it.
+pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     check(input)?;
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
-    let options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
+    let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
+    if let Some(force) = force {
+        force.narrow(&round, &mut options);
+    }
     let owed = guarantee::guarantees(&round, &options);
     let decision = decide::decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
     let report = report(&round, &options, &owed, &decision);
