@@ -3,7 +3,7 @@
 //! solver starts there and may not fall behind. What cannot be honoured is relaxed by name, never dropped in silence.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::plan::Relaxed;
 use headway_types::spec::Priority;
@@ -27,6 +27,8 @@ pub(crate) struct Guarantees {
     pub start: Vec<usize>,
     /// Jobs that must have at least so much.
     pub sure: BTreeMap<usize, GpuCount>,
+    /// Those of them that get back what others borrowed.
+    pub reclaiming: BTreeSet<usize>,
     pub relaxed: Vec<Relaxed>,
 }
 
@@ -58,15 +60,15 @@ pub(crate) fn bar_additions(round: &Round<'_>, options: &mut [Options<'_>]) {
 }
 
 pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarantees {
-    let mut owed =
-        Owed { round, options, witness: Witness::new(round, options), sure: BTreeMap::new(), relaxed: vec![] };
+    let (witness, sure, reclaiming) = (Witness::new(round, options), BTreeMap::new(), BTreeSet::new());
+    let mut owed = Owed { round, options, witness, sure, reclaiming, relaxed: vec![] };
     owed.keep_capacities();
     owed.meet_project_floors();
     owed.meet_job_floors();
     owed.reclaim();
     owed.serve_the_patient();
     let (start, capacity) = owed.witness.finish();
-    Guarantees { capacity, start, sure: owed.sure, relaxed: owed.relaxed }
+    Guarantees { capacity, start, sure: owed.sure, reclaiming: owed.reclaiming, relaxed: owed.relaxed }
 }
 
 /// Whether a job has waited so long that it goes before those that have not. It keeps the right for as long as it had
@@ -97,6 +99,7 @@ struct Owed<'a, 'r> {
     options: &'r [Options<'a>],
     witness: Witness<'a, 'r>,
     sure: BTreeMap<usize, GpuCount>,
+    reclaiming: BTreeSet<usize>,
     relaxed: Vec<Relaxed>,
 }
 
@@ -193,7 +196,7 @@ impl Owed<'_, '_> {
             let order = other.priority.cmp(&one.priority).then(other.claim.waited.0.total_cmp(&one.claim.waited.0));
             order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
         });
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         jobs.retain(|job| seen.insert(*job));
         jobs
     }
@@ -238,8 +241,8 @@ impl Owed<'_, '_> {
         let waits = |job: &usize| self.witness.gpus(*job) == GpuCount(0) && self.within_quota(*job);
         for job in self.by_right((0..self.options.len()).filter(waits).collect()) {
             let Some(least) = self.least(job) else { continue };
-            if self.within_quota(job) {
-                self.secure(job, least, &Victims::Members { projects: borrowers.clone() });
+            if self.within_quota(job) && self.secure(job, least, &Victims::Members { projects: borrowers.clone() }) {
+                self.reclaiming.insert(job);
             }
         }
         if self.sure.is_empty() {

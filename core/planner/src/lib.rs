@@ -10,6 +10,7 @@ mod candidate;
 mod check;
 mod claim;
 mod cluster;
+pub mod counterfactual;
 mod curves;
 mod decide;
 mod explain;

@@ -9,12 +9,14 @@ use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport};
 use crate::candidate::{self, Options};
 use crate::check::{PlanError, check};
 use crate::cluster::Cluster;
+use crate::counterfactual::Force;
 use crate::curves::CurveCache;
 use crate::decide::{self, Decision};
 use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::rows::Rows;
+use crate::value::Quanta;
 use crate::{explain, moves};
 
 /// What every part of a round may look at.
@@ -49,12 +51,20 @@ impl<'a> Round<'a> {
 /// # Errors
 /// An input that contradicts itself.
 pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
+    solve(input, curves, None)
+}
+
+/// The same with one job's choices narrowed to what is forced on it.
+pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     check(input)?;
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
     let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
     guarantee::bar_additions(&round, &mut options);
+    if let Some(force) = force {
+        force.narrow(&round, &mut options);
+    }
     let owed = guarantee::guarantees(&round, &options);
     let decision = decide::decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
     let report = report(&round, &options, &owed, &decision);
@@ -82,21 +92,32 @@ fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decisio
         let price = shadow_prices.entry(of.alike.gpu_type.clone()).or_default();
         *price = price.max(round.rows.price_per_gpu(class, &decision.prices));
     }
+    let (jobs, unmoved) = explain::explain(round, options, owed, decision);
     let bound = decision.bound.max(decision.objective);
     let gap = (bound.0 - decision.objective.0) as f64 / (bound.0.abs().max(1)) as f64;
     PlanReport {
         trigger: round.input.trigger.clone(),
         objective: decision.objective.units(),
-        objective_before: decision.objective_before.units(),
+        objective_before: before(options, decision).units(),
         bound: bound.units(),
         gap,
         shadow_prices,
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
-        jobs: explain::verdicts(round, options, owed, decision),
+        jobs,
         moves: moves::moves(round, options, decision),
+        unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
     }
+}
+
+/// The objective of carrying on exactly as now. Staying counts a live batch change as done, so that is taken back.
+fn before(options: &[Options<'_>], decision: &Decision) -> Quanta {
+    let gained = |of: &Options<'_>| {
+        let taken = of.batch_change.is_some_and(|change| change.taken);
+        if taken { of.candidates[of.incumbent].value.0 - of.present_value.0 } else { 0 }
+    };
+    Quanta(decision.objective_before.0 - options.iter().map(gained).sum::<i64>())
 }
 
 /// What is scarce, dearest first by what all of it is worth.
