@@ -172,7 +172,7 @@ fn assignment(placement: Placement) -> Assignment {
         goodput: TokensPerSecond(1.0),
         speed_up: 1.0,
     };
-    Assignment { placement, configuration: Some(configuration()), predicted }
+    Assignment { placement, configuration: Some(configuration()), predicted, label: None }
 }
 
 fn node(index: u64) -> Node {

@@ -8,7 +8,8 @@ use std::path::Path;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("core/types", &[]),
     ("core/goodput", &["types"]),
-    ("core/planner", &["types", "goodput"]),
+    ("core/solver", &[]),
+    ("core/planner", &["types", "goodput", "solver"]),
     ("core/engine", &["types", "goodput", "planner"]),
     ("core/node", &["types"]),
     ("core/forecast", &["types", "goodput", "planner", "engine"]),
@@ -16,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &["types"]),
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
     ("agent", &["types", "node", "emulation", "api"]),
-    ("sim", &["types", "goodput", "planner", "engine", "node", "forecast", "emulation"]),
+    ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
 ];
 
 /// Crates that may import everything.

@@ -268,7 +268,12 @@ impl Engine {
             },
             |one| one.predicted,
         );
-        Assignment { placement: allocation.placement.clone(), configuration: allocation.configuration, predicted }
+        Assignment {
+            placement: allocation.placement.clone(),
+            configuration: allocation.configuration,
+            predicted,
+            label: None,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use headway_types::spec::NodeResources;
-use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds, Timestamp};
+use headway_types::{GpuCount, GpuSeconds, Layout, NodeId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Who a job belongs to, and what it is owed.
@@ -46,6 +46,9 @@ pub struct Needs {
     /// Nodes it must not start on.
     pub avoid: BTreeSet<NodeId>,
     pub spread: Spread,
+    /// The layout its checkpoints are bound to, where its script cannot change layouts; while it runs, the present one
+    /// counts instead.
+    pub layout: Option<Layout>,
 }
 
 /// How a job of several nodes takes fabric domains.

@@ -1,13 +1,17 @@
 //! The nodes of a round by class, and the shapes a size can take on them. It never looks at jobs' values.
+//!
+//! To the planner a class is the nodes that are alike but for their fabric domain, and that the same jobs may start on:
+//! reserved nodes form classes of their own. Domains matter to shapes of several nodes only.
 
 use std::collections::BTreeMap;
 
 use headway_types::{GpuCount, GpuUuid, NodeClass, NodeCount, NodeId, Placement};
 
-use crate::input::PlanNode;
+use crate::input::{PlanInput, PlanNode};
+use crate::reservation::{self, Gate};
 
 /// Beyond this many nodes a class offers multi-node jobs whole nodes only; smaller clusters may split evenly.
-const SMALL_CLASS_NODES: usize = 8;
+const SMALL_CLASS_NODES: u32 = 8;
 /// Alternative node counts per size, fewest nodes first.
 const SHAPES_PER_SIZE: usize = 3;
 
@@ -18,6 +22,16 @@ pub(crate) struct Shape {
     pub class: usize,
     pub gpus: GpuCount,
     pub nodes: NodeCount,
+    pub reach: Reach,
+}
+
+/// Which nodes of its class a shape may combine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// Nodes of one fabric domain.
+    Domain,
+    /// Any.
+    Class,
 }
 
 impl Shape {
@@ -33,24 +47,80 @@ pub(crate) struct Slot {
     pub position: usize,
 }
 
+/// Nodes that are alike, domains apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    /// With an empty domain.
+    pub alike: NodeClass,
+    pub gate: Gate,
+    /// Ascending.
+    pub nodes: Vec<usize>,
+    /// Nodes per domain, each ascending.
+    pub domains: Vec<Vec<usize>>,
+    /// Nodes with at least so many open GPUs, by number of GPUs from 0 to a whole node.
+    with_room: Vec<u32>,
+    /// The same in the domain that has most of them.
+    with_room_in_domain: Vec<u32>,
+}
+
+impl Class {
+    fn new(alike: NodeClass, gate: Gate) -> Self {
+        let sizes = alike.gpus_per_node.0 as usize + 1;
+        let (with_room, with_room_in_domain) = (vec![0; sizes], vec![0; sizes]);
+        Self { alike, gate, nodes: Vec::new(), domains: Vec::new(), with_room, with_room_in_domain }
+    }
+
+    /// GPUs of a whole node.
+    pub fn whole(&self) -> u32 {
+        self.alike.gpus_per_node.0
+    }
+
+    /// GPUs as the nodes were built, broken and closed ones included.
+    pub fn nominal(&self) -> GpuCount {
+        GpuCount(self.nodes.len() as u32 * self.whole())
+    }
+
+    /// Whether domains can make a difference.
+    pub fn has_domains(&self) -> bool {
+        self.domains.len() > 1
+    }
+}
+
 pub(crate) struct Cluster<'a> {
     pub nodes: &'a [PlanNode],
-    /// Ascending, so that an index means the same class in every run.
-    pub classes: Vec<&'a NodeClass>,
+    /// In an order of their own content, so that an index means the same class in every run.
+    pub classes: Vec<Class>,
     class_of: Vec<usize>,
+    /// Index into the domains of its class.
+    domain_of: Vec<usize>,
     slots: BTreeMap<&'a GpuUuid, Slot>,
     index_of: BTreeMap<NodeId, usize>,
 }
 
 impl<'a> Cluster<'a> {
-    pub fn new(nodes: &'a [PlanNode]) -> Self {
-        let mut classes: Vec<&NodeClass> = nodes.iter().map(|node| &node.class).collect();
-        classes.sort();
-        classes.dedup();
-        let class_of = nodes
-            .iter()
-            .map(|node| classes.binary_search(&&node.class).expect("the list was made from these nodes"))
-            .collect();
+    pub fn new(input: &'a PlanInput) -> Self {
+        let nodes = &input.nodes[..];
+        let gates = reservation::gates(input);
+        let mut by_kind: BTreeMap<(NodeClass, &Gate), BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
+        for (node, (entry, gate)) in nodes.iter().zip(&gates).enumerate() {
+            let mut alike = entry.class.clone();
+            let domain = std::mem::take(&mut alike.fabric.domain);
+            debug_assert_eq!(domain, entry.class.fabric.domain);
+            by_kind.entry((alike, gate)).or_default().entry(&entry.class.fabric.domain).or_default().push(node);
+        }
+        let (mut class_of, mut domain_of) = (vec![0; nodes.len()], vec![0; nodes.len()]);
+        let mut classes = Vec::new();
+        for ((alike, gate), domains) in by_kind {
+            let mut class = Class::new(alike, gate.clone());
+            for (domain, members) in domains.into_values().enumerate() {
+                for &node in &members {
+                    (class_of[node], domain_of[node]) = (classes.len(), domain);
+                }
+                class.add_domain(members, |node| open_on(&nodes[node]));
+            }
+            class.nodes.sort_unstable();
+            classes.push(class);
+        }
         let slots = nodes
             .iter()
             .enumerate()
@@ -59,34 +129,33 @@ impl<'a> Cluster<'a> {
             })
             .collect();
         let index_of = nodes.iter().enumerate().map(|(index, node)| (node.node, index)).collect();
-        Self { nodes, classes, class_of, slots, index_of }
+        Self { nodes, classes, class_of, domain_of, slots, index_of }
     }
 
     pub fn class_of(&self, node: usize) -> usize {
         self.class_of[node]
     }
 
-    pub fn node(&self, id: NodeId) -> Option<&'a PlanNode> {
-        self.index_of.get(&id).map(|&index| &self.nodes[index])
+    pub fn domain_of(&self, node: usize) -> usize {
+        self.domain_of[node]
     }
 
-    pub fn nodes_of(&self, class: usize) -> impl Iterator<Item = usize> + '_ {
-        (0..self.nodes.len()).filter(move |&node| self.class_of[node] == class)
+    pub fn index_of(&self, id: NodeId) -> Option<usize> {
+        self.index_of.get(&id).copied()
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&'a PlanNode> {
+        self.index_of(id).map(|index| &self.nodes[index])
     }
 
     /// GPUs of a node that something new may start on.
     pub fn open_on(&self, node: usize) -> u32 {
-        if self.nodes[node].draining { 0 } else { self.nodes[node].gpus.len() as u32 }
+        open_on(&self.nodes[node])
     }
 
     /// GPUs of a class that something new may start on.
     pub fn open(&self, class: usize) -> GpuCount {
-        GpuCount(self.nodes_of(class).map(|node| self.open_on(node)).sum())
-    }
-
-    /// GPUs of a class as its nodes were built, broken and cordoned ones included.
-    pub fn nominal(&self, class: usize) -> GpuCount {
-        GpuCount(self.nodes_of(class).count() as u32 * self.classes[class].gpus_per_node.0)
+        GpuCount(self.classes[class].nodes.iter().map(|&node| self.open_on(node)).sum())
     }
 
     /// The slots of a placement, or `None` where a GPU of it is not usable any more.
@@ -107,37 +176,82 @@ impl<'a> Cluster<'a> {
 
     /// The class all nodes of a placement share, where they do and are known.
     pub fn class_of_placement(&self, placement: &Placement) -> Option<usize> {
-        let mut classes =
-            placement.slices().iter().map(|slice| self.index_of.get(&slice.node).map(|&node| self.class_of[node]));
+        let mut classes = placement.slices().iter().map(|slice| Some(self.class_of[self.index_of(slice.node)?]));
         let first = classes.next()??;
         classes.all(|class| class == Some(first)).then_some(first)
+    }
+
+    /// Fabric domains a placement touches, at least 1.
+    pub fn domains_of(&self, placement: &Placement) -> u32 {
+        let nodes = placement.slices().iter().filter_map(|slice| self.index_of(slice.node));
+        let mut domains: Vec<(usize, usize)> = nodes.map(|node| (self.class_of[node], self.domain_of[node])).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        (domains.len() as u32).max(1)
     }
 
     pub fn touches_draining(&self, placement: &Placement) -> bool {
         placement.slices().iter().any(|slice| self.node(slice.node).is_some_and(|node| node.draining))
     }
 
-    /// Ways to spread `gpus` over nodes of `class` that now are open, fewest nodes first.
+    /// Ways to spread `gpus` over nodes of `class` that now are open, fewest nodes first; within a domain before across.
     pub fn shapes(&self, class: usize, gpus: GpuCount) -> Vec<Shape> {
-        self.shapes_where(class, gpus, |node| self.open_on(node))
+        let of = &self.classes[class];
+        let room = |counts: &[u32], nodes: u32| counts[(gpus.0 / nodes) as usize] >= nodes;
+        self.splits(class, gpus)
+            .filter(|&nodes| room(&of.with_room, nodes))
+            .take(SHAPES_PER_SIZE)
+            .flat_map(|nodes| {
+                let shape = |reach| Shape { class, gpus, nodes: NodeCount(nodes), reach };
+                let matters = nodes > 1 && of.has_domains();
+                let within = (!matters || room(&of.with_room_in_domain, nodes)).then(|| shape(Reach::Domain));
+                within.into_iter().chain(matters.then(|| shape(Reach::Class)))
+            })
+            .collect()
     }
 
     /// As [`Self::shapes`], as if every node were whole and open.
     pub fn nominal_shapes(&self, class: usize, gpus: GpuCount) -> Vec<Shape> {
-        let whole = self.classes[class].gpus_per_node.0;
-        self.shapes_where(class, gpus, |_| whole)
+        let shape = |nodes| Shape { class, gpus, nodes: NodeCount(nodes), reach: Reach::Class };
+        self.splits(class, gpus).take(SHAPES_PER_SIZE).map(shape).collect()
     }
 
-    fn shapes_where(&self, class: usize, gpus: GpuCount, room: impl Fn(usize) -> u32) -> Vec<Shape> {
-        let whole = self.classes[class].gpus_per_node.0;
-        let rooms: Vec<u32> = self.nodes_of(class).map(room).collect();
-        let small = rooms.len() <= SMALL_CLASS_NODES;
-        (1..=rooms.len() as u32)
-            .filter(|nodes| gpus.0 > 0 && gpus.0.is_multiple_of(*nodes) && gpus.0 / nodes <= whole)
-            .filter(|nodes| small || *nodes == 1 || gpus.0 / nodes == whole)
-            .filter(|nodes| rooms.iter().filter(|&&room| room >= gpus.0 / nodes).count() as u32 >= *nodes)
-            .take(SHAPES_PER_SIZE)
-            .map(|nodes| Shape { class, gpus, nodes: NodeCount(nodes) })
-            .collect()
+    /// Numbers of nodes over which `gpus` divide evenly. Small classes may split as they like; in large ones a job of
+    /// several nodes takes whole ones, or as many even parts as it must.
+    fn splits(&self, class: usize, gpus: GpuCount) -> impl Iterator<Item = u32> {
+        let (whole, built) = (self.classes[class].whole().max(1), self.classes[class].nodes.len() as u32);
+        let even = move |nodes: &u32| gpus.0.is_multiple_of(*nodes) && gpus.0 / nodes <= whole;
+        let least = gpus.0.div_ceil(whole).max(1);
+        let most = if gpus.0 == 0 {
+            0
+        } else if built <= SMALL_CLASS_NODES {
+            built.min(gpus.0)
+        } else {
+            // The first even split is the only one: few parts of a size that has no divisor are no use either.
+            (least..=(2 * least).min(built)).find(|nodes| even(nodes)).unwrap_or(0)
+        };
+        (least..=most).filter(even)
     }
+}
+
+impl Class {
+    fn add_domain(&mut self, nodes: Vec<usize>, open: impl Fn(usize) -> u32) {
+        for gpus in 0..=self.whole() {
+            let with_room = nodes.iter().filter(|&&node| open(node) >= gpus).count() as u32;
+            self.with_room[gpus as usize] += with_room;
+            let most = &mut self.with_room_in_domain[gpus as usize];
+            *most = (*most).max(with_room);
+        }
+        self.nodes.extend(&nodes);
+        self.domains.push(nodes);
+    }
+
+    /// Nodes with at least `gpus` open.
+    pub fn with_room(&self, gpus: u32) -> u32 {
+        self.with_room.get(gpus as usize).copied().unwrap_or(0)
+    }
+}
+
+fn open_on(node: &PlanNode) -> u32 {
+    if node.draining { 0 } else { node.gpus.len() as u32 }
 }

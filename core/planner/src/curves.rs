@@ -18,7 +18,8 @@ pub(crate) struct Refusal {
     pub detail: String,
 }
 
-type Shapes = BTreeMap<(NodeClass, GpuCount, NodeCount), Result<Offer, Refusal>>;
+/// By class, GPUs, nodes, and the layout where only one will do.
+type Shapes = BTreeMap<(NodeClass, GpuCount, NodeCount, Option<Layout>), Result<Offer, Refusal>>;
 
 /// Best configurations already computed, per job and content of its model.
 #[derive(Clone, Debug, Default)]
@@ -44,13 +45,18 @@ impl CurveCache {
         class: &NodeClass,
         gpus: GpuCount,
         nodes: NodeCount,
+        only: Option<Layout>,
     ) -> Result<Offer, Refusal> {
         let entry = self.jobs.entry(job).or_insert_with(|| (Arc::clone(model), Shapes::new()));
         if !Arc::ptr_eq(&entry.0, model) && entry.0 != *model {
             *entry = (Arc::clone(model), Shapes::new());
         }
-        let key = (class.clone(), gpus, nodes);
-        entry.1.entry(key).or_insert_with(|| best(model, class, gpus, nodes)).clone()
+        let compute = || match only {
+            None => best(model, class, gpus, nodes),
+            Some(layout) => best_of_layout(model, class, gpus, nodes, layout),
+        };
+        let key = (class.clone(), gpus, nodes, only);
+        entry.1.entry(key).or_insert_with(compute).clone()
     }
 }
 
@@ -63,6 +69,21 @@ pub(crate) fn with_batch(model: &Arc<JobModel>, batch: Sequences) -> Arc<JobMode
 
 fn best(model: &JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Refusal> {
     model.best(class, gpus, nodes).map_err(Refusal::from)
+}
+
+fn best_of_layout(
+    model: &JobModel,
+    class: &NodeClass,
+    gpus: GpuCount,
+    nodes: NodeCount,
+    layout: Layout,
+) -> Result<Offer, Refusal> {
+    if layout.gpus() != gpus {
+        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
+        return Err(Refusal { memory: false, detail });
+    }
+    let (configuration, prediction) = model.best_batch(class, gpus, nodes, layout)?;
+    Ok(Offer { configuration: Some(configuration), prediction })
 }
 
 /// Measured GNS φ in tokens.

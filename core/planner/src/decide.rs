@@ -1,26 +1,29 @@
-//! Solves and places until both agree. Where the program's choice has no room because free GPUs lie scattered, it tries
-//! the two ways out (another shape for that job, or moving a neighbour) and keeps the best that can be placed. The
-//! present assignment is always one, so there is always a decision.
+//! Solves and places until both agree. Where the program's choice has no room because free GPUs lie scattered, and
+//! moving others out of the way does not pay, it tries the ways out (another shape for that job, or another choice for a
+//! neighbour) and keeps the best that can be placed. The guarantees' witness is always one that the solver can fall
+//! back on, and the present can always be kept, so there is always a decision.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use headway_solver::{Column, Effort, Program, ProgramError, Solution, solve_from};
 use headway_types::Placement;
 
 use crate::candidate::Options;
-use crate::cluster::Cluster;
+use crate::guarantee::Guarantees;
 use crate::place;
 use crate::policy::Policy;
-use crate::resource;
-use crate::solver::{self, Column, Problem};
+use crate::round::Round;
 use crate::value::Quanta;
 
 /// Solves per round; a choice without room costs one each. Fewer where each takes longer.
 const ATTEMPTS: usize = 48;
-const LEAST_ATTEMPTS: usize = 4;
 const ATTEMPTS_TIMES_JOBS: usize = 2_000;
 /// Neighbours tried per choice without room, cheapest first.
 const NEIGHBOURS: usize = 6;
+/// Work of one solve.
+const DUAL_STEPS: u32 = 600;
+const EXCHANGES: u32 = 200_000;
 
 /// One candidate per job, and where it goes.
 #[derive(Clone, Debug)]
@@ -30,7 +33,7 @@ pub(crate) struct Decision {
     pub objective: Quanta,
     pub objective_before: Quanta,
     pub bound: Quanta,
-    /// Per resource, in objective units.
+    /// Per row, in objective units.
     pub prices: Vec<f64>,
     /// Jobs whose best choice had no room.
     pub fragmented: BTreeSet<usize>,
@@ -43,13 +46,16 @@ struct Attempt {
     evicted: BTreeSet<usize>,
 }
 
-pub(crate) fn decide(policy: &Policy, cluster: &Cluster<'_>, options: &[Options<'_>]) -> Decision {
-    let incumbent: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
-    let mut best = keep(cluster, options, &incumbent);
+/// # Errors
+/// What the solver refuses: values or amounts too large to add up.
+pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+    let policy = &round.input.policy;
+    let mut best: Option<Decision> = None;
     // Most promising first; of equals the earliest.
     let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);
     let mut seen = BTreeSet::new();
-    let attempts = (ATTEMPTS_TIMES_JOBS / options.len().max(1)).clamp(LEAST_ATTEMPTS, ATTEMPTS);
+    let attempts = (ATTEMPTS_TIMES_JOBS / options.len().max(1)).clamp(1, ATTEMPTS);
+    let mut prices = vec![0.0; owed.capacity.len()];
     let mut solves = 0;
     while let Some((_, _, attempt)) = waiting.pop() {
         if solves == attempts {
@@ -58,93 +64,105 @@ pub(crate) fn decide(policy: &Policy, cluster: &Cluster<'_>, options: &[Options<
         if !seen.insert(attempt.clone()) {
             continue;
         }
-        let Some((problem, kept)) = problem(policy, cluster, options, &incumbent, &attempt) else { continue };
-        let solution = solver::solve(&problem);
+        let Some((program, kept)) = program(options, owed, &attempt) else { continue };
+        let solution = solve_from(&program, &effort(policy), &prices)?;
         solves += 1;
-        if solves == 1 {
-            best.bound = solution.bound;
-            best.prices = solution.prices;
-        }
-        if solution.objective <= best.objective {
+        let worse = best.as_ref().is_some_and(|best| solution.objective <= best.objective.0);
+        if worse {
             continue;
         }
         let choice: Vec<usize> = solution.choice.iter().zip(&kept).map(|(column, kept)| kept[*column]).collect();
-        let placed = place::place(cluster, options, &choice, &attempt.evicted);
-        if let Some(job) = placed.no_room {
-            best.fragmented.insert(job);
-            for (loss, way) in ways_out(cluster, options, &choice, job, &attempt) {
-                let order = (seen.len() + waiting.len()) as u32;
-                waiting.push((Quanta(solution.objective.0 - loss), Reverse(order), way));
-            }
+        let placed = place::place(round, options, &owed.capacity, &choice, &attempt.evicted);
+        if best.is_none() {
+            prices.clone_from(&solution.prices);
         }
         let objective = value(options, &placed.choice);
-        if objective > best.objective {
-            best = Decision { choice: placed.choice, placements: placed.placements, objective, ..best };
+        let first = best.is_none();
+        let found = best.get_or_insert_with(|| Decision::new(options, owed, &solution));
+        if let Some(job) = placed.no_room {
+            found.fragmented.insert(job);
+            for (loss, way) in ways_out(round, options, &choice, job, &attempt) {
+                let order = (seen.len() + waiting.len()) as u32;
+                waiting.push((Quanta(solution.objective - loss), Reverse(order), way));
+            }
+        }
+        if first || objective > found.objective {
+            (found.choice, found.placements, found.objective) = (placed.choice, placed.placements, objective);
         }
     }
-    best
+    let best = best.expect("without anything forbidden every job has a choice, so the first attempt decides");
+    Ok(best.or_as_it_is(round, options, owed))
 }
 
-/// Everybody stays as it is.
-fn keep(cluster: &Cluster<'_>, options: &[Options<'_>], incumbent: &[usize]) -> Decision {
-    let placements = place::place(cluster, options, incumbent, &BTreeSet::new()).placements;
-    let objective = value(options, incumbent);
-    Decision {
-        choice: incumbent.to_vec(),
-        placements,
-        objective,
-        objective_before: objective,
-        bound: objective,
-        prices: vec![0.0; cluster.classes.len() * resource::PER_CLASS],
-        fragmented: BTreeSet::new(),
+impl Decision {
+    fn new(options: &[Options<'_>], owed: &Guarantees, solution: &Solution) -> Self {
+        let incumbent: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
+        Self {
+            choice: owed.start.clone(),
+            placements: vec![None; options.len()],
+            objective: Quanta(i64::MIN),
+            objective_before: value(options, &incumbent),
+            bound: Quanta(solution.bound),
+            prices: solution.prices.iter().map(|price| Quanta(1).units() * price).collect(),
+            fragmented: BTreeSet::new(),
+        }
     }
+
+    /// Everybody as it is, where that is allowed and worth as much: a plan that gains nothing moves nobody.
+    fn or_as_it_is(self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Self {
+        let incumbent: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
+        if owed.start != incumbent || self.objective > self.objective_before {
+            return self;
+        }
+        let placed = place::place(round, options, &owed.capacity, &incumbent, &BTreeSet::new());
+        Self { choice: placed.choice, placements: placed.placements, objective: self.objective_before, ..self }
+    }
+}
+
+pub(crate) fn effort(policy: &Policy) -> Effort {
+    let tolerance = if policy.tolerance.is_finite() { policy.tolerance.clamp(0.0, 1.0) } else { 0.0 };
+    Effort { tolerance, dual_steps: DUAL_STEPS, exchanges: EXCHANGES, nodes: policy.node_budget }
 }
 
 fn value(options: &[Options<'_>], choice: &[usize]) -> Quanta {
     Quanta(options.iter().zip(choice).map(|(job, &at)| job.candidates[at].value.0).sum())
 }
 
-/// The program without what the attempt forbids, and per job which candidates its columns stand for. `None` where
-/// a job has no choice left.
-fn problem(
-    policy: &Policy,
-    cluster: &Cluster<'_>,
-    options: &[Options<'_>],
-    incumbent: &[usize],
-    attempt: &Attempt,
-) -> Option<(Problem, Vec<Vec<usize>>)> {
+/// The program without what guarantees and the attempt forbid, and per job which candidates its columns stand for.
+/// `None` where the attempt leaves a job no choice, or no start within capacities.
+fn program(options: &[Options<'_>], owed: &Guarantees, attempt: &Attempt) -> Option<(Program, Vec<Vec<usize>>)> {
     let kept: Vec<Vec<usize>> = options
         .iter()
         .enumerate()
-        .map(|(job, options)| {
-            (0..options.candidates.len()).filter(|&at| !attempt.forbidden.contains(&(job, at))).collect()
+        .map(|(job, of)| {
+            let kept = |at: &usize| owed.allow(options, job, *at) && !attempt.forbidden.contains(&(job, *at));
+            (0..of.candidates.len()).filter(kept).collect()
         })
         .collect();
-    // An evicted job's incumbent is to have nothing, which its first candidate is.
+    // A job whose place in the start is forbidden starts from having nothing, which its first candidate is.
     let start: Option<Vec<usize>> = kept
         .iter()
-        .zip(incumbent)
-        .map(|(kept, at)| {
-            kept.iter().position(|candidate| candidate == at).or(if kept.is_empty() { None } else { Some(0) })
-        })
+        .zip(&owed.start)
+        .map(|(kept, at)| kept.iter().position(|one| one == at).or(if kept.is_empty() { None } else { Some(0) }))
         .collect();
-    let jobs = options
+    let groups = options
         .iter()
         .zip(&kept)
-        .map(|(options, kept)| {
-            kept.iter()
-                .map(|&at| Column { value: options.candidates[at].value, uses: options.candidates[at].uses.clone() })
-                .collect()
+        .map(|(of, kept)| {
+            let column =
+                |at: &usize| Column { value: of.candidates[*at].value.0, uses: of.candidates[*at].uses.clone() };
+            kept.iter().map(column).collect()
         })
         .collect();
-    let capacity = resource::capacities(cluster);
-    Some((Problem { jobs, capacity, incumbent: start?, node_budget: policy.node_budget }, kept))
+    let program = Program { groups, capacity: owed.capacity.clone(), start: start? };
+    let feasible = attempt.forbidden.is_empty() || program.fits(&program.start);
+    feasible.then_some((program, kept))
 }
 
 /// Without the choice that has no room; or with it and without what one of the neighbours has. Each with what that
 /// job at least loses by it.
 fn ways_out(
-    cluster: &Cluster<'_>,
+    round: &Round<'_>,
     options: &[Options<'_>],
     choice: &[usize],
     job: usize,
@@ -153,7 +171,7 @@ fn ways_out(
     let class_of = |other: usize| {
         let chosen = &options[other].candidates[choice[other]];
         let held = options[other].job.current.as_ref().filter(|_| chosen.stays);
-        chosen.shape.map(|shape| shape.class).or_else(|| cluster.class_of_placement(&held?.placement))
+        chosen.shape.map(|shape| shape.class).or_else(|| round.cluster.class_of_placement(&held?.placement))
     };
     let least_loss = |other: usize| {
         let candidates = options[other].candidates.iter().enumerate();

@@ -6,20 +6,21 @@ use headway_types::plan::Alternative;
 use headway_types::{GpuCount, GpuUuid, JobId, JobVerdict, Reason, ReasonCode};
 
 use crate::candidate::{Candidate, Options};
-use crate::cluster::Cluster;
 use crate::curves;
 use crate::decide::Decision;
-use crate::input::{Freedom, PlanInput};
+use crate::guarantee::Guarantees;
+use crate::input::Freedom;
 use crate::obstacle::Obstacle;
-use crate::resource;
+use crate::round::Round;
+use crate::rows::RowKind;
 
 pub(crate) fn verdicts(
-    input: &PlanInput,
-    cluster: &Cluster<'_>,
+    round: &Round<'_>,
     options: &[Options<'_>],
+    owed: &Guarantees,
     decision: &Decision,
 ) -> BTreeMap<JobId, JobVerdict> {
-    let account = Account::new(input, cluster, options, decision);
+    let account = Account::new(round, options, owed, decision);
     (0..options.len()).map(|job| (options[job].job.job, account.verdict(job))).collect()
 }
 
@@ -44,9 +45,9 @@ pub(crate) fn tokens(count: f64) -> String {
 }
 
 struct Account<'a> {
-    input: &'a PlanInput,
-    cluster: &'a Cluster<'a>,
+    round: &'a Round<'a>,
     options: &'a [Options<'a>],
+    owed: &'a Guarantees,
     decision: &'a Decision,
     /// GPUs left per class once the plan is reached.
     free: Vec<GpuCount>,
@@ -55,12 +56,13 @@ struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, options: &'a [Options<'a>], decision: &'a Decision) -> Self {
+    fn new(round: &'a Round<'a>, options: &'a [Options<'a>], owed: &'a Guarantees, decision: &'a Decision) -> Self {
+        let cluster = round.cluster;
         let mut free: Vec<GpuCount> = (0..cluster.classes.len()).map(|class| cluster.open(class)).collect();
         for (options, &at) in options.iter().zip(&decision.choice) {
             for part in &options.candidates[at].uses {
-                if let Some(class) = resource::gpus_of_class(part.resource) {
-                    free[class] = free[class].saturating_sub(GpuCount(part.amount));
+                if let RowKind::Blocks { class, level: 0 } = round.rows.kinds[part.row as usize] {
+                    free[class] = free[class].saturating_sub(GpuCount(part.amount.max(0) as u32));
                 }
             }
         }
@@ -71,7 +73,7 @@ impl<'a> Account<'a> {
                 options.job.current.iter().flat_map(move |at| at.placement.ranks().map(move |(_, gpu)| (gpu, job)))
             })
             .collect();
-        Self { input, cluster, options, decision, free, holders }
+        Self { round, options, owed, decision, free, holders }
     }
 
     fn chosen(&self, job: usize) -> &'a Candidate {
@@ -94,7 +96,7 @@ impl<'a> Account<'a> {
     /// Value after paying the cluster's prices for what the candidate takes.
     fn net(&self, candidate: &Candidate) -> f64 {
         let paid: f64 =
-            candidate.uses.iter().map(|part| self.decision.prices[part.resource] * f64::from(part.amount)).sum();
+            candidate.uses.iter().map(|part| self.decision.prices[part.row as usize] * part.amount as f64).sum();
         candidate.value.units() - paid
     }
 
@@ -129,7 +131,7 @@ impl<'a> Account<'a> {
             return (format!("{}, as requested", gpus(chosen.gpus)), reasons);
         }
         if let Some(change) = options.batch_change.filter(|change| !change.taken && change.gain > 0.0) {
-            let needed = percent(self.input.policy.min_batch_gain);
+            let needed = percent(self.round.input.policy.min_batch_gain);
             let detail = format!(
                 "a batch of {} would be {} more goodput; a change must gain {needed}",
                 change.to.global_batch,
@@ -258,7 +260,7 @@ impl<'a> Account<'a> {
 
     fn obstructed(&self, job: usize, obstacle: &Obstacle) -> (String, Vec<Reason>) {
         let wanted = &self.options[job].job.range;
-        let least = if self.options[job].model.is_some() { wanted.min } else { wanted.max };
+        let least = if self.options[job].job.work.is_opaque() { wanted.max } else { wanted.min };
         let never = |code, detail: String| {
             let headline = format!("Cannot run on this cluster: {detail}");
             (headline, vec![reason(ReasonCode::Never, true, detail.clone()), reason(code, true, detail)])
@@ -268,7 +270,7 @@ impl<'a> Account<'a> {
                 let types: Vec<String> = wanted.types.iter().map(ToString::to_string).collect();
                 never(ReasonCode::WrongGpuType, format!("it accepts only {}, and no node has that", types.join(", ")))
             }
-            Obstacle::TooLarge { built } if self.cluster.classes.is_empty() => {
+            Obstacle::TooLarge { built } if self.round.cluster.classes.is_empty() => {
                 let detail = format!("no node offers GPUs yet ({built} of {})", gpus(least));
                 (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
             }
@@ -290,7 +292,8 @@ impl<'a> Account<'a> {
 
     fn accepted(&self, job: usize) -> impl Iterator<Item = usize> + '_ {
         let range = &self.options[job].job.range;
-        (0..self.cluster.classes.len()).filter(move |&class| range.accepts(&self.cluster.classes[class].gpu_type))
+        (0..self.round.cluster.classes.len())
+            .filter(move |&class| range.accepts(&self.round.cluster.classes[class].alike.gpu_type))
     }
 
     /// Free GPUs of the accepted class that has most.
@@ -300,16 +303,17 @@ impl<'a> Account<'a> {
 
     /// Price of a GPU in the cheapest accepted class.
     fn prices_of(&self, job: usize) -> f64 {
-        let prices = self.accepted(job).map(|class| self.decision.prices[class * resource::PER_CLASS]);
+        let prices = self.accepted(job).map(|class| self.round.rows.price_per_gpu(class, &self.decision.prices));
         prices.fold(f64::INFINITY, f64::min)
     }
 
     /// The job that could give `short` GPUs of an accepted class at least loss, and that loss.
     fn cheapest_giver(&self, job: usize, short: GpuCount) -> Option<(usize, f64)> {
         let classes: Vec<usize> = self.accepted(job).collect();
-        let taken = |candidate: &Candidate| -> u32 {
-            let accepted = |part: &&resource::Use| {
-                resource::gpus_of_class(part.resource).is_some_and(|class| classes.contains(&class))
+        let taken = |candidate: &Candidate| -> i64 {
+            let accepted = |part: &&headway_solver::Use| {
+                let kind = &self.round.rows.kinds[part.row as usize];
+                matches!(kind, RowKind::Blocks { class, level: 0 } if classes.contains(class))
             };
             candidate.uses.iter().filter(accepted).map(|part| part.amount).sum()
         };
@@ -317,7 +321,7 @@ impl<'a> Account<'a> {
         for other in (0..self.options.len()).filter(|&other| other != job) {
             let chosen = self.chosen(other);
             for candidate in &self.options[other].candidates {
-                if taken(candidate) + short.0 <= taken(chosen) {
+                if taken(candidate) + i64::from(short.0) <= taken(chosen) {
                     let loss = chosen.value.0 - candidate.value.0;
                     if best.is_none_or(|(least, _)| loss < least) {
                         best = Some((loss, other));

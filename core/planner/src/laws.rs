@@ -12,7 +12,10 @@ use crate::builder::{after, job, job_id, model_of, node, rigid, round};
 use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
+use crate::guarantee::{self, Guarantees};
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+use crate::project::Tree;
+use crate::round::Round;
 use crate::{decide, place, plan, verify};
 
 fn planned(input: &PlanInput) -> Plan {
@@ -73,8 +76,8 @@ fn rounds(most: usize) -> impl Strategy<Value = PlanInput> {
 }
 
 /// The best objective over all combinations of candidates that can be placed.
-fn exhaustive(cluster: &Cluster<'_>, options: &[Options<'_>]) -> i64 {
-    fn search(cluster: &Cluster<'_>, options: &[Options<'_>], choice: &mut Vec<usize>, best: &mut i64) {
+fn exhaustive(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> i64 {
+    fn search(round: &Round<'_>, owed: &Guarantees, options: &[Options<'_>], choice: &mut Vec<usize>, best: &mut i64) {
         let Some(next) = options.get(choice.len()) else {
             let value: i64 = options.iter().zip(&*choice).map(|(job, &at)| job.candidates[at].value.0).sum();
             let movers: BTreeSet<usize> =
@@ -82,7 +85,7 @@ fn exhaustive(cluster: &Cluster<'_>, options: &[Options<'_>]) -> i64 {
             if value > *best
                 && [BTreeSet::new(), movers]
                     .iter()
-                    .any(|out| place::place(cluster, options, choice, out).no_room.is_none())
+                    .any(|out| place::place(round, options, &owed.capacity, choice, out).no_room.is_none())
             {
                 *best = value;
             }
@@ -90,12 +93,12 @@ fn exhaustive(cluster: &Cluster<'_>, options: &[Options<'_>]) -> i64 {
         };
         for at in 0..next.candidates.len() {
             choice.push(at);
-            search(cluster, options, choice, best);
+            search(round, owed, options, choice, best);
             choice.pop();
         }
     }
     let mut best = i64::MIN;
-    search(cluster, options, &mut Vec::new(), &mut best);
+    search(round, owed, options, &mut Vec::new(), &mut best);
     best
 }
 
@@ -133,14 +136,16 @@ proptest! {
 
     #[test]
     fn no_choice_of_candidates_is_worth_more(input in rounds(4)) {
-        let cluster = Cluster::new(&input.nodes);
+        let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
+        let round = Round::new(&input, &cluster, &tree);
         let mut curves = CurveCache::new();
         let options: Vec<_> =
-            input.jobs.iter().map(|job| candidate::options(&input, &cluster, job, &mut curves)).collect();
+            input.jobs.iter().map(|job| candidate::options(&round, job, &mut curves)).collect();
         let combinations: usize = options.iter().map(|job| job.candidates.len()).product();
         prop_assume!(combinations <= 20_000);
-        let decision = decide::decide(&input.policy, &cluster, &options);
-        let best = exhaustive(&cluster, &options);
+        let owed = guarantee::guarantees(&round, &options);
+        let decision = decide::decide(&round, &options, &owed).unwrap();
+        let best = exhaustive(&round, &options, &owed);
         let slack = (best.abs() as f64 * 1e-3) as i64;
         prop_assert!(decision.objective.0 >= best - slack, "{} of {best}", decision.objective.0);
     }

@@ -12,20 +12,23 @@ mod cluster;
 mod curves;
 mod decide;
 mod explain;
+mod free;
+mod guarantee;
 pub mod input;
+mod make_room;
+mod maker;
 mod moves;
 mod obstacle;
 mod place;
 mod policy;
-mod primal;
 mod project;
 mod reservation;
-mod resource;
 mod round;
-mod solver;
+mod rows;
 mod table;
 mod value;
 mod verify;
+mod witness;
 
 #[cfg(test)]
 mod builder;

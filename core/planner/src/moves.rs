@@ -6,17 +6,11 @@ use headway_types::plan::MoveKind;
 use headway_types::{Configuration, GpuCount, GpuUuid, Move, Placement, Seconds, Tier, TokensPerSecond};
 
 use crate::candidate::{Candidate, Options};
-use crate::cluster::Cluster;
 use crate::decide::Decision;
 use crate::explain::tokens;
-use crate::input::PlanInput;
+use crate::round::Round;
 
-pub(crate) fn moves(
-    input: &PlanInput,
-    cluster: &Cluster<'_>,
-    options: &[Options<'_>],
-    decision: &Decision,
-) -> Vec<Move> {
+pub(crate) fn moves(round: &Round<'_>, options: &[Options<'_>], decision: &Decision) -> Vec<Move> {
     let holders = holders(options);
     options
         .iter()
@@ -26,16 +20,12 @@ pub(crate) fn moves(
             let chosen = &options.candidates[at];
             let kind = kind(options, chosen, placement.as_ref())?;
             let reason = match kind {
-                MoveKind::Start => started(input, options, chosen, placement.as_ref(), &holders),
+                MoveKind::Start => started(round, options, chosen, placement.as_ref(), &holders),
                 MoveKind::Preempt => {
-                    format!(
-                        "{}: {}'s GPUs serve the cluster better elsewhere",
-                        trigger(input, cluster, options),
-                        name(options)
-                    )
+                    format!("{}: {}'s GPUs serve the cluster better elsewhere", trigger(round, options), name(options))
                 }
                 MoveKind::Reconfigure(tier) if tier.is_live() => batch_changed(options, chosen),
-                MoveKind::Reconfigure(_) => moved(input, cluster, options, chosen),
+                MoveKind::Reconfigure(_) => moved(round, options, chosen),
             };
             Some(account(options, chosen, kind, reason))
         })
@@ -93,11 +83,11 @@ fn name<'a>(options: &'a Options<'_>) -> &'a str {
 }
 
 /// What set the move off: a draining node under the job, else what set off the round.
-fn trigger(input: &PlanInput, cluster: &Cluster<'_>, options: &Options<'_>) -> String {
+fn trigger(round: &Round<'_>, options: &Options<'_>) -> String {
     let draining = options.job.current.iter().flat_map(|current| current.placement.slices()).find_map(|slice| {
-        cluster.node(slice.node).filter(|node| node.draining).map(|node| format!("node {} drains", node.name))
+        round.cluster.node(slice.node).filter(|node| node.draining).map(|node| format!("node {} drains", node.name))
     });
-    draining.unwrap_or_else(|| input.trigger.clone())
+    draining.unwrap_or_else(|| round.input.trigger.clone())
 }
 
 fn described(gpus: GpuCount, configuration: Option<&Configuration>) -> String {
@@ -108,7 +98,7 @@ fn described(gpus: GpuCount, configuration: Option<&Configuration>) -> String {
 }
 
 fn started(
-    input: &PlanInput,
+    round: &Round<'_>,
     options: &Options<'_>,
     chosen: &Candidate,
     placement: Option<&Placement>,
@@ -124,7 +114,7 @@ fn started(
     from.dedup();
     let source =
         if from.is_empty() { String::new() } else { format!(", some of them given up by {}", from.join(" and ")) };
-    format!("{}: {} starts on {what}{source}", input.trigger, name(options))
+    format!("{}: {} starts on {what}{source}", round.input.trigger, name(options))
 }
 
 fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
@@ -150,7 +140,7 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
     }
 }
 
-fn moved(input: &PlanInput, cluster: &Cluster<'_>, options: &Options<'_>, chosen: &Candidate) -> String {
+fn moved(round: &Round<'_>, options: &Options<'_>, chosen: &Candidate) -> String {
     let current = options.job.current.as_ref();
     let from = current.map_or(GpuCount(0), |current| current.placement.gpus());
     let before = described(from, current.and_then(|current| current.configuration).as_ref());
@@ -160,13 +150,13 @@ fn moved(input: &PlanInput, cluster: &Cluster<'_>, options: &Options<'_>, chosen
         std::cmp::Ordering::Greater => "grows",
         std::cmp::Ordering::Less => "shrinks",
         std::cmp::Ordering::Equal if before == after => {
-            return format!("{}: {} moves to other GPUs to make room", trigger(input, cluster, options), name(options));
+            return format!("{}: {} moves to other GPUs to make room", trigger(round, options), name(options));
         }
         std::cmp::Ordering::Equal => "changes",
     };
     format!(
         "{}: {} {verb} from {before} to {after}, speed-up {was:.2} to {:.2}",
-        trigger(input, cluster, options),
+        trigger(round, options),
         name(options),
         chosen.prediction.speed_up
     )

@@ -2,9 +2,9 @@
 
 use headway_types::GpuCount;
 
-use crate::cluster::Cluster;
 use crate::curves::Refusal;
 use crate::input::PlanJob;
+use crate::round::Round;
 
 /// Why a job has no shape to start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +23,16 @@ pub(crate) enum Obstacle {
 }
 
 /// `nominal` tells for each shape on the cluster as built whether the job is refused there.
-pub(crate) fn obstacle(cluster: &Cluster<'_>, job: &PlanJob, nominal: Vec<Option<Refusal>>) -> Obstacle {
-    let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].gpu_type));
+pub(crate) fn obstacle(round: &Round<'_>, job: &PlanJob, nominal: Vec<Option<Refusal>>) -> Obstacle {
+    let cluster = round.cluster;
+    let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
     if !cluster.classes.is_empty() && accepted().next().is_none() {
         return Obstacle::WrongType;
     }
     if nominal.is_empty() {
-        return Obstacle::TooLarge { built: accepted().map(|class| cluster.nominal(class)).max().unwrap_or_default() };
+        return Obstacle::TooLarge {
+            built: accepted().map(|class| cluster.classes[class].nominal()).max().unwrap_or_default(),
+        };
     }
     let refusals: Option<Vec<Refusal>> = nominal.into_iter().collect();
     // Of memory the last says most: the largest shape needs least per GPU.

@@ -1,6 +1,6 @@
-//! From shapes to GPUs: the present placement where it can stay, buddy-aligned inside a node, the fullest nodes first.
-//! It decides about sizes only where
-//! a shape finds no room: that job then gets its next best that does.
+//! From shapes to GPUs: the present placement where it can stay, the largest slices first, the fullest nodes first.
+//! It decides about sizes only where a shape finds no room because what is free lies scattered: then others move out of
+//! its way if that costs less than the job's next best, and else the job gets that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,6 +9,11 @@ use headway_types::{NodeSlice, Placement};
 
 use crate::candidate::{Candidate, Options};
 use crate::cluster::{Cluster, Shape, Slot};
+use crate::free::{Free, Seeker};
+use crate::input::Freedom;
+use crate::make_room;
+use crate::round::Round;
+use crate::rows::RowKind;
 
 /// Where everything goes.
 #[derive(Clone, Debug)]
@@ -20,75 +25,199 @@ pub(crate) struct Placed {
     pub no_room: Option<usize>,
 }
 
+/// A placement under way.
+pub(crate) struct Placing<'a, 'r> {
+    pub round: &'r Round<'a>,
+    pub options: &'r [Options<'a>],
+    /// What each row may hold.
+    pub capacity: &'r [i64],
+    pub free: Free<'r>,
+    pub choice: Vec<usize>,
+    pub used: Vec<i64>,
+    /// What each job gets; empty while it is open or where it gets nothing.
+    pub slots: Vec<Vec<Slot>>,
+    /// Usable slots each job holds now.
+    pub current: Vec<Vec<Slot>>,
+}
+
 /// Places every job's chosen candidate. `evicted` jobs must not simply get back what they hold.
 pub(crate) fn place(
-    cluster: &Cluster<'_>,
+    round: &Round<'_>,
     options: &[Options<'_>],
+    capacity: &[i64],
     choice: &[usize],
     evicted: &BTreeSet<usize>,
 ) -> Placed {
-    let mut free = Free::new(cluster);
-    let mut placed = Placed { choice: choice.to_vec(), placements: vec![None; options.len()], no_room: None };
+    let mut placing = Placing::new(round, options, capacity, choice);
     let mut open = Vec::new();
-    for (job, entry) in options.iter().enumerate() {
-        let candidate = &entry.candidates[choice[job]];
-        let current = entry.job.current.as_ref().map(|current| &current.placement);
-        let in_place = candidate.stays || (!evicted.contains(&job) && same_shape(cluster, candidate, current));
-        match current.filter(|_| in_place) {
-            Some(current) => {
-                free.take(&cluster.known_slots(current));
-                placed.placements[job] = Some(current.clone());
-            }
-            None => open.extend(candidate.shape.map(|shape| (job, shape))),
+    for job in 0..options.len() {
+        let candidate = placing.candidate(job);
+        let keeps = !evicted.contains(&job) && placing.keeps_shape(job, candidate);
+        if candidate.stays || keeps {
+            let held = options[job].job.current.as_ref().map(|current| round.cluster.known_slots(&current.placement));
+            placing.put(job, held.unwrap_or_default());
+        } else {
+            open.extend(candidate.shape.map(|shape| (job, shape)));
         }
     }
-    // Large slices first: what is left then is small enough for the small ones.
-    open.sort_by_key(|&(job, shape)| (Reverse(shape.per_node()), Reverse(shape.nodes), options[job].job.job));
-    for (job, shape) in open {
-        let current = options[job].job.current.as_ref().and_then(|current| cluster.slots(&current.placement));
-        let current = current.unwrap_or_default();
-        let slots = match free.find(shape, &current) {
-            Some(slots) => slots,
-            None => {
-                placed.no_room.get_or_insert(job);
-                let (at, slots) = next_best(&options[job], &free, &current);
-                placed.choice[job] = at;
-                slots
+    let no_room = placing.place_open(open);
+    if no_room.is_some() {
+        placing.backfill();
+    }
+    let placements = (0..options.len()).map(|job| placing.placement(job)).collect();
+    Placed { choice: placing.choice, placements, no_room }
+}
+
+impl<'a, 'r> Placing<'a, 'r> {
+    fn new(round: &'r Round<'a>, options: &'r [Options<'a>], capacity: &'r [i64], choice: &[usize]) -> Self {
+        let current = options
+            .iter()
+            .map(|entry| {
+                let current = entry.job.current.as_ref();
+                current.and_then(|current| round.cluster.slots(&current.placement)).unwrap_or_default()
+            })
+            .collect();
+        let mut used = vec![0; capacity.len()];
+        for (entry, &at) in options.iter().zip(choice) {
+            for part in &entry.candidates[at].uses {
+                used[part.row as usize] += part.amount;
             }
+        }
+        let (free, slots) = (Free::new(round.cluster), vec![Vec::new(); options.len()]);
+        Self { round, options, capacity, free, choice: choice.to_vec(), used, slots, current }
+    }
+
+    pub fn candidate(&self, job: usize) -> &'r Candidate {
+        &self.options[job].candidates[self.choice[job]]
+    }
+
+    pub fn seeker(&self, job: usize) -> Seeker<'_> {
+        Seeker { job: self.options[job].job, current: &self.current[job] }
+    }
+
+    pub fn find(&self, job: usize, shape: Shape) -> Option<Vec<Slot>> {
+        self.free.find(shape, self.seeker(job))
+    }
+
+    pub fn put(&mut self, job: usize, slots: Vec<Slot>) {
+        self.free.take(self.options[job].job, &slots);
+        self.slots[job] = slots;
+    }
+
+    pub fn lift(&mut self, job: usize) -> Vec<Slot> {
+        let slots = std::mem::take(&mut self.slots[job]);
+        self.free.give_back(self.options[job].job, &slots);
+        slots
+    }
+
+    pub fn choose(&mut self, job: usize, candidate: usize) {
+        for part in &self.candidate(job).uses {
+            self.used[part.row as usize] -= part.amount;
+        }
+        self.choice[job] = candidate;
+        for part in &self.candidate(job).uses {
+            self.used[part.row as usize] += part.amount;
+        }
+    }
+
+    /// Whether giving a job another candidate keeps every row within what it holds, or no further beyond.
+    pub fn affordable(&self, job: usize, candidate: usize) -> bool {
+        let (now, then) = (&self.candidate(job).uses, &self.options[job].candidates[candidate].uses);
+        let amount =
+            |uses: &[headway_solver::Use], row| uses.iter().find(|part| part.row == row).map_or(0, |p| p.amount);
+        now.iter().chain(then).all(|part| {
+            let delta = amount(then, part.row) - amount(now, part.row);
+            delta <= 0 || self.used[part.row as usize] + delta <= self.capacity[part.row as usize]
+        })
+    }
+
+    /// Moves beyond those chosen that the round still allows.
+    pub fn moves_left(&self) -> i64 {
+        let row = self.round.rows.row(&RowKind::Moves).map(|row| row as usize);
+        row.map_or(i64::MAX, |row| self.capacity[row] - self.used[row])
+    }
+
+    /// Large slices first: what is left then is small enough for the small ones. Returns the first job without room.
+    fn place_open(&mut self, mut open: Vec<(usize, Shape)>) -> Option<usize> {
+        open.sort_by_key(|&(job, shape)| (Reverse(shape.per_node()), Reverse(shape.nodes), self.options[job].job.job));
+        let mut no_room = None;
+        for (job, shape) in open {
+            if let Some(slots) = self.find(job, shape) {
+                self.put(job, slots);
+            } else if !make_room::for_job(self, job, shape) {
+                no_room.get_or_insert(job);
+                let (at, slots) = self.next_best(job);
+                self.choose(job, at);
+                self.put(job, slots);
+            }
+        }
+        no_room
+    }
+
+    /// The most valuable candidate that has room in what is left, and where; having nothing always has.
+    pub fn next_best(&self, job: usize) -> (usize, Vec<Slot>) {
+        let candidates = &self.options[job].candidates;
+        let mut order: Vec<usize> = (0..candidates.len()).collect();
+        order.sort_by_key(|&at| (Reverse(candidates[at].value), at));
+        let fits = order.into_iter().find_map(|at| {
+            let candidate = &candidates[at];
+            let afforded = at == self.choice[job] || self.affordable(job, at);
+            match candidate.shape {
+                Some(shape) => afforded.then(|| self.find(job, shape)).flatten().map(|slots| (at, slots)),
+                None if candidate.stays => {
+                    let held = &self.current[job];
+                    (afforded && self.free.all(held)).then(|| (at, held.clone()))
+                }
+                None => Some((at, Vec::new())),
+            }
+        });
+        fits.expect("a job that may move may also have nothing")
+    }
+
+    /// What a job without room left over may serve those that wait.
+    fn backfill(&mut self) {
+        for job in 0..self.options.len() {
+            let free_to_gain = matches!(self.options[job].job.freedom, Freedom::Free);
+            if free_to_gain && self.slots[job].is_empty() && self.candidate(job).gpus.0 == 0 {
+                let (at, slots) = self.next_best(job);
+                self.choose(job, at);
+                self.put(job, slots);
+            }
+        }
+    }
+
+    /// Whether a move keeps class, size and spread (a layout change), on GPUs that still may be used for it.
+    fn keeps_shape(&self, job: usize, candidate: &Candidate) -> bool {
+        let (Some(shape), Some(current)) = (candidate.shape, self.options[job].job.current.as_ref()) else {
+            return false;
         };
-        free.take(&slots);
-        placed.placements[job] = placement(cluster, &slots);
+        let (cluster, placement) = (self.round.cluster, &current.placement);
+        let suits = |slot: &Slot| self.free.has_room(self.options[job].job, slot.node, 0);
+        cluster.class_of_placement(placement) == Some(shape.class)
+            && placement.gpus() == shape.gpus
+            && placement.nodes() == shape.nodes
+            && !self.current[job].is_empty()
+            && self.current[job].iter().all(suits)
+            && (shape.reach == crate::cluster::Reach::Class || cluster.domains_of(placement) == 1)
+            && !cluster.touches_draining(placement)
     }
-    placed
-}
 
-/// The most valuable candidate that has room in what is left, and where; having nothing always has.
-fn next_best(options: &Options<'_>, free: &Free<'_>, current: &[Slot]) -> (usize, Vec<Slot>) {
-    let mut order: Vec<usize> = (0..options.candidates.len()).collect();
-    order.sort_by_key(|&at| (Reverse(options.candidates[at].value), at));
-    let fits = order.into_iter().find_map(|at| {
-        let candidate = &options.candidates[at];
-        match candidate.shape {
-            Some(shape) => free.find(shape, current).map(|slots| (at, slots)),
-            None if candidate.stays => free.all(current).then(|| (at, current.to_vec())),
-            None => Some((at, Vec::new())),
+    fn placement(&self, job: usize) -> Option<Placement> {
+        if self.candidate(job).stays {
+            return self.options[job].job.current.as_ref().map(|current| current.placement.clone());
         }
-    });
-    fits.expect("a job that may move may also have nothing")
-}
-
-/// Whether a move keeps class, size and spread (a layout change), on GPUs that still may be used for it.
-fn same_shape(cluster: &Cluster<'_>, candidate: &Candidate, current: Option<&Placement>) -> bool {
-    let (Some(shape), Some(current)) = (candidate.shape, current) else { return false };
-    cluster.class_of_placement(current) == Some(shape.class)
-        && current.gpus() == shape.gpus
-        && current.nodes() == shape.nodes
-        && cluster.slots(current).is_some()
-        && !cluster.touches_draining(current)
+        let held = self.options[job].job.current.as_ref().filter(|_| self.slots[job] == self.current[job]);
+        if let Some(current) = held.filter(|_| !self.slots[job].is_empty()) {
+            return Some(current.placement.clone());
+        }
+        placement(self.round.cluster, &self.slots[job])
+    }
 }
 
 /// Slots in rank order (by node, then index); `None` where there are none.
 fn placement(cluster: &Cluster<'_>, slots: &[Slot]) -> Option<Placement> {
+    let mut slots = slots.to_vec();
+    slots.sort_unstable();
     let mut slices: Vec<NodeSlice> = Vec::new();
     for slot in slots {
         let node = &cluster.nodes[slot.node];
@@ -99,69 +228,4 @@ fn placement(cluster: &Cluster<'_>, slots: &[Slot]) -> Option<Placement> {
         }
     }
     Placement::try_new(slices).ok()
-}
-
-struct Free<'c> {
-    cluster: &'c Cluster<'c>,
-    /// Per node, per position.
-    free: Vec<Vec<bool>>,
-}
-
-impl<'c> Free<'c> {
-    fn new(cluster: &'c Cluster<'c>) -> Self {
-        let free = cluster.nodes.iter().map(|node| vec![!node.draining; node.gpus.len()]).collect();
-        Self { cluster, free }
-    }
-
-    fn take(&mut self, slots: &[Slot]) {
-        for slot in slots {
-            self.free[slot.node][slot.position] = false;
-        }
-    }
-
-    fn all(&self, slots: &[Slot]) -> bool {
-        !slots.is_empty() && slots.iter().all(|slot| self.free[slot.node][slot.position])
-    }
-
-    fn count(&self, node: usize) -> u32 {
-        self.free[node].iter().filter(|free| **free).count() as u32
-    }
-
-    /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id.
-    fn find(&self, shape: Shape, current: &[Slot]) -> Option<Vec<Slot>> {
-        let per_node = shape.per_node();
-        let mut nodes: Vec<usize> =
-            self.cluster.nodes_of(shape.class).filter(|&node| self.count(node) >= per_node).collect();
-        nodes.sort_by_key(|&node| {
-            let own = current.iter().filter(|slot| slot.node == node && self.free[node][slot.position]).count();
-            (Reverse(own), self.count(node), node)
-        });
-        nodes.truncate(shape.nodes.0 as usize);
-        nodes.sort_unstable();
-        (nodes.len() == shape.nodes.0 as usize)
-            .then(|| nodes.into_iter().flat_map(|node| self.pick(node, per_node as usize, current)).collect())
-    }
-
-    /// `count` free positions of a node: in the buddy-aligned window that holds most of the job's own GPUs, then the
-    /// fullest; without such a window the lowest.
-    fn pick(&self, node: usize, count: usize, current: &[Slot]) -> Vec<Slot> {
-        let free = &self.free[node];
-        let own = |position: usize| current.contains(&Slot { node, position });
-        let width = count.next_power_of_two();
-        let window = (0..free.len())
-            .step_by(width)
-            .map(|start| start..(start + width).min(free.len()))
-            .filter(|window| free[window.clone()].iter().filter(|free| **free).count() >= count)
-            .min_by_key(|window| {
-                let mine = window.clone().filter(|&position| free[position] && own(position)).count();
-                let open = free[window.clone()].iter().filter(|free| **free).count();
-                (Reverse(mine), open, window.start)
-            })
-            .unwrap_or(0..free.len());
-        let mut positions: Vec<usize> = window.filter(|&position| free[position]).collect();
-        positions.sort_by_key(|&position| (!own(position), position));
-        positions.truncate(count);
-        positions.sort_unstable();
-        positions.into_iter().map(|position| Slot { node, position }).collect()
-    }
 }

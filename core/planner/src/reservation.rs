@@ -1,9 +1,12 @@
-//! Nodes set aside for some jobs over a span of time.
+//! Nodes set aside for some jobs over a span of time, and who may start on them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::input::{PlanInput, PlanJob};
+use crate::project::Tree;
 
 /// While it lasts, only its members run on its nodes. Before, only what will have left by then starts there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,4 +23,60 @@ pub struct Reservation {
     pub users: BTreeSet<String>,
     #[serde(default)]
     pub jobs: BTreeSet<JobId>,
+}
+
+impl Reservation {
+    pub(crate) fn admits(&self, tree: &Tree<'_>, job: &PlanJob) -> bool {
+        let claim = &job.claim;
+        let project = || tree.lineage(&claim.project).any(|name| self.projects.contains(name));
+        self.jobs.contains(&job.job) || self.users.contains(&claim.user) || project()
+    }
+}
+
+/// Who may start on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Gate {
+    Open,
+    /// Members of all of these (indices into the round's reservations), ascending. Others only until `from`.
+    Reserved {
+        by: Vec<usize>,
+        from: Timestamp,
+    },
+}
+
+impl Gate {
+    pub fn admits(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
+        match self {
+            Gate::Open => true,
+            Gate::Reserved { by, from } => {
+                let in_time = *from > input.now && job.bounds.time_left.is_some_and(|left| input.now + left <= *from);
+                in_time || by.iter().all(|&reservation| input.reservations[reservation].admits(tree, job))
+            }
+        }
+    }
+
+    /// Whether what is already there may stay for now.
+    pub fn tolerates(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
+        match self {
+            Gate::Open => true,
+            Gate::Reserved { from, .. } => *from > input.now || self.admits(input, tree, job),
+        }
+    }
+}
+
+/// The gate of every node, in their order. Reservations that are over do not matter.
+pub(crate) fn gates(input: &PlanInput) -> Vec<Gate> {
+    let mut by_node: BTreeMap<NodeId, (Vec<usize>, Timestamp)> = BTreeMap::new();
+    for (index, reservation) in input.reservations.iter().enumerate().filter(|(_, one)| one.until > input.now) {
+        for node in &reservation.nodes {
+            let entry = by_node.entry(*node).or_insert((Vec::new(), reservation.from));
+            entry.0.push(index);
+            entry.1 = entry.1.min(reservation.from);
+        }
+    }
+    let gate = |node: NodeId| match by_node.get(&node) {
+        None => Gate::Open,
+        Some((by, from)) => Gate::Reserved { by: by.clone(), from: *from },
+    };
+    input.nodes.iter().map(|node| gate(node.node)).collect()
 }

@@ -1,7 +1,6 @@
 //! What a candidate is worth to the cluster: `w · u(s · (1 − d/W))` (DESIGN §5). It knows no GPUs and no nodes.
 
-use headway_types::spec::Priority;
-use headway_types::{Seconds, Timestamp, Tokens, TokensPerSecond};
+use headway_types::{GpuSeconds, Seconds, Timestamp, Tokens, TokensPerSecond};
 
 use crate::input::PlanJob;
 use crate::policy::Policy;
@@ -11,6 +10,8 @@ const QUANTA_PER_UNIT: f64 = 1e6;
 /// Whatever a restart costs, a job that starts keeps this share of its value: starting beats waiting.
 const LEAST_USEFUL_SHARE: f64 = 0.02;
 const DAY: f64 = 86_400.0;
+/// Attained service is weighed in units of this many GPU-seconds (REFERENCES J).
+const SERVICE_UNIT: f64 = 600.0;
 
 /// An objective coefficient in whole quanta.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,11 +27,21 @@ impl Quanta {
     }
 }
 
-/// Weight of a job: doubles every 25 points of priority, and grows by half over the first day since its submission.
-/// Age counts whether the job waits or runs: a weight that fell at the start would invite its undoing.
-pub(crate) fn weight(priority: Priority, submitted_at: Timestamp, now: Timestamp) -> f64 {
-    let age = (now.since(submitted_at).0 / DAY).min(1.0);
-    libm::exp2((f64::from(priority.0) - 50.0) / 25.0) * (1.0 + 0.5 * age)
+/// Weight of a job: doubles every 25 points of priority, grows by half over the first day since its submission, turns
+/// with its project's fair share, and falls with attained service where the policy says so. Age counts whether the
+/// job waits or runs: a weight that fell at the start would invite its undoing.
+pub(crate) fn weight(policy: &Policy, job: &PlanJob, turn: f64, now: Timestamp) -> f64 {
+    let age = (now.since(job.submitted_at).0 / DAY).clamp(0.0, 1.0);
+    let priority = libm::exp2((f64::from(job.priority.0) - 50.0) / 25.0);
+    priority * (1.0 + 0.5 * age) * turn * service_factor(policy, job.claim.attained)
+}
+
+/// (1 + GPU-seconds/600)^−x.
+fn service_factor(policy: &Policy, attained: GpuSeconds) -> f64 {
+    if policy.service_exponent == 0.0 {
+        return 1.0;
+    }
+    libm::pow(1.0 + attained.0.max(0.0) / SERVICE_UNIT, -policy.service_exponent)
 }
 
 /// u(s) = ((s+ε)^p − ε^p)/p; ln((s+ε)/ε) at p = 0. Zero at s = 0, so nothing is worth nothing.
@@ -43,11 +54,20 @@ pub(crate) fn utility(policy: &Policy, speed_up: f64) -> f64 {
     }
 }
 
-/// Share of the window W in which a job trains after standing still for `downtime`. W ends at the horizon or when the
-/// job does; in the second case the product with its goodput is its mean goodput until it ends, so that a move is
-/// worth more than staying exactly when the job ends sooner by it.
+/// The gain a move needs, as a share of the job's value: it is high right after a move and decays, so that a job does
+/// not swing between two sizes that are nearly as good, nor freezes for good at one that no longer is.
+pub(crate) fn hysteresis(policy: &Policy, since_move: Option<Seconds>) -> f64 {
+    let Some(since) = since_move else { return policy.min_gain };
+    let left = libm::exp(-since.0.max(0.0) / policy.settling.0.max(1e-9));
+    policy.min_gain + (policy.fresh_gain - policy.min_gain).max(0.0) * left
+}
+
+/// Share of the window W in which a job trains after standing still for `downtime`. W ends at the horizon, when the
+/// job does, or when its time is up; where the job ends first, the product with its goodput is its mean goodput until
+/// then, so that a move is worth more than staying exactly when the job ends sooner by it.
 pub(crate) fn useful_share(
     policy: &Policy,
+    job: &PlanJob,
     downtime: Seconds,
     remaining: Option<Tokens>,
     goodput: TokensPerSecond,
@@ -56,18 +76,24 @@ pub(crate) fn useful_share(
         Some(tokens) if goodput.0 > 0.0 => downtime.0 + (tokens / goodput).0.max(0.0),
         _ => f64::INFINITY,
     };
-    let window = own.min(policy.horizon.0);
+    let limit = job.bounds.time_left.map_or(f64::INFINITY, |left| left.0);
+    let window = own.min(policy.horizon.0).min(limit);
     if downtime.0 <= 0.0 || window <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window).max(LEAST_USEFUL_SHARE) }
 }
 
-/// `w · u(s · share)` of one job at one speed-up.
-pub(crate) fn value(policy: &Policy, job: &PlanJob, now: Timestamp, speed_up: f64, share: f64) -> f64 {
-    weight(job.priority, job.submitted_at, now) * utility(policy, speed_up * share)
+/// Whether a job that goes on like this reaches its target in time; `None` where there is no telling or no deadline.
+pub(crate) fn in_time(job: &PlanJob, now: Timestamp, downtime: Seconds, goodput: TokensPerSecond) -> Option<bool> {
+    let (deadline, remaining) = (job.bounds.deadline?, job.remaining?);
+    let left = deadline.0.saturating_sub(now.0) as f64 / 1e6 - downtime.0;
+    Some(goodput.0 > 0.0 && remaining.0 <= left * goodput.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use headway_types::spec::Priority;
+
     use super::*;
+    use crate::builder;
 
     #[test]
     fn nothing_is_worth_nothing_and_more_is_worth_more() {
@@ -81,17 +107,39 @@ mod tests {
     #[test]
     fn a_move_is_worth_more_than_staying_exactly_when_the_job_ends_sooner() {
         let policy = Policy { horizon: Seconds(1e9), ..Policy::default() };
-        let left = Some(Tokens(1_000.0));
+        let (job, left) = (builder::job(1, 1, 2), Some(Tokens(1_000.0)));
         // Staying takes 1000 s. Twice the speed after 400 s takes 900 s; after 600 s it takes 1100 s.
-        let mean = |downtime| 2.0 * useful_share(&policy, Seconds(downtime), left, TokensPerSecond(2.0));
+        let mean = |downtime| 2.0 * useful_share(&policy, &job, Seconds(downtime), left, TokensPerSecond(2.0));
         assert!(mean(400.0) > 1.0);
         assert!(mean(600.0) < 1.0);
     }
 
     #[test]
     fn weight_doubles_every_25_points() {
-        let at = Timestamp(0);
-        assert!((weight(Priority(75), at, at) - 2.0).abs() < 1e-12);
-        assert!((weight(Priority(25), at, at) - 0.5).abs() < 1e-12);
+        let (policy, job) = (Policy::default(), builder::job(1, 1, 2));
+        let of = |points| weight(&policy, &PlanJob { priority: Priority(points), ..job.clone() }, 1.0, builder::NOW);
+        assert!((of(75) - 2.0).abs() < 1e-12);
+        assert!((of(25) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_fresh_move_is_harder_to_undo_than_an_old_one() {
+        let policy = Policy::default();
+        let after = |seconds| hysteresis(&policy, Some(Seconds(seconds)));
+        assert!((after(0.0) - policy.fresh_gain).abs() < 1e-12);
+        assert!(after(900.0) < after(60.0) && after(1e6) - policy.min_gain < 1e-9);
+        assert_eq!(hysteresis(&policy, None), policy.min_gain);
+    }
+
+    #[test]
+    fn a_deadline_is_met_when_what_is_left_fits_before_it() {
+        let mut job = builder::job(1, 1, 2);
+        job.remaining = Some(Tokens(100.0));
+        job.bounds.deadline = Some(builder::NOW + Seconds(60.0));
+        let meets = |goodput| in_time(&job, builder::NOW, Seconds(10.0), TokensPerSecond(goodput));
+        assert_eq!(meets(2.0), Some(true));
+        assert_eq!(meets(1.9), Some(false));
+        job.remaining = None;
+        assert_eq!(in_time(&job, builder::NOW, Seconds(10.0), TokensPerSecond(9.0)), None);
     }
 }

@@ -120,7 +120,7 @@ fn check_gpus(
         if !same_gpus && !job.range.accepts(&node.class.gpu_type) {
             return Err(Violation::Type { job: id, gpu_type: node.class.gpu_type.clone() });
         }
-        classes.insert(&node.class);
+        classes.insert((&node.class.gpu_type, node.class.gpus_per_node, node.class.emulated));
     }
     if !same_gpus && classes.len() > 1 {
         return Err(Violation::MixedClasses { job: id });

@@ -29,6 +29,9 @@ pub struct Assignment {
     /// `None` for opaque jobs: the script decides.
     pub configuration: Option<Configuration>,
     pub predicted: Prediction,
+    /// The caller's name of the row chosen, where the goodput came from a table with named rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// What the model expects of an assignment; zero throughput means "not modelled".
@@ -59,10 +62,32 @@ pub struct PlanReport {
     pub gap: f64,
     /// Value of one more GPU, per GPU type, in objective units.
     pub shadow_prices: BTreeMap<GpuType, f64>,
+    /// Everything whose lack holds the objective down, dearest first by what all of it is worth.
+    #[serde(default)]
+    pub scarce: Vec<Price>,
+    /// Rules that could not be kept in this round.
+    #[serde(default)]
+    pub relaxed: Vec<Relaxed>,
     pub jobs: BTreeMap<JobId, JobVerdict>,
     pub moves: Vec<Move>,
     /// Candidates offered to the ILP.
     pub candidates: u32,
+}
+
+/// What one more unit of something scarce is worth, in objective units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Price {
+    /// "GPUs of H100-80G", "the quota of project nlp".
+    pub of: String,
+    pub price: f64,
+}
+
+/// A rule that could not be kept, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relaxed {
+    /// "the floor of project nlp".
+    pub rule: String,
+    pub reason: String,
 }
 
 /// Why a job got what it got.

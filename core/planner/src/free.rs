@@ -1,0 +1,198 @@
+//! What is left of the nodes while a plan is being placed: GPUs, CPUs and memory, and where a shape finds room. It
+//! knows no values.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use headway_types::spec::NodeResources;
+
+use crate::cluster::{Cluster, Reach, Shape, Slot};
+use crate::input::PlanJob;
+
+/// What a job must not be put on, and where it is: the nearer, the better.
+#[derive(Clone, Copy)]
+pub(crate) struct Seeker<'a> {
+    pub job: &'a PlanJob,
+    /// Usable slots it holds now.
+    pub current: &'a [Slot],
+}
+
+#[derive(Clone)]
+pub(crate) struct Free<'c> {
+    cluster: &'c Cluster<'c>,
+    /// Per node, per position.
+    free: Vec<Vec<bool>>,
+    count: Vec<u32>,
+    /// Nodes of each class by number of free GPUs.
+    by_count: Vec<Vec<BTreeSet<usize>>>,
+    hosts: Vec<NodeResources>,
+}
+
+impl<'c> Free<'c> {
+    pub fn new(cluster: &'c Cluster<'c>) -> Self {
+        let free: Vec<Vec<bool>> = cluster.nodes.iter().map(|node| vec![!node.draining; node.gpus.len()]).collect();
+        let count: Vec<u32> = (0..cluster.nodes.len()).map(|node| cluster.open_on(node)).collect();
+        let mut by_count: Vec<Vec<BTreeSet<usize>>> = Vec::new();
+        for class in &cluster.classes {
+            let most = class.nodes.iter().map(|&node| cluster.nodes[node].gpus.len()).max().unwrap_or(0);
+            let mut buckets = vec![BTreeSet::new(); most + 1];
+            for &node in &class.nodes {
+                buckets[count[node] as usize].insert(node);
+            }
+            by_count.push(buckets);
+        }
+        let hosts = cluster.nodes.iter().map(|node| node.host).collect();
+        Self { cluster, free, count, by_count, hosts }
+    }
+
+    pub fn take(&mut self, job: &PlanJob, slots: &[Slot]) {
+        self.exchange(job, slots, false);
+    }
+
+    pub fn give_back(&mut self, job: &PlanJob, slots: &[Slot]) {
+        self.exchange(job, slots, true);
+    }
+
+    fn exchange(&mut self, job: &PlanJob, slots: &[Slot], back: bool) {
+        let mut nodes = BTreeMap::<usize, u32>::new();
+        for slot in slots.iter().filter(|slot| !self.cluster.nodes[slot.node].draining) {
+            if self.free[slot.node][slot.position] != back {
+                self.free[slot.node][slot.position] = back;
+                *nodes.entry(slot.node).or_default() += 1;
+            }
+        }
+        for (node, gpus) in nodes {
+            let (class, before) = (self.cluster.class_of(node), self.count[node]);
+            let after = if back { before + gpus } else { before - gpus };
+            self.by_count[class][before as usize].remove(&node);
+            self.by_count[class][after as usize].insert(node);
+            self.count[node] = after;
+            self.hosts[node] = host_after(self.hosts[node], job.needs.per_node, back);
+        }
+    }
+
+    pub fn all(&self, slots: &[Slot]) -> bool {
+        !slots.is_empty() && slots.iter().all(|slot| self.free[slot.node][slot.position])
+    }
+
+    pub fn count(&self, node: usize) -> u32 {
+        self.count[node]
+    }
+
+    /// Whether a node may take a slice of `gpus` of the job.
+    pub fn has_room(&self, job: &PlanJob, node: usize, gpus: u32) -> bool {
+        self.count[node] >= gpus && self.suits(job, node)
+    }
+
+    fn suits(&self, job: &PlanJob, node: usize) -> bool {
+        let (host, needs) = (self.hosts[node], job.needs.per_node);
+        let cpus = needs.cpus.zip(host.cpus).is_none_or(|(need, left)| need <= left);
+        let memory = needs.memory.zip(host.memory).is_none_or(|(need, left)| need <= left);
+        cpus && memory && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+    }
+
+    /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id; for several
+    /// nodes, out of the domain where that is so, or out of as few domains as hold them.
+    pub fn find(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<Slot>> {
+        let nodes = if shape.nodes.0 == 1 { vec![self.single(shape, seeker)?] } else { self.several(shape, seeker)? };
+        Some(nodes.into_iter().flat_map(|node| self.pick(node, shape.per_node() as usize, seeker.current)).collect())
+    }
+
+    fn single(&self, shape: Shape, seeker: Seeker<'_>) -> Option<usize> {
+        let gpus = shape.per_node();
+        let of_class = |node: &usize| self.cluster.class_of(*node) == shape.class;
+        let own = seeker.current.iter().map(|slot| slot.node).filter(of_class);
+        let own = own
+            .filter(|&node| self.has_room(seeker.job, node, gpus))
+            .min_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
+        own.or_else(|| {
+            let buckets = self.by_count[shape.class].iter().skip(gpus as usize);
+            buckets.flatten().copied().find(|&node| self.suits(seeker.job, node))
+        })
+    }
+
+    fn several(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<usize>> {
+        let (gpus, wanted) = (shape.per_node(), shape.nodes.0 as usize);
+        let roomy = self.by_count[shape.class].iter().skip(gpus as usize).flatten().copied();
+        let roomy: Vec<usize> = roomy.filter(|&node| self.suits(seeker.job, node)).collect();
+        if roomy.len() < wanted {
+            return None;
+        }
+        let mut domains: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for node in roomy {
+            domains.entry(self.cluster.domain_of(node)).or_default().push(node);
+        }
+        let own = |nodes: &[usize]| nodes.iter().filter(|&&node| self.owned(node, seeker.current) > 0).count();
+        let ranked = |nodes: &mut Vec<usize>| {
+            nodes.sort_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
+        };
+        // Within one domain: where the job already has most, then the tightest fit.
+        let within = domains.iter().filter(|(_, nodes)| nodes.len() >= wanted);
+        let best = within.min_by_key(|(domain, nodes)| (Reverse(own(nodes)), nodes.len(), **domain));
+        let mut chosen = match best {
+            Some((_, nodes)) => {
+                let mut nodes = nodes.clone();
+                ranked(&mut nodes);
+                nodes
+            }
+            None if shape.reach == Reach::Domain && self.cluster.classes[shape.class].has_domains() => return None,
+            None => {
+                let mut order: Vec<&Vec<usize>> = domains.values().collect();
+                order.sort_by_key(|nodes| (Reverse(own(nodes)), Reverse(nodes.len()), nodes[0]));
+                let mut all = Vec::new();
+                for nodes in order {
+                    let mut nodes = nodes.clone();
+                    ranked(&mut nodes);
+                    all.extend(nodes);
+                }
+                all
+            }
+        };
+        chosen.truncate(wanted);
+        chosen.sort_unstable();
+        Some(chosen)
+    }
+
+    /// Free slots of a node that the job holds now.
+    fn owned(&self, node: usize, current: &[Slot]) -> usize {
+        current.iter().filter(|slot| slot.node == node && self.free[node][slot.position]).count()
+    }
+
+    /// `count` free positions of a node: in the buddy-aligned window that holds most of the job's own GPUs, then the
+    /// fullest; without such a window the lowest.
+    fn pick(&self, node: usize, count: usize, current: &[Slot]) -> Vec<Slot> {
+        let free = &self.free[node];
+        let own = |position: usize| current.contains(&Slot { node, position });
+        let width = count.next_power_of_two();
+        let window = (0..free.len())
+            .step_by(width)
+            .map(|start| start..(start + width).min(free.len()))
+            .filter(|window| free[window.clone()].iter().filter(|free| **free).count() >= count)
+            .min_by_key(|window| {
+                let mine = window.clone().filter(|&position| free[position] && own(position)).count();
+                let open = free[window.clone()].iter().filter(|free| **free).count();
+                (Reverse(mine), open, window.start)
+            })
+            .unwrap_or(0..free.len());
+        let mut positions: Vec<usize> = window.filter(|&position| free[position]).collect();
+        positions.sort_by_key(|&position| (!own(position), position));
+        positions.truncate(count);
+        positions.sort_unstable();
+        positions.into_iter().map(|position| Slot { node, position }).collect()
+    }
+}
+
+/// A host before or after a slice; what it does not say stays unsaid, and what is overdrawn is nothing.
+fn host_after(host: NodeResources, needs: NodeResources, back: bool) -> NodeResources {
+    let cpus = host.cpus.map(|left| match needs.cpus {
+        Some(need) if back => left + need,
+        Some(need) => left.saturating_sub(need),
+        None => left,
+    });
+    let memory = host.memory.map(|left| match needs.memory {
+        Some(need) if back => left + need,
+        Some(need) => left.saturating_sub(need),
+        None => left,
+    });
+    NodeResources { cpus, memory }
+}

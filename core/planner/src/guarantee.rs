@@ -1,0 +1,247 @@
+//! What is owed before anything is optimised: quotas are kept, floors of projects and jobs are met, what was borrowed
+//! goes back, and a job that has waited long goes first. The witness is a feasible choice that honours all of it; the
+//! solver starts there and may not fall behind. What cannot be honoured is relaxed by name, never dropped in silence.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use headway_types::plan::Relaxed;
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, Seconds};
+
+use crate::candidate::Options;
+use crate::input::PlanJob;
+use crate::round::Round;
+use crate::rows::RowKind;
+use crate::witness::{Victims, Witness};
+
+/// The ground the solver stands on.
+#[derive(Clone, Debug)]
+pub(crate) struct Guarantees {
+    /// Row capacities, as far as they can be kept.
+    pub capacity: Vec<i64>,
+    /// A feasible choice.
+    pub start: Vec<usize>,
+    /// Jobs that must have at least so much.
+    pub sure: BTreeMap<usize, GpuCount>,
+    pub relaxed: Vec<Relaxed>,
+}
+
+impl Guarantees {
+    /// Whether a candidate of a job respects what the job is sure of.
+    pub fn allow(&self, options: &[Options<'_>], job: usize, candidate: usize) -> bool {
+        self.sure.get(&job).is_none_or(|least| options[job].candidates[candidate].gpus >= *least)
+    }
+}
+
+pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarantees {
+    let mut owed =
+        Owed { round, options, witness: Witness::new(round, options), sure: BTreeMap::new(), relaxed: vec![] };
+    owed.keep_capacities();
+    owed.meet_project_floors();
+    owed.meet_job_floors();
+    owed.reclaim();
+    owed.serve_the_patient();
+    let (start, capacity) = owed.witness.finish();
+    Guarantees { capacity, start, sure: owed.sure, relaxed: owed.relaxed }
+}
+
+/// Whether a job has waited so long that it goes before those that have not. It keeps the right for as long as it had
+/// waited, so that jobs that do not fit together take turns of growing length.
+pub(crate) fn is_patient(patience: Option<Seconds>, job: &PlanJob) -> bool {
+    let claim = &job.claim;
+    patience.is_some_and(|patience| claim.waited.0 >= patience.0 && claim.ran.0 < claim.waited.0)
+}
+
+struct Owed<'a, 'r> {
+    round: &'r Round<'a>,
+    options: &'r [Options<'a>],
+    witness: Witness<'a, 'r>,
+    sure: BTreeMap<usize, GpuCount>,
+    relaxed: Vec<Relaxed>,
+}
+
+impl Owed<'_, '_> {
+    fn relax(&mut self, rule: String, reason: String) {
+        self.relaxed.push(Relaxed { rule, reason });
+    }
+
+    fn job(&self, job: usize) -> &PlanJob {
+        self.options[job].job
+    }
+
+    /// The smallest size a job can have beyond nothing.
+    fn least(&self, job: usize) -> Option<GpuCount> {
+        self.options[job].candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0).min()
+    }
+
+    /// Sheds what the present holds beyond a row's capacity; what nobody can give up raises the capacity.
+    fn keep_capacities(&mut self) {
+        for row in 0..self.witness.capacity.len() {
+            let kind = &self.round.rows.kinds[row];
+            if matches!(kind, RowKind::Floor { .. } | RowKind::Moves) || self.witness.shed(row, &Victims::Anyone) {
+                continue;
+            }
+            let (kept, wanted) = (self.witness.used[row], self.witness.capacity[row]);
+            self.witness.capacity[row] = kept;
+            let physical = matches!(
+                kind,
+                RowKind::Blocks { .. }
+                    | RowKind::Halves { .. }
+                    | RowKind::Domains { .. }
+                    | RowKind::Cpus { .. }
+                    | RowKind::Memory { .. }
+            );
+            if !physical {
+                let reason = format!("{kept} instead of {wanted}: what is beyond it cannot be moved now");
+                self.relax(self.round.rows.describe(row), reason);
+            }
+        }
+    }
+
+    /// Every project's floor, deepest project first: meeting a part helps the whole.
+    fn meet_project_floors(&mut self) {
+        let depth = |project: usize| self.round.tree.lineage_of(&self.round.tree.projects[project].name).len();
+        let mut projects: Vec<usize> = (0..self.round.tree.projects.len()).collect();
+        projects.sort_by_key(|&project| (Reverse(depth(project)), project));
+        for project in projects {
+            let Some(row) = self.round.rows.row(&RowKind::Floor { project }).map(|row| row as usize) else { continue };
+            let members = self.members(project);
+            while self.witness.excess(row) > 0 {
+                let waiting = members.iter().copied().filter(|job| self.witness.gpus(*job) == GpuCount(0));
+                let order = self.by_right(waiting.chain(members.iter().copied()).collect());
+                if !order.into_iter().any(|job| self.witness.grow(job, &Victims::Outside { project })) {
+                    break;
+                }
+            }
+            let (reached, floor) = (-self.witness.used[row], -self.witness.capacity[row]);
+            if reached < floor {
+                self.witness.capacity[row] = -reached;
+                let asks = members.iter().any(|&job| self.witness.could_grow(job));
+                if asks {
+                    let reason = format!("{reached} of {floor} GPUs: no more can be freed for its jobs now");
+                    self.relax(self.round.rows.describe(row), reason);
+                }
+            }
+        }
+    }
+
+    fn members(&self, project: usize) -> Vec<usize> {
+        let tree = &self.round.tree;
+        let of = |job: &usize| tree.lineage_of(&self.job(*job).claim.project).contains(&project);
+        (0..self.options.len()).filter(of).collect()
+    }
+
+    /// Highest priority first, of these the longest waiting, of these the first.
+    fn by_right(&self, mut jobs: Vec<usize>) -> Vec<usize> {
+        jobs.sort_by(|&a, &b| {
+            let (one, other) = (self.job(a), self.job(b));
+            let order = other.priority.cmp(&one.priority).then(other.claim.waited.0.total_cmp(&one.claim.waited.0));
+            order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
+        });
+        let mut seen = std::collections::BTreeSet::new();
+        jobs.retain(|job| seen.insert(*job));
+        jobs
+    }
+
+    fn meet_job_floors(&mut self) {
+        let owed = |job: &usize| self.job(*job).claim.floor > GpuCount(0);
+        for job in self.by_right((0..self.options.len()).filter(owed).collect()) {
+            let floor = self.job(job).claim.floor;
+            let sizes = || self.options[job].candidates.iter().map(|one| one.gpus);
+            // A floor between two sizes is met by the larger; one above all sizes by the largest.
+            let Some(least) = sizes().filter(|gpus| *gpus >= floor).min().or_else(|| sizes().max()) else { continue };
+            if !self.secure(job, least, &Victims::UpTo { priority: Priority(u8::MAX) }) {
+                let rule = format!("floor of job {}", self.job(job).name);
+                self.relax(rule, format!("{floor} GPUs: no more can be freed for it now"));
+            }
+        }
+    }
+
+    /// Makes a job sure of at least so much, at the expense of who owes it.
+    fn secure(&mut self, job: usize, least: GpuCount, victims: &Victims) -> bool {
+        if least == GpuCount(0) {
+            return true;
+        }
+        let met = self.witness.gpus(job) >= least || self.witness.raise(job, least, victims);
+        if met {
+            self.witness.protect(job, least);
+            let sure = self.sure.entry(job).or_insert(least);
+            *sure = (*sure).max(least);
+        }
+        met
+    }
+
+    /// A job waits within its project's quota while others borrow: it gets what they borrowed, and they may not have it
+    /// back in this round.
+    fn reclaim(&mut self) {
+        let borrowers = self.borrowers();
+        if borrowers.is_empty() {
+            return;
+        }
+        let waits = |job: &usize| self.witness.gpus(*job) == GpuCount(0) && self.within_quota(*job);
+        for job in self.by_right((0..self.options.len()).filter(waits).collect()) {
+            let Some(least) = self.least(job) else { continue };
+            if self.within_quota(job) {
+                self.secure(job, least, &Victims::Members { projects: borrowers.clone() });
+            }
+        }
+        if self.sure.is_empty() {
+            return;
+        }
+        for &project in &borrowers {
+            let quota = self.round.tree.projects[project].quota.map_or(0, |quota| i64::from(quota.0));
+            if let Some(row) = self.round.rows.row(&RowKind::Quota { project }).map(|row| row as usize) {
+                self.witness.capacity[row] = self.witness.used[row].max(quota).min(self.witness.capacity[row]);
+            }
+        }
+    }
+
+    /// Projects that hold more than their quota.
+    fn borrowers(&self) -> Vec<usize> {
+        let holds_more = |project: &usize| {
+            let Some(row) = self.round.rows.row(&RowKind::Quota { project: *project }) else { return false };
+            let quota = self.round.tree.projects[*project].quota.map_or(i64::MAX, |quota| i64::from(quota.0));
+            self.witness.used[row as usize] > quota
+        };
+        (0..self.round.tree.projects.len()).filter(holds_more).collect()
+    }
+
+    /// Whether the job's smallest size fits the quota of its project, all above it included, without borrowing. A job
+    /// that no quota binds has no right to what others borrow.
+    fn within_quota(&self, job: usize) -> bool {
+        let Some(least) = self.least(job) else { return false };
+        let lineage = self.round.tree.lineage_of(&self.job(job).claim.project);
+        let mut quotas = lineage.iter().filter_map(|&project| {
+            let row = self.round.rows.row(&RowKind::Quota { project })?;
+            let quota = self.round.tree.projects[project].quota?;
+            Some(self.witness.used[row as usize] + i64::from(least.0) <= i64::from(quota.0))
+        });
+        quotas.next() == Some(true) && quotas.all(|fits| fits)
+    }
+
+    /// Jobs that have waited longer than the policy's patience get their smallest size at the expense of jobs of no
+    /// higher priority that have not. Those of higher priority are sure of going on meanwhile.
+    fn serve_the_patient(&mut self) {
+        let patience = self.round.input.policy.patience;
+        let patient: Vec<usize> = (0..self.options.len()).filter(|&job| is_patient(patience, self.job(job))).collect();
+        let mut lowest: Option<Priority> = None;
+        for job in self.by_right(patient) {
+            let Some(least) = self.least(job) else { continue };
+            let priority = self.job(job).priority;
+            if self.secure(job, least, &Victims::UpTo { priority }) {
+                lowest = Some(lowest.map_or(priority, |lowest| lowest.min(priority)));
+            }
+        }
+        let Some(lowest) = lowest else { return };
+        for job in 0..self.options.len() {
+            let runs = self.job(job).current.is_some() && self.witness.gpus(job) > GpuCount(0);
+            if runs
+                && self.job(job).priority > lowest
+                && let Some(least) = self.least(job)
+            {
+                self.secure(job, least, &Victims::Nobody);
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Makes one job's candidates: what each costs to reach, what it is worth, and what it takes of every row.
+
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_types::report::Flexibility;
+use headway_types::{Configuration, NodeCount, Prediction, Seconds, Tier, Tokens, TokensPerSecond};
+
+use crate::candidate::{BatchChange, Candidate, Way, unmeasured};
+use crate::cluster::Reach;
+use crate::curves;
+use crate::input::{Freedom, PlanJob, PlanWork};
+use crate::round::Round;
+use crate::table;
+use crate::value::{self, Quanta};
+
+/// What an opaque job is assumed to lose per node beyond the first.
+const SPREAD_LOSS: f64 = 0.01;
+/// A job with a curve knows what communication costs it; each further node is still one more that can fail.
+const CURVE_SPREAD_LOSS: f64 = 0.001;
+/// What meeting its deadline is worth to a job, in utilities of its fair share.
+const DEADLINE_BONUS: f64 = 1.0;
+
+/// How a candidate spreads, for what that costs.
+#[derive(Clone, Copy)]
+struct Stretch {
+    nodes: NodeCount,
+    /// Fabric domains beyond the first.
+    further_domains: u32,
+}
+
+pub(crate) struct Maker<'a, 'r> {
+    round: &'r Round<'a>,
+    job: &'a PlanJob,
+    reference: TokensPerSecond,
+    weight: f64,
+    /// What the job does now.
+    pub present: Option<Prediction>,
+    /// It may keep what it has.
+    can_stay: bool,
+    /// The hysteresis: what a move of a job that holds GPUs must gain beyond its cost.
+    move_penalty: f64,
+}
+
+impl<'a, 'r> Maker<'a, 'r> {
+    pub fn new(
+        round: &'r Round<'a>,
+        job: &'a PlanJob,
+        reference: TokensPerSecond,
+        model: Option<&Arc<JobModel>>,
+    ) -> Self {
+        let policy = &round.input.policy;
+        let weight = value::weight(policy, job, round.tree.turn(&job.claim.project), round.input.now);
+        let can_stay = can_stay(round, job);
+        let mut maker = Self { round, job, reference, weight, present: None, can_stay, move_penalty: 0.0 };
+        maker.present = maker.predict_present(model);
+        maker.move_penalty = maker.present.map_or(0.0, |present| {
+            value::hysteresis(policy, job.claim.since_move) * maker.worth(&present, Seconds(0.0), maker.held())
+        });
+        maker
+    }
+
+    fn fixed(&self) -> bool {
+        matches!(self.job.freedom, Freedom::Fixed { .. })
+    }
+
+    /// Whether leaving what it has counts against the round's number of moves: only where it is a choice.
+    fn leaving_is_a_move(&self) -> bool {
+        self.can_stay && !self.fixed()
+    }
+
+    pub fn nothing(&self) -> Candidate {
+        let prediction = Prediction { speed_up: 0.0, ..unmeasured() };
+        Candidate {
+            gpus: headway_types::GpuCount(0),
+            shape: None,
+            configuration: None,
+            label: None,
+            prediction,
+            stays: false,
+            cost: Seconds(0.0),
+            uses: self.round.rows.of_nothing(self.leaving_is_a_move()),
+            value: Quanta::of(-self.move_penalty),
+        }
+    }
+
+    /// Staying on the present GPUs, at the best live batch where that gains enough. `None` for a job that holds nothing,
+    /// whose GPUs are gone, or that has to leave them.
+    pub fn stay(&self, model: Option<&Arc<JobModel>>) -> Option<(Candidate, Option<BatchChange>)> {
+        let current = self.job.current.as_ref()?;
+        if !self.fixed() && !self.can_stay {
+            return None;
+        }
+        let present = self.present?;
+        let mut chosen = (current.configuration, present, Seconds(0.0));
+        let mut change = None;
+        if let Some((to, prediction)) = self.best_live_batch(model) {
+            let from = current.configuration?;
+            let gain = prediction.goodput.0 / present.goodput.0.max(f64::MIN_POSITIVE) - 1.0;
+            let cost = self.cost_of(from.tier_to(&to));
+            let held = self.held();
+            let taken = gain >= self.round.input.policy.min_batch_gain
+                && self.worth(&prediction, cost, held) > self.worth(&present, Seconds(0.0), held);
+            if taken {
+                chosen = (Some(to), prediction, cost);
+            }
+            change = Some(BatchChange { to, gain, taken });
+        }
+        let (configuration, prediction, cost) = chosen;
+        let candidate = Candidate {
+            gpus: current.placement.gpus(),
+            shape: None,
+            configuration,
+            label: current.label.clone(),
+            prediction,
+            stays: true,
+            cost,
+            uses: self.round.rows.of_placement(self.job, &current.placement, self.present_watts()),
+            value: Quanta::of(self.worth(&prediction, cost, self.held())),
+        };
+        Some((candidate, change))
+    }
+
+    /// What the job does now by today's model; the recorded prediction where the model refuses what in fact runs.
+    fn predict_present(&self, model: Option<&Arc<JobModel>>) -> Option<Prediction> {
+        let current = self.job.current.as_ref()?;
+        let class = self.round.cluster.class_of_placement(&current.placement);
+        let class = class.map(|class| &self.round.cluster.classes[class].alike);
+        let predicted = match (&self.job.work, model, class) {
+            (PlanWork::Opaque, ..) => return Some(unmeasured()),
+            (PlanWork::Table(of), _, Some(class)) => table::present(of, class, current),
+            (_, Some(model), Some(class)) => {
+                let (gpus, nodes) = (current.placement.gpus(), current.placement.nodes());
+                curves::predict(model, class, gpus, nodes, current.configuration.as_ref()).ok()
+            }
+            _ => None,
+        };
+        Some(self.with_speed_up(predicted.unwrap_or(current.predicted)))
+    }
+
+    fn present_watts(&self) -> Option<f64> {
+        let current = self.job.current.as_ref()?;
+        let PlanWork::Table(of) = &self.job.work else { return None };
+        let class = self.round.cluster.class_of_placement(&current.placement)?;
+        table::watts(of, &self.round.cluster.classes[class].alike, current)
+    }
+
+    fn best_live_batch(&self, model: Option<&Arc<JobModel>>) -> Option<(Configuration, Prediction)> {
+        let (model, current) = (model?, self.job.current.as_ref()?);
+        let from = current.configuration?;
+        if self.job.capabilities.batch != Flexibility::Live {
+            return None;
+        }
+        let class = self.round.cluster.class_of_placement(&current.placement)?;
+        let class = &self.round.cluster.classes[class].alike;
+        let (gpus, nodes) = (current.placement.gpus(), current.placement.nodes());
+        let (to, prediction) = curves::best_batch(model, class, gpus, nodes, from.layout)?;
+        (to != from).then(|| (to, self.with_speed_up(prediction)))
+    }
+
+    /// Starting or moving onto a shape; `None` where the script cannot follow.
+    pub fn place(&self, way: Way) -> Option<Candidate> {
+        let shape = way.shape;
+        if let Some(current) = &self.job.current {
+            let same_gpus = self.round.cluster.class_of_placement(&current.placement) == Some(shape.class)
+                && current.placement.gpus() == shape.gpus
+                && current.placement.nodes() == shape.nodes;
+            let same_layout = match (&current.configuration, &way.offer.configuration) {
+                (Some(from), Some(to)) => from.layout == to.layout,
+                _ => current.placement.gpus() == shape.gpus && current.label == way.label,
+            };
+            if self.job.capabilities.layout == Flexibility::Never && !same_layout {
+                return None;
+            }
+            // A job that can stay stays rather than restart for a batch alone.
+            if same_gpus && same_layout && self.can_stay {
+                return self.relocate(&way);
+            }
+        }
+        let prediction = self.with_speed_up(way.offer.prediction);
+        Some(self.placed(&way, way.offer.configuration, prediction))
+    }
+
+    /// The present configuration on other GPUs of the same shape: never better than staying, but it makes room.
+    fn relocate(&self, way: &Way) -> Option<Candidate> {
+        let current = self.job.current.as_ref()?;
+        Some(self.placed(way, current.configuration, self.present?))
+    }
+
+    fn placed(&self, way: &Way, configuration: Option<Configuration>, prediction: Prediction) -> Candidate {
+        let (shape, cost) = (way.shape, self.job.downtime.restart + self.job.rework);
+        let matters = shape.nodes.0 > 1 && self.round.cluster.classes[shape.class].has_domains();
+        let further_domains = u32::from(matters && shape.reach == Reach::Class);
+        let stretch = Stretch { nodes: shape.nodes, further_domains };
+        Candidate {
+            gpus: shape.gpus,
+            shape: Some(shape),
+            configuration,
+            label: way.label.clone(),
+            prediction,
+            stays: false,
+            cost,
+            uses: self.round.rows.of_shape(self.job, shape, way.watts_per_gpu, self.leaving_is_a_move()),
+            value: Quanta::of(self.worth(&prediction, cost, stretch) - self.move_penalty),
+        }
+    }
+
+    fn worth(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch) -> f64 {
+        let policy = &self.round.input.policy;
+        let loss = if self.job.work.is_opaque() { SPREAD_LOSS } else { CURVE_SPREAD_LOSS };
+        let further_nodes = f64::from(stretch.nodes.0.saturating_sub(1));
+        let kept = 1.0 - loss * further_nodes - policy.domain_loss * f64::from(stretch.further_domains);
+        let share = value::useful_share(policy, self.job, cost, self.remaining(), prediction.goodput);
+        let speed_up = prediction.speed_up * kept.max(0.5);
+        let in_time = value::in_time(self.job, self.round.input.now, cost, prediction.goodput) == Some(true);
+        let bonus = if in_time { DEADLINE_BONUS * value::utility(policy, 1.0) } else { 0.0 };
+        self.weight * (value::utility(policy, speed_up * share) + bonus)
+    }
+
+    fn remaining(&self) -> Option<Tokens> {
+        self.job.remaining.filter(|_| !self.job.work.is_opaque())
+    }
+
+    /// Takes out what the job's budget forbids, and tells whether its deadline is beyond reach.
+    pub fn settle(&self, candidates: &mut Vec<Candidate>) -> bool {
+        if let (Some(budget), Some(remaining)) = (self.job.bounds.budget_left, self.remaining()) {
+            let price = |candidate: &Candidate| (candidate.gpus * (remaining / candidate.prediction.goodput)).0;
+            let runs = |candidate: &Candidate| candidate.shape.is_some() && candidate.prediction.goodput.0 > 0.0;
+            let least = candidates.iter().filter(|one| runs(one)).map(price).fold(f64::INFINITY, f64::min);
+            // Where nothing is within the budget, what overdraws it least is left: the job's end is the engine's to decide.
+            let bound = budget.0.max(least);
+            candidates.retain(|one| !runs(one) || price(one) <= bound);
+        }
+        let meets = |one: &Candidate| {
+            value::in_time(self.job, self.round.input.now, one.cost, one.prediction.goodput) != Some(false)
+        };
+        self.job.bounds.deadline.is_some() && !candidates.iter().filter(|one| one.gpus.0 > 0).any(meets)
+    }
+
+    fn held(&self) -> Stretch {
+        let placement = self.job.current.as_ref().map(|current| &current.placement);
+        Stretch {
+            nodes: placement.map_or(NodeCount(0), headway_types::Placement::nodes),
+            further_domains: placement.map_or(0, |placement| self.round.cluster.domains_of(placement) - 1).min(1),
+        }
+    }
+
+    fn cost_of(&self, tier: Option<Tier>) -> Seconds {
+        match tier {
+            None => Seconds(0.0),
+            Some(Tier::Batch) => self.job.downtime.batch,
+            Some(Tier::MicroBatch) => self.job.downtime.micro_batch,
+            Some(Tier::Layout | Tier::Migration) => self.job.downtime.restart + self.job.rework,
+        }
+    }
+
+    pub fn with_speed_up(&self, prediction: Prediction) -> Prediction {
+        if self.job.work.is_opaque() {
+            return unmeasured();
+        }
+        // Without a reference (no shape is open now) what the job does is its own measure.
+        let speed_up = if self.reference.0 > 0.0 { prediction.goodput.0 / self.reference.0 } else { 1.0 };
+        Prediction { speed_up, ..prediction }
+    }
+}
+
+/// Whether a job may keep what it has: all of it is usable, and no node of it drains or is reserved for others.
+fn can_stay(round: &Round<'_>, job: &PlanJob) -> bool {
+    let Some(current) = &job.current else { return false };
+    let Some(slots) = round.cluster.slots(&current.placement) else { return false };
+    let tolerated = |node: usize| {
+        let gate = &round.cluster.classes[round.cluster.class_of(node)].gate;
+        !round.cluster.nodes[node].draining && gate.tolerates(round.input, &round.tree, job)
+    };
+    slots.iter().all(|slot| tolerated(slot.node))
+}

@@ -1,0 +1,343 @@
+//! What the integer program shares out, one row each: GPUs and blocks of GPUs per class, nodes within fabric domains,
+//! host resources, the quotas and floors of projects, power, and the number of moves.
+//!
+//! **Blocks** keep the program from promising what fragmentation forbids. A node with f open GPUs holds ⌊f/2ᵏ⌋ blocks of
+//! 2ᵏ, and a slice of g GPUs takes ⌊g/2ᵏ⌋ of them, since ⌊x⌋ + ⌊y⌋ ≤ ⌊x + y⌋. The rows are necessary for every mix of
+//! slices, and sufficient where slices are powers of two. The same holds for whole nodes within domains.
+
+use std::collections::BTreeMap;
+
+use headway_solver::Use;
+use headway_types::{GpuCount, GpuType, Placement};
+
+use crate::cluster::{Class, Cluster, Reach, Shape};
+use crate::input::{PlanInput, PlanJob};
+use crate::project::Tree;
+use crate::reservation::Gate;
+
+/// What a GPU draws whose type the policy does not name.
+const WATTS: f64 = 700.0;
+/// Host memory is counted in units of 16 MiB, so that sums stay far from overflow.
+const MEMORY_UNIT: u64 = 16 << 20;
+
+/// What a row counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RowKind {
+    /// Blocks of 2^level GPUs on one node; level 0 counts GPUs.
+    Blocks {
+        class: usize,
+        level: u32,
+    },
+    /// Slices of more than half a node: each node holds one.
+    Halves {
+        class: usize,
+    },
+    /// Blocks of 2^level whole nodes (or halves) within one domain.
+    Domains {
+        class: usize,
+        level: u32,
+    },
+    Cpus {
+        class: usize,
+    },
+    Memory {
+        class: usize,
+    },
+    /// GPUs of a project and those below it.
+    Quota {
+        project: usize,
+    },
+    /// The same from below, with negative amounts.
+    Floor {
+        project: usize,
+    },
+    User {
+        project: usize,
+        user: String,
+    },
+    Power,
+    Moves,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ClassRows {
+    blocks: Vec<u32>,
+    halves: u32,
+    domains: Vec<(u32, u32)>,
+    cpus: Option<u32>,
+    memory: Option<u32>,
+}
+
+/// The rows of a round, and what takes how much of them.
+pub(crate) struct Rows<'a> {
+    input: &'a PlanInput,
+    cluster: &'a Cluster<'a>,
+    tree: &'a Tree<'a>,
+    pub kinds: Vec<RowKind>,
+    pub capacity: Vec<i64>,
+    classes: Vec<ClassRows>,
+    named: BTreeMap<RowKind, u32>,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, tree: &'a Tree<'a>) -> Self {
+        let (kinds, capacity, named) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut rows = Self { input, cluster, tree, kinds, capacity, classes: Vec::new(), named };
+        for class in 0..cluster.classes.len() {
+            let of = rows.class(class);
+            rows.classes.push(of);
+        }
+        for (project, of) in tree.projects.iter().enumerate() {
+            if let Some(quota) = of.quota {
+                rows.add(RowKind::Quota { project }, i64::from(quota.0) + i64::from(of.borrow.0));
+            }
+            if of.floor > GpuCount(0) {
+                rows.add(RowKind::Floor { project }, -i64::from(of.floor.0));
+            }
+        }
+        for job in &input.jobs {
+            for &project in tree.lineage_of(&job.claim.project) {
+                if let Some(most) = tree.projects[project].max_per_user {
+                    let kind = RowKind::User { project, user: job.claim.user.clone() };
+                    rows.add(kind, i64::from(most.0));
+                }
+            }
+        }
+        if let Some(cap) = &input.policy.power_cap {
+            let gpus: u32 = (0..cluster.classes.len()).map(|class| cluster.open(class).0).sum();
+            rows.add(RowKind::Power, watts(cap.watts - cap.idle.max(0.0) * f64::from(gpus)).max(0));
+        }
+        if let Some(most) = input.policy.max_moves {
+            rows.add(RowKind::Moves, i64::from(most));
+        }
+        rows
+    }
+
+    fn add(&mut self, kind: RowKind, capacity: i64) -> u32 {
+        if let Some(&row) = self.named.get(&kind) {
+            return row;
+        }
+        let row = self.kinds.len() as u32;
+        self.named.insert(kind.clone(), row);
+        self.kinds.push(kind);
+        self.capacity.push(capacity);
+        row
+    }
+
+    fn class(&mut self, class: usize) -> ClassRows {
+        let cluster = self.cluster;
+        let of = &cluster.classes[class];
+        let open: Vec<u32> = of.nodes.iter().map(|&node| cluster.open_on(node)).collect();
+        let levels = 0..=of.whole().max(1).ilog2();
+        let blocks = levels
+            .map(|level| {
+                let held = open.iter().map(|open| i64::from(open >> level)).sum();
+                self.add(RowKind::Blocks { class, level }, held)
+            })
+            .collect();
+        let halves = self.add(RowKind::Halves { class }, i64::from(of.with_room(of.whole() / 2 + 1)));
+        let domains = if of.has_domains() { self.domains(class) } else { Vec::new() };
+        let hosts = || of.nodes.iter().filter(|&&node| cluster.open_on(node) > 0).map(|&node| cluster.nodes[node].host);
+        let asked = |which: fn(&PlanJob) -> bool| self.input.jobs.iter().any(which);
+        let cpus = asked(|job| job.needs.per_node.cpus.is_some())
+            .then(|| hosts().map(|host| host.cpus.map(i64::from)).sum::<Option<i64>>());
+        let memory = asked(|job| job.needs.per_node.memory.is_some())
+            .then(|| hosts().map(|host| host.memory.map(|bytes| (bytes.0 / MEMORY_UNIT) as i64)).sum::<Option<i64>>());
+        let cpus = cpus.flatten().map(|most| self.add(RowKind::Cpus { class }, most));
+        let memory = memory.flatten().map(|most| self.add(RowKind::Memory { class }, most));
+        ClassRows { blocks, halves, domains, cpus, memory }
+    }
+
+    fn domains(&mut self, class: usize) -> Vec<(u32, u32)> {
+        let cluster = self.cluster;
+        let of = &cluster.classes[class];
+        let roomy = |node: &&usize| cluster.open_on(**node) > of.whole() / 2;
+        let nodes: Vec<u32> = of.domains.iter().map(|domain| domain.iter().filter(roomy).count() as u32).collect();
+        let largest = nodes.iter().copied().max().unwrap_or(0);
+        (1..=largest.max(1).ilog2())
+            .map(|level| {
+                let held = nodes.iter().map(|nodes| i64::from(nodes >> level)).sum();
+                (level, self.add(RowKind::Domains { class, level }, held))
+            })
+            .collect()
+    }
+
+    /// The row of a kind, where there is one.
+    pub fn row(&self, kind: &RowKind) -> Option<u32> {
+        self.named.get(kind).copied()
+    }
+
+    /// The row that counts the GPUs of a class.
+    pub fn gpus(&self, class: usize) -> u32 {
+        self.classes[class].blocks[0]
+    }
+
+    /// What a new placement of this shape takes.
+    pub fn of_shape(&self, job: &PlanJob, shape: Shape, watts_per_gpu: Option<f64>, moves: bool) -> Vec<Use> {
+        let class = &self.cluster.classes[shape.class];
+        let mut taken = Taken::default();
+        self.slices(&mut taken, shape.class, job, shape.per_node(), i64::from(shape.nodes.0));
+        if shape.reach == Reach::Domain && shape.per_node() > class.whole() / 2 {
+            self.within_domain(&mut taken, shape.class, shape.nodes.0);
+        }
+        self.common(&mut taken, job, shape.gpus, class, watts_per_gpu);
+        if moves && let Some(row) = self.row(&RowKind::Moves) {
+            taken.add(row, 1);
+        }
+        taken.uses()
+    }
+
+    /// What a present placement takes. GPUs on draining nodes are nobody else's, so they do not count there.
+    pub fn of_placement(&self, job: &PlanJob, placement: &Placement, watts_per_gpu: Option<f64>) -> Vec<Use> {
+        let mut per_node = BTreeMap::<usize, u32>::new();
+        for slot in self.cluster.known_slots(placement) {
+            *per_node.entry(slot.node).or_default() += 1;
+        }
+        let mut taken = Taken::default();
+        let mut per_domain = BTreeMap::<(usize, usize), u32>::new();
+        let mut class = None;
+        for (node, gpus) in per_node {
+            let at = self.cluster.class_of(node);
+            class.get_or_insert(at);
+            if self.cluster.nodes[node].draining {
+                continue;
+            }
+            self.slices(&mut taken, at, job, gpus, 1);
+            if gpus > self.cluster.classes[at].whole() / 2 {
+                *per_domain.entry((at, self.cluster.domain_of(node))).or_default() += 1;
+            }
+        }
+        for ((class, _), nodes) in per_domain {
+            self.within_domain(&mut taken, class, nodes);
+        }
+        if let Some(class) = class {
+            self.common(&mut taken, job, placement.gpus(), &self.cluster.classes[class], watts_per_gpu);
+        }
+        taken.uses()
+    }
+
+    /// What having nothing takes, of a job that must give up what it holds for it.
+    pub fn of_nothing(&self, moves: bool) -> Vec<Use> {
+        let row = self.row(&RowKind::Moves).filter(|_| moves);
+        row.map(|row| Use { row, amount: 1 }).into_iter().collect()
+    }
+
+    /// What the row shares out, in words.
+    pub fn describe(&self, row: usize) -> String {
+        let class = |class: usize| self.describe_class(class);
+        let project = |project: usize| &self.tree.projects[project].name;
+        match &self.kinds[row] {
+            RowKind::Blocks { class: of, level: 0 } => format!("GPUs of {}", class(*of)),
+            RowKind::Blocks { class: of, level } => {
+                format!("blocks of {} GPUs on one node of {}", 1 << level, class(*of))
+            }
+            RowKind::Halves { class: of } => format!("nodes of {}", class(*of)),
+            RowKind::Domains { class: of, level } => {
+                format!("groups of {} nodes of {} in one fabric domain", 1 << level, class(*of))
+            }
+            RowKind::Cpus { class: of } => format!("CPUs of nodes of {}", class(*of)),
+            RowKind::Memory { class: of } => format!("host memory of nodes of {}", class(*of)),
+            RowKind::Quota { project: of } => format!("the quota of project {}", project(*of)),
+            RowKind::Floor { project: of } => format!("the floor of project {}", project(*of)),
+            RowKind::User { project: of, user } => format!("what user {user} may hold in project {}", project(*of)),
+            RowKind::Power => "the power cap".into(),
+            RowKind::Moves => "the number of moves in one round".into(),
+        }
+    }
+
+    /// "H100-80G", or with the reservation that sets it apart.
+    pub fn describe_class(&self, class: usize) -> String {
+        let of = &self.cluster.classes[class];
+        let alike = |other: &Class| other.alike.gpu_type == of.alike.gpu_type && other.alike != of.alike;
+        let mut name = of.alike.gpu_type.to_string();
+        if self.cluster.classes.iter().any(alike) {
+            name = format!("{name} ({} per node)", of.whole());
+        }
+        if let Gate::Reserved { by, .. } = &of.gate {
+            let names: Vec<&str> = by.iter().map(|&one| self.input.reservations[one].name.as_str()).collect();
+            name = format!("{name} reserved for {}", names.join(" and "));
+        }
+        name
+    }
+
+    /// What one more GPU of a class is worth at these prices, as part of a whole node.
+    pub fn price_per_gpu(&self, class: usize, prices: &[f64]) -> f64 {
+        let (rows, whole) = (&self.classes[class], self.cluster.classes[class].whole().max(1));
+        let blocks = rows.blocks.iter().enumerate();
+        let of_blocks: f64 = blocks.map(|(level, &row)| prices[row as usize] * f64::from(whole >> level)).sum();
+        (of_blocks + prices[rows.halves as usize]) / f64::from(whole)
+    }
+
+    fn slices(&self, taken: &mut Taken, class: usize, job: &PlanJob, gpus: u32, count: i64) {
+        let rows = &self.classes[class];
+        for (level, &row) in rows.blocks.iter().enumerate() {
+            taken.add(row, i64::from(gpus >> level) * count);
+        }
+        taken.add(rows.halves, i64::from(gpus > self.cluster.classes[class].whole() / 2) * count);
+        let needs = &job.needs.per_node;
+        if let (Some(row), Some(cpus)) = (rows.cpus, needs.cpus) {
+            taken.add(row, i64::from(cpus) * count);
+        }
+        if let (Some(row), Some(memory)) = (rows.memory, needs.memory) {
+            taken.add(row, memory.0.div_ceil(MEMORY_UNIT) as i64 * count);
+        }
+    }
+
+    fn within_domain(&self, taken: &mut Taken, class: usize, nodes: u32) {
+        for &(level, row) in &self.classes[class].domains {
+            taken.add(row, i64::from(nodes >> level));
+        }
+    }
+
+    /// Rows of projects and power.
+    fn common(&self, taken: &mut Taken, job: &PlanJob, gpus: GpuCount, class: &Class, watts_per_gpu: Option<f64>) {
+        let amount = i64::from(gpus.0);
+        for &project in self.tree.lineage_of(&job.claim.project) {
+            let user = || RowKind::User { project, user: job.claim.user.clone() };
+            let quota = self.row(&RowKind::Quota { project });
+            let capped = self.tree.projects[project].max_per_user.and_then(|_| self.row(&user()));
+            for row in quota.into_iter().chain(capped) {
+                taken.add(row, amount);
+            }
+            if let Some(row) = self.row(&RowKind::Floor { project }) {
+                taken.add(row, -amount);
+            }
+        }
+        if let Some(row) = self.row(&RowKind::Power) {
+            let per_gpu = watts_per_gpu.unwrap_or_else(|| self.busy_watts(&class.alike.gpu_type));
+            let idle = self.input.policy.power_cap.as_ref().map_or(0.0, |cap| cap.idle.max(0.0));
+            taken.add(row, watts((per_gpu - idle).max(0.0) * f64::from(gpus.0)));
+        }
+    }
+
+    fn busy_watts(&self, gpu_type: &GpuType) -> f64 {
+        let cap = self.input.policy.power_cap.as_ref();
+        cap.and_then(|cap| cap.busy.get(gpu_type).copied()).unwrap_or(WATTS)
+    }
+}
+
+/// Whole watts, rounded away from zero and kept within what sums of many jobs can hold.
+fn watts(exact: f64) -> i64 {
+    if exact.is_finite() { libm::ceil(exact).clamp(-1e12, 1e12) as i64 } else { 0 }
+}
+
+#[derive(Default)]
+struct Taken(Vec<Use>);
+
+impl Taken {
+    fn add(&mut self, row: u32, amount: i64) {
+        if amount == 0 {
+            return;
+        }
+        match self.0.iter_mut().find(|part| part.row == row) {
+            Some(part) => part.amount += amount,
+            None => self.0.push(Use { row, amount }),
+        }
+    }
+
+    fn uses(mut self) -> Vec<Use> {
+        self.0.retain(|part| part.amount != 0);
+        self.0.sort_unstable_by_key(|part| part.row);
+        self.0
+    }
+}

@@ -1,0 +1,182 @@
+//! A choice of one candidate per job that is kept feasible while jobs are made to give way to others. It looks for
+//! something that fits, never for the best: that is the solver's part.
+
+use std::collections::BTreeMap;
+
+use headway_types::GpuCount;
+use headway_types::spec::Priority;
+
+use crate::candidate::Options;
+use crate::round::Round;
+
+/// Whose GPUs may be taken.
+#[derive(Clone, Debug)]
+pub(crate) enum Victims {
+    Nobody,
+    Anyone,
+    /// Jobs outside a project.
+    Outside {
+        project: usize,
+    },
+    /// Jobs of these projects.
+    Members {
+        projects: Vec<usize>,
+    },
+    /// Jobs up to this priority.
+    UpTo {
+        priority: Priority,
+    },
+}
+
+pub(crate) struct Witness<'a, 'r> {
+    round: &'r Round<'a>,
+    options: &'r [Options<'a>],
+    choice: Vec<usize>,
+    pub used: Vec<i64>,
+    pub capacity: Vec<i64>,
+    /// What a job may not fall below any more.
+    protected: BTreeMap<usize, GpuCount>,
+}
+
+impl<'a, 'r> Witness<'a, 'r> {
+    /// Everybody as it is.
+    pub fn new(round: &'r Round<'a>, options: &'r [Options<'a>]) -> Self {
+        let choice: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
+        let mut used = vec![0; round.rows.capacity.len()];
+        for (job, &at) in options.iter().zip(&choice) {
+            for part in &job.candidates[at].uses {
+                used[part.row as usize] += part.amount;
+            }
+        }
+        Self { round, options, choice, used, capacity: round.rows.capacity.clone(), protected: BTreeMap::new() }
+    }
+
+    /// The choice and the capacities it keeps. Floors that it exceeds stay what they were.
+    pub fn finish(self) -> (Vec<usize>, Vec<i64>) {
+        let capacity = self.capacity.iter().zip(&self.used).map(|(capacity, used)| (*capacity).max(*used)).collect();
+        (self.choice, capacity)
+    }
+
+    pub fn gpus(&self, job: usize) -> GpuCount {
+        self.options[job].candidates[self.choice[job]].gpus
+    }
+
+    pub fn excess(&self, row: usize) -> i64 {
+        self.used[row] - self.capacity[row]
+    }
+
+    pub fn protect(&mut self, job: usize, least: GpuCount) {
+        let kept = self.protected.entry(job).or_insert(least);
+        *kept = (*kept).max(least);
+    }
+
+    fn set(&mut self, job: usize, candidate: usize) {
+        let candidates = &self.options[job].candidates;
+        for part in &candidates[self.choice[job]].uses {
+            self.used[part.row as usize] -= part.amount;
+        }
+        for part in &candidates[candidate].uses {
+            self.used[part.row as usize] += part.amount;
+        }
+        self.choice[job] = candidate;
+    }
+
+    /// Change of a row if `job` took another candidate.
+    fn delta(&self, job: usize, candidate: usize, row: usize) -> i64 {
+        let amount = |at: usize| {
+            let uses = &self.options[job].candidates[at].uses;
+            uses.iter().find(|part| part.row as usize == row).map_or(0, |part| part.amount)
+        };
+        amount(candidate) - amount(self.choice[job])
+    }
+
+    /// Brings a row within its capacity at the expense of `victims`, where that is possible without overdrawing others.
+    pub fn shed(&mut self, row: usize, victims: &Victims) -> bool {
+        while self.excess(row) > 0 {
+            let mut best: Option<(f64, usize, usize)> = None;
+            for job in (0..self.options.len()).filter(|&job| self.may_give(job, victims)) {
+                let now = self.options[job].candidates[self.choice[job]].value.0;
+                for (at, candidate) in self.options[job].candidates.iter().enumerate() {
+                    let relief = (-self.delta(job, at, row)).min(self.excess(row));
+                    let kept = self.protected.get(&job).is_none_or(|least| candidate.gpus >= *least);
+                    if relief <= 0 || !kept || !self.harmless(job, at) {
+                        continue;
+                    }
+                    let rate = (now - candidate.value.0) as f64 / relief as f64;
+                    if best.is_none_or(|(least, ..)| rate < least) {
+                        best = Some((rate, job, at));
+                    }
+                }
+            }
+            let Some((_, job, at)) = best else { return false };
+            self.set(job, at);
+        }
+        true
+    }
+
+    /// Whether a change overdraws no row more than it is, moves included.
+    fn harmless(&self, job: usize, candidate: usize) -> bool {
+        let uses = &self.options[job].candidates[candidate].uses;
+        let lost = &self.options[job].candidates[self.choice[job]].uses;
+        uses.iter().chain(lost).all(|part| {
+            let row = part.row as usize;
+            let delta = self.delta(job, candidate, row);
+            delta <= 0 || self.used[row] + delta <= self.capacity[row]
+        })
+    }
+
+    fn may_give(&self, job: usize, victims: &Victims) -> bool {
+        let of = self.options[job].job;
+        let lineage = || self.round.tree.lineage_of(&of.claim.project);
+        match victims {
+            Victims::Nobody => false,
+            Victims::Anyone => true,
+            Victims::Outside { project } => !lineage().contains(project),
+            Victims::Members { projects } => lineage().iter().any(|project| projects.contains(project)),
+            Victims::UpTo { priority } => of.priority <= *priority,
+        }
+    }
+
+    /// Whether some candidate is larger than what the job has.
+    pub fn could_grow(&self, job: usize) -> bool {
+        self.options[job].candidates.iter().any(|one| one.gpus > self.gpus(job))
+    }
+
+    /// The next larger size of a job.
+    pub fn grow(&mut self, job: usize, victims: &Victims) -> bool {
+        let now = self.gpus(job);
+        let next = self.options[job].candidates.iter().map(|one| one.gpus).filter(|gpus| *gpus > now).min();
+        next.is_some_and(|least| self.raise(job, least, victims))
+    }
+
+    /// Gives a job at least so much, taking from `victims` what that overdraws. Changes nothing where it fails.
+    pub fn raise(&mut self, job: usize, least: GpuCount, victims: &Victims) -> bool {
+        let candidates = &self.options[job].candidates;
+        let mut order: Vec<usize> = (0..candidates.len()).filter(|&at| candidates[at].gpus >= least).collect();
+        order.sort_by_key(|&at| (candidates[at].gpus, std::cmp::Reverse(candidates[at].value), at));
+        let before = (self.choice.clone(), self.used.clone());
+        for at in order {
+            let overdrawn: Vec<usize> = (0..self.used.len()).filter(|&row| self.excess(row) > 0).collect();
+            self.set(job, at);
+            let held = self.protected.insert(job, least);
+            let fits = (0..self.used.len())
+                .filter(|row| !overdrawn.contains(row))
+                .all(|row| self.shed_unless_floor(row, victims));
+            match held {
+                Some(held) => self.protected.insert(job, held),
+                None => self.protected.remove(&job),
+            };
+            let fits = fits && (0..self.used.len()).all(|row| overdrawn.contains(&row) || self.excess(row) <= 0);
+            if fits {
+                return true;
+            }
+            (self.choice, self.used) = before.clone();
+        }
+        false
+    }
+
+    /// A floor that taking breaks cannot be shed: it has to be respected from the start.
+    fn shed_unless_floor(&mut self, row: usize, victims: &Victims) -> bool {
+        self.excess(row) <= 0 || (self.capacity[row] >= 0 && self.shed(row, victims))
+    }
+}
