@@ -21,7 +21,7 @@ pub use document::{Document, NodeGroup, Project, Reservation};
 pub use error::{Finding, SolveError};
 pub use job::{GpuWish, GpuWishRange, HostNeeds, Job, Pin, PriorityWord, Reconfigure, Spread, Way, Ways};
 pub use policy::{Objective, Policy, PowerCap};
-pub use reply::{Decided, Prediction, Reply, Step};
+pub use reply::{Decided, Prediction, Price, Relaxed, Reply, Step};
 
 /// The version this reader knows.
 pub const VERSION: u32 = 1;

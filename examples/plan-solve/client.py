@@ -53,7 +53,7 @@ def arrivals(count, random_source):
             for gpu_type, speed in (("H100", advantage), ("A100", 1.0))
             for gpus in (1, 2, 4, 8, 16)
         ]
-        work = random_source.lognormvariate(8.0, 0.8)
+        work = random_source.lognormvariate(10.0, 0.8)
         jobs.append({"name": f"job-{number}", "arrives": moment, "rows": rows, "left": work, "had": 0.0,
                      "allocation": None, "paused": 0.0})
     return jobs

@@ -31,12 +31,28 @@ pub struct Reply {
     pub candidates: u32,
     /// Value of one more GPU by type, in units of the objective.
     pub shadow_prices: BTreeMap<String, f64>,
-    /// What could not be kept and was given up, in words.
-    pub relaxed: Vec<String>,
+    /// Everything whose lack holds the objective down, dearest first.
+    pub scarce: Vec<Price>,
+    /// Rules that could not be kept.
+    pub relaxed: Vec<Relaxed>,
     /// In the document's order.
     pub jobs: Vec<Decided>,
     /// What changes.
     pub moves: Vec<Step>,
+}
+
+/// What one more unit of something scarce is worth, in units of the objective.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Price {
+    pub of: String,
+    pub price: f64,
+}
+
+/// A rule that could not be kept, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Relaxed {
+    pub rule: String,
+    pub reason: String,
 }
 
 /// One job and why.

@@ -190,8 +190,6 @@ fn answer(document: &Value, names: &mut Names, curves: &mut CurveCache) -> Resul
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn any_document_is_refused_or_solved(document in document()) {
         answer(&document, &mut Names::default(), &mut CurveCache::new())?;

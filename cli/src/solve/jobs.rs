@@ -205,36 +205,14 @@ impl Round<'_> {
             self.findings.add(format_args!("{field}.configuration.layout"), message);
         }
         let told = held.goodput.map(|rate| self.findings.number(rate, 0.0..=LARGEST, format_args!("{field}.goodput")));
-        let goodput = self.of_row(held.label.as_deref(), &placement, work).or(told).unwrap_or(0.0);
         let predicted = Prediction {
             step_time: Seconds(0.0),
             throughput: TokensPerSecond(0.0),
             efficiency: 1.0,
-            goodput: TokensPerSecond(goodput),
+            goodput: TokensPerSecond(told.unwrap_or(0.0)),
             speed_up: 1.0,
         };
-        Some(Assignment { placement, configuration, predicted })
-    }
-
-    /// Today's goodput of the row a job runs at: the one of its label, else the best for what it holds.
-    fn of_row(
-        &self,
-        label: Option<&str>,
-        placement: &headway_types::Placement,
-        work: Option<&PlanWork>,
-    ) -> Option<f64> {
-        let Some(PlanWork::Table(table)) = work else { return None };
-        let first = self.nodes.number(placement.first_node())?;
-        let gpu_type = &self.nodes.get(first).class.gpu_type;
-        let nodes = placement.nodes();
-        table
-            .rows
-            .iter()
-            .filter(|row| row.gpu_type == *gpu_type && row.gpus == placement.gpus())
-            .filter(|row| row.nodes.is_none_or(|on| on == nodes))
-            .filter(|row| label.is_none() || row.label.as_deref() == label)
-            .map(|row| row.goodput)
-            .max_by(f64::total_cmp)
+        Some(Assignment { placement, configuration, predicted, label: held.label.clone() })
     }
 
     fn claim(&mut self, job: &Job, field: &str, age: Seconds, runs: bool) -> Claim {
@@ -298,6 +276,7 @@ impl Round<'_> {
                 WireSpread::Prefer => Spread::Prefer,
                 WireSpread::Require => Spread::Require,
             },
+            layout: None,
         }
     }
 

@@ -56,12 +56,6 @@ impl Nodes {
         &self.list[number]
     }
 
-    /// Number of the node of this id.
-    pub fn number(&self, node: NodeId) -> Option<usize> {
-        let number = usize::try_from(node.0.as_u128().checked_sub(1)?).ok()?;
-        (number < self.list.len()).then_some(number)
-    }
-
     pub fn len(&self) -> usize {
         self.list.len()
     }

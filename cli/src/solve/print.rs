@@ -14,11 +14,11 @@ pub fn table(print: &Printer, reply: &Reply) -> String {
         reply.gap * 100.0,
         reply.candidates
     );
-    for (gpu_type, price) in &reply.shadow_prices {
-        text.push_str(&format!("one more {gpu_type} GPU would be worth {price:.4}\n"));
+    for scarce in &reply.scarce {
+        text.push_str(&format!("one more of {} would be worth {:.4}\n", scarce.of, scarce.price));
     }
-    for what in &reply.relaxed {
-        text.push_str(&format!("given up: {what}\n"));
+    for relaxed in &reply.relaxed {
+        text.push_str(&format!("not kept: {} ({})\n", relaxed.rule, relaxed.reason));
     }
     text.push('\n');
     let headers = ["JOB", "GPUS", "TYPE", "WHERE", "AS", "GOODPUT", "SPEED-UP", "WHY"];

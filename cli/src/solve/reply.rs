@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use headway_api::solve::{Allocation, Decided, Held, Prediction, Reply, Step, VERSION};
+use headway_api::solve::{Allocation, Decided, Held, Prediction, Price, Relaxed, Reply, Step, VERSION};
 use headway_api::v1;
-use headway_planner::{PlanInput, PlanJob, PlanNode, PlanWork};
+use headway_planner::{PlanInput, PlanJob, PlanNode};
 use headway_types::plan::{Alternative, MoveKind};
 use headway_types::{Assignment, Configuration, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan, Reason, Tier};
 use serde_json::Value;
@@ -27,7 +27,12 @@ pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
         gap: report.gap,
         candidates: report.candidates,
         shadow_prices: report.shadow_prices.iter().map(|(gpu_type, price)| (gpu_type.0.clone(), *price)).collect(),
-        relaxed: Vec::new(),
+        scarce: report.scarce.iter().map(|one| Price { of: one.of.clone(), price: one.price }).collect(),
+        relaxed: report
+            .relaxed
+            .iter()
+            .map(|one| Relaxed { rule: one.rule.clone(), reason: one.reason.clone() })
+            .collect(),
         jobs: input
             .jobs
             .iter()
@@ -47,7 +52,7 @@ fn decided(
     let modelled = predicted.filter(|_| job.work.model().is_some());
     Decided {
         name: job.name.clone(),
-        allocation: assignment.map(|assignment| allocation(job, assignment, nodes)),
+        allocation: assignment.map(|assignment| allocation(assignment, nodes)),
         speed_up: predicted.map_or(0.0, |predicted| predicted.speed_up),
         prediction: modelled.map(|predicted| Prediction {
             step_time_seconds: predicted.step_time.0,
@@ -61,7 +66,7 @@ fn decided(
     }
 }
 
-fn allocation(job: &PlanJob, assignment: &Assignment, nodes: &BTreeMap<NodeId, &PlanNode>) -> Allocation {
+fn allocation(assignment: &Assignment, nodes: &BTreeMap<NodeId, &PlanNode>) -> Allocation {
     let placement = &assignment.placement;
     let slices = placement.slices().iter().filter_map(|slice| Some((nodes.get(&slice.node)?, &slice.gpus)));
     let first = nodes.get(&placement.first_node());
@@ -69,7 +74,7 @@ fn allocation(job: &PlanJob, assignment: &Assignment, nodes: &BTreeMap<NodeId, &
         nodes: slices.map(|(node, gpus)| (node.name.clone(), held(node, gpus))).collect(),
         gpu_type: first.map(|node| node.class.gpu_type.0.clone()),
         gpus: Some(placement.gpus().0),
-        label: first.and_then(|node| label(job, node, assignment)),
+        label: assignment.label.clone(),
         configuration: assignment.configuration.as_ref().map(configuration),
         goodput: Some(assignment.predicted.goodput.0),
     }
@@ -81,19 +86,6 @@ fn held(node: &PlanNode, gpus: &[GpuUuid]) -> Held {
         nodes::index(gpu).or_else(|| node.gpus.iter().position(|one| one == gpu).map(|position| position as u32))
     };
     Held::Indices(gpus.iter().filter_map(index).collect())
-}
-
-/// The row of the job's table that its prediction was taken from.
-fn label(job: &PlanJob, node: &PlanNode, assignment: &Assignment) -> Option<String> {
-    let PlanWork::Table(table) = &job.work else { return None };
-    let placement = &assignment.placement;
-    let row = table.rows.iter().find(|row| {
-        row.gpu_type == node.class.gpu_type
-            && row.gpus == placement.gpus()
-            && row.nodes.is_none_or(|on| on == placement.nodes())
-            && row.goodput == assignment.predicted.goodput.0
-    });
-    row?.label.clone()
 }
 
 fn moved(step: &Move, names: &BTreeMap<JobId, &str>) -> Step {

@@ -124,12 +124,12 @@ fn a_job_that_has_run_is_not_taken_to_have_waited_all_its_age() {
 }
 
 #[test]
-fn what_runs_takes_its_goodput_from_the_row_of_its_label() {
+fn what_runs_says_which_row_it_runs_at() {
     let rows = json!([{"gpus": 4, "goodput": 3, "label": "x"}, {"gpus": 4, "goodput": 2, "label": "y"}]);
     let jobs = json!([{"name": "a", "goodput": rows, "allocation": {"nodes": {"n-0": 4}, "label": "y", "goodput": 9}}]);
     let input = round(&document(pair(), jobs));
     let current = input.jobs[0].current.as_ref().expect("it holds GPUs");
-    assert_eq!(current.predicted.goodput.0, 2.0);
+    assert_eq!((current.label.as_deref(), current.predicted.goodput.0), (Some("y"), 9.0));
 }
 
 #[test]
