@@ -1,9 +1,11 @@
-//! Wire contracts: the agent protocol, the REST v1 types, the reader of job specifications, and the typed client.
+//! Wire contracts: the agent protocol, the REST v1 types, the reader of job specifications, rounds to be
+//! solved for others, and the typed client.
 //!
 //! Wire types are not domain types; the border between the two is explicit and tested. This crate holds no domain
 //! logic and imports nothing of the project but `headway-types`.
 
 pub mod agent;
 pub mod client;
+pub mod solve;
 pub mod spec;
 pub mod v1;

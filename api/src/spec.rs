@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use headway_types::spec::{Elasticity, Limits, Priority, Role};
+use headway_types::spec::{Elasticity, Limits, Priority, Role, Training};
 use headway_types::{JobSpec, ModelShape};
 use serde_json::Value;
 
@@ -26,6 +26,7 @@ use section::{Findings, Section, kind};
 
 pub use echo::to_json;
 pub use quantity::duration;
+pub(crate) use section::nearest;
 pub use template::{RenderError, render};
 
 const SECTIONS: &[&str] =
@@ -97,6 +98,13 @@ pub fn read_model(text: &str) -> Result<ModelShape, SpecError> {
     let findings = Findings::default();
     let shape = model::read(&yaml(text)?, "model", &findings);
     finish(shape, findings)
+}
+
+/// Reads a `training` section that stands at `path` of another document, for the job of this name.
+pub fn read_training(value: &Value, path: &str, job: &str) -> Result<Training, SpecError> {
+    let findings = Findings::default();
+    let training = training::read(path, value, job, &findings);
+    finish(training, findings)
 }
 
 fn batch(value: &Value, findings: &Findings) -> Option<Vec<JobSpec>> {

@@ -6,6 +6,7 @@ mod context;
 mod demo;
 mod failure;
 mod output;
+mod solve;
 mod up;
 
 use std::io::IsTerminal as _;
@@ -24,9 +25,9 @@ use output::Format;
 struct Cli {
     #[command(flatten)]
     connection: Connection,
-    /// How to print.
-    #[arg(short = 'o', long, global = true, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    /// How to print [default: table; json for `plan solve`]
+    #[arg(short = 'o', long, global = true, value_enum)]
+    output: Option<Format>,
     /// Print no header line.
     #[arg(long, global = true)]
     no_headers: bool,
@@ -59,7 +60,7 @@ enum Command {
     /// Nodes: list, drain, undrain, cordon.
     #[command(subcommand)]
     Node(command::node::Node),
-    /// Plans: show the present one, rebalance, approve, reject.
+    /// Plans: show the present one, rebalance, approve, reject; solve a round of one's own.
     #[command(subcommand)]
     Plan(command::plan::Plan),
     /// What happened, with reasons.
@@ -108,7 +109,8 @@ fn start_logging() {
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let print = output::Printer { format: cli.output, headers: !cli.no_headers };
+    let format = cli.output.unwrap_or(Format::Table);
+    let print = output::Printer { format, headers: !cli.no_headers };
     match cli.command {
         Command::Up(up) => up::run(up).await?,
         Command::Server(server) => command::server::run(server).await?,
@@ -121,6 +123,11 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,
         Command::Why(why) => command::why::run(&cli.connection.client()?, &print, why).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
+        // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
+        Command::Plan(command::plan::Plan::Solve(solve)) => {
+            let format = cli.output.unwrap_or(Format::Json);
+            command::solve::run(&output::Printer { format, ..print }, &solve)?;
+        }
         Command::Plan(plan) => command::plan::run(&cli.connection.client()?, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,

@@ -221,7 +221,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
 }
 
 /// The known word a mistyped one most resembles, if any does.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     known
         .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), candidate))

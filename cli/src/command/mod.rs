@@ -9,6 +9,7 @@ pub mod node;
 pub mod plan;
 pub mod ps;
 pub mod server;
+pub mod solve;
 pub mod submit;
 pub mod why;
 

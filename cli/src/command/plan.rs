@@ -1,4 +1,4 @@
-//! `headway plan …`: what was decided, and what a rebalance would do.
+//! `headway plan …`: what was decided, and what a rebalance would do. Solving a round of one's own is in `solve`.
 
 use std::io::IsTerminal as _;
 
@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use headway_api::client::Client;
 use headway_api::v1::{Move, Plan as PlanReply};
 
+use super::solve::Solve;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, optional, si};
 
@@ -13,6 +14,8 @@ use crate::output::{Printer, duration, optional, si};
 pub enum Plan {
     /// The plan in force, or the one named.
     Show { id: Option<String> },
+    /// Solve a round of one's own, without a server.
+    Solve(Solve),
     /// Propose a better plan; applied after confirmation.
     Rebalance(Rebalance),
     /// Make a proposal the target.
@@ -47,6 +50,7 @@ pub async fn run(client: &Client, print: &Printer, plan: Plan) -> Result<(), Fai
             };
             show(print, &plan)
         }
+        Plan::Solve(solve) => super::solve::run(print, &solve),
         Plan::Rebalance(rebalance) => propose(client, print, &rebalance).await,
         Plan::Approve { id } => show(print, &client.approve(&id).await?),
         Plan::Reject { id, reason } => show(print, &client.reject(&id, reason.as_deref()).await?),

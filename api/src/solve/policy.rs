@@ -1,0 +1,69 @@
+//! What a round is to achieve. Every field has the planner's default.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The objective and its constants.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a mapping of a policy")]
+pub struct Policy {
+    pub objective: Option<Objective>,
+    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p.
+    pub power: Option<f64>,
+    pub epsilon: Option<f64>,
+    /// Longest time over which a move may pay for itself.
+    pub horizon_seconds: Option<f64>,
+    /// What a move must gain: a share of one job's value.
+    pub min_gain: Option<f64>,
+    /// The same right after a move.
+    pub fresh_gain: Option<f64>,
+    /// Time constant of its decay.
+    pub settling_seconds: Option<f64>,
+    pub min_batch_gain: Option<f64>,
+    /// Weights fall with attained service as (1 + GPU-seconds/600)^−x.
+    pub service_exponent: Option<f64>,
+    /// Whoever has waited this long goes first; `null`: nobody does.
+    #[serde(deserialize_with = "given")]
+    pub patience_seconds: Option<Option<f64>>,
+    /// Goodput lost per fabric domain beyond the first.
+    pub domain_loss: Option<f64>,
+    /// Most jobs whose GPUs the round may change.
+    pub max_moves: Option<u32>,
+    pub power_cap: Option<PowerCap>,
+    /// Relative gap at which the search may stop.
+    pub tolerance: Option<f64>,
+    /// Branch-and-bound nodes of a solve.
+    pub node_budget: Option<u32>,
+}
+
+/// How the round decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    Goodput,
+    Sia,
+    Pollux,
+    LeastAttained,
+    FifoBackfill,
+    ShortestRemaining,
+    Static,
+}
+
+/// A limit on what the GPUs draw together.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a mapping of a power cap")]
+pub struct PowerCap {
+    pub watts: f64,
+    /// GPU type → watts of one GPU that trains, where a job's table does not say.
+    #[serde(default)]
+    pub busy_watts: BTreeMap<String, f64>,
+    /// Watts of one idle GPU.
+    #[serde(default)]
+    pub idle_watts: f64,
+}
+
+/// Tells an absent field from one that is `null`.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}

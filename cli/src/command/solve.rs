@@ -1,0 +1,236 @@
+//! `headway plan solve`: one round for whoever asks, without a server. From a file or line by line, so that other
+//! simulators can use Headway as their planner. Equal documents give equal replies, byte for byte.
+
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use headway_api::solve::{self as wire, SolveError};
+use headway_planner::{CurveCache, PlanInput, plan, verify};
+use headway_types::Plan;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::{Failure, Kind};
+use crate::output::{Format, Printer};
+use crate::solve::{self, Names};
+
+#[derive(Args, Clone, Debug)]
+pub struct Solve {
+    /// A round (docs/plan-solve.md) in JSON, `-` for standard input.
+    #[arg(default_value = "-")]
+    pub file: PathBuf,
+    /// One round a line on standard input, one reply a line back; a bad line is answered by an error and the next is read.
+    #[arg(long, conflicts_with = "file")]
+    pub stream: bool,
+    /// The input is a round as the scheduler stores it; the reply is the plan as the scheduler stores it.
+    #[arg(long)]
+    pub stored: bool,
+    /// Decide by this policy, whatever the input says.
+    #[arg(long, value_enum)]
+    pub policy: Option<Objective>,
+}
+
+/// The policies by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Objective {
+    Goodput,
+    Sia,
+    Pollux,
+    LeastAttained,
+    FifoBackfill,
+    ShortestRemaining,
+    Static,
+}
+
+impl From<Objective> for headway_planner::Objective {
+    fn from(of: Objective) -> Self {
+        match of {
+            Objective::Goodput => Self::Goodput,
+            Objective::Sia => Self::Sia,
+            Objective::Pollux => Self::Pollux,
+            Objective::LeastAttained => Self::LeastAttained,
+            Objective::FifoBackfill => Self::FifoBackfill,
+            Objective::ShortestRemaining => Self::ShortestRemaining,
+            Objective::Static => Self::Static,
+        }
+    }
+}
+
+/// Why a round has no reply.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error(transparent)]
+    Document(#[from] SolveError),
+    /// The round is what it says and still has no plan.
+    #[error("{0}")]
+    Planner(String),
+}
+
+impl From<RoundError> for Failure {
+    fn from(error: RoundError) -> Self {
+        let kind = if matches!(error, RoundError::Document(_)) { Kind::Usage } else { Kind::Failed };
+        Failure::new(kind, error.to_string())
+    }
+}
+
+pub fn run(print: &Printer, command: &Solve) -> Result<(), Failure> {
+    let mut solver = Solver::new(command);
+    if command.stream {
+        if print.format != Format::Json {
+            return Err(Failure::new(Kind::Usage, "--stream replies in JSON lines").hint("leave -o out"));
+        }
+        return stream(&mut solver);
+    }
+    let text = read(&command.file)?;
+    let answer = solver.solve(&text)?;
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    match print.format {
+        Format::Table => write!(out, "{}", solve::table(print, &answer.reply()))?,
+        Format::Name => answer
+            .reply()
+            .jobs
+            .iter()
+            .filter(|job| job.allocation.is_some())
+            .try_for_each(|job| writeln!(out, "{}", job.name))?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        Format::Yaml => {
+            let text = serde_yaml_ng::to_string(&answer);
+            write!(out, "{}", text.map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?)?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Line by line until the input ends. Whoever reads the replies may wait for each before it writes the next.
+fn stream(solver: &mut Solver) -> Result<(), Failure> {
+    let mut input = std::io::stdin().lock();
+    let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let answer = match std::str::from_utf8(&line) {
+            Ok(text) => solver.solve(text.trim_end()),
+            Err(error) => Err(SolveError::one("", format!("not UTF-8: {error}"), None).into()),
+        };
+        let written = match answer {
+            Ok(answer) => serde_json::to_writer(&mut out, &answer),
+            Err(error) => serde_json::to_writer(&mut out, &Refused::new(&error, &line)),
+        };
+        written.map_err(std::io::Error::from)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+    }
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let done = if file.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).map(|_| ())
+    } else {
+        std::fs::read_to_string(file).map(|read| text = read)
+    };
+    done.map(|()| text).map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { Kind::NotFound } else { Kind::Failed };
+        Failure::new(kind, format!("reading {}: {error}", file.display()))
+    })
+}
+
+/// Rounds one after another. What it keeps between them makes them faster and changes none.
+struct Solver {
+    stored: bool,
+    policy: Option<headway_planner::Objective>,
+    names: Names,
+    curves: CurveCache,
+}
+
+impl Solver {
+    fn new(command: &Solve) -> Self {
+        Self {
+            stored: command.stored,
+            policy: command.policy.map(Into::into),
+            names: Names::default(),
+            curves: CurveCache::new(),
+        }
+    }
+
+    fn solve(&mut self, text: &str) -> Result<Answer, RoundError> {
+        let (round, mut input) = self.input(text)?;
+        if let Some(objective) = self.policy {
+            input.policy.objective = objective;
+        }
+        let plan = plan(&input, &mut self.curves).map_err(|error| RoundError::Planner(error.to_string()))?;
+        // A plan that breaks a promise is worth less than none.
+        verify(&input, &plan)
+            .map_err(|violation| RoundError::Planner(format!("the plan does not hold: {violation}")))?;
+        Ok(Answer { stored: self.stored, round, input, plan })
+    }
+
+    fn input(&mut self, text: &str) -> Result<(Option<Value>, PlanInput), RoundError> {
+        if self.stored {
+            return Ok((None, wire::read_json(text)?));
+        }
+        let mut document = wire::read(text)?;
+        Ok((document.round.take(), solve::input(document, &mut self.names)?))
+    }
+}
+
+/// A round and its plan, until it is printed.
+struct Answer {
+    stored: bool,
+    round: Option<Value>,
+    input: PlanInput,
+    plan: Plan,
+}
+
+impl Answer {
+    fn reply(&self) -> wire::Reply {
+        solve::reply(self.round.clone(), &self.input, &self.plan)
+    }
+}
+
+impl Serialize for Answer {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.stored { self.plan.serialize(serializer) } else { self.reply().serialize(serializer) }
+    }
+}
+
+/// The line that answers a bad one.
+#[derive(Serialize)]
+struct Refused {
+    version: u32,
+    /// The document's own, where that much could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round: Option<Value>,
+    error: Refusal,
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    /// `document` or `planner`.
+    code: &'static str,
+    message: String,
+    findings: Vec<wire::Finding>,
+}
+
+impl Refused {
+    fn new(error: &RoundError, line: &[u8]) -> Self {
+        let round = serde_json::from_slice::<Value>(line).ok().and_then(|value| value.get("round").cloned());
+        let (code, findings) = match error {
+            RoundError::Document(error) => ("document", error.findings.clone()),
+            RoundError::Planner(_) => ("planner", Vec::new()),
+        };
+        Self { version: wire::VERSION, round, error: Refusal { code, message: error.to_string(), findings } }
+    }
+}

@@ -1,0 +1,323 @@
+//! Jobs of a document: what they ask for, what it is worth, what they have had and hold.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use headway_api::solve::{GpuWish, GpuWishRange, Job, Pin, Reconfigure, SolveError, Spread as WireSpread};
+use headway_api::spec;
+use headway_goodput::JobModel;
+use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanJob, PlanProject, PlanWork, Spread};
+use headway_types::report::{Capabilities, Flexibility};
+use headway_types::spec::{GpuRange, NodeResources, Priority};
+use headway_types::{
+    Assignment, Bytes, GpuCount, GpuSeconds, GpuType, JobId, Prediction, Seconds, Tokens, TokensPerSecond,
+};
+
+use super::NOW;
+use super::allocation::{self, Holders};
+use super::check::{Findings, LARGEST, MOST};
+use super::nodes::Nodes;
+use super::ways;
+
+/// What a restart costs where the caller does not say.
+const RESTART: Seconds = Seconds(30.0);
+/// Rebuilding the schedule in the running process.
+const MICRO_BATCH: Seconds = Seconds(1.0);
+
+/// The jobs of a round, ids ascending in the document's order. A job with a finding may be missing.
+pub fn jobs(
+    of: Vec<Job>,
+    ids: &[JobId],
+    nodes: &Nodes,
+    projects: &[PlanProject],
+    findings: &mut Findings,
+) -> Vec<PlanJob> {
+    let mut names = BTreeSet::new();
+    for (at, job) in of.iter().enumerate() {
+        if job.name.is_empty() {
+            findings.add(format_args!("jobs[{at}].name"), "is empty");
+        } else if !names.insert(job.name.as_str()) {
+            findings.add(format_args!("jobs[{at}].name"), format!("a second job is called \"{}\"", job.name));
+        }
+    }
+    let types = nodes.types();
+    let mut holders = Holders::new(nodes);
+    for (at, job) in of.iter().enumerate() {
+        job.allocation.iter().for_each(|allocation| holders.claim(at, allocation, findings));
+    }
+    let mut round = Round { nodes, projects, types, holders, findings };
+    of.into_iter().enumerate().zip(ids).filter_map(|((at, job), id)| round.job(at, job, *id)).collect()
+}
+
+/// What one job's conversion may look at.
+struct Round<'a> {
+    nodes: &'a Nodes,
+    projects: &'a [PlanProject],
+    types: Vec<GpuType>,
+    holders: Holders<'a>,
+    findings: &'a mut Findings,
+}
+
+impl Round<'_> {
+    fn job(&mut self, at: usize, mut job: Job, id: JobId) -> Option<PlanJob> {
+        let field = format!("jobs[{at}]");
+        let work = self.work(&mut job, &field);
+        let current = self.current(&job, at, work.as_ref());
+        let age = self.findings.seconds(job.age_seconds, format_args!("{field}.age_seconds"));
+        let claim = self.claim(&job, &field, age, current.is_some());
+        let bounds = self.bounds(&job, &field);
+        let needs = self.needs(&job, &field);
+        let downtime = self.downtime(&job, &field);
+        let rework = self.findings.seconds(job.rework_seconds, format_args!("{field}.rework_seconds"));
+        let freedom = self.freedom(&job, &field);
+        let work = work?;
+        let range = self.range(&job, &work, &field)?;
+        Some(PlanJob {
+            job: id,
+            priority: job.priority.map_or(Priority::default(), |priority| Priority(priority.0)),
+            submitted_at: NOW - age,
+            range,
+            capabilities: capabilities(&work, job.reconfigure),
+            remaining: self.remaining(&job, &work, &field),
+            work,
+            current,
+            downtime,
+            rework,
+            freedom,
+            claim,
+            bounds,
+            needs,
+            name: job.name,
+        })
+    }
+
+    fn work(&mut self, job: &mut Job, field: &str) -> Option<PlanWork> {
+        match (job.goodput.take(), &job.training) {
+            (None, None) => {
+                self.reconfigures(job, field, "a rigid job has one size");
+                Some(PlanWork::Opaque)
+            }
+            (Some(_), Some(_)) => {
+                self.findings.add(format_args!("{field}.goodput"), "stands instead of training, not beside it");
+                None
+            }
+            (Some(ways), None) => {
+                let table = ways::table(ways, &self.types, &format!("{field}.goodput"), self.findings);
+                Some(PlanWork::Table(Arc::new(table)))
+            }
+            (None, Some(training)) => {
+                self.reconfigures(job, field, "write it into training");
+                match spec::read_training(training, &format!("{field}.training"), &job.name) {
+                    Ok(training) => Some(PlanWork::Model(Arc::new(JobModel::new(training)))),
+                    Err(error) => {
+                        self.findings.include(SolveError::from(error));
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    /// Only a job with a goodput table says here what it can do.
+    fn reconfigures(&mut self, job: &Job, field: &str, hint: &str) {
+        if job.reconfigure.is_some() {
+            self.findings.hint(format_args!("{field}.reconfigure"), "belongs to jobs with goodput", hint);
+        }
+    }
+
+    fn range(&mut self, job: &Job, work: &PlanWork, field: &str) -> Option<GpuRange> {
+        let field = format!("{field}.gpus");
+        let sizes: BTreeSet<u32> = match work {
+            PlanWork::Table(table) => table.rows.iter().map(|row| row.gpus.0).filter(|size| *size > 0).collect(),
+            PlanWork::Opaque | PlanWork::Model(_) => BTreeSet::new(),
+        };
+        let wish = match (&job.gpus, work) {
+            (Some(wish), _) => wish.clone(),
+            (None, PlanWork::Table(_)) => GpuWish::Range(GpuWishRange::default()),
+            (None, _) => {
+                self.findings.hint(&field, "is required", "as in \"gpus\": 8; only a goodput table implies it");
+                return None;
+            }
+        };
+        let types = job.gpu_types.iter().cloned().map(GpuType).collect();
+        let exactly =
+            |gpus: u32, types| GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types };
+        let range = match wish {
+            GpuWish::Exactly(gpus) => exactly(self.findings.whole(gpus, 1..=MOST, &field), types),
+            GpuWish::Range(wish) => self.span(&wish, &sizes, types, &field)?,
+        };
+        if matches!(work, PlanWork::Opaque) && range.min != range.max {
+            let hint = "add goodput or training, or give one number of GPUs";
+            self.findings.hint(&field, "a range needs goodput: nothing tells what a size is worth", hint);
+        }
+        if matches!(work, PlanWork::Table(_)) && !sizes.iter().any(|size| range.allows(GpuCount(*size))) {
+            self.findings.add(&field, "no size of its goodput table is allowed");
+        }
+        Some(range)
+    }
+
+    /// A range; what it leaves out follows from its sizes, or from those of the job's table.
+    fn span(
+        &mut self,
+        wish: &GpuWishRange,
+        table: &BTreeSet<u32>,
+        types: Vec<GpuType>,
+        field: &str,
+    ) -> Option<GpuRange> {
+        let listed: BTreeSet<u32> =
+            if wish.sizes.is_empty() { table.clone() } else { wish.sizes.iter().copied().collect() };
+        let min = wish.min.or(listed.first().copied()).unwrap_or(1);
+        let Some(max) = wish.max.or(listed.last().copied()) else {
+            self.findings.hint(format_args!("{field}.max"), "is required", "or give sizes, or a goodput table");
+            return None;
+        };
+        let min = self.findings.whole(min, 1..=MOST, format_args!("{field}.min"));
+        let max = self.findings.whole(max, 1..=MOST, format_args!("{field}.max"));
+        if min > max {
+            self.findings.add(format_args!("{field}.min"), format!("{min} is more than max, {max}"));
+            return None;
+        }
+        let sizes: Vec<GpuCount> = listed.range(min..=max).copied().map(GpuCount).collect();
+        if sizes.is_empty() && !listed.is_empty() {
+            self.findings.add(field, format!("no size lies between min, {min}, and max, {max}"));
+            return None;
+        }
+        Some(GpuRange { min: GpuCount(min), max: GpuCount(max), sizes, types })
+    }
+
+    fn current(&mut self, job: &Job, at: usize, work: Option<&PlanWork>) -> Option<Assignment> {
+        let held = job.allocation.as_ref()?;
+        let placement = self.holders.placement(at, held, self.findings)?;
+        let field = format!("jobs[{at}].allocation");
+        let mut configuration = held
+            .configuration
+            .as_ref()
+            .map(|of| allocation::configuration(of, &format!("{field}.configuration"), self.findings));
+        if configuration.is_some() && work.is_some_and(|work| work.model().is_none()) {
+            let hint = "a goodput table's row is named by its label";
+            self.findings.hint(format_args!("{field}.configuration"), "needs a job with training", hint);
+            configuration = None;
+        }
+        if let Some(layout) = configuration.map(|of| of.layout)
+            && layout.gpus() != placement.gpus()
+        {
+            let message = format!("{layout} takes {} GPUs, not {}", layout.gpus(), placement.gpus());
+            self.findings.add(format_args!("{field}.configuration.layout"), message);
+        }
+        let told = held.goodput.map(|rate| self.findings.number(rate, 0.0..=LARGEST, format_args!("{field}.goodput")));
+        let predicted = Prediction {
+            step_time: Seconds(0.0),
+            throughput: TokensPerSecond(0.0),
+            efficiency: 1.0,
+            goodput: TokensPerSecond(told.unwrap_or(0.0)),
+            speed_up: 1.0,
+        };
+        Some(Assignment { placement, configuration, predicted, label: held.label.clone() })
+    }
+
+    fn claim(&mut self, job: &Job, field: &str, age: Seconds, runs: bool) -> Claim {
+        if !job.project.is_empty()
+            && !self.projects.is_empty()
+            && self.projects.binary_search_by(|project| project.name.cmp(&job.project)).is_err()
+        {
+            let hint = "projects are listed, so a job's own must be among them";
+            self.findings.hint(
+                format_args!("{field}.project"),
+                format!("no project is called \"{}\"", job.project),
+                hint,
+            );
+        }
+        let attained =
+            self.findings.number(job.attained_gpu_seconds, 0.0..=LARGEST, format_args!("{field}.attained_gpu_seconds"));
+        let fresh = !runs && attained == 0.0;
+        let waited = match job.waited_seconds {
+            Some(waited) => self.findings.seconds(waited, format_args!("{field}.waited_seconds")),
+            None if fresh => age,
+            None => Seconds(0.0),
+        };
+        Claim {
+            project: job.project.clone(),
+            user: job.user.clone(),
+            floor: GpuCount(job.floor),
+            waited,
+            ran: self.findings.seconds(job.ran_seconds, format_args!("{field}.ran_seconds")),
+            attained: GpuSeconds(attained),
+            since_move: job
+                .since_move_seconds
+                .map(|since| self.findings.seconds(since, format_args!("{field}.since_move_seconds"))),
+        }
+    }
+
+    fn bounds(&mut self, job: &Job, field: &str) -> Bounds {
+        let findings = &mut *self.findings;
+        Bounds {
+            deadline: job
+                .deadline_seconds
+                .map(|from_now| NOW + Seconds(findings.moment(from_now, format_args!("{field}.deadline_seconds")))),
+            budget_left: job.budget_gpu_seconds.map(|left| {
+                GpuSeconds(findings.number(left, 0.0..=LARGEST, format_args!("{field}.budget_gpu_seconds")))
+            }),
+            time_left: job
+                .time_left_seconds
+                .map(|left| findings.seconds(left, format_args!("{field}.time_left_seconds"))),
+        }
+    }
+
+    fn needs(&mut self, job: &Job, field: &str) -> Needs {
+        let names = job.avoid.iter().enumerate();
+        let avoid = names
+            .filter_map(|(at, name)| self.nodes.known(name, format_args!("{field}.avoid[{at}]"), self.findings))
+            .map(|number| self.nodes.get(number).node)
+            .collect();
+        Needs {
+            per_node: NodeResources { cpus: job.per_node.cpus, memory: job.per_node.memory_bytes.map(Bytes) },
+            avoid,
+            spread: match job.spread {
+                WireSpread::Prefer => Spread::Prefer,
+                WireSpread::Require => Spread::Require,
+            },
+            layout: None,
+        }
+    }
+
+    fn downtime(&mut self, job: &Job, field: &str) -> Downtime {
+        let restart = match job.restart_seconds {
+            Some(seconds) => self.findings.seconds(seconds, format_args!("{field}.restart_seconds")),
+            None => RESTART,
+        };
+        Downtime { batch: Seconds(0.0), micro_batch: MICRO_BATCH, restart }
+    }
+
+    fn freedom(&mut self, job: &Job, field: &str) -> Freedom {
+        let Pin::Pinned(reason) = &job.pinned else { return Freedom::Free };
+        if job.allocation.is_none() {
+            let hint = "leave the job out of the round if it must wait";
+            self.findings.hint(format_args!("{field}.pinned"), "needs an allocation to keep", hint);
+        }
+        Freedom::Fixed { reason: reason.clone().unwrap_or_else(|| "it is pinned".into()) }
+    }
+
+    /// What a modelled job that never ran has left is all of its target.
+    fn remaining(&mut self, job: &Job, work: &PlanWork, field: &str) -> Option<Tokens> {
+        let fresh = job.attained_gpu_seconds == 0.0 && job.allocation.is_none();
+        let target = work.model().and_then(|model| model.training.target).filter(|_| fresh);
+        match job.remaining {
+            Some(left) => Some(Tokens(self.findings.number(left, 0.0..=LARGEST, format_args!("{field}.remaining")))),
+            None => target,
+        }
+    }
+}
+
+fn capabilities(work: &PlanWork, reconfigure: Option<Reconfigure>) -> Capabilities {
+    match work {
+        PlanWork::Opaque => Capabilities::UNKNOWN_SCRIPT,
+        PlanWork::Model(model) => model.training.reconfigure,
+        PlanWork::Table(_) => Capabilities {
+            batch: Flexibility::Restart,
+            layout: match reconfigure {
+                None | Some(Reconfigure::Restart) => Flexibility::Restart,
+                Some(Reconfigure::Never) => Flexibility::Never,
+            },
+        },
+    }
+}
