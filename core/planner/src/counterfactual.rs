@@ -17,7 +17,8 @@ use headway_types::{JobId, NodeId, Plan};
 
 use crate::curves::CurveCache;
 use crate::input::PlanInput;
-use crate::round::{self, PlanError};
+use crate::check::PlanError;
+use crate::round;
 use crate::verify;
 
 pub use answer::{Answer, Shift};
@@ -25,7 +26,7 @@ pub use question::{Force, Question, Supposition};
 pub use usual::usual;
 
 /// Why a question has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AskError {
     #[error("job {0} is not part of the round")]
     NoSuchJob(JobId),
