@@ -10,9 +10,10 @@ use headway_types::{Assignment, GpuCount, GpuType, GpuUuid, JobId, NodeId, Plan,
 use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
-use crate::decide::{self, Decision};
+use crate::decide::Decision;
 use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
+use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
 use crate::{explain, moves};
@@ -42,13 +43,16 @@ pub(crate) struct Round<'a> {
     pub rows: Rows<'a>,
     /// Usable GPUs over jobs.
     pub fair_share: GpuCount,
+    /// How it decides.
+    pub approach: &'static dyn Approach,
 }
 
 impl<'a> Round<'a> {
     pub fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, tree: &'a Tree<'a>) -> Self {
         let usable: u32 = (0..cluster.classes.len()).map(|class| cluster.open(class).0).sum();
         let fair_share = GpuCount(usable / (input.jobs.len() as u32).max(1));
-        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share }
+        let approach = policies::approach(input.policy.objective);
+        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share, approach }
     }
 
     /// Classes the job accepts and that admit it.
@@ -70,9 +74,10 @@ pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanErro
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
-    let options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
+    let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
+    options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     let owed = guarantee::guarantees(&round, &options);
-    let decision = decide::decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
+    let decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
     let report = report(&round, &options, &owed, &decision);
     let assignments = options
         .iter()
