@@ -40,6 +40,9 @@ pub struct Job {
     /// How long it has run since; 0 while it waits.
     #[serde(default)]
     pub ran_seconds: f64,
+    /// How often it has been stopped and started again.
+    #[serde(default)]
+    pub restarts: u32,
     #[serde(default)]
     pub attained_gpu_seconds: f64,
     /// Since its GPUs last changed.

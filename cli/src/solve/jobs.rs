@@ -242,6 +242,7 @@ impl Round<'_> {
             waited,
             ran: self.findings.seconds(job.ran_seconds, format_args!("{field}.ran_seconds")),
             attained: GpuSeconds(attained),
+            restarts: job.restarts,
             since_move: job
                 .since_move_seconds
                 .map(|since| self.findings.seconds(since, format_args!("{field}.since_move_seconds"))),

@@ -228,6 +228,9 @@ fn what_cannot_be_is_refused_by_name() {
         job(
             json!({"goodput": [{"gpus": 0, "goodput": 1}, {"gpus": 4, "nodes": 3, "goodput": 0}, {"gpus": 4, "goodput": 1, "watts_per_gpu": -1}]}),
         ),
+        job(
+            json!({"goodput": [{"gpus": 4, "goodput": 1}, {"gpus": 4, "goodput": 2}, {"gpus": 4, "goodput": 2, "label": "x"}]}),
+        ),
         job(json!({"training": training})),
         job(json!({"gpus": 3})),
         job(json!({"gpus": {"min": 4, "max": 2}})),

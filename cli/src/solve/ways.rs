@@ -31,7 +31,22 @@ pub fn table(ways: Ways, types: &[GpuType], field: &str, findings: &mut Findings
             None => rows.extend(types.iter().map(|gpu_type| row(gpu_type.clone(), way.label.clone()))),
         }
     }
+    if let Some(twin) = twin(&rows) {
+        let nodes = twin.nodes.map(|nodes| format!(" on {nodes} nodes")).unwrap_or_default();
+        let message = format!("a second row for {}{nodes} of {}", twin.gpus.words(), twin.gpu_type);
+        findings.hint(field, message, "rows for the same allocation need different labels");
+    }
     GoodputTable { rows }
+}
+
+/// A row that nothing tells from another.
+fn twin(rows: &[TableRow]) -> Option<&TableRow> {
+    let mut order: Vec<&TableRow> = rows.iter().collect();
+    let key = |row: &&TableRow| (row.gpus, row.nodes);
+    let names = |a: &&TableRow, b: &&TableRow| a.gpu_type.cmp(&b.gpu_type).then_with(|| a.label.cmp(&b.label));
+    order.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| names(a, b)));
+    let same = |pair: &&[&TableRow]| key(&pair[0]) == key(&pair[1]) && names(&pair[0], &pair[1]).is_eq();
+    order.windows(2).find(same).map(|pair| pair[0])
 }
 
 fn check(way: &Way, at: usize, field: &str, findings: &mut Findings) {

@@ -74,7 +74,7 @@ pub(crate) struct Options<'a> {
 }
 
 pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut CurveCache) -> Options<'a> {
-    let model = job.work.model().map(|model| effective_model(job, model));
+    let model = job.work.model().map(|model| effective_model(round, job, model));
     let shapes = shapes(round, job, |class, gpus| round.cluster.shapes(class, gpus));
     let ways: Vec<Way> =
         shapes.iter().flat_map(|&shape| ways(round, job, model.as_ref(), shape, curves).unwrap_or_default()).collect();
@@ -109,8 +109,9 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     Options { job, model, candidates, incumbent, batch_change, obstacle, present, present_value, sizes, late }
 }
 
-/// The model with its batch pinned where the script cannot change it.
-fn effective_model(job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
+/// The model as the round's policy tunes it, with its batch pinned where the script cannot change it.
+fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
+    let model = &round.approach.narrowed(model).unwrap_or_else(|| Arc::clone(model));
     if job.capabilities.batch != Flexibility::Never {
         return Arc::clone(model);
     }

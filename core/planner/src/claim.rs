@@ -21,6 +21,8 @@ pub struct Claim {
     pub ran: Seconds,
     /// GPU-time it has had in its life.
     pub attained: GpuSeconds,
+    /// How often it has been stopped and started again.
+    pub restarts: u32,
     /// Since its GPUs last changed; `None`: never, or too long ago to matter.
     pub since_move: Option<Seconds>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`input`] (all a round may look at), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` (what each job could get), `value` (what that is worth), `solver` (the integer program), `place` (which
-//! GPUs), `decide` (solve and place until both agree), `explain` and `moves` (why), [`verify`](verify()) (the check
+//! GPUs), `decide` (solve and place until both agree), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check
 //! that shares no code with the rest). The planner never reads a clock and never fails for lack of a good answer: the
 //! present assignment is always one.
 
@@ -22,6 +22,7 @@ mod maker;
 mod moves;
 mod obstacle;
 mod place;
+mod policies;
 mod policy;
 mod project;
 mod reservation;

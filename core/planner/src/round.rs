@@ -11,9 +11,10 @@ use crate::check::{PlanError, check};
 use crate::cluster::Cluster;
 use crate::counterfactual::Force;
 use crate::curves::CurveCache;
-use crate::decide::{self, Decision};
+use crate::decide::Decision;
 use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
+use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
 use crate::value::Quanta;
@@ -27,13 +28,16 @@ pub(crate) struct Round<'a> {
     pub rows: Rows<'a>,
     /// Usable GPUs over jobs.
     pub fair_share: GpuCount,
+    /// How it decides.
+    pub approach: &'static dyn Approach,
 }
 
 impl<'a> Round<'a> {
     pub fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, tree: &'a Tree<'a>) -> Self {
         let usable: u32 = (0..cluster.classes.len()).map(|class| cluster.open(class).0).sum();
         let fair_share = GpuCount(usable / (input.jobs.len() as u32).max(1));
-        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share }
+        let approach = policies::approach(input.policy.objective);
+        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share, approach }
     }
 
     /// Classes the job accepts and that admit it.
@@ -61,12 +65,13 @@ pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&F
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
     let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
+    options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     guarantee::bar_additions(&round, &mut options);
     if let Some(force) = force {
         force.narrow(&round, &mut options);
     }
     let owed = guarantee::guarantees(&round, &options);
-    let decision = decide::decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
+    let decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
     let report = report(&round, &options, &owed, &decision);
     let assignments = options
         .iter()

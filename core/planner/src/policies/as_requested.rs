@@ -1,0 +1,62 @@
+//! Everyone at the size and batch it asked for, for as long as it runs; whoever finds room starts, the first submitted
+//! first. What clusters do that know nothing of goodput. A large job can starve behind small ones that keep coming.
+
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_solver::ProgramError;
+
+use super::in_order::{self, Running, Sorted, preferred};
+use super::queue::Queue;
+use super::{Approach, at_reference_batch, withdraw};
+use crate::candidate::Options;
+use crate::decide::Decision;
+use crate::guarantee::Guarantees;
+use crate::round::Round;
+
+pub(super) struct AsRequested;
+
+impl Approach for AsRequested {
+    fn narrowed(&self, model: &Arc<JobModel>) -> Option<Arc<JobModel>> {
+        at_reference_batch(model)
+    }
+
+    fn appraise(&self, _round: &Round<'_>, options: &mut Options<'_>) {
+        keep_requested_size(options);
+    }
+
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+        let order = by_submission(options);
+        Ok(in_order::decide(round, options, owed, Running::Stays, |forbidden| {
+            let mut queue = Queue::new(options, owed, forbidden, order.clone(), |job| runs(&options[job]));
+            for &job in
+                order.iter().filter(|&&job| !options[job].candidates[queue.choice[job]].stays).collect::<Vec<_>>()
+            {
+                queue.serve(job, by_goodput(&options[job]));
+            }
+            queue.choice
+        }))
+    }
+}
+
+/// The largest size that it can have: what the job asked for, unless too few nodes are open.
+pub(super) fn keep_requested_size(options: &mut Options<'_>) {
+    let most = options.candidates.iter().filter(|one| one.shape.is_some()).map(|one| one.gpus).max();
+    withdraw(options, |one| Some(one.gpus) == most);
+}
+
+/// Those that run first, then the first submitted first.
+pub(super) fn by_submission(options: &[Options<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..options.len()).collect();
+    order.sort_by_key(|&job| (!runs(&options[job]), options[job].job.submitted_at, job));
+    order
+}
+
+pub(super) fn runs(options: &Options<'_>) -> bool {
+    options.job.current.is_some()
+}
+
+/// Fastest first, of equals the one our value prefers.
+pub(super) fn by_goodput(options: &Options<'_>) -> Vec<usize> {
+    preferred(options, |one| (Sorted(-one.prediction.goodput.0), std::cmp::Reverse(one.value)))
+}

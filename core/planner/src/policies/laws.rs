@@ -1,0 +1,370 @@
+//! What each policy promises, and what all of them must keep.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use headway_types::plan::MoveKind;
+use headway_types::spec::LayoutLimits;
+use headway_types::{GpuCount, GpuSeconds, GpuType, Plan, Seconds, Sequences, Tokens};
+use proptest::prelude::*;
+
+use crate::builder::{NOW, after, job, job_id, model, node, rigid, round};
+use crate::curves::CurveCache;
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+use crate::policy::Objective;
+use crate::project::PlanProject;
+use crate::table::{GoodputTable, TableRow};
+use crate::{plan, verify};
+
+const ALL: [Objective; 7] = [
+    Objective::Goodput,
+    Objective::Sia,
+    Objective::Pollux,
+    Objective::LeastAttained,
+    Objective::FifoBackfill,
+    Objective::ShortestRemaining,
+    Objective::Static,
+];
+
+fn by(objective: Objective, mut input: PlanInput) -> PlanInput {
+    input.policy.objective = objective;
+    input
+}
+
+fn planned(input: &PlanInput) -> Plan {
+    let plan = plan(input, &mut CurveCache::new()).unwrap();
+    assert_eq!(verify(input, &plan), Ok(()), "{:?}", input.policy.objective);
+    plan
+}
+
+/// A job whose goodput on `alpha` is told for these sizes.
+fn tabled(number: u32, rows: &[(u32, f64)]) -> PlanJob {
+    let row = |&(gpus, goodput): &(u32, f64)| TableRow {
+        gpu_type: GpuType("alpha".into()),
+        gpus: GpuCount(gpus),
+        nodes: None,
+        goodput,
+        watts_per_gpu: None,
+        label: None,
+    };
+    let table = GoodputTable { rows: rows.iter().map(row).collect() };
+    let sizes: Vec<u32> = rows.iter().map(|row| row.0).collect();
+    let mut job = job(number, *sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
+    job.work = PlanWork::Table(Arc::new(table));
+    job
+}
+
+fn gpus(plan: &Plan, number: u32) -> u32 {
+    plan.assignments.get(&job_id(number)).map_or(0, |one| one.placement.gpus().0)
+}
+
+fn sizes(plan: &Plan, jobs: u32) -> Vec<u32> {
+    (1..=jobs).map(|number| gpus(plan, number)).collect()
+}
+
+/// Two nodes of four.
+fn pair() -> Vec<PlanNode> {
+    vec![node(0, "alpha", 4), node(1, "alpha", 4)]
+}
+
+/// Rounds with all kinds of jobs, of which the first half run already, and sometimes projects.
+fn rounds() -> impl Strategy<Value = PlanInput> {
+    let shape = (1u32..4, 0usize..3, 0.0..50_000.0f64, 0.0..9e3f64, prop::option::of(1.0..1e5f64), 0u32..3);
+    (prop::collection::vec(shape, 1..7), 1u32..4, 0usize..5, prop::option::of(1u32..6), 0u32..3).prop_map(
+        |(shapes, count, fixed, quota, floor)| {
+            let jobs = shapes.iter().enumerate().map(|(at, &(size, kind, attained, age, left, project))| {
+                let number = at as u32 + 1;
+                let mut job = match kind {
+                    0 => rigid(number, size),
+                    1 => job(number, 1, size + 1),
+                    _ => tabled(number, &[(size, 1.0), (size + 1, 1.8), (8, 3.1)]),
+                };
+                job.claim.attained = GpuSeconds(attained);
+                job.submitted_at = NOW - Seconds(age);
+                job.remaining = left.map(Tokens);
+                job.claim.project = format!("p{project}");
+                job.claim.restarts = at as u32;
+                job
+            });
+            let mut input = round((0..count).map(|number| node(number, "alpha", 4)).collect(), jobs.collect());
+            let quota = quota.map(GpuCount);
+            let project = PlanProject { name: "p0".into(), quota, floor: GpuCount(floor), ..PlanProject::default() };
+            input.projects = vec![project, PlanProject { name: "p1".into(), ..PlanProject::default() }];
+            let early = PlanInput { jobs: input.jobs[..input.jobs.len() / 2].to_vec(), ..input.clone() };
+            let running = after(&early, &planned(&early));
+            for (job, earlier) in input.jobs.iter_mut().zip(&running.jobs) {
+                job.current = earlier.current.clone();
+            }
+            if let Some(job) = input.jobs.get_mut(fixed) {
+                job.freedom = Freedom::Fixed { reason: "it is saving".into() };
+            }
+            input
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_policy_makes_plans_that_hold_and_explain_every_job(input in rounds()) {
+        for objective in ALL {
+            let input = by(objective, input.clone());
+            let plan = planned(&input);
+            prop_assert_eq!(plan.report.jobs.len(), input.jobs.len());
+            prop_assert!(plan.report.bound >= plan.report.objective, "{:?}", objective);
+        }
+    }
+
+    #[test]
+    fn every_policy_keeps_quotas_and_what_is_fixed(input in rounds()) {
+        for objective in ALL {
+            let input = by(objective, input.clone());
+            let plan = planned(&input);
+            let held = |job: &&PlanJob| plan.assignments.get(&job.job).map_or(0, |one| one.placement.gpus().0);
+            let of_project: u32 = input.jobs.iter().filter(|job| job.claim.project == "p0").map(|job| held(&job)).sum();
+            if let (Some(quota), true) = (input.projects[0].quota, plan.report.relaxed.is_empty()) {
+                prop_assert!(of_project <= quota.0, "{objective:?}: {of_project} of {quota}");
+            }
+            for job in input.jobs.iter().filter(|job| matches!(job.freedom, Freedom::Fixed { .. })) {
+                let now = plan.assignments.get(&job.job).map(|one| &one.placement);
+                prop_assert_eq!(now, job.current.as_ref().map(|one| &one.placement), "{:?}", objective);
+            }
+        }
+    }
+
+    #[test]
+    fn every_policy_decides_the_same_again(input in rounds()) {
+        let mut warm = CurveCache::new();
+        for objective in ALL {
+            let input = by(objective, input.clone());
+            let first = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
+            prop_assert_eq!(first, serde_json::to_vec(&planned(&input)).unwrap());
+        }
+    }
+
+    #[test]
+    fn who_is_served_as_requested_is_never_moved(mut input in rounds()) {
+        input.projects.clear();
+        for objective in [Objective::Static, Objective::FifoBackfill] {
+            let plan = planned(&by(objective, input.clone()));
+            for step in &plan.report.moves {
+                let live = matches!(step.kind, MoveKind::Reconfigure(tier) if tier.is_live());
+                prop_assert!(step.kind == MoveKind::Start || live, "{objective:?}: {step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn serving_as_requested_twice_changes_nothing(mut input in rounds()) {
+        input.projects.clear();
+        for objective in [Objective::Static, Objective::FifoBackfill] {
+            let input = by(objective, input.clone());
+            let first = planned(&input);
+            let second = planned(&after(&input, &first));
+            prop_assert_eq!(&first.assignments, &second.assignments, "{:?}", objective);
+        }
+    }
+}
+
+#[test]
+fn sia_starts_a_job_at_its_smallest_size_and_at_most_doubles_it() {
+    let input = by(Objective::Sia, round(pair(), vec![tabled(1, &[(1, 1.0), (2, 1.9), (4, 3.6), (8, 6.5)])]));
+    let first = planned(&input);
+    assert_eq!(gpus(&first, 1), 1);
+    let second = planned(&after(&input, &first));
+    assert_eq!(gpus(&second, 1), 2);
+    let third = planned(&after(&input, &second));
+    assert_eq!(gpus(&third, 1), 4);
+}
+
+#[test]
+fn sia_moves_a_job_only_where_the_gain_outweighs_its_restarts() {
+    let of = |restarts, age| {
+        let mut input = by(Objective::Sia, round(pair(), vec![tabled(1, &[(2, 1.0), (4, 1.3)])]));
+        input.jobs[0].current = planned(&input).assignments.get(&job_id(1)).cloned();
+        input.jobs[0].claim.restarts = restarts;
+        input.jobs[0].submitted_at = NOW - Seconds(age);
+        gpus(&planned(&input), 1)
+    };
+    // S is 30 s: r = (300 − 30·n)/330, so r·1.3 is 1.18 for n = 0, 1.06 for n = 1 and 0.95 for n = 2.
+    assert_eq!(of(0, 300.0), 4);
+    assert_eq!(of(1, 300.0), 4);
+    assert_eq!(of(2, 300.0), 2);
+    // Younger than one restart: r is 1.
+    assert_eq!(of(2, 20.0), 4);
+}
+
+#[test]
+fn sia_values_rows_by_their_least_entry() {
+    // Normalised to (1, 1.9) and (2, 3.8): 2 GPUs more are worth 1 − 1.9^−0.5 to one of the first kind. What the rates
+    // are in does not matter.
+    let mut input = by(Objective::Sia, round(pair(), vec![tabled(1, &[(1, 1e6), (2, 1.9e6)]), tabled(2, &[(2, 0.5)])]));
+    let plan = planned(&input);
+    assert_eq!(sizes(&plan, 2), [1, 2]);
+    let expected = (1.1 - 1.0) + (1.1 - 2.0f64.powf(-0.5));
+    assert!((plan.report.objective - expected).abs() < 1e-5, "{} for {expected}", plan.report.objective);
+    input.jobs[0].current = plan.assignments.get(&job_id(1)).cloned();
+    let plan = planned(&input);
+    let expected = (1.1 - 1.9f64.powf(-0.5)) + (1.1 - 2.0f64.powf(-0.5));
+    assert!((plan.report.objective - expected).abs() < 1e-5, "{} for {expected}", plan.report.objective);
+}
+
+#[test]
+fn sia_leaves_some_out_where_the_others_gain_more() {
+    // Left out costs λ − 1 = 0.1 more than one GPU; a second GPU is worth 1 − 1.99^−0.5 = 0.29.
+    let jobs = (1..=8).map(|number| tabled(number, &[(1, 1.0), (2, 1.99)])).collect();
+    let input = by(Objective::Sia, round(pair(), jobs));
+    let first = planned(&input);
+    assert_eq!(sizes(&first, 8), [1; 8], "nobody starts at more than its smallest size");
+    assert_eq!(sizes(&planned(&after(&input, &first)), 8).iter().filter(|gpus| **gpus == 2).count(), 4);
+}
+
+#[test]
+fn pollux_splits_no_model() {
+    let mut trained = job(1, 1, 8);
+    let mut modelled = headway_goodput::JobModel::clone(&model());
+    modelled.training.layouts = LayoutLimits { tp: Vec::new(), pp: Vec::new(), max_micro_batch: Sequences(4) };
+    trained.work = PlanWork::Model(Arc::new(modelled));
+    let mut nodes = pair();
+    for node in &mut nodes {
+        (node.class.gpu_type, node.class.emulated) = (GpuType("H100-80G".into()), None);
+    }
+    let plan = planned(&by(Objective::Pollux, round(nodes, vec![trained])));
+    let layout = plan.assignments[&job_id(1)].configuration.unwrap().layout;
+    assert_eq!((layout.tp, layout.pp), (1, 1));
+}
+
+#[test]
+fn pollux_shares_by_the_harmonic_mean_of_speed_ups() {
+    // Eight GPUs, two jobs that scale alike: the mean of 1/s is least at four each.
+    let rows = [(1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0)];
+    let plan = planned(&by(Objective::Pollux, round(pair(), vec![tabled(1, &rows), tabled(2, &rows)])));
+    assert_eq!(sizes(&plan, 2), [4, 4]);
+}
+
+#[test]
+fn least_attained_serves_who_has_had_least_and_takes_from_who_has_had_most() {
+    let rows = [(2, 2.0), (4, 4.0), (8, 6.0)];
+    let mut input = by(Objective::LeastAttained, round(pair(), vec![tabled(1, &rows)]));
+    let first = planned(&input);
+    assert_eq!(sizes(&first, 1), [8]);
+    input = after(&input, &first);
+    input.jobs[0].claim.attained = GpuSeconds(36_000.0);
+    input.jobs.push(tabled(2, &[(2, 2.0), (4, 4.0)]));
+    assert_eq!(sizes(&planned(&input), 2), [4, 4]);
+}
+
+#[test]
+fn shortest_remaining_puts_the_shortest_first() {
+    let rows = [(4, 4.0), (8, 8.0)];
+    let mut jobs = vec![tabled(1, &rows), tabled(2, &rows), tabled(3, &rows)];
+    jobs[0].remaining = Some(Tokens(9_000.0));
+    jobs[1].remaining = Some(Tokens(800.0));
+    let mut input = by(Objective::ShortestRemaining, round(pair(), jobs));
+    assert_eq!(sizes(&planned(&input), 3), [0, 8, 0]);
+    input.jobs[1].range.max = GpuCount(4);
+    assert_eq!(sizes(&planned(&input), 3), [4, 4, 0], "the one nobody knows comes last");
+}
+
+mod first_come {
+    use super::*;
+
+    /// One runs on half the cluster for another 100 s; the next wants all of it.
+    fn blocked(later: Vec<PlanJob>) -> PlanInput {
+        let mut runs = tabled(1, &[(4, 1.0)]);
+        runs.remaining = Some(Tokens(100.0));
+        runs.submitted_at = NOW - Seconds(500.0);
+        let mut input = by(Objective::FifoBackfill, round(pair(), vec![runs]));
+        input = after(&input, &planned(&input));
+        let mut wants_all = rigid(2, 8);
+        wants_all.submitted_at = NOW - Seconds(400.0);
+        input.jobs.push(wants_all);
+        input.jobs.extend(later);
+        input
+    }
+
+    fn small(number: u32, size: u32, seconds: Option<f64>) -> PlanJob {
+        let mut job = tabled(number, &[(size, 1.0)]);
+        job.remaining = seconds.map(Tokens);
+        job
+    }
+
+    #[test]
+    fn the_first_that_waits_is_not_overtaken_by_what_would_delay_it() {
+        let plan = planned(&blocked(vec![small(3, 2, Some(500.0)), small(4, 2, None)]));
+        assert_eq!(sizes(&plan, 4), [4, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_ends_in_time_starts_before_it() {
+        // 30 s to start and 60 s of work end before the 100 s are over.
+        let plan = planned(&blocked(vec![small(3, 2, Some(500.0)), small(4, 2, Some(60.0)), small(5, 2, Some(60.0))]));
+        assert_eq!(sizes(&plan, 5), [4, 0, 0, 2, 2]);
+    }
+
+    #[test]
+    fn what_takes_nothing_it_needs_starts_beside_it() {
+        let mut input = blocked(vec![small(3, 4, None), small(4, 4, None)]);
+        input.jobs[1].range = rigid(2, 4).range;
+        // The one that waited fits at once; then the next waits and the last would delay it.
+        assert_eq!(sizes(&planned(&input), 4), [4, 4, 0, 0]);
+        let mut input = blocked(vec![small(3, 4, None)]);
+        input.nodes.push(node(2, "alpha", 4));
+        assert_eq!(sizes(&planned(&input), 3), [4, 8, 0]);
+        let mut input = blocked(vec![small(3, 4, None), small(4, 4, None)]);
+        input.jobs[1].range = rigid(2, 12).range;
+        input.nodes.extend([node(2, "alpha", 4), node(3, "alpha", 4)]);
+        // Twelve of sixteen are promised to the second: one of the later ones fits beside them.
+        input.jobs[2].submitted_at = NOW - Seconds(10.0);
+        assert_eq!(sizes(&planned(&input), 4), [4, 12, 0, 0]);
+    }
+
+    #[test]
+    fn nobody_waits_for_what_never_fits() {
+        let mut input = blocked(vec![small(3, 4, None)]);
+        input.jobs[1].range = rigid(2, 64).range;
+        assert_eq!(sizes(&planned(&input), 3), [4, 0, 4]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Small jobs keep coming, each of which would fit at once; the large one still starts when it was promised.
+        #[test]
+        fn a_large_job_does_not_starve(sizes in prop::collection::vec((1u32..5, 10.0..400.0f64), 12)) {
+            let mut input = blocked(Vec::new());
+            let mut started = None;
+            for (step, &(size, seconds)) in sizes.iter().enumerate() {
+                let mut next = small(10 + step as u32, size, Some(seconds));
+                next.submitted_at = input.now;
+                input.jobs.push(next);
+                let plan = planned(&input);
+                if gpus(&plan, 2) == 8 {
+                    started = Some(input.now.since(NOW));
+                    break;
+                }
+                input = later(&input, &plan, Seconds(10.0));
+            }
+            // The one that runs ends after 100 s; rounds come every 10 s.
+            prop_assert!(started.is_some_and(|at| at.0 <= 110.0), "started after {started:?}");
+        }
+    }
+
+    /// The round `step` later, with the work done meanwhile.
+    fn later(input: &PlanInput, plan: &Plan, step: Seconds) -> PlanInput {
+        let mut next = after(input, plan);
+        next.now = input.now + step;
+        let starts: Vec<_> =
+            plan.report.moves.iter().filter(|one| one.kind == MoveKind::Start).map(|one| one.job).collect();
+        for job in &mut next.jobs {
+            let Some(current) = &job.current else { continue };
+            // Whoever started pays its start with work, so that what was predicted comes true.
+            let wait = if starts.contains(&job.job) { job.downtime.restart } else { Seconds(0.0) };
+            let done = current.predicted.goodput * (step - wait);
+            job.remaining = job.remaining.map(|left| left - done);
+        }
+        next.jobs.retain(|job| job.remaining.is_none_or(|left| left.0 > 0.0));
+        next
+    }
+}

@@ -1,0 +1,75 @@
+//! How a round decides: ours, and those of others for comparison, behind one trait. All choose among the same candidates,
+//! keep to the same rows and guarantees, and pass the same check; they differ in what a candidate is worth to them, in
+//! what they tune, and in whether they optimise or serve one job after another.
+
+mod as_requested;
+mod fifo_backfill;
+mod goodput;
+mod in_order;
+mod least_attained;
+mod pollux;
+mod queue;
+mod shortest_remaining;
+mod sia;
+
+#[cfg(test)]
+mod laws;
+
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_solver::ProgramError;
+
+use crate::candidate::Options;
+use crate::decide::{self, Decision};
+use crate::guarantee::Guarantees;
+use crate::policy::Objective;
+use crate::round::Round;
+
+/// How a round decides.
+pub(crate) trait Approach: Sync {
+    /// The model with less to tune than its script offers, where the approach does not tune all of it.
+    fn narrowed(&self, _model: &Arc<JobModel>) -> Option<Arc<JobModel>> {
+        None
+    }
+
+    /// Puts its own worth on a job's candidates, and withdraws those it would never choose.
+    fn appraise(&self, _round: &Round<'_>, _options: &mut Options<'_>) {}
+
+    /// Whether a job that has waited longer than the policy's patience goes first whatever it is worth.
+    fn serves_the_patient(&self) -> bool {
+        false
+    }
+
+    /// One candidate per job, and where it goes.
+    ///
+    /// # Errors
+    /// What the solver refuses: values or amounts too large to add up.
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+        decide::decide(round, options, owed)
+    }
+}
+
+pub(crate) fn approach(objective: Objective) -> &'static dyn Approach {
+    match objective {
+        Objective::Goodput => &goodput::Goodput,
+        Objective::Sia => &sia::Sia,
+        Objective::Pollux => &pollux::Pollux,
+        Objective::LeastAttained => &least_attained::LeastAttained,
+        Objective::FifoBackfill => &fifo_backfill::FifoBackfill,
+        Objective::ShortestRemaining => &shortest_remaining::ShortestRemaining,
+        Objective::Static => &as_requested::AsRequested,
+    }
+}
+
+/// Keeps of a job's placed candidates only those that `wanted` says; having nothing and staying are always kept.
+fn withdraw(options: &mut Options<'_>, wanted: impl Fn(&crate::candidate::Candidate) -> bool) {
+    // Nothing and staying come first, so the incumbent's index stays what it is.
+    options.candidates.retain(|one| one.shape.is_none() || wanted(one));
+}
+
+/// The model at the batch its recipe was validated at.
+fn at_reference_batch(model: &Arc<JobModel>) -> Option<Arc<JobModel>> {
+    let batch = model.training.reference_batch;
+    Some(crate::curves::with_batch(model, batch))
+}

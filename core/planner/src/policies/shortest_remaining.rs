@@ -1,0 +1,44 @@
+//! Shortest remaining time first: whoever can end soonest takes what lets it end soonest, restarts counted; then the
+//! next. Jobs whose remaining work nobody knows come last, the first submitted first. A long job can starve.
+
+use headway_solver::ProgramError;
+
+use super::Approach;
+use super::in_order::{self, Running, Sorted, preferred};
+use super::queue::Queue;
+use crate::candidate::{Candidate, Options};
+use crate::decide::Decision;
+use crate::guarantee::Guarantees;
+use crate::round::Round;
+
+pub(super) struct ShortestRemaining;
+
+impl Approach for ShortestRemaining {
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+        let soonest = |of: &Options<'_>| {
+            let placed = of.candidates.iter().filter(|one| one.gpus.0 > 0);
+            placed.map(|one| ends_after(of, one)).fold(f64::INFINITY, f64::min)
+        };
+        let mut order: Vec<usize> = (0..options.len()).collect();
+        order.sort_by_cached_key(|&job| (Sorted(soonest(&options[job])), options[job].job.submitted_at, job));
+        Ok(in_order::decide(round, options, owed, Running::MayMove, |forbidden| {
+            let mut queue = Queue::new(options, owed, forbidden, order.clone(), |_| false);
+            for &job in &order {
+                let of = &options[job];
+                queue.serve(job, preferred(of, |one| (Sorted(ends_after(of, one)), std::cmp::Reverse(one.value))));
+            }
+            queue.choice
+        }))
+    }
+}
+
+/// Seconds from now until the job ends if it gets this; infinity where that is not known.
+pub(super) fn ends_after(of: &Options<'_>, candidate: &Candidate) -> f64 {
+    let goodput = candidate.prediction.goodput.0;
+    let work = match of.job.remaining {
+        Some(left) if goodput > 0.0 => left.0.max(0.0) / goodput,
+        _ => f64::INFINITY,
+    };
+    let stopped = of.job.bounds.time_left.map_or(f64::INFINITY, |left| left.0.max(0.0));
+    candidate.cost.0 + work.min(stopped)
+}

@@ -1,0 +1,90 @@
+//! Sia (Jayaram Subramanya et al., SOSP'23), its objective as published: choose one allocation per job so that
+//! Σ (r·G)^p + λ · (jobs left out) is least, with p = −0.5 and λ = 1.1. G is the job's row of goodputs, normalised by its
+//! least entry to the GPUs of its smallest allocation; r stands at every allocation but the present one. All jobs weigh
+//! the same. Our solver instead of theirs; our rows instead of GPUs per type alone.
+
+use headway_types::{GpuCount, Seconds};
+
+use super::{Approach, withdraw};
+use crate::candidate::{Candidate, Options};
+use crate::input::PlanJob;
+use crate::round::Round;
+use crate::value::Quanta;
+
+const POWER: f64 = -0.5;
+/// λ: what leaving a job out costs, more than the worst allocation of a job that never restarted.
+const LEFT_OUT: f64 = 1.1;
+
+pub(super) struct Sia;
+
+impl Approach for Sia {
+    fn appraise(&self, round: &Round<'_>, options: &mut Options<'_>) {
+        let most = largest(options);
+        withdraw(options, |one| one.gpus <= most);
+        let Some(row) = Row::of(options) else {
+            // It can only have nothing, which is where its worth is counted from.
+            options.candidates.iter_mut().for_each(|one| one.value = Quanta(0));
+            return;
+        };
+        let factor = restart_factor(options.job, round.input.now.since(options.job.submitted_at));
+        for one in &mut options.candidates {
+            one.value = if one.gpus == GpuCount(0) {
+                Quanta(0)
+            } else {
+                let rate = row.normalised(one) * if one.stays { 1.0 } else { factor };
+                // Counted from being left out, and one quantum less for a move, so that equals stay.
+                Quanta(Quanta::of(LEFT_OUT - libm::pow(rate, POWER)).0 - i64::from(!one.stays))
+            };
+        }
+    }
+}
+
+/// A job grows to twice its GPUs at most; one that holds none starts at its smallest. What it is owed it may have.
+fn largest(options: &Options<'_>) -> GpuCount {
+    let placed = || options.candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0);
+    let held = options.job.current.as_ref().map_or(GpuCount(0), |current| current.placement.gpus());
+    let grown = GpuCount(held.0.saturating_mul(2));
+    let smallest = placed().min().unwrap_or_default();
+    let owed = options.job.claim.floor;
+    // A floor between two sizes is met by the larger.
+    let floor = placed().filter(|gpus| *gpus >= owed).min().filter(|_| owed > GpuCount(0)).unwrap_or_default();
+    grown.max(smallest).max(floor)
+}
+
+/// r = max(age − n·S, 0)/(age + S), n restarts of S seconds each; 1 as long as the job is younger than one restart. A job
+/// that holds nothing has nothing to restart.
+fn restart_factor(job: &PlanJob, age: Seconds) -> f64 {
+    let restart = job.downtime.restart;
+    if job.current.is_none() || age.0 < restart.0 {
+        return 1.0;
+    }
+    let lost = f64::from(job.claim.restarts) * restart.0;
+    ((age.0 - lost).max(0.0) / (age.0 + restart.0).max(f64::MIN_POSITIVE)).max(SMALLEST_RATE)
+}
+
+/// Stands for a rate of zero, whose negative power is not finite.
+const SMALLEST_RATE: f64 = 1e-4;
+
+/// What normalises a job's row.
+struct Row {
+    least_goodput: f64,
+    least_gpus: GpuCount,
+}
+
+impl Row {
+    fn of(options: &Options<'_>) -> Option<Self> {
+        let placed = || options.candidates.iter().filter(|one| one.gpus.0 > 0);
+        let least_gpus = placed().map(|one| one.gpus).min()?;
+        let least_goodput = placed().map(|one| one.prediction.goodput.0).fold(f64::INFINITY, f64::min);
+        Some(Self { least_goodput, least_gpus })
+    }
+
+    /// An opaque job's rate is the same wherever it runs.
+    fn normalised(&self, candidate: &Candidate) -> f64 {
+        let least = f64::from(self.least_gpus.0);
+        if self.least_goodput <= 0.0 {
+            return least;
+        }
+        (least * candidate.prediction.goodput.0 / self.least_goodput).max(SMALLEST_RATE)
+    }
+}
