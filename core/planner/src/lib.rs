@@ -3,7 +3,8 @@
 //! Read in this order: [`input`] (all a round may look at), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` (what each job could get), `value` (what that is worth), `solver` (the integer program), `place` (which
 //! GPUs), `decide` (solve and place until both agree), `explain` and `moves` (why), [`verify`](verify()) (the check
-//! that shares no code with the rest). The planner never reads a clock and never fails for lack of a good answer: the
+//! that shares no code with the rest). Asked by people only: [`counterfactual`] (what if) and [`funnel`] (where a job's
+//! possibilities are lost). The planner never reads a clock and never fails for lack of a good answer: the
 //! present assignment is always one.
 
 mod candidate;
@@ -14,6 +15,7 @@ mod curves;
 mod decide;
 mod explain;
 mod free;
+pub mod funnel;
 mod guarantee;
 pub mod input;
 mod make_room;
