@@ -56,12 +56,24 @@ enum Command {
     Cancel(command::cancel::Cancel),
     /// Why a job has what it has, or why it waits.
     Why(command::why::Why),
+    /// Jobs: pin, unpin, change priority and sizes.
+    #[command(subcommand)]
+    Job(command::job::Job),
     /// Nodes: list, drain, undrain, cordon.
     #[command(subcommand)]
     Node(command::node::Node),
     /// Plans: show the present one, rebalance, approve, reject.
     #[command(subcommand)]
     Plan(command::plan::Plan),
+    /// Projects: quotas, floors and shares.
+    #[command(subcommand)]
+    Project(command::project::Project),
+    /// Reservations: nodes set aside.
+    #[command(subcommand)]
+    Reservation(command::reservation::Reservation),
+    /// The policy: objective, constants and mode.
+    #[command(subcommand)]
+    Policy(command::policy::Policy),
     /// What happened, with reasons.
     Events(command::events::Events),
     /// Submit three demonstration jobs to a running cluster and watch them.
@@ -120,6 +132,10 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Logs(logs) => command::logs::run(&cli.connection.client()?, logs).await?,
         Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,
         Command::Why(why) => command::why::run(&cli.connection.client()?, &print, why).await?,
+        Command::Job(job) => command::job::run(&cli.connection.client()?, &print, job).await?,
+        Command::Project(project) => command::project::run(&cli.connection.client()?, &print, project).await?,
+        Command::Reservation(one) => command::reservation::run(&cli.connection.client()?, &print, one).await?,
+        Command::Policy(policy) => command::policy::run(&cli.connection.client()?, &print, policy).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         Command::Plan(plan) => command::plan::run(&cli.connection.client()?, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,

@@ -108,6 +108,7 @@ impl Engine {
                 let id = node.inventory.node;
                 Reply::Node(self.nodes.get(&id).map_or(node, |entry| entry.node.clone()))
             }
+            Reply::Reservation(one) => Reply::Reservation(self.reservations.get(&one.id).cloned().unwrap_or(one)),
             other => other,
         }
     }

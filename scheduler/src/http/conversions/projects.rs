@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_api::v1;
 use headway_engine::record::{Project, ProjectRules, Reservation};
 use headway_engine::view::{Holding, View};
-use headway_types::GpuCount;
+use headway_types::{GpuCount, NodeId};
 
 use super::time;
 
@@ -42,7 +42,8 @@ pub fn project_rules(of: v1::ProjectRequest) -> ProjectRules {
 
 /// A reservation; `view` lends the names of nodes.
 pub fn reservation(of: &Reservation, view: &View) -> v1::Reservation {
-    let name = |node| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
+    let name =
+        |node: &NodeId| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
     v1::Reservation {
         id: of.id.0,
         name: of.name.clone(),
