@@ -25,7 +25,7 @@ pub(crate) struct Store {
     target: Option<PlanId>,
     idempotency: BTreeMap<String, IdempotencyRecord>,
     policy: PolicySettings,
-    projects: BTreeMap<String, Project>,
+    pub projects: BTreeMap<String, Project>,
     reservations: BTreeMap<ReservationId, Reservation>,
     models: BTreeMap<JobId, JobModel>,
     /// The event log.

@@ -39,7 +39,12 @@ pub struct ReservationRequest {
     /// Absent: now.
     #[serde(default)]
     pub from: Option<DateTime<Utc>>,
-    pub until: DateTime<Utc>,
+    /// This or `duration_seconds`.
+    #[serde(default)]
+    pub until: Option<DateTime<Utc>>,
+    /// From its beginning; measured by the cluster's clock.
+    #[serde(default)]
+    pub duration_seconds: Option<f64>,
     #[serde(default)]
     pub projects: Vec<String>,
     #[serde(default)]

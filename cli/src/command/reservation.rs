@@ -79,14 +79,12 @@ async fn request(client: &Client, create: Create) -> Result<ReservationRequest, 
         let id = resolve_job(client, job).await?;
         jobs.push(Uuid::parse_str(&id).map_err(|_| Failure::new(Kind::Failed, format!("{id} is no id of a job")))?);
     }
-    let begins = create.from.unwrap_or_else(Utc::now);
-    let lasting = create.lasting.map(|time| begins + chrono::Duration::milliseconds((time.0 * 1e3) as i64));
-    let until = create.until.or(lasting).ok_or_else(|| Failure::new(Kind::Usage, "give --until or --for"))?;
     Ok(ReservationRequest {
         name: create.name,
         nodes: create.nodes,
         from: create.from,
-        until,
+        until: create.until,
+        duration_seconds: create.lasting.map(|time| time.0),
         projects: create.projects,
         users: create.users,
         jobs,

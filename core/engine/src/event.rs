@@ -146,6 +146,14 @@ pub struct JobChange {
     pub time: Option<Seconds>,
 }
 
+/// When a reservation is to end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ends {
+    At(Timestamp),
+    /// This long after it began.
+    After(Seconds),
+}
+
 /// A reservation as it is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReservationWish {
@@ -153,7 +161,7 @@ pub struct ReservationWish {
     pub nodes: BTreeSet<NodeId>,
     /// `None`: from now on.
     pub from: Option<Timestamp>,
-    pub until: Timestamp,
+    pub ends: Ends,
     pub projects: BTreeSet<String>,
     pub users: BTreeSet<String>,
     pub jobs: BTreeSet<JobId>,

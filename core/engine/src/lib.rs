@@ -44,7 +44,7 @@ mod usage;
 
 pub use account::{Activity, GpuTime};
 pub use config::EngineConfig;
-pub use event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationWish, SessionId};
+pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationWish, SessionId};
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, Observation, Outcome, Refusal, Reply};

@@ -8,7 +8,7 @@ use headway_types::{JobId, NodeId, ReservationId, Timestamp};
 
 use crate::admission::actor_name;
 use crate::draft::Note;
-use crate::event::{Actor, ReservationWish};
+use crate::event::{Actor, Ends, ReservationWish};
 use crate::outcome::{Refusal, Reply};
 use crate::projects::is_name;
 use crate::record::{Job, Reservation, lineage};
@@ -17,25 +17,21 @@ use crate::state::Engine;
 impl Engine {
     /// Makes a reservation. Asking again for the same one gives the one there is.
     pub(crate) fn reserve(&mut self, actor: &Actor, wish: ReservationWish) -> Result<Reply, Refusal> {
-        let from = wish.from.unwrap_or(self.now);
-        let known = self.reservations.values().find(|one| one.name == wish.name);
-        if let Some(known) = known {
-            let same = known.nodes == wish.nodes
-                && wish.from.is_none_or(|from| known.from == from)
-                && (known.until, &known.projects, &known.users, &known.jobs)
-                    == (wish.until, &wish.projects, &wish.users, &wish.jobs);
-            if same {
+        if let Some(known) = self.reservations.values().find(|one| one.name == wish.name) {
+            if is_same(known, &wish) {
                 return Ok(Reply::Reservation(known.clone()));
             }
             return Err(Refusal::WrongState(format!("there is another reservation {}", wish.name)));
         }
-        self.check_wish(&wish, from)?;
+        let from = wish.from.unwrap_or(self.now);
+        let until = end(from, wish.ends);
+        self.check_wish(&wish, from, until)?;
         let reservation = Arc::new(Reservation {
             id: self.ids.reservation(self.now),
             name: wish.name,
             nodes: wish.nodes,
             from,
-            until: wish.until,
+            until,
             projects: wish.projects,
             users: wish.users,
             jobs: wish.jobs,
@@ -53,12 +49,12 @@ impl Engine {
         Ok(Reply::Reservation(reservation))
     }
 
-    fn check_wish(&self, wish: &ReservationWish, from: Timestamp) -> Result<(), Refusal> {
+    fn check_wish(&self, wish: &ReservationWish, from: Timestamp, until: Timestamp) -> Result<(), Refusal> {
         let invalid = |what: String| Err(Refusal::Invalid(format!("reservation {}: {what}", wish.name)));
         if !is_name(&wish.name) {
             return invalid("a name has letters, digits, '-', '_' or '.', a letter or digit first".into());
         }
-        if wish.until <= from || wish.until <= self.now {
+        if until <= from || until <= self.now {
             return invalid("it must end after it begins, and not in the past".into());
         }
         if wish.nodes.is_empty() {
@@ -73,7 +69,7 @@ impl Engine {
         let clash = self
             .reservations
             .values()
-            .find(|other| other.from < wish.until && from < other.until && !other.nodes.is_disjoint(&wish.nodes));
+            .find(|other| other.from < until && from < other.until && !other.nodes.is_disjoint(&wish.nodes));
         if let Some(other) = clash {
             let both: BTreeSet<NodeId> = other.nodes.intersection(&wish.nodes).copied().collect();
             let nodes = self.nodes_in_words(&both);
@@ -162,4 +158,19 @@ impl Engine {
 
 fn next_moment(one: &Reservation) -> Timestamp {
     if one.began { one.until } else { one.from }
+}
+
+fn end(from: Timestamp, ends: Ends) -> Timestamp {
+    match ends {
+        Ends::At(at) => at,
+        Ends::After(time) => from + time,
+    }
+}
+
+/// Whether a wish asks for what is there.
+fn is_same(known: &Reservation, wish: &ReservationWish) -> bool {
+    wish.from.is_none_or(|from| known.from == from)
+        && known.until == end(known.from, wish.ends)
+        && (&known.nodes, &known.projects, &known.users, &known.jobs)
+            == (&wish.nodes, &wish.projects, &wish.users, &wish.jobs)
 }

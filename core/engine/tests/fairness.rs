@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
-use headway_engine::event::{JobChange, Request, ReservationWish};
+use headway_engine::event::{Ends, JobChange, Request, ReservationWish};
 use headway_engine::record::{JobState, PolicySettings, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_planner::Policy;
@@ -200,7 +200,7 @@ fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> Reservation
         name: name.into(),
         nodes: [node_id(0)].into(),
         from: Some(cluster.now + Seconds(from)),
-        until: cluster.now + Seconds(until),
+        ends: Ends::At(cluster.now + Seconds(until)),
         projects: ["prod".to_string()].into(),
         users: [].into(),
         jobs: [].into(),

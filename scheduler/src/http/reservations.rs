@@ -6,10 +6,10 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_engine::event::{Request, ReservationWish};
+use headway_engine::event::{Ends, Request, ReservationWish};
 use headway_engine::outcome::Reply;
 use headway_engine::record::Reservation;
-use headway_types::{JobId, NodeId, ReservationId};
+use headway_types::{JobId, NodeId, ReservationId, Seconds};
 use uuid::Uuid;
 
 use super::auth::{AdminPrincipal, Principal};
@@ -34,6 +34,12 @@ pub async fn create_reservation(
     AdminPrincipal(caller): AdminPrincipal,
     Json(body): Json<v1::ReservationRequest>,
 ) -> Result<Response, Problem> {
+    let ends = match (body.until, body.duration_seconds) {
+        (Some(at), None) => Ends::At(conversions::timestamp(at)),
+        (None, Some(time)) if (1.0..=1e9).contains(&time) => Ends::After(Seconds(time)),
+        (None, Some(_)) => return Err(Problem::invalid("a duration is 1 s to 1e9 s").field("duration_seconds")),
+        _ => return Err(Problem::invalid("give either until or duration_seconds").field("until")),
+    };
     let nodes: Result<BTreeSet<NodeId>, Problem> = body
         .nodes
         .iter()
@@ -43,7 +49,7 @@ pub async fn create_reservation(
         name: body.name,
         nodes: nodes?,
         from: body.from.map(conversions::timestamp),
-        until: conversions::timestamp(body.until),
+        ends,
         projects: body.projects.into_iter().collect(),
         users: body.users.into_iter().collect(),
         jobs: body.jobs.into_iter().map(JobId).collect(),

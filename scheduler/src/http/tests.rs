@@ -281,6 +281,10 @@ async fn a_reservation_needs_nodes_that_are_there() {
     let refused = served.send_json(Method::POST, "root", "/reservations", &wanted).await;
     assert_eq!(refused.problem(StatusCode::NOT_FOUND), "not_found");
     assert_eq!(refused.body["field"], "nodes");
+    let mut both = wanted;
+    both["duration_seconds"] = json!(60.0);
+    let refused = served.send_json(Method::POST, "root", "/reservations", &both).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
     assert_eq!(served.get("eve", "/reservations").await.body["items"], json!([]));
     let none = "/reservations/01890000-0000-7000-8000-000000000000";
     let delete = asked(Method::DELETE, "root", none).body(Body::empty()).unwrap();
