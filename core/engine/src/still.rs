@@ -21,8 +21,24 @@ impl Engine {
         let kept = keep(&fresh, &plan);
         plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
         plan.assignments = kept;
-        verify_rest(&fresh, &plan).is_ok().then_some(plan)
+        (keeps_quotas(&fresh, &plan) && verify_rest(&fresh, &plan).is_ok()).then_some(plan)
     }
+}
+
+/// Whether what was mixed from the plan and the present lets no project have more than it may, or has anyway.
+fn keeps_quotas(fresh: &PlanInput, plan: &Plan) -> bool {
+    let parent = |name: &str| fresh.projects.iter().find(|one| one.name == name)?.parent.as_deref();
+    let belongs = |job: &PlanJob, to: &str| {
+        let lineage = std::iter::successors(Some(job.claim.project.as_str()), |name| parent(name));
+        lineage.take(fresh.projects.len() + 1).any(|name| name == to)
+    };
+    fresh.projects.iter().all(|project| {
+        let Some(quota) = project.quota else { return true };
+        let jobs = || fresh.jobs.iter().filter(|job| belongs(job, &project.name));
+        let has: u32 = jobs().filter_map(|job| job.current.as_ref()).map(|one| one.placement.gpus().0).sum();
+        let gets = jobs().filter_map(|job| plan.assignments.get(&job.job)).map(|one| one.placement.gpus().0);
+        gets.sum::<u32>() <= has.max(quota.0.saturating_add(project.borrow.0))
+    })
 }
 
 fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
@@ -55,7 +71,10 @@ fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
     let assignment = |job: &PlanJob| {
         let planned = plan.assignments.get(&job.job);
         let same = |one: &&Assignment| job.current.as_ref().is_some_and(|now| now.placement == one.placement);
-        let chosen = if staying.contains(&job.job) { planned.filter(same).or(job.current.as_ref()) } else { planned };
+        // A job that must leave cannot fall back on what it holds.
+        let kept = |one: &&Assignment| must_keep(job) || gpus(one).all(|gpu| usable.contains(gpu));
+        let own = || job.current.as_ref().filter(kept);
+        let chosen = if staying.contains(&job.job) { planned.filter(same).or_else(own) } else { planned };
         Some((job.job, chosen?.clone()))
     };
     fresh.jobs.iter().filter_map(assignment).collect()
@@ -64,9 +83,11 @@ fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
 /// Jobs that may not move, jobs the plan knows nothing of, and jobs whose planned GPUs cannot be used any more.
 fn must_stay(job: &PlanJob, plan: &Plan, usable: &BTreeSet<&GpuUuid>) -> bool {
     let lost = |one: &Assignment| !gpus(one).all(|gpu| usable.contains(gpu));
+    must_keep(job) || !plan.report.jobs.contains_key(&job.job) || plan.assignments.get(&job.job).is_some_and(lost)
+}
+
+fn must_keep(job: &PlanJob) -> bool {
     !matches!(job.freedom, Freedom::Free)
-        || !plan.report.jobs.contains_key(&job.job)
-        || plan.assignments.get(&job.job).is_some_and(lost)
 }
 
 fn gpus(assignment: &Assignment) -> impl Iterator<Item = &GpuUuid> {
