@@ -3,7 +3,7 @@
 //!
 //! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
-//! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what fits), [`shape`], [`architecture`] and
+//! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what fits), [`shape`], [`architecture`], [`preset`] and
 //! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
 
@@ -22,6 +22,7 @@ pub mod memory;
 pub mod model;
 pub mod noise;
 pub mod physics;
+pub mod preset;
 pub mod shape;
 pub mod step_time;
 pub mod strategy;
