@@ -4,11 +4,13 @@
 //! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what fits), [`shape`], [`architecture`], [`preset`] and
-//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`infeasible`] (why not). Formulas and their sources are in
+//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`search`] (the best of everything it
+//! knows), [`caution`] (what no measurement confirms), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
 pub mod catalog;
+pub mod caution;
 pub mod collective;
 pub mod correction;
 pub mod curve;
@@ -23,6 +25,7 @@ pub mod model;
 pub mod noise;
 pub mod physics;
 pub mod preset;
+pub mod search;
 pub mod shape;
 pub mod step_time;
 pub mod strategy;

@@ -163,9 +163,9 @@ fn experts(config: &Config) -> Option<Experts> {
         .number(&["num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"])
         .filter(|count| *count > 1)?;
     let ffn_hidden = config.number(&["moe_intermediate_size", "intermediate_size", "ffn_hidden_size"]).unwrap_or(0);
-    let shared = config.number(&["shared_expert_intermediate_size"]).unwrap_or_else(|| {
-        config.number(&["n_shared_experts"]).unwrap_or(0).saturating_mul(ffn_hidden)
-    });
+    let shared = config
+        .number(&["shared_expert_intermediate_size"])
+        .unwrap_or_else(|| config.number(&["n_shared_experts"]).unwrap_or(0).saturating_mul(ffn_hidden));
     Some(Experts {
         count,
         active: config.number(&["num_experts_per_tok", "moe_top_k", "num_experts_per_token"]).unwrap_or(2),
@@ -242,7 +242,8 @@ mod tests {
         let refused = |text| import(text, None).unwrap_err().to_string();
         assert_eq!(refused("[]"), "the model configuration is no JSON object");
         assert_eq!(refused(r#"{"hidden_size": 64}"#), "the model configuration has no usable num_attention_heads");
-        let zero = r#"{"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 0, "vocab_size": 9, "n_ctx": 9}"#;
+        let zero =
+            r#"{"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 0, "vocab_size": 9, "n_ctx": 9}"#;
         assert_eq!(refused(zero), "the model configuration describes no possible model");
     }
 
