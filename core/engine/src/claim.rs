@@ -15,6 +15,7 @@ impl Engine {
     pub(crate) fn claim(&self, job: &Job) -> Claim {
         let turn = self.turn(job);
         Claim {
+            restarts: job.reconfigurations.saturating_add(job.restarts),
             project: job.spec.project.clone(),
             user: job.owner.clone(),
             // Known only once all jobs and nodes of the round are.

@@ -21,24 +21,8 @@ impl Engine {
         let kept = keep(&fresh, &plan);
         plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
         plan.assignments = kept;
-        (keeps_quotas(&fresh, &plan) && verify_rest(&fresh, &plan).is_ok()).then_some(plan)
+        verify_rest(&fresh, &plan).is_ok().then_some(plan)
     }
-}
-
-/// Whether what was mixed from the plan and the present lets no project have more than it may, or has anyway.
-fn keeps_quotas(fresh: &PlanInput, plan: &Plan) -> bool {
-    let parent = |name: &str| fresh.projects.iter().find(|one| one.name == name)?.parent.as_deref();
-    let belongs = |job: &PlanJob, to: &str| {
-        let lineage = std::iter::successors(Some(job.claim.project.as_str()), |name| parent(name));
-        lineage.take(fresh.projects.len() + 1).any(|name| name == to)
-    };
-    fresh.projects.iter().all(|project| {
-        let Some(quota) = project.quota else { return true };
-        let jobs = || fresh.jobs.iter().filter(|job| belongs(job, &project.name));
-        let has: u32 = jobs().filter_map(|job| job.current.as_ref()).map(|one| one.placement.gpus().0).sum();
-        let gets = jobs().filter_map(|job| plan.assignments.get(&job.job)).map(|one| one.placement.gpus().0);
-        gets.sum::<u32>() <= has.max(quota.0.saturating_add(project.borrow.0))
-    })
 }
 
 fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
