@@ -67,6 +67,9 @@ fn launch(cluster: &mut Cluster, job: JobId) {
 fn a_quota_is_enforced() {
     let mut cluster = Cluster::new(&[8]);
     put(&mut cluster, "nlp", quota(4));
+    cluster.submit(of("nlp", rigid("hopeless", 6)));
+    let told = "it cannot start, as project nlp may have 4 GPUs at most";
+    assert!(cluster.messages.iter().any(|message| message.ends_with(told)), "{:#?}", cluster.messages);
     let job = cluster.submit(of("nlp", elastic("greedy", 8)));
     follow(&mut cluster, &[0]);
     assert_eq!(gpus(&cluster, job), 4);
