@@ -170,6 +170,8 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         bound: 1.0,
         gap: 0.0,
         shadow_prices: BTreeMap::new(),
+        scarce: vec![],
+        relaxed: vec![],
         jobs,
         moves: vec![],
         candidates: 7,

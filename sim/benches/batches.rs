@@ -151,6 +151,8 @@ fn snapshot() -> (Snapshot, Vec<(JobId, u64)>) {
         bound: 0.0,
         gap: 0.0,
         shadow_prices: BTreeMap::new(),
+        scarce: vec![],
+        relaxed: vec![],
         jobs: BTreeMap::new(),
         moves: Vec::new(),
         candidates: 0,
