@@ -15,17 +15,18 @@ impl Engine {
     pub(crate) fn what_still_fits(&self, kind: &RoundKind, mut plan: Plan) -> Option<Plan> {
         let fresh = self.build_input(kind);
         let known = |job: &PlanJob| plan.report.jobs.contains_key(&job.job);
-        if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify(&fresh, &plan).is_ok() {
+        let holds = |plan: &Plan| keeps_quotas(&fresh, plan) && verify(&fresh, plan).is_ok();
+        if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && holds(&plan) {
             return Some(plan);
         }
         let kept = keep(&fresh, &plan);
         plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
         plan.assignments = kept;
-        (keeps_quotas(&fresh, &plan) && verify(&fresh, &plan).is_ok()).then_some(plan)
+        holds(&plan).then_some(plan)
     }
 }
 
-/// Whether what was mixed from the plan and the present lets no project have more than it may, or has anyway.
+/// Whether no project gets more than it may by its present rules, or has anyway.
 fn keeps_quotas(fresh: &PlanInput, plan: &Plan) -> bool {
     let parent = |name: &str| fresh.projects.iter().find(|one| one.name == name)?.parent.as_deref();
     let belongs = |job: &PlanJob, to: &str| {
