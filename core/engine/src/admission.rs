@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{JobId, JobSpec, Seconds, Timestamp};
+use headway_types::{GpuCount, JobId, JobSpec, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::entry::JobEntry;
 use crate::event::{Actor, IdempotencyKey, Request};
 use crate::job::JobEvent;
 use crate::outcome::{Refusal, Reply};
-use crate::record::{IdempotencyRecord, Job, JobState, StopCause, Wish};
+use crate::record::{IdempotencyRecord, Job, JobState, StopCause, Wish, lineage};
 use crate::state::Engine;
 
 impl Engine {
@@ -63,12 +63,13 @@ impl Engine {
         let id = self.ids.job(self.now);
         let range = &spec.role().gpus;
         let message = format!(
-            "{} asks for {} to {} GPUs in project {}{}",
+            "{} asks for {} to {} GPUs in project {}{}{}",
             spec.name,
             range.min,
             range.max,
             spec.project,
-            self.too_large(range.min.0)
+            self.too_large(range.min.0),
+            self.beyond_quota(&spec.project, range.min)
         );
         let name = spec.name.clone();
         let model = spec.training().cloned().map(|training| Arc::new(JobModel::new(training)));
@@ -89,6 +90,16 @@ impl Engine {
         } else {
             String::new()
         }
+    }
+
+    /// Likewise a job that no quota admits as they are now.
+    fn beyond_quota(&self, project: &str, min: GpuCount) -> String {
+        let tightest = lineage(&self.projects, project).into_iter().find_map(|name| {
+            let rules = &self.projects[name].rules;
+            let most = GpuCount(rules.quota?.0.saturating_add(rules.borrow.0));
+            (most < min).then(|| format!("; it cannot start, as project {name} may have {} at most", most.words()))
+        });
+        tightest.unwrap_or_default()
     }
 
     pub(crate) fn live_job(&self, id: JobId) -> Result<&Job, Refusal> {

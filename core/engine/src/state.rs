@@ -128,6 +128,7 @@ impl Engine {
             draft: Draft::default(),
         };
         engine.index();
+        engine.bind_layouts();
         engine.await_registrations();
         engine.show_everything();
         engine
@@ -153,6 +154,19 @@ impl Engine {
         offers.sort_by_key(|(doubtful, id, _)| (*doubtful, *id));
         for (_, id, gpu) in offers {
             self.homes.entry(gpu.uuid.clone()).or_insert(id);
+        }
+    }
+
+    /// Rows of earlier releases do not say which layout a job's checkpoints are bound to: that of its newest generation
+    /// that saved, or may have saved unheard.
+    fn bind_layouts(&mut self) {
+        for ((id, generation), allocation) in &self.allocations {
+            let Some(entry) = self.jobs.get_mut(id).filter(|entry| entry.job.layout.is_none()) else { continue };
+            let saved = entry.job.checkpoint.as_ref().is_some_and(|one| one.generation == *generation);
+            let unheard = entry.job.capabilities.is_none() && allocation.launched_at.is_some();
+            if let Some(configuration) = allocation.configuration.filter(|_| saved || unheard) {
+                Arc::make_mut(&mut entry.job).layout = Some(configuration.layout);
+            }
         }
     }
 

@@ -67,6 +67,9 @@ fn launch(cluster: &mut Cluster, job: JobId) {
 fn a_quota_is_enforced() {
     let mut cluster = Cluster::new(&[8]);
     put(&mut cluster, "nlp", quota(4));
+    cluster.submit(of("nlp", rigid("hopeless", 6)));
+    let told = "it cannot start, as project nlp may have 4 GPUs at most";
+    assert!(cluster.messages.iter().any(|message| message.ends_with(told)), "{:#?}", cluster.messages);
     let job = cluster.submit(of("nlp", elastic("greedy", 8)));
     follow(&mut cluster, &[0]);
     assert_eq!(gpus(&cluster, job), 4);
@@ -382,6 +385,32 @@ fn a_script_that_cannot_reshard_starts_again_in_the_layout_it_saved_in() {
     cluster.end(other, &GroupOutcome::Succeeded);
     cluster.pass_beating(3.0, &[0]);
     assert_eq!(gpus(&cluster, job), 4);
+}
+
+#[test]
+fn a_row_of_an_earlier_release_learns_its_layout_from_its_allocation() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut mute = training(true);
+    mute.reconfigure = Capabilities { batch: Flexibility::Never, layout: Flexibility::Never };
+    let job = cluster.submit(spec("mute", 1, 4, Some(mute)));
+    cluster.start(job);
+    cluster.jobs.get_mut(&job).unwrap().layout = None;
+    cluster.restart();
+    cluster.register(inventory(0, 4), vec![cluster.status(job, Generation(1), GroupPhase::Running)]);
+    cluster.request(Request::Hold { job, reason: None });
+    assert_eq!(cluster.jobs[&job].layout, Some(Layout::data_parallel(GpuCount(4))));
+}
+
+#[test]
+fn a_partly_outdated_plan_gives_no_project_more_than_its_quota() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    put(&mut cluster, "nlp", quota(4));
+    let (jobs, input) = cluster.submit_unplanned(vec![of("nlp", rigid("one", 2)), of("nlp", rigid("two", 2))]);
+    let plan = Box::new(cluster.plan(&input));
+    put(&mut cluster, "nlp", quota(2));
+    cluster.feed(headway_engine::Event::PlanReady { plan });
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(jobs.iter().map(|job| gpus(&cluster, *job)).sum::<u32>(), 2);
 }
 
 #[test]
