@@ -23,6 +23,8 @@ pub(crate) struct Proof<'a> {
     /// Gaps below this are closed.
     pub least_gain: i64,
     pub effort: &'a Effort,
+    /// Parts that one search may look at.
+    pub nodes: u32,
     pub work: Work,
 }
 
@@ -32,12 +34,23 @@ impl Proof<'_> {
         let inner = Reduced::new(&core.program);
         let mut dual = Dual::new(&inner, inner.adopt_prices(&reduced.per_unit(prices)));
         dual.descend(self.effort.dual_steps);
+        let root = dual.vertex();
+        let mut found = Choice::new(&inner, inner.start());
         if let Some(mut choice) = dive(&inner, &mut dual, self.effort.dual_steps) {
             improve(&inner, &mut choice, &dual.prices, self.effort.exchanges);
-            let choice = Choice::new(reduced, core.restore(&inner.restore(&choice.columns)));
-            if choice.value > best.value {
-                *best = choice;
+            if choice.value > found.value {
+                found = choice;
             }
+        }
+        dual.resume(&root);
+        let above = bound(&inner, &dual.prices, |_| true).max(found.value);
+        if above - found.value > self.least_gain {
+            let hard = vec![true; inner.rows()];
+            (found, _) = self.tighten(&inner, &mut dual, found, above, &hard, 0);
+        }
+        let choice = Choice::new(reduced, core.restore(&inner.restore(&found.columns)));
+        if choice.value > best.value {
+            *best = choice;
         }
     }
 
@@ -62,7 +75,7 @@ impl Proof<'_> {
                 }
             }
             dual.resume(&root);
-            let found = search(reduced, dual.clone(), best, self.least_gain, self.effort.nodes);
+            let found = search(reduced, dual.clone(), best, self.least_gain, self.nodes);
             self.work.nodes += found.nodes;
             return (found.best, found.bound.min(above));
         }

@@ -93,8 +93,13 @@ impl<'a> Round<'a> {
     /// Searches what prices leave undecided: first the columns closest to their group's best, where better choices
     /// are, then all that the bound cannot exclude, which proves.
     fn finish(&mut self) {
-        let mut proof = Proof { least_gain: self.least_gain(), effort: self.effort, work: self.work };
-        for columns in [300, 1_000] {
+        let mut proof = Proof {
+            least_gain: self.least_gain(),
+            effort: self.effort,
+            nodes: self.effort.nodes / 30,
+            work: self.work,
+        };
+        for columns in [150, 800] {
             if !self.is_close() {
                 let room = losses(self.reduced, &self.dual.prices, columns);
                 if room < (self.bound - self.best.value) as f64 {
@@ -104,6 +109,7 @@ impl<'a> Round<'a> {
             }
         }
         if !self.is_close() {
+            proof.nodes = self.effort.nodes;
             let hard = vec![true; self.reduced.rows()];
             let (best, bound) = proof.tighten(self.reduced, &mut self.dual, self.best.clone(), self.bound, &hard, 0);
             (self.best, self.bound) = (best, bound);
