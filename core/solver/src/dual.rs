@@ -77,7 +77,7 @@ pub(crate) enum Outcome {
     Least,
     /// The count of pivots ran out, or floats could not go on.
     Stopped,
-    /// No choice fits.
+    /// As far as floats can tell, no choice fits; the bound at the prices is the proof.
     Infeasible,
 }
 
@@ -210,6 +210,7 @@ impl<'a> Dual<'a> {
             }
             let shares = self.shares();
             if self.swap_negative_key(&shares) {
+                self.pivots += 1;
                 continue;
             }
             let Some(fault) = self.worst_fault(&shares) else {
@@ -278,6 +279,19 @@ impl<'a> Dual<'a> {
         }
         if let Some(at) = self.ties.iter().position(|tie| tie.column == column) {
             self.drop_tie(at);
+        }
+    }
+
+    /// Parks all rows at their prices.
+    pub fn release(&mut self) {
+        self.place.fill(None);
+        self.tied.fill(0);
+        self.balanced.clear();
+        self.ties.clear();
+        self.weigh();
+        for group in 0..self.reduced.groups() {
+            let best = self.best_of(group);
+            self.keys.set(self.reduced, group, best);
         }
     }
 
@@ -433,7 +447,12 @@ impl<'a> Dual<'a> {
         let mut events = self.events(&direction);
         let mut reached = 0.0f64;
         let stop = loop {
-            let Some(event) = events.pop() else { return false };
+            let Some(event) = events.pop() else {
+                // Far enough for the bound to show that nothing fits: it is what proves, not this direction.
+                let far = 4.0 * self.reduced.total / slope.abs().max(TINY);
+                self.step(&direction, far);
+                return false;
+            };
             reached = reached.max(event.at);
             let What::Change { group, to } = event.what else { break event };
             let from = self.keys.columns[group] as usize;
@@ -444,9 +463,7 @@ impl<'a> Dual<'a> {
             self.keys.set(self.reduced, group, to);
             events.extend(self.next_change(group, f64::INFINITY));
         };
-        for (price, step) in self.prices.iter_mut().zip(&direction) {
-            *price = (*price + reached * step).clamp(0.0, HIGHEST_PRICE);
-        }
+        self.step(&direction, reached);
         for (worth, fall) in self.worth.iter_mut().zip(&self.fall) {
             *worth -= reached * fall;
         }
@@ -465,6 +482,12 @@ impl<'a> Dual<'a> {
             }
         }
         true
+    }
+
+    fn step(&mut self, direction: &[f64], length: f64) {
+        for (price, step) in self.prices.iter_mut().zip(direction) {
+            *price = (*price + length * step).clamp(0.0, HIGHEST_PRICE);
+        }
     }
 
     fn park(&mut self, row: usize) {

@@ -25,6 +25,8 @@ pub(crate) struct Proof<'a> {
     pub effort: &'a Effort,
     /// Parts that one search may look at.
     pub nodes: u32,
+    /// Whether what is worked on holds all that the bound cannot exclude.
+    pub is_exact: bool,
     pub work: Work,
 }
 
@@ -79,13 +81,18 @@ impl Proof<'_> {
             self.work.nodes += found.nodes;
             return (found.best, found.bound.min(above));
         }
-        // One quantum and what floats may have rounded away.
-        let room = (above - best.value) as f64 * (1.0 + 1e-9) + 1.0;
+        // What is excluded rests on the bound at these very prices, which need not be the least known; beyond it a
+        // quantum and what floats may have rounded away.
+        let at = bound(reduced, &dual.prices, |_| true);
+        let room = (at - best.value) as f64 + 1.0 + reduced.total * 1e-12;
         let mut core = Core::new(reduced, &dual.prices, room, &best.columns);
         (0..reduced.rows()).filter(|&row| !hard[row] && dual.prices[row] <= 0.0).for_each(|row| core.forget(row));
         let given = reduced.rows();
         cuts.into_iter().for_each(|cut| core.add(cut));
-        self.work.core_columns = core.columns as u32;
+        if self.is_exact {
+            self.work.core_columns = core.columns as u32;
+            self.work.fixed_columns = self.work.columns - self.work.core_columns;
+        }
 
         let inner = Reduced::new(&core.program);
         let mut start = Choice::new(&inner, inner.start());
@@ -94,6 +101,7 @@ impl Proof<'_> {
         prices.resize(core.program.capacity.len(), 0.0);
         let mut follow = Dual::new(&inner, inner.adopt_prices(&prices));
         follow.descend(self.effort.dual_steps);
+        self.work.dual_steps += follow.pivots;
         let bound = (bound(&inner, &follow.prices, |_| true) + decided).min(above);
         let mut choice = follow.nearest();
         if repair(&inner, &mut choice, &follow.prices) {

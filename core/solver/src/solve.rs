@@ -97,6 +97,7 @@ impl<'a> Round<'a> {
             least_gain: self.least_gain(),
             effort: self.effort,
             nodes: self.effort.nodes / 30,
+            is_exact: false,
             work: self.work,
         };
         for columns in [150, 800] {
@@ -110,6 +111,7 @@ impl<'a> Round<'a> {
         }
         if !self.is_close() {
             proof.nodes = self.effort.nodes;
+            proof.is_exact = true;
             let hard = vec![true; self.reduced.rows()];
             let (best, bound) = proof.tighten(self.reduced, &mut self.dual, self.best.clone(), self.bound, &hard, 0);
             (self.best, self.bound) = (best, bound);
