@@ -1,4 +1,4 @@
-//! The order of things: check, reduce, prices and a choice in turns until both are close, then exact where it is small.
+//! The order of things: check, reduce, prices, a choice from them, and as much proof as was asked for.
 
 use crate::bound::bound;
 use crate::choice::Choice;
@@ -9,6 +9,11 @@ use crate::program::{Effort, Program, ProgramError, Solution, Work};
 use crate::prove::Proof;
 use crate::reduced::Reduced;
 use crate::repair::repair;
+
+/// How many columns the small cores have that are searched for better choices.
+const NEAR: [usize; 2] = [150, 800];
+/// The share of the parts that the search of a small core may look at.
+const NEAR_PARTS: u32 = 30;
 
 /// The best choice that `effort` finds, never worse than the start, and a bound on what any choice is worth.
 ///
@@ -96,11 +101,11 @@ impl<'a> Round<'a> {
         let mut proof = Proof {
             least_gain: self.least_gain(),
             effort: self.effort,
-            nodes: self.effort.nodes / 30,
+            nodes: self.effort.nodes / NEAR_PARTS,
             is_exact: false,
             work: self.work,
         };
-        for columns in [150, 800] {
+        for columns in NEAR {
             if !self.is_close() {
                 let room = losses(self.reduced, &self.dual.prices, columns);
                 if room < (self.bound - self.best.value) as f64 {
