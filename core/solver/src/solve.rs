@@ -15,7 +15,9 @@ const NEAR: [usize; 2] = [150, 800];
 /// The share of the parts that the search of a small core may look at.
 const NEAR_PARTS: u32 = 30;
 
-/// The best choice that `effort` finds, never worse than the start, and a bound on what any choice is worth.
+/// The best choice that `effort` finds, and a bound on what any choice is worth. It is the start itself unless another
+/// choice is worth more. A start within the tolerance is still improved where that takes little: a tolerance must not
+/// keep a small group waiting.
 ///
 /// # Errors
 /// Where the program is malformed or its start does not fit.
