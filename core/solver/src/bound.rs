@@ -4,7 +4,7 @@
 use crate::program::LIMIT;
 use crate::reduced::Reduced;
 
-/// No choice of the allowed columns is worth more. (Lagrangian relaxation: Fisher 1981, equation 2.)
+/// No choice of the allowed columns is worth more. (Lagrangian relaxation: Fisher 1981.)
 pub(crate) fn bound(reduced: &Reduced, prices: &[f64], allowed: impl Fn(usize) -> bool) -> i64 {
     let grid = Grid::new(reduced, prices);
     let room: i128 =

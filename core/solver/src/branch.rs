@@ -109,13 +109,15 @@ impl Search<'_> {
     /// Prices for the part the dual is in, a choice from them, and where to divide it.
     fn look(&mut self, above: i64) {
         self.nodes += 1;
-        if self.dual.descend(PIVOTS) == Outcome::Infeasible {
-            return;
-        }
+        let outcome = self.dual.descend(PIVOTS);
         let bound = bound(self.reduced, &self.dual.prices, |column| !self.dual.is_banned(column)).min(above);
         if !self.is_worth(bound) {
             self.left = self.left.max(bound);
             return;
+        }
+        if outcome == Outcome::Infeasible {
+            // The bound did not prove it: its parts start afresh.
+            self.dual.release();
         }
         let mut choice = self.dual.nearest();
         if self.nodes % PARTS_PER_CHOICE == 1 && repair(self.reduced, &mut choice, &self.dual.prices) {

@@ -1,9 +1,11 @@
 //! The integer program behind every plan: one column per group, within every row's capacity, for the greatest sum of
 //! values. It knows columns and rows, nothing of jobs or GPUs.
 //!
-//! Read in this order: [`program`] (what is asked and answered), `reduced` (the same without what cannot matter),
-//! `dual` (prices and a bound), `bound` (that bound in integers), `choice` (one column per group, and what it uses),
-//! `repair` and `exchange` (a feasible choice and its improvement), `core` and `branch` (exact, on what is left), `solve`.
+//! Read in this order: [`program`] (what is asked and answered), `draft` and `reduced` (the same without what cannot
+//! matter), `dual` (prices and where they are least), `bound` (what they prove, in integers), `choice`, `repair` and
+//! `exchange` (a feasible choice and its improvement), `dive` (a choice that follows the prices), `core` (what the bound
+//! leaves undecided), `cut` (rows that prices break and choices keep), `branch` (the rest, part by part), `prove` and
+//! `solve` (the order of all this). docs/decisions/0006-solver.md says why it is built so.
 //!
 //! It must never read a clock or draw at random: work is limited by counts, ties go to the start and then to the
 //! lowest index, and floats are added in one fixed order, so the same program has the same solution everywhere.

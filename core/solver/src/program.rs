@@ -35,11 +35,11 @@ pub struct Program {
 pub struct Effort {
     /// The relative gap at which to stop; 0 asks for proof.
     pub tolerance: f64,
-    /// Steps of the prices.
+    /// Pivots of the prices, each time they are looked for.
     pub dual_steps: u32,
     /// Pairs of changes looked at, each time a choice is improved.
     pub exchanges: u32,
-    /// Nodes of the exact search.
+    /// Parts that the exact search may look at.
     pub nodes: u32,
 }
 

@@ -23,6 +23,10 @@ pub(crate) struct Proof<'a> {
     /// Gaps below this are closed.
     pub least_gain: i64,
     pub effort: &'a Effort,
+    /// Parts that one search may look at.
+    pub nodes: u32,
+    /// Whether what is worked on holds all that the bound cannot exclude.
+    pub is_exact: bool,
     pub work: Work,
 }
 
@@ -32,12 +36,23 @@ impl Proof<'_> {
         let inner = Reduced::new(&core.program);
         let mut dual = Dual::new(&inner, inner.adopt_prices(&reduced.per_unit(prices)));
         dual.descend(self.effort.dual_steps);
+        let root = dual.vertex();
+        let mut found = Choice::new(&inner, inner.start());
         if let Some(mut choice) = dive(&inner, &mut dual, self.effort.dual_steps) {
             improve(&inner, &mut choice, &dual.prices, self.effort.exchanges);
-            let choice = Choice::new(reduced, core.restore(&inner.restore(&choice.columns)));
-            if choice.value > best.value {
-                *best = choice;
+            if choice.value > found.value {
+                found = choice;
             }
+        }
+        dual.resume(&root);
+        let above = bound(&inner, &dual.prices, |_| true).max(found.value);
+        if above - found.value > self.least_gain {
+            let hard = vec![true; inner.rows()];
+            (found, _) = self.tighten(&inner, &mut dual, found, above, &hard, 0);
+        }
+        let choice = Choice::new(reduced, core.restore(&inner.restore(&found.columns)));
+        if choice.value > best.value {
+            *best = choice;
         }
     }
 
@@ -62,17 +77,22 @@ impl Proof<'_> {
                 }
             }
             dual.resume(&root);
-            let found = search(reduced, dual.clone(), best, self.least_gain, self.effort.nodes);
+            let found = search(reduced, dual.clone(), best, self.least_gain, self.nodes);
             self.work.nodes += found.nodes;
             return (found.best, found.bound.min(above));
         }
-        // One quantum and what floats may have rounded away.
-        let room = (above - best.value) as f64 * (1.0 + 1e-9) + 1.0;
+        // What is excluded rests on the bound at these very prices, which need not be the least known; beyond it a
+        // quantum and what floats may have rounded away.
+        let at = bound(reduced, &dual.prices, |_| true);
+        let room = (at - best.value) as f64 + 1.0 + reduced.total * 1e-12;
         let mut core = Core::new(reduced, &dual.prices, room, &best.columns);
         (0..reduced.rows()).filter(|&row| !hard[row] && dual.prices[row] <= 0.0).for_each(|row| core.forget(row));
         let given = reduced.rows();
         cuts.into_iter().for_each(|cut| core.add(cut));
-        self.work.core_columns = core.columns as u32;
+        if self.is_exact {
+            self.work.core_columns = core.columns as u32;
+            self.work.fixed_columns = self.work.columns - self.work.core_columns;
+        }
 
         let inner = Reduced::new(&core.program);
         let mut start = Choice::new(&inner, inner.start());
@@ -81,6 +101,7 @@ impl Proof<'_> {
         prices.resize(core.program.capacity.len(), 0.0);
         let mut follow = Dual::new(&inner, inner.adopt_prices(&prices));
         follow.descend(self.effort.dual_steps);
+        self.work.dual_steps += follow.pivots;
         let bound = (bound(&inner, &follow.prices, |_| true) + decided).min(above);
         let mut choice = follow.nearest();
         if repair(&inner, &mut choice, &follow.prices) {

@@ -28,6 +28,8 @@ pub(crate) struct Reduced {
     pub capacity: Vec<i64>,
     /// A typical amount of each row.
     pub scale: Vec<f64>,
+    /// The sum of all values' sizes.
+    pub total: f64,
     /// Far less than values differ by: what keeps equal columns apart where floats compare them.
     pub spread: f64,
     origin: Origin,
@@ -53,8 +55,8 @@ impl Reduced {
         let mut reduced = Self { first: vec![0], use_first: vec![0], ..Self::default() };
         reduced.origin.choice.clone_from(&program.start);
         let room = reduced.take_groups(&draft);
-        let sum: f64 = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum();
-        reduced.spread = sum / reduced.columns().max(1) as f64 * 1e-9 / f64::from(1 << 24);
+        reduced.total = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum();
+        reduced.spread = reduced.total / reduced.columns().max(1) as f64 * 1e-9 / f64::from(1 << 24);
         reduced.merge_rows(&room);
         reduced
     }

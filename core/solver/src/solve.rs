@@ -1,4 +1,4 @@
-//! The order of things: check, reduce, prices and a choice in turns until both are close, then exact where it is small.
+//! The order of things: check, reduce, prices, a choice from them, and as much proof as was asked for.
 
 use crate::bound::bound;
 use crate::choice::Choice;
@@ -10,7 +10,14 @@ use crate::prove::Proof;
 use crate::reduced::Reduced;
 use crate::repair::repair;
 
-/// The best choice that `effort` finds, never worse than the start, and a bound on what any choice is worth.
+/// How many columns the small cores have that are searched for better choices.
+const NEAR: [usize; 2] = [150, 800];
+/// The share of the parts that the search of a small core may look at.
+const NEAR_PARTS: u32 = 30;
+
+/// The best choice that `effort` finds, and a bound on what any choice is worth. It is the start itself unless another
+/// choice is worth more. A start within the tolerance is still improved where that takes little: a tolerance must not
+/// keep a small group waiting.
 ///
 /// # Errors
 /// Where the program is malformed or its start does not fit.
@@ -93,8 +100,14 @@ impl<'a> Round<'a> {
     /// Searches what prices leave undecided: first the columns closest to their group's best, where better choices
     /// are, then all that the bound cannot exclude, which proves.
     fn finish(&mut self) {
-        let mut proof = Proof { least_gain: self.least_gain(), effort: self.effort, work: self.work };
-        for columns in [300, 1_000] {
+        let mut proof = Proof {
+            least_gain: self.least_gain(),
+            effort: self.effort,
+            nodes: self.effort.nodes / NEAR_PARTS,
+            is_exact: false,
+            work: self.work,
+        };
+        for columns in NEAR {
             if !self.is_close() {
                 let room = losses(self.reduced, &self.dual.prices, columns);
                 if room < (self.bound - self.best.value) as f64 {
@@ -104,6 +117,8 @@ impl<'a> Round<'a> {
             }
         }
         if !self.is_close() {
+            proof.nodes = self.effort.nodes;
+            proof.is_exact = true;
             let hard = vec![true; self.reduced.rows()];
             let (best, bound) = proof.tighten(self.reduced, &mut self.dual, self.best.clone(), self.bound, &hard, 0);
             (self.best, self.bound) = (best, bound);

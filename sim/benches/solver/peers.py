@@ -31,8 +31,8 @@ uses = sp.csr_matrix((amount, (row, column)), shape=(len(capacity), size))
 once = sp.csr_matrix((np.ones(size), (group, range(size))), shape=(len(instance["groups"]), size))
 
 peers = {
-    "GLPK_MI": {"glpk": {"msg_lev": "GLP_MSG_OFF", "mip_gap": gap, "tm_lim": int(limit * 1000)}},
     "HIGHS": {"mip_rel_gap": gap, "time_limit": limit, "threads": 1},
+    "GLPK_MI": {"glpk": {"msg_lev": "GLP_MSG_OFF", "mip_gap": gap, "tm_lim": int(limit * 1000)}},
 }
 for name, options in peers.items():
     x = cp.Variable(size, boolean=True)

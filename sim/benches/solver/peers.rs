@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use crate::instance::{Shape, instance};
 use crate::{Run, Target};
 
-/// Wall seconds after which a peer is stopped, so that a run ends.
+/// Wall seconds that each peer is given.
 const LIMIT: u32 = 60;
+/// Wall seconds after which both are killed, so that a run ends: GLPK's limit does not reach into its first relaxation.
+const LAST: u32 = 180;
 
 /// Prints what peers need for the first seeds of every target, and how many times as much CPU that is.
 pub fn compare(python: &str, targets: &[(&Target, Vec<Run>)]) {
@@ -30,13 +32,25 @@ fn answers(python: &str, target: &Target, seed: u64) -> Vec<Value> {
     let path = std::env::temp_dir().join(format!("headway-instance-{}.json", std::process::id()));
     std::fs::write(&path, export(&instance(target.shape, seed))).expect("the temporary folder can be written");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/solver/peers.py");
-    let output = Command::new(python)
-        .args([script, &path.to_string_lossy(), &target.tolerance.to_string(), &LIMIT.to_string()])
+    let output = Command::new("timeout")
+        .args([
+            &LAST.to_string(),
+            python,
+            script,
+            &path.to_string_lossy(),
+            &target.tolerance.to_string(),
+            &LIMIT.to_string(),
+        ])
         .env("OMP_NUM_THREADS", "1")
         .output()
         .expect("the interpreter starts");
     std::fs::remove_file(&path).expect("it was written above");
-    String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    let mut answers: Vec<Value> =
+        String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if !output.status.success() {
+        answers.push(json!({ "peer": "the next one", "status": format!("gave no answer in {LAST} wall seconds") }));
+    }
+    answers
 }
 
 fn tell(target: &Target, seed: u64, run: &Run, answer: &Value) {
