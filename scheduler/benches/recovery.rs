@@ -18,7 +18,7 @@ use headway_goodput::JobModel;
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::plan::{JobVerdict, Reason, ReasonCode};
-use headway_types::{Generation, GpuCount, IdSource, JobId, Plan, PlanReport, Timestamp};
+use headway_types::{Generation, IdSource, JobId, Plan, PlanReport, Timestamp};
 use server::{Server, cpu_seconds, load_average, postgres_cpu_seconds, resident_mib};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
@@ -155,10 +155,9 @@ fn verdict() -> JobVerdict {
     let detail = "all GPUs are taken by jobs that gain more from them";
     JobVerdict {
         headline: "waits for GPUs".into(),
-        gpus: GpuCount(0),
-        runner_up: None,
         marginal_speed_up: Some(0.7),
         reasons: vec![Reason { code: ReasonCode::Held, binding: true, detail: detail.into() }],
+        ..JobVerdict::default()
     }
 }
 
@@ -168,11 +167,9 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         objective: 1.0,
         objective_before: 1.0,
         bound: 1.0,
-        gap: 0.0,
-        shadow_prices: BTreeMap::new(),
         jobs,
-        moves: vec![],
         candidates: 7,
+        ..PlanReport::default()
     };
     let plan = Plan { id, parent: None, made_at, assignments: BTreeMap::new(), report };
     PlanRecord { plan: Arc::new(plan), state: PlanState::Adopted, decided_at: Some(made_at), decided_by: None }

@@ -24,9 +24,8 @@ fn plan(id: PlanId, state: PlanState) -> PlanRecord {
         bound: 0.5,
         gap: 1e-9,
         shadow_prices: BTreeMap::from([(GpuType("H100-80G".into()), 0.25)]),
-        jobs: BTreeMap::new(),
-        moves: vec![],
         candidates: 7,
+        ..PlanReport::default()
     };
     let plan = Plan { id, parent: None, made_at: START, assignments: BTreeMap::new(), report };
     PlanRecord { plan: Arc::new(plan), state, decided_at: Some(START), decided_by: Some(Actor::Scheduler) }

@@ -144,17 +144,7 @@ fn snapshot() -> (Snapshot, Vec<(JobId, u64)>) {
     }
     let queued = (0..QUEUED).map(|index| rigid(&format!("queued-{index}"), 8));
     snapshot.jobs.extend(queued.map(|spec| Job::new(ids.job(NOW), spec, "ada".into(), NOW)));
-    let report = PlanReport {
-        trigger: "bench".into(),
-        objective: 0.0,
-        objective_before: 0.0,
-        bound: 0.0,
-        gap: 0.0,
-        shadow_prices: BTreeMap::new(),
-        jobs: BTreeMap::new(),
-        moves: Vec::new(),
-        candidates: 0,
-    };
+    let report = PlanReport { trigger: "bench".into(), ..PlanReport::default() };
     let plan = Arc::new(Plan { id: ids.plan(NOW), parent: None, made_at: NOW, assignments, report });
     snapshot.target = Some(PlanRecord { plan, state: PlanState::Adopted, decided_at: Some(NOW), decided_by: None });
     (snapshot, jobs)

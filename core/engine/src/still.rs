@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{Freedom, PlanInput, PlanJob, verify};
+use headway_planner::{Freedom, PlanInput, PlanJob, verify_rest};
 use headway_types::{Assignment, GpuUuid, JobId, Plan};
 
 use crate::input::RoundKind;
@@ -15,13 +15,13 @@ impl Engine {
     pub(crate) fn what_still_fits(&self, kind: &RoundKind, mut plan: Plan) -> Option<Plan> {
         let fresh = self.build_input(kind);
         let known = |job: &PlanJob| plan.report.jobs.contains_key(&job.job);
-        if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify(&fresh, &plan).is_ok() {
+        if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify_rest(&fresh, &plan).is_ok() {
             return Some(plan);
         }
         let kept = keep(&fresh, &plan);
         plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
         plan.assignments = kept;
-        verify(&fresh, &plan).is_ok().then_some(plan)
+        verify_rest(&fresh, &plan).is_ok().then_some(plan)
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuCount, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, Seconds, Sequences, Term,
-    Timestamp, Tokens, TokensPerSecond,
+    Generation, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, Seconds, Sequences, Term, Timestamp,
+    Tokens, TokensPerSecond,
 };
 use imbl::OrdMap;
 
@@ -157,10 +157,8 @@ impl Engine {
         let own = |code, headline: String| {
             Arc::new(JobVerdict {
                 headline: headline.clone(),
-                gpus: GpuCount(0),
-                runner_up: None,
-                marginal_speed_up: None,
                 reasons: vec![Reason { code, binding: true, detail: headline }],
+                ..JobVerdict::default()
             })
         };
         match (&job.state, job.not_before) {

@@ -1,5 +1,6 @@
 //! Small rounds for tests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -8,12 +9,15 @@ use headway_types::spec::{
     BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, Precision, Priority, Training, Work,
 };
 use headway_types::{
-    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, ModelShape, NodeClass, NodeId, Plan, PlanId,
-    Seconds, Sequences, Timestamp,
+    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId, Plan,
+    PlanId, Seconds, Sequences, Timestamp,
 };
 
 use crate::claim::{Bounds, Claim, Needs};
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+use crate::project::PlanProject;
+use crate::reservation::Reservation;
+use crate::table::{GoodputTable, TableRow};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -110,6 +114,37 @@ pub(crate) fn rigid(number: u32, gpus: u32) -> PlanJob {
     PlanJob { work: PlanWork::Opaque, capabilities: Capabilities::UNKNOWN_SCRIPT, ..job(number, gpus, gpus) }
 }
 
+pub(crate) fn project(name: &str, parent: Option<&str>) -> PlanProject {
+    PlanProject { name: name.into(), parent: parent.map(Into::into), ..PlanProject::default() }
+}
+
+/// For nobody yet.
+pub(crate) fn reservation(name: &str, nodes: &[u32], from: Timestamp, until: Timestamp) -> Reservation {
+    let nodes = nodes.iter().map(|node| node_id(*node)).collect();
+    Reservation {
+        name: name.into(),
+        nodes,
+        from,
+        until,
+        projects: BTreeSet::new(),
+        users: BTreeSet::new(),
+        jobs: BTreeSet::new(),
+    }
+}
+
+/// Rows of GPUs, goodput and name.
+pub(crate) fn table(gpu_type: &str, rows: &[(u32, f64, Option<&str>)]) -> GoodputTable {
+    let row = |&(gpus, goodput, label): &(u32, f64, Option<&str>)| TableRow {
+        gpu_type: GpuType(gpu_type.into()),
+        gpus: GpuCount(gpus),
+        nodes: None,
+        goodput,
+        watts_per_gpu: None,
+        label: label.map(Into::into),
+    };
+    GoodputTable { rows: rows.iter().map(row).collect() }
+}
+
 pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
     PlanInput {
         plan: plan_id(1),
@@ -131,7 +166,12 @@ pub(crate) fn after(input: &PlanInput, plan: &Plan) -> PlanInput {
     next.parent = Some(plan.id);
     for job in &mut next.jobs {
         let assignment: Option<&Assignment> = plan.assignments.get(&job.job);
-        job.current = assignment.cloned();
+        let former = std::mem::replace(&mut job.current, assignment.cloned());
+        // What ran has left a checkpoint, and a script that cannot reshard is bound to it.
+        if let Some(ran) = former.filter(|_| job.capabilities.layout == Flexibility::Never) {
+            let layout = ran.configuration.map_or(Layout::data_parallel(ran.placement.gpus()), |at| at.layout);
+            job.needs.layout = Some(layout);
+        }
     }
     next
 }

@@ -65,6 +65,8 @@ pub(crate) struct Options<'a> {
     pub obstacle: Option<Obstacle>,
     /// What the job does now, where it holds GPUs.
     pub present: Option<Prediction>,
+    /// What that is worth.
+    pub present_value: Quanta,
     /// Speed-up per size before any limit on reconfiguring it now, ascending by GPUs: what sizes would bring.
     pub sizes: Vec<(GpuCount, f64)>,
     /// Its deadline cannot be met any more by anything it could get.
@@ -80,8 +82,9 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let maker = Maker::new(round, job, reference, model.as_ref());
     let obstacle = ways.is_empty().then(|| {
         let nominal = self::shapes(round, job, |class, gpus| round.cluster.nominal_shapes(class, gpus));
-        let refusals = nominal.into_iter().map(|shape| self::ways(round, job, model.as_ref(), shape, curves).err());
-        obstacle::obstacle(round, job, refusals.collect())
+        let refusals: Vec<_> =
+            nominal.into_iter().map(|shape| self::ways(round, job, model.as_ref(), shape, curves).err()).collect();
+        obstacle::obstacle(round, job, refusals, || obstacle::would_fit(round, job, model.as_ref(), curves))
     });
 
     let mut candidates = Vec::new();
@@ -102,7 +105,8 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         candidates.extend(ways.into_iter().filter_map(|way| maker.place(way)));
     }
     let late = maker.settle(&mut candidates);
-    Options { job, model, candidates, incumbent, batch_change, obstacle, present: maker.present, sizes, late }
+    let (present, present_value) = (maker.present, maker.present_value());
+    Options { job, model, candidates, incumbent, batch_change, obstacle, present, present_value, sizes, late }
 }
 
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it.
@@ -154,13 +158,15 @@ fn ways(
 ) -> Result<Vec<Way>, Refusal> {
     let class = &round.cluster.classes[shape.class].alike;
     let one = |offer| vec![Way { shape, offer, label: None, watts_per_gpu: None }];
+    let bound = bound_layout(job);
+    if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
+        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
+        return Err(Refusal { memory: false, detail });
+    }
     match (&job.work, model) {
         (PlanWork::Table(table), _) => Ok(table::ways(table, class, shape)),
         (_, None) => Ok(one(Offer { configuration: None, prediction: unmeasured() })),
-        (_, Some(model)) => {
-            let bound = bound_layout(job);
-            curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one)
-        }
+        (_, Some(model)) => curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one),
     }
 }
 

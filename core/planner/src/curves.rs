@@ -78,10 +78,6 @@ fn best_of_layout(
     nodes: NodeCount,
     layout: Layout,
 ) -> Result<Offer, Refusal> {
-    if layout.gpus() != gpus {
-        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
-        return Err(Refusal { memory: false, detail });
-    }
     let (configuration, prediction) = model.best_batch(class, gpus, nodes, layout)?;
     Ok(Offer { configuration: Some(configuration), prediction })
 }

@@ -1,47 +1,47 @@
-//! Why every job got what it got, in words and codes with numbers. It only reads the decision, never changes it.
+//! Why every job got what it got, in words and codes with numbers, and why those that stay were not moved. It only reads
+//! the decision, never changes it, and is cheap enough for every round: each job looks at its own candidates and at sums
+//! made once.
+//!
+//! Here is what all of it shares; `served`, `unserved` and `obstructed` tell a job's story, `limits` names what is
+//! scarce between a job and more, `givers` who could yield, `entitled` what jobs are owed, `unmoved` who stays.
 
+mod entitled;
+mod givers;
+mod limits;
+mod obstructed;
+mod served;
+mod unmoved;
+mod unserved;
+mod words;
+
+#[cfg(test)]
+mod situations;
+
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use headway_types::plan::Alternative;
+use headway_types::plan::{Alternative, Unmoved};
 use headway_types::{GpuCount, GpuUuid, JobId, JobVerdict, Reason, ReasonCode};
 
 use crate::candidate::{Candidate, Options};
-use crate::curves;
 use crate::decide::Decision;
+use crate::free::{Free, Seeker};
 use crate::guarantee::Guarantees;
-use crate::input::Freedom;
-use crate::obstacle::Obstacle;
 use crate::round::Round;
-use crate::rows::RowKind;
 
-pub(crate) fn verdicts(
+use givers::Givers;
+pub(crate) use words::{change, gpus, list, percent, span, tokens};
+
+/// Why every job got what it got, and which running jobs stay although another choice would serve them better.
+pub(crate) fn explain(
     round: &Round<'_>,
     options: &[Options<'_>],
     owed: &Guarantees,
     decision: &Decision,
-) -> BTreeMap<JobId, JobVerdict> {
+) -> (BTreeMap<JobId, JobVerdict>, Vec<Unmoved>) {
     let account = Account::new(round, options, owed, decision);
-    (0..options.len()).map(|job| (options[job].job.job, account.verdict(job))).collect()
-}
-
-/// "8 GPUs", "1 GPU".
-pub(crate) fn gpus(count: GpuCount) -> String {
-    if count.0 == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
-}
-
-/// "12 %"; one decimal below 10.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent.abs() < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
-}
-
-/// "850", "21k", "3.2M".
-pub(crate) fn tokens(count: f64) -> String {
-    match count {
-        count if count >= 1e6 => format!("{:.1}M", count / 1e6),
-        count if count >= 1e3 => format!("{:.0}k", count / 1e3),
-        count => format!("{count:.0}"),
-    }
+    let verdicts = (0..options.len()).map(|job| (options[job].job.job, account.verdict(job))).collect();
+    (verdicts, unmoved::unmoved(&account))
 }
 
 struct Account<'a> {
@@ -49,21 +49,23 @@ struct Account<'a> {
     options: &'a [Options<'a>],
     owed: &'a Guarantees,
     decision: &'a Decision,
-    /// GPUs left per class once the plan is reached.
-    free: Vec<GpuCount>,
+    /// Per row, by the plan.
+    used: Vec<i64>,
     /// Who holds which GPU before the plan.
     holders: BTreeMap<&'a GpuUuid, usize>,
+    givers: Givers,
+    /// Who gets which GPU that another job holds, made when first asked for.
+    takers: OnceCell<BTreeMap<&'a GpuUuid, usize>>,
+    /// What the plan leaves free, made when first asked for.
+    rest: OnceCell<Free<'a>>,
 }
 
 impl<'a> Account<'a> {
     fn new(round: &'a Round<'a>, options: &'a [Options<'a>], owed: &'a Guarantees, decision: &'a Decision) -> Self {
-        let cluster = round.cluster;
-        let mut free: Vec<GpuCount> = (0..cluster.classes.len()).map(|class| cluster.open(class)).collect();
+        let mut used = vec![0; owed.capacity.len()];
         for (options, &at) in options.iter().zip(&decision.choice) {
             for part in &options.candidates[at].uses {
-                if let RowKind::Blocks { class, level: 0 } = round.rows.kinds[part.row as usize] {
-                    free[class] = free[class].saturating_sub(GpuCount(part.amount.max(0) as u32));
-                }
+                used[part.row as usize] += part.amount;
             }
         }
         let holders = options
@@ -73,7 +75,9 @@ impl<'a> Account<'a> {
                 options.job.current.iter().flat_map(move |at| at.placement.ranks().map(move |(_, gpu)| (gpu, job)))
             })
             .collect();
-        Self { round, options, owed, decision, free, holders }
+        let givers = Givers::new(round, options, owed, decision);
+        let (takers, rest) = (OnceCell::new(), OnceCell::new());
+        Self { round, options, owed, decision, used, holders, givers, takers, rest }
     }
 
     fn chosen(&self, job: usize) -> &'a Candidate {
@@ -83,13 +87,20 @@ impl<'a> Account<'a> {
     fn verdict(&self, job: usize) -> JobVerdict {
         let chosen = self.chosen(job);
         let next = self.options[job].sizes.iter().find(|(gpus, _)| *gpus > chosen.gpus);
-        let (headline, reasons) = if chosen.gpus.0 > 0 { self.served(job) } else { self.unserved(job) };
+        let (headline, mut reasons) = if chosen.gpus.0 > 0 { self.served(job) } else { self.unserved(job) };
+        reasons.extend(self.entitled(job));
+        reasons.extend(self.bounded(job));
         JobVerdict {
             headline,
             gpus: chosen.gpus,
-            runner_up: self.runner_up(job),
+            runner_up: self.runner_up(job).map(|candidate| Alternative {
+                gpus: candidate.gpus,
+                configuration: candidate.configuration,
+                speed_up: candidate.prediction.speed_up,
+            }),
             marginal_speed_up: next.map(|(_, speed_up)| speed_up - chosen.prediction.speed_up),
             reasons,
+            limits: self.wish(job).map(|wish| self.limits(job, wish)).unwrap_or_default(),
         }
     }
 
@@ -100,96 +111,74 @@ impl<'a> Account<'a> {
         candidate.value.units() - paid
     }
 
-    fn runner_up(&self, job: usize) -> Option<Alternative> {
+    /// Of some candidates of a job the one with the greatest net value; of equals the first.
+    fn best(&self, job: usize, suits: impl Fn(&Candidate) -> bool) -> Option<&'a Candidate> {
+        let mut best: Option<(f64, &Candidate)> = None;
+        for candidate in self.options[job].candidates.iter().filter(|candidate| suits(candidate)) {
+            let net = self.net(candidate);
+            if best.is_none_or(|(most, _)| net > most) {
+                best = Some((net, candidate));
+            }
+        }
+        best.map(|(_, candidate)| candidate)
+    }
+
+    fn runner_up(&self, job: usize) -> Option<&'a Candidate> {
         let chosen = self.chosen(job);
         let layout = |candidate: &Candidate| candidate.configuration.map(|at| at.layout);
-        let mut best: Option<&Candidate> = None;
-        for candidate in self.options[job].candidates.iter().filter(|candidate| candidate.gpus.0 > 0) {
-            let other = candidate.gpus != chosen.gpus || layout(candidate) != layout(chosen);
-            if other && best.is_none_or(|best| self.net(candidate) > self.net(best)) {
-                best = Some(candidate);
-            }
-        }
-        best.map(|candidate| Alternative {
-            gpus: candidate.gpus,
-            configuration: candidate.configuration,
-            speed_up: candidate.prediction.speed_up,
-        })
+        self.best(job, |other| other.gpus.0 > 0 && (other.gpus != chosen.gpus || layout(other) != layout(chosen)))
     }
 
-    fn served(&self, job: usize) -> (String, Vec<Reason>) {
-        let options = &self.options[job];
+    /// What the job itself would rather have, of that what costs others least.
+    fn wish(&self, job: usize) -> Option<&'a Candidate> {
         let chosen = self.chosen(job);
-        let mut reasons = self.being_freed(job);
-        if let Freedom::Fixed { reason } = &options.job.freedom {
-            let better = options.sizes.iter().any(|(_, speed_up)| *speed_up > chosen.prediction.speed_up);
-            reasons.push(self::reason(ReasonCode::Cooldown, better, reason.clone()));
-        }
-        if options.model.is_none() {
-            let detail = "no training section: the job is placed at its requested size, not tuned";
-            reasons.push(reason(ReasonCode::ProfileMissing, false, detail.into()));
-            return (format!("{}, as requested", gpus(chosen.gpus)), reasons);
-        }
-        if let Some(change) = options.batch_change.filter(|change| !change.taken && change.gain > 0.0) {
-            let needed = percent(self.round.input.policy.min_batch_gain);
-            let detail = format!(
-                "a batch of {} would be {} more goodput; a change must gain {needed}",
-                change.to.global_batch,
-                percent(change.gain)
-            );
-            reasons.push(reason(ReasonCode::GainTooSmall, true, detail));
-        }
-        if options.model.as_ref().is_some_and(|model| curves::noise_scale(model).is_none()) {
-            let detail = "no gradient noise scale reported yet: batches are weighed by what is assumed";
-            reasons.push(reason(ReasonCode::ProfileMissing, false, detail.into()));
-        }
-        let configuration =
-            chosen.configuration.map(|at| format!(" ({}, batch {})", at.layout, at.global_batch)).unwrap_or_default();
-        let speed_up = chosen.prediction.speed_up;
-        let head = format!("{}{configuration}: speed-up {speed_up:.2}", gpus(chosen.gpus));
-        let next = options.sizes.iter().find(|(gpus, _)| *gpus > chosen.gpus);
-        let tail = match next {
-            Some(&(larger, then)) => {
-                reasons.push(self.why_not_larger(job, larger, then));
-                let gain = percent(then / speed_up.max(f64::MIN_POSITIVE) - 1.0);
-                format!("{} would add {gain}", gpus(larger))
-            }
-            None if chosen.gpus == options.job.range.max => {
-                let detail = format!("the job asks for at most {}", gpus(options.job.range.max));
-                reasons.push(reason(ReasonCode::AtMaximum, true, detail));
-                "the most it asks for".into()
-            }
-            None => {
-                let detail = "no larger size it allows fits the cluster".to_owned();
-                reasons.push(reason(ReasonCode::AtMaximum, true, detail));
-                "the largest size that fits the cluster".into()
-            }
-        };
-        (format!("{head}; {tail}"), reasons)
+        self.best(job, |other| other.value > chosen.value && other.gpus > chosen.gpus)
     }
 
-    fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64) -> Reason {
-        let chosen = self.chosen(job);
-        let more = larger.saturating_sub(chosen.gpus);
-        let free = self.most_free(job);
-        let speed_up = chosen.prediction.speed_up;
-        if self.decision.fragmented.contains(&job) {
-            let detail = format!("{} are free, but scattered so that {} find no room", gpus(free), gpus(larger));
-            return reason(ReasonCode::Fragmented, true, detail);
+    /// Whether a placement of the candidate exists in what the plan leaves.
+    fn has_place(&self, job: usize, candidate: &Candidate) -> bool {
+        let rest = self.rest.get_or_init(|| {
+            let mut rest = Free::new(self.round.cluster);
+            for (options, placement) in self.options.iter().zip(&self.decision.placements) {
+                if let Some(placement) = placement {
+                    rest.take(options.job, &self.round.cluster.known_slots(placement));
+                }
+            }
+            rest
+        });
+        let seeker = Seeker { job: self.options[job].job, current: &[] };
+        candidate.shape.is_some_and(|shape| rest.find(shape, seeker).is_some())
+    }
+
+    fn accepts(&self, job: usize, class: usize) -> bool {
+        self.options[job].job.range.accepts(&self.round.cluster.classes[class].alike.gpu_type)
+    }
+
+    /// GPUs of a class that the plan leaves.
+    fn free(&self, class: usize) -> GpuCount {
+        let row = self.round.rows.gpus(class) as usize;
+        GpuCount((self.owed.capacity[row] - self.used[row]).max(0) as u32)
+    }
+
+    /// Left GPUs of the class, among those that accept and admit the job, that has most.
+    fn most_free(&self, job: usize) -> GpuCount {
+        self.round.admitted(self.options[job].job).map(|class| self.free(class)).max().unwrap_or_default()
+    }
+
+    /// Who gets what a job gives up: the one that gets most of it.
+    fn taker(&self, job: usize) -> Option<usize> {
+        let takers = self.takers.get_or_init(|| {
+            let placed = self.decision.placements.iter().enumerate();
+            let ranks =
+                placed.flat_map(|(job, at)| at.iter().flat_map(move |at| at.ranks().map(move |(_, gpu)| (gpu, job))));
+            ranks.filter(|(gpu, job)| self.holders.get(gpu).is_some_and(|holder| holder != job)).collect()
+        });
+        let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
+        let held = self.options[job].job.current.iter().flat_map(|at| at.placement.ranks());
+        for taker in held.filter_map(|(_, gpu)| takers.get(gpu)) {
+            *counts.entry(*taker).or_default() += 1;
         }
-        if free >= more {
-            let detail = format!(
-                "{} are free, but going from speed-up {speed_up:.2} to {then:.2} would not pay for the restart",
-                gpus(free)
-            );
-            return reason(ReasonCode::GainTooSmall, true, detail);
-        }
-        let price = self.prices_of(job) * f64::from(more.0);
-        let detail = format!(
-            "{} more would take the speed-up from {speed_up:.2} to {then:.2}, and other jobs lose {price:.2} of value by it",
-            gpus(more)
-        );
-        reason(ReasonCode::BestForCluster, true, detail)
+        counts.into_iter().max_by_key(|&(taker, count)| (count, std::cmp::Reverse(taker))).map(|(taker, _)| taker)
     }
 
     /// GPUs the job is to get that another one still holds.
@@ -206,130 +195,6 @@ impl<'a> Account<'a> {
                 reason(ReasonCode::GpusBeingFreed, true, detail)
             })
             .collect()
-    }
-
-    fn unserved(&self, job: usize) -> (String, Vec<Reason>) {
-        let options = &self.options[job];
-        if let Some(obstacle) = &options.obstacle {
-            return self.obstructed(job, obstacle);
-        }
-        if let Freedom::Fixed { reason: why } = &options.job.freedom {
-            return (format!("Waits: {why}"), vec![reason(ReasonCode::Cooldown, true, why.clone())]);
-        }
-        let placeable = || options.candidates.iter().filter(|candidate| candidate.shape.is_some());
-        let Some(need) = placeable().map(|candidate| candidate.gpus).min() else {
-            let detail = "its script cannot change its layout, and its GPUs are no longer usable".to_owned();
-            return (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)]);
-        };
-        let free = self.most_free(job);
-        let gain = placeable().map(|candidate| candidate.value.0).max().unwrap_or_default() as f64 / 1e6;
-        let head = match &options.job.current {
-            Some(current) => format!("Gives up its {} and waits for {}", gpus(current.placement.gpus()), need),
-            None => format!("Needs {}", gpus(need)),
-        };
-        if free >= need {
-            let detail = format!("{} are free, but scattered over nodes so that {} find no room", gpus(free), need);
-            return (format!("{head}; {detail}"), vec![reason(ReasonCode::Fragmented, true, detail)]);
-        }
-        let short = need.saturating_sub(free);
-        let (taking, detail, code) = match self.cheapest_giver(job, short) {
-            Some((giver, loss)) => {
-                let other = &self.options[giver].job;
-                let ahead = other.priority > options.job.priority;
-                let code = if ahead { ReasonCode::PriorityBehind } else { ReasonCode::BestForCluster };
-                let detail = format!(
-                    "taking {} from {} (priority {}) would lose {loss:.2} and gain at most {gain:.2}",
-                    gpus(short),
-                    other.name,
-                    other.priority.0
-                );
-                (format!("taking {short} from {} would lose more than it gains", other.name), detail, code)
-            }
-            None => {
-                let detail = format!("no single job can be moved to give {}", gpus(short));
-                (detail.clone(), detail, ReasonCode::BestForCluster)
-            }
-        };
-        let enough = format!("needs {}, {} are free", gpus(need), free);
-        let are = if free.0 == 1 { "is" } else { "are" };
-        (
-            format!("{head}; {free} {are} free and {taking}"),
-            vec![reason(ReasonCode::NotEnoughFree, true, enough), reason(code, true, detail)],
-        )
-    }
-
-    fn obstructed(&self, job: usize, obstacle: &Obstacle) -> (String, Vec<Reason>) {
-        let wanted = &self.options[job].job.range;
-        let least = if self.options[job].job.work.is_opaque() { wanted.max } else { wanted.min };
-        let never = |code, detail: String| {
-            let headline = format!("Cannot run on this cluster: {detail}");
-            (headline, vec![reason(ReasonCode::Never, true, detail.clone()), reason(code, true, detail)])
-        };
-        match obstacle {
-            Obstacle::WrongType => {
-                let types: Vec<String> = wanted.types.iter().map(ToString::to_string).collect();
-                never(ReasonCode::WrongGpuType, format!("it accepts only {}, and no node has that", types.join(", ")))
-            }
-            Obstacle::TooLarge { built } if self.round.cluster.classes.is_empty() => {
-                let detail = format!("no node offers GPUs yet ({built} of {})", gpus(least));
-                (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
-            }
-            Obstacle::TooLarge { built } => never(
-                ReasonCode::NotEnoughFree,
-                format!("it needs {} of one node class, and the largest has {built}", gpus(least)),
-            ),
-            Obstacle::Infeasible(refusal) => {
-                let code = if refusal.memory { ReasonCode::MemoryInfeasible } else { ReasonCode::WrongGpuType };
-                never(code, refusal.detail.clone())
-            }
-            Obstacle::NotUsable { usable } => {
-                let detail = format!("{usable} are usable now; the others are broken, closed or unreachable");
-                let headline = format!("Needs {}; {detail}", gpus(least));
-                (headline, vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
-            }
-        }
-    }
-
-    fn accepted(&self, job: usize) -> impl Iterator<Item = usize> + '_ {
-        let range = &self.options[job].job.range;
-        (0..self.round.cluster.classes.len())
-            .filter(move |&class| range.accepts(&self.round.cluster.classes[class].alike.gpu_type))
-    }
-
-    /// Free GPUs of the accepted class that has most.
-    fn most_free(&self, job: usize) -> GpuCount {
-        self.accepted(job).map(|class| self.free[class]).max().unwrap_or_default()
-    }
-
-    /// Price of a GPU in the cheapest accepted class.
-    fn prices_of(&self, job: usize) -> f64 {
-        let prices = self.accepted(job).map(|class| self.round.rows.price_per_gpu(class, &self.decision.prices));
-        prices.fold(f64::INFINITY, f64::min)
-    }
-
-    /// The job that could give `short` GPUs of an accepted class at least loss, and that loss.
-    fn cheapest_giver(&self, job: usize, short: GpuCount) -> Option<(usize, f64)> {
-        let classes: Vec<usize> = self.accepted(job).collect();
-        let taken = |candidate: &Candidate| -> i64 {
-            let accepted = |part: &&headway_solver::Use| {
-                let kind = &self.round.rows.kinds[part.row as usize];
-                matches!(kind, RowKind::Blocks { class, level: 0 } if classes.contains(class))
-            };
-            candidate.uses.iter().filter(accepted).map(|part| part.amount).sum()
-        };
-        let mut best: Option<(i64, usize)> = None;
-        for other in (0..self.options.len()).filter(|&other| other != job) {
-            let chosen = self.chosen(other);
-            for candidate in &self.options[other].candidates {
-                if taken(candidate) + i64::from(short.0) <= taken(chosen) {
-                    let loss = chosen.value.0 - candidate.value.0;
-                    if best.is_none_or(|(least, _)| loss < least) {
-                        best = Some((loss, other));
-                    }
-                }
-            }
-        }
-        best.map(|(loss, other)| (other, loss as f64 / 1e6))
     }
 }
 

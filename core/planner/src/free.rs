@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use headway_types::Placement;
 use headway_types::spec::NodeResources;
 
 use crate::cluster::{Cluster, Reach, Shape, Slot};
@@ -25,7 +26,38 @@ pub(crate) struct Free<'c> {
     count: Vec<u32>,
     /// Nodes of each class by number of free GPUs.
     by_count: Vec<Vec<BTreeSet<usize>>>,
-    hosts: Vec<NodeResources>,
+    hosts: Vec<Host>,
+}
+
+/// What a host has left; less than nothing where what runs there already needs more than it has. What it does not say
+/// is not counted.
+#[derive(Clone, Copy)]
+struct Host {
+    cpus: Option<i64>,
+    memory: Option<i128>,
+}
+
+impl Host {
+    fn new(host: NodeResources) -> Self {
+        Self { cpus: host.cpus.map(i64::from), memory: host.memory.map(|bytes| i128::from(bytes.0)) }
+    }
+
+    /// Before or after a slice that needs so much.
+    fn exchange(&mut self, needs: NodeResources, back: bool) {
+        let sign = if back { 1 } else { -1 };
+        if let (Some(left), Some(need)) = (&mut self.cpus, needs.cpus) {
+            *left += sign * i64::from(need);
+        }
+        if let (Some(left), Some(need)) = (&mut self.memory, needs.memory) {
+            *left += i128::from(sign) * i128::from(need.0);
+        }
+    }
+
+    fn holds(&self, needs: NodeResources) -> bool {
+        let cpus = needs.cpus.zip(self.cpus).is_none_or(|(need, left)| need == 0 || i64::from(need) <= left);
+        let memory = needs.memory.zip(self.memory);
+        cpus && memory.is_none_or(|(need, left)| need.0 == 0 || i128::from(need.0) <= left)
+    }
 }
 
 impl<'c> Free<'c> {
@@ -41,7 +73,7 @@ impl<'c> Free<'c> {
             }
             by_count.push(buckets);
         }
-        let hosts = cluster.nodes.iter().map(|node| node.host).collect();
+        let hosts = cluster.nodes.iter().map(|node| Host::new(node.host)).collect();
         Self { cluster, free, count, by_count, hosts }
     }
 
@@ -67,7 +99,16 @@ impl<'c> Free<'c> {
             self.by_count[class][before as usize].remove(&node);
             self.by_count[class][after as usize].insert(node);
             self.count[node] = after;
-            self.hosts[node] = host_after(self.hosts[node], job.needs.per_node, back);
+            self.hosts[node].exchange(job.needs.per_node, back);
+        }
+    }
+
+    /// What a job in flight takes of the hosts of nodes where none of its GPUs is usable any more.
+    pub fn take_hosts(&mut self, job: &PlanJob, placement: &Placement, slots: &[Slot]) {
+        for node in placement.slices().iter().filter_map(|slice| self.cluster.index_of(slice.node)) {
+            if slots.iter().all(|slot| slot.node != node) {
+                self.hosts[node].exchange(job.needs.per_node, false);
+            }
         }
     }
 
@@ -85,10 +126,7 @@ impl<'c> Free<'c> {
     }
 
     fn suits(&self, job: &PlanJob, node: usize) -> bool {
-        let (host, needs) = (self.hosts[node], job.needs.per_node);
-        let cpus = needs.cpus.zip(host.cpus).is_none_or(|(need, left)| need <= left);
-        let memory = needs.memory.zip(host.memory).is_none_or(|(need, left)| need <= left);
-        cpus && memory && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+        self.hosts[node].holds(job.needs.per_node) && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
     }
 
     /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id; for several
@@ -180,19 +218,4 @@ impl<'c> Free<'c> {
         positions.sort_unstable();
         positions.into_iter().map(|position| Slot { node, position }).collect()
     }
-}
-
-/// A host before or after a slice; what it does not say stays unsaid, and what is overdrawn is nothing.
-fn host_after(host: NodeResources, needs: NodeResources, back: bool) -> NodeResources {
-    let cpus = host.cpus.map(|left| match needs.cpus {
-        Some(need) if back => left + need,
-        Some(need) => left.saturating_sub(need),
-        None => left,
-    });
-    let memory = host.memory.map(|left| match needs.memory {
-        Some(need) if back => left + need,
-        Some(need) => left.saturating_sub(need),
-        None => left,
-    });
-    NodeResources { cpus, memory }
 }

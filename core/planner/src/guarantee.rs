@@ -3,17 +3,20 @@
 //! solver starts there and may not fall behind. What cannot be honoured is relaxed by name, never dropped in silence.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::plan::Relaxed;
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, Seconds};
 
-use crate::candidate::Options;
-use crate::input::PlanJob;
+use crate::candidate::{Candidate, Options};
+use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::round::Round;
 use crate::rows::RowKind;
 use crate::witness::{Victims, Witness};
+
+/// Why a floor is missed by jobs that have all they could get.
+const CAN_TAKE_NO_MORE: &str = "no larger size fits the cluster as it is";
 
 /// The ground the solver stands on.
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct Guarantees {
     pub start: Vec<usize>,
     /// Jobs that must have at least so much.
     pub sure: BTreeMap<usize, GpuCount>,
+    /// Those of them that get back what others borrowed.
+    pub reclaiming: BTreeSet<usize>,
     pub relaxed: Vec<Relaxed>,
 }
 
@@ -34,16 +39,36 @@ impl Guarantees {
     }
 }
 
+/// Takes out what would add to a limit that is overdrawn and cannot be brought back within it: a quota, what a user may
+/// hold, power.
+pub(crate) fn bar_additions(round: &Round<'_>, options: &mut [Options<'_>]) {
+    let mut witness = Witness::new(round, options);
+    let is_limit =
+        |row: &usize| matches!(round.rows.kinds[*row], RowKind::Quota { .. } | RowKind::User { .. } | RowKind::Power);
+    let limits = (0..witness.capacity.len()).filter(is_limit);
+    let overdrawn: Vec<usize> = limits.filter(|row| !witness.shed(*row, &Victims::Anyone)).collect();
+    if overdrawn.is_empty() {
+        return;
+    }
+    for job in options {
+        let of = |candidate: &Candidate, row: usize| {
+            candidate.uses.iter().find(|part| part.row as usize == row).map_or(0, |part| part.amount)
+        };
+        let now: Vec<i64> = overdrawn.iter().map(|&row| of(&job.candidates[job.incumbent], row)).collect();
+        job.candidates.retain(|one| overdrawn.iter().zip(&now).all(|(&row, now)| of(one, row) <= *now));
+    }
+}
+
 pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarantees {
-    let mut owed =
-        Owed { round, options, witness: Witness::new(round, options), sure: BTreeMap::new(), relaxed: vec![] };
+    let (witness, sure, reclaiming) = (Witness::new(round, options), BTreeMap::new(), BTreeSet::new());
+    let mut owed = Owed { round, options, witness, sure, reclaiming, relaxed: vec![] };
     owed.keep_capacities();
     owed.meet_project_floors();
     owed.meet_job_floors();
     owed.reclaim();
     owed.serve_the_patient();
     let (start, capacity) = owed.witness.finish();
-    Guarantees { capacity, start, sure: owed.sure, relaxed: owed.relaxed }
+    Guarantees { capacity, start, sure: owed.sure, reclaiming: owed.reclaiming, relaxed: owed.relaxed }
 }
 
 /// Whether a job has waited so long that it goes before those that have not. It keeps the right for as long as it had
@@ -53,11 +78,28 @@ pub(crate) fn is_patient(patience: Option<Seconds>, job: &PlanJob) -> bool {
     patience.is_some_and(|patience| claim.waited.0 >= patience.0 && claim.ran.0 < claim.waited.0)
 }
 
+/// The rule's name in reports.
+pub(crate) fn floor_of_job(job: &PlanJob) -> String {
+    format!("the floor of job {}", job.name)
+}
+
+/// Whether a job would take more than this on some cluster.
+fn asks_for_more_than(job: &PlanJob, gpus: GpuCount) -> bool {
+    let range = &job.range;
+    let sizes: Vec<GpuCount> = match &job.work {
+        PlanWork::Table(table) => table.sizes().collect(),
+        PlanWork::Model(_) if !range.sizes.is_empty() => range.sizes.clone(),
+        PlanWork::Opaque | PlanWork::Model(_) => vec![range.max],
+    };
+    matches!(job.freedom, Freedom::Free) && sizes.into_iter().any(|size| size > gpus && range.allows(size))
+}
+
 struct Owed<'a, 'r> {
     round: &'r Round<'a>,
     options: &'r [Options<'a>],
     witness: Witness<'a, 'r>,
     sure: BTreeMap<usize, GpuCount>,
+    reclaiming: BTreeSet<usize>,
     relaxed: Vec<Relaxed>,
 }
 
@@ -107,22 +149,37 @@ impl Owed<'_, '_> {
         for project in projects {
             let Some(row) = self.round.rows.row(&RowKind::Floor { project }).map(|row| row as usize) else { continue };
             let members = self.members(project);
-            while self.witness.excess(row) > 0 {
-                let waiting = members.iter().copied().filter(|job| self.witness.gpus(*job) == GpuCount(0));
-                let order = self.by_right(waiting.chain(members.iter().copied()).collect());
-                if !order.into_iter().any(|job| self.witness.grow(job, &Victims::Outside { project })) {
-                    break;
-                }
-            }
+            self.fill_floor(project, row, &members);
             let (reached, floor) = (-self.witness.used[row], -self.witness.capacity[row]);
             if reached < floor {
                 self.witness.capacity[row] = -reached;
-                let asks = members.iter().any(|&job| self.witness.could_grow(job));
-                if asks {
-                    let reason = format!("{reached} of {floor} GPUs: no more can be freed for its jobs now");
-                    self.relax(self.round.rows.describe(row), reason);
+                if members.iter().any(|&job| asks_for_more_than(self.job(job), self.witness.gpus(job))) {
+                    let more = members.iter().any(|&job| self.witness.could_grow(job));
+                    let why = if more { "no more can be freed for its jobs now" } else { CAN_TAKE_NO_MORE };
+                    self.relax(self.round.rows.describe(row), format!("{reached} of {floor} GPUs: {why}"));
                 }
             }
+        }
+    }
+
+    /// Who waits is served first, then all grow in turn, a size at a time.
+    fn fill_floor(&mut self, project: usize, row: usize, members: &[usize]) {
+        let order = self.by_right(members.to_vec());
+        let mut waiting = true;
+        loop {
+            let mut grew = false;
+            for &job in &order {
+                if self.witness.excess(row) <= 0 {
+                    return;
+                }
+                if !waiting || self.witness.gpus(job) == GpuCount(0) {
+                    grew |= self.witness.grow(job, &Victims::Outside { project });
+                }
+            }
+            if !grew && !waiting {
+                return;
+            }
+            waiting = false;
         }
     }
 
@@ -139,7 +196,7 @@ impl Owed<'_, '_> {
             let order = other.priority.cmp(&one.priority).then(other.claim.waited.0.total_cmp(&one.claim.waited.0));
             order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
         });
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         jobs.retain(|job| seen.insert(*job));
         jobs
     }
@@ -151,9 +208,11 @@ impl Owed<'_, '_> {
             let sizes = || self.options[job].candidates.iter().map(|one| one.gpus);
             // A floor between two sizes is met by the larger; one above all sizes by the largest.
             let Some(least) = sizes().filter(|gpus| *gpus >= floor).min().or_else(|| sizes().max()) else { continue };
+            let rule = floor_of_job(self.job(job));
             if !self.secure(job, least, &Victims::UpTo { priority: Priority(u8::MAX) }) {
-                let rule = format!("floor of job {}", self.job(job).name);
                 self.relax(rule, format!("{floor} GPUs: no more can be freed for it now"));
+            } else if least < floor && asks_for_more_than(self.job(job), least) {
+                self.relax(rule, format!("{least} of {floor} GPUs: {CAN_TAKE_NO_MORE}"));
             }
         }
     }
@@ -182,8 +241,8 @@ impl Owed<'_, '_> {
         let waits = |job: &usize| self.witness.gpus(*job) == GpuCount(0) && self.within_quota(*job);
         for job in self.by_right((0..self.options.len()).filter(waits).collect()) {
             let Some(least) = self.least(job) else { continue };
-            if self.within_quota(job) {
-                self.secure(job, least, &Victims::Members { projects: borrowers.clone() });
+            if self.within_quota(job) && self.secure(job, least, &Victims::Members { projects: borrowers.clone() }) {
+                self.reclaiming.insert(job);
             }
         }
         if self.sure.is_empty() {
@@ -223,7 +282,7 @@ impl Owed<'_, '_> {
     /// Jobs that have waited longer than the policy's patience get their smallest size at the expense of jobs of no
     /// higher priority that have not. Those of higher priority are sure of going on meanwhile.
     fn serve_the_patient(&mut self) {
-        let patience = self.round.input.policy.patience.filter(|_| self.round.approach.serves_the_patient());
+        let patience = self.round.input.policy.patience();
         let patient: Vec<usize> = (0..self.options.len()).filter(|&job| is_patient(patience, self.job(job))).collect();
         let mut lowest: Option<Priority> = None;
         for job in self.by_right(patient) {

@@ -1,6 +1,8 @@
 //! What holds for every round, whatever is in it.
 #![allow(clippy::unwrap_used)]
 
+mod worlds;
+
 use std::collections::BTreeSet;
 
 use headway_types::plan::MoveKind;
@@ -13,10 +15,11 @@ use crate::candidate::{self, Options};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
 use crate::guarantee::{self, Guarantees};
-use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+use crate::input::{PlanInput, PlanWork};
 use crate::project::Tree;
 use crate::round::Round;
 use crate::{decide, place, plan, verify};
+use worlds::{World, worlds};
 
 fn planned(input: &PlanInput) -> Plan {
     let plan = plan(input, &mut CurveCache::new()).unwrap();
@@ -24,55 +27,12 @@ fn planned(input: &PlanInput) -> Plan {
     plan
 }
 
-fn nodes() -> impl Strategy<Value = Vec<PlanNode>> {
-    let broken = 0u32..3;
-    proptest::collection::vec((0usize..2, broken), 1..4).prop_map(|kinds| {
-        kinds
-            .into_iter()
-            .enumerate()
-            .map(|(number, (kind, broken))| {
-                let mut node = node(number as u32, ["alpha", "beta"][kind], 4);
-                node.gpus.truncate(4usize.saturating_sub((broken / 2) as usize));
-                node
-            })
-            .collect()
-    })
-}
-
-fn jobs(most: usize) -> impl Strategy<Value = Vec<PlanJob>> {
-    let shape = (1u32..5, 0u32..5, any::<bool>(), 0u8..101, 0usize..4);
-    proptest::collection::vec(shape, 0..most).prop_map(|shapes| {
-        shapes
-            .into_iter()
-            .enumerate()
-            .map(|(number, (min, more, tuned, priority, kind))| {
-                let number = number as u32 + 1;
-                let mut job = if tuned { job(number, min, min + more) } else { rigid(number, min) };
-                job.priority = Priority(priority);
-                if kind == 3 {
-                    job.range.types = vec![GpuType("beta".into())];
-                }
-                job
-            })
-            .collect()
-    })
-}
-
-/// A round whose jobs partly run already: the first half came earlier.
-fn rounds(most: usize) -> impl Strategy<Value = PlanInput> {
-    (nodes(), jobs(most), 0usize..4, any::<bool>()).prop_map(|(nodes, jobs, fixed, drain)| {
-        let early = PlanInput { jobs: jobs[..jobs.len() / 2].to_vec(), ..round(nodes.clone(), Vec::new()) };
-        let running = after(&early, &planned(&early));
-        let mut input = round(nodes, jobs);
-        for (job, earlier) in input.jobs.iter_mut().zip(&running.jobs) {
-            job.current = earlier.current.clone();
-        }
-        if let Some(job) = input.jobs.get_mut(fixed) {
-            job.freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
-        }
-        input.nodes[0].draining = drain;
-        input
-    })
+fn options<'a>(round: &Round<'a>) -> Vec<Options<'a>> {
+    let mut curves = CurveCache::new();
+    let mut options =
+        round.input.jobs.iter().map(|job| candidate::options(round, job, &mut curves)).collect::<Vec<_>>();
+    guarantee::bar_additions(round, &mut options);
+    options
 }
 
 /// The best objective over all combinations of candidates that can be placed.
@@ -82,7 +42,13 @@ fn exhaustive(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> 
             let value: i64 = options.iter().zip(&*choice).map(|(job, &at)| job.candidates[at].value.0).sum();
             let movers: BTreeSet<usize> =
                 (0..options.len()).filter(|&job| options[job].candidates[choice[job]].shape.is_some()).collect();
+            let mut used = vec![0; owed.capacity.len()];
+            for part in options.iter().zip(&*choice).flat_map(|(job, &at)| &job.candidates[at].uses) {
+                used[part.row as usize] += part.amount;
+            }
+            let fits = used.iter().zip(&owed.capacity).all(|(used, capacity)| used <= capacity);
             if value > *best
+                && fits
                 && [BTreeSet::new(), movers]
                     .iter()
                     .any(|out| place::place(round, options, &owed.capacity, choice, out).no_room.is_none())
@@ -91,7 +57,7 @@ fn exhaustive(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> 
             }
             return;
         };
-        for at in 0..next.candidates.len() {
+        for at in (0..next.candidates.len()).filter(|&at| owed.allow(options, choice.len(), at)).collect::<Vec<_>>() {
             choice.push(at);
             search(round, owed, options, choice, best);
             choice.pop();
@@ -103,14 +69,13 @@ fn exhaustive(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 1_024, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_plan_verifies_and_explains_every_job(input in rounds(7)) {
+    fn every_plan_verifies_and_explains_every_job(World(input) in worlds(7)) {
         let plan = plan(&input, &mut CurveCache::new()).unwrap();
         prop_assert_eq!(verify(&input, &plan), Ok(()));
         prop_assert_eq!(plan.report.jobs.len(), input.jobs.len());
-        prop_assert!(plan.report.objective >= plan.report.objective_before);
         prop_assert!(plan.report.bound >= plan.report.objective);
         for verdict in plan.report.jobs.values() {
             prop_assert!(!verdict.reasons.is_empty(), "{}", verdict.headline);
@@ -118,15 +83,14 @@ proptest! {
     }
 
     #[test]
-    fn planning_again_changes_nothing(input in rounds(6)) {
+    fn planning_again_changes_nothing(World(input) in worlds(6)) {
         let first = planned(&input);
         let second = planned(&after(&input, &first));
-        prop_assert_eq!(&first.assignments, &second.assignments);
-        prop_assert!(second.report.moves.is_empty());
+        prop_assert!(second.report.moves.is_empty(), "{:?}", second.report.moves);
     }
 
     #[test]
-    fn the_same_round_gives_the_same_bytes(input in rounds(6)) {
+    fn the_same_round_gives_the_same_bytes(World(input) in worlds(6)) {
         let mut warm = CurveCache::new();
         let first = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
         let again = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
@@ -135,18 +99,18 @@ proptest! {
     }
 
     #[test]
-    fn no_choice_of_candidates_is_worth_more(input in rounds(4)) {
+    fn no_choice_of_candidates_is_worth_more(World(input) in worlds(4)) {
         let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
         let round = Round::new(&input, &cluster, &tree);
-        let mut curves = CurveCache::new();
-        let options: Vec<_> =
-            input.jobs.iter().map(|job| candidate::options(&round, job, &mut curves)).collect();
+        let options = options(&round);
         let combinations: usize = options.iter().map(|job| job.candidates.len()).product();
         prop_assume!(combinations <= 20_000);
         let owed = guarantee::guarantees(&round, &options);
         let decision = decide::decide(&round, &options, &owed).unwrap();
         let best = exhaustive(&round, &options, &owed);
-        let slack = (best.abs() as f64 * 1e-3) as i64;
+        let slack = (best.unsigned_abs() as f64 * 1e-3) as i64;
+        // Where nothing that is owed can be placed at all, what is decided is not among these choices.
+        prop_assume!(best > i64::MIN);
         prop_assert!(decision.objective.0 >= best - slack, "{} of {best}", decision.objective.0);
     }
 }

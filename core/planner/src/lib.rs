@@ -7,8 +7,10 @@
 //! present assignment is always one.
 
 mod candidate;
+mod check;
 mod claim;
 mod cluster;
+pub mod counterfactual;
 mod curves;
 mod decide;
 mod explain;
@@ -36,12 +38,13 @@ mod builder;
 #[cfg(test)]
 mod laws;
 
+pub use check::PlanError;
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 pub use policy::{Objective, Policy, PowerCap};
 pub use project::PlanProject;
 pub use reservation::Reservation;
-pub use round::{PlanError, plan};
+pub use round::plan;
 pub use table::{GoodputTable, TableRow};
-pub use verify::{Violation, verify};
+pub use verify::{Violation, verify, verify_rest};

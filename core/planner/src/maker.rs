@@ -138,6 +138,11 @@ impl<'a, 'r> Maker<'a, 'r> {
         Some(self.with_speed_up(predicted.unwrap_or(current.predicted)))
     }
 
+    /// What the job does now is worth; nothing where it does nothing.
+    pub fn present_value(&self) -> Quanta {
+        self.present.map_or(Quanta(0), |present| Quanta::of(self.worth(&present, Seconds(0.0), self.held())))
+    }
+
     fn present_watts(&self) -> Option<f64> {
         let current = self.job.current.as_ref()?;
         let PlanWork::Table(of) = &self.job.work else { return None };
@@ -167,7 +172,8 @@ impl<'a, 'r> Maker<'a, 'r> {
                 && current.placement.nodes() == shape.nodes;
             let same_layout = match (&current.configuration, &way.offer.configuration) {
                 (Some(from), Some(to)) => from.layout == to.layout,
-                _ => current.placement.gpus() == shape.gpus && current.label == way.label,
+                (None, None) => current.placement.gpus() == shape.gpus && current.label == way.label,
+                (Some(_), None) | (None, Some(_)) => false,
             };
             if self.job.capabilities.layout == Flexibility::Never && !same_layout {
                 return None;

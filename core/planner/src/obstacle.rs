@@ -1,9 +1,15 @@
-//! Why a job has no shape to start on: for ever, or as long as nodes are broken or closed. Asked only of such jobs.
+//! Why a job has no shape to start on: for ever, or as long as nodes are broken or closed, and what would suit it
+//! instead. Asked only of such jobs.
 
-use headway_types::GpuCount;
+use std::sync::Arc;
 
-use crate::curves::Refusal;
+use headway_goodput::JobModel;
+use headway_types::spec::GpuRange;
+use headway_types::{GpuCount, GpuType, Layout, NodeCount};
+
+use crate::curves::{CurveCache, Refusal};
 use crate::input::PlanJob;
+use crate::reservation::Gate;
 use crate::round::Round;
 
 /// Why a job has no shape to start on.
@@ -18,16 +24,62 @@ pub(crate) enum Obstacle {
     NotUsable {
         usable: GpuCount,
     },
-    /// No configuration is feasible; the model's own words.
-    Infeasible(Refusal),
+    /// All nodes of accepted types are reserved for others.
+    Reserved {
+        by: Vec<String>,
+    },
+    /// No configuration is feasible: the model's own words, and what of the cluster as built the model would fit.
+    Infeasible {
+        refusal: Refusal,
+        fits: Vec<Fit>,
+    },
+}
+
+/// The smallest size of a GPU type that a model would fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fit {
+    pub gpu_type: GpuType,
+    pub gpus: GpuCount,
+    pub layout: Option<Layout>,
+}
+
+impl Fit {
+    /// "16 GPUs of A100-40G (dp1 tp8 pp2), more than it asks for".
+    pub fn in_words(&self, asked: &GpuRange) -> String {
+        let layout = self.layout.map_or(String::new(), |layout| format!(" ({layout})"));
+        let but = match () {
+            () if !asked.accepts(&self.gpu_type) => ", a type it does not accept",
+            () if self.gpus > asked.max => ", more than it asks for",
+            () if !asked.allows(self.gpus) => ", a size it does not allow",
+            () => "",
+        };
+        format!("{} of {}{layout}{but}", crate::explain::gpus(self.gpus), self.gpu_type)
+    }
 }
 
 /// `nominal` tells for each shape on the cluster as built whether the job is refused there.
-pub(crate) fn obstacle(round: &Round<'_>, job: &PlanJob, nominal: Vec<Option<Refusal>>) -> Obstacle {
+pub(crate) fn obstacle(
+    round: &Round<'_>,
+    job: &PlanJob,
+    nominal: Vec<Option<Refusal>>,
+    would_fit: impl FnOnce() -> Vec<Fit>,
+) -> Obstacle {
     let cluster = round.cluster;
     let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
     if !cluster.classes.is_empty() && accepted().next().is_none() {
         return Obstacle::WrongType;
+    }
+    let mut by: Vec<String> = accepted()
+        .filter(|&class| !cluster.classes[class].gate.admits(round.input, round.tree, job))
+        .filter_map(|class| match &cluster.classes[class].gate {
+            Gate::Open => None,
+            Gate::Reserved { by, .. } => by.first().map(|&one| round.input.reservations[one].name.clone()),
+        })
+        .collect();
+    by.sort_unstable();
+    by.dedup();
+    if nominal.is_empty() && !by.is_empty() {
+        return Obstacle::Reserved { by };
     }
     if nominal.is_empty() {
         return Obstacle::TooLarge {
@@ -37,7 +89,33 @@ pub(crate) fn obstacle(round: &Round<'_>, job: &PlanJob, nominal: Vec<Option<Ref
     let refusals: Option<Vec<Refusal>> = nominal.into_iter().collect();
     // Of memory the last says most: the largest shape needs least per GPU.
     match refusals.and_then(|all| all.iter().rfind(|refusal| refusal.memory).or(all.first()).cloned()) {
-        Some(refusal) => Obstacle::Infeasible(refusal),
+        Some(refusal) => {
+            let fits = if refusal.memory { would_fit() } else { Vec::new() };
+            Obstacle::Infeasible { refusal, fits }
+        }
         None => Obstacle::NotUsable { usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default() },
     }
+}
+
+/// For each GPU type the smallest size, of those that double, that the model would fit on the cluster as built, whatever
+/// the job accepts.
+pub(crate) fn would_fit(
+    round: &Round<'_>,
+    job: &PlanJob,
+    model: Option<&Arc<JobModel>>,
+    curves: &mut CurveCache,
+) -> Vec<Fit> {
+    let Some(model) = model else { return Vec::new() };
+    let mut fits: Vec<Fit> = Vec::new();
+    for of in &round.cluster.classes {
+        let sizes = (0..32).map(|power| GpuCount(1 << power)).take_while(|gpus| *gpus <= of.nominal());
+        let found = sizes.into_iter().find_map(|gpus| {
+            let nodes = NodeCount(gpus.0.div_ceil(of.whole().max(1)));
+            let offer = curves.best(job.job, model, &of.alike, gpus, nodes, None).ok()?;
+            let layout = offer.configuration.map(|at| at.layout);
+            Some(Fit { gpu_type: of.alike.gpu_type.clone(), gpus, layout })
+        });
+        fits.extend(found.filter(|fit| fits.iter().all(|other| other.gpu_type != fit.gpu_type)));
+    }
+    fits
 }

@@ -53,9 +53,10 @@ pub(crate) fn place(
     for job in 0..options.len() {
         let candidate = placing.candidate(job);
         let keeps = !evicted.contains(&job) && placing.keeps_shape(job, candidate);
-        if candidate.stays || keeps {
-            let held = options[job].job.current.as_ref().map(|current| round.cluster.known_slots(&current.placement));
-            placing.put(job, held.unwrap_or_default());
+        if let Some(current) = options[job].job.current.as_ref().filter(|_| candidate.stays || keeps) {
+            let slots = round.cluster.known_slots(&current.placement);
+            placing.free.take_hosts(options[job].job, &current.placement, &slots);
+            placing.put(job, slots);
         } else {
             open.extend(candidate.shape.map(|shape| (job, shape)));
         }

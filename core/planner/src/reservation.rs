@@ -37,10 +37,9 @@ impl Reservation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
     Open,
-    /// Members of all of these (indices into the round's reservations), ascending. Others only until `from`.
+    /// By these (indices into the round's reservations), ascending: members, and who has left before it begins.
     Reserved {
         by: Vec<usize>,
-        from: Timestamp,
     },
 }
 
@@ -48,10 +47,11 @@ impl Gate {
     pub fn admits(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
         match self {
             Gate::Open => true,
-            Gate::Reserved { by, from } => {
-                let in_time = *from > input.now && job.bounds.time_left.is_some_and(|left| input.now + left <= *from);
-                in_time || by.iter().all(|&reservation| input.reservations[reservation].admits(tree, job))
-            }
+            Gate::Reserved { by } => by.iter().map(|&one| &input.reservations[one]).all(|one| {
+                let in_time =
+                    one.from > input.now && job.bounds.time_left.is_some_and(|left| input.now + left <= one.from);
+                in_time || one.admits(tree, job)
+            }),
         }
     }
 
@@ -59,24 +59,21 @@ impl Gate {
     pub fn tolerates(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
         match self {
             Gate::Open => true,
-            Gate::Reserved { from, .. } => *from > input.now || self.admits(input, tree, job),
+            Gate::Reserved { by } => {
+                by.iter().map(|&one| &input.reservations[one]).all(|one| one.from > input.now || one.admits(tree, job))
+            }
         }
     }
 }
 
 /// The gate of every node, in their order. Reservations that are over do not matter.
 pub(crate) fn gates(input: &PlanInput) -> Vec<Gate> {
-    let mut by_node: BTreeMap<NodeId, (Vec<usize>, Timestamp)> = BTreeMap::new();
+    let mut by_node: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
     for (index, reservation) in input.reservations.iter().enumerate().filter(|(_, one)| one.until > input.now) {
         for node in &reservation.nodes {
-            let entry = by_node.entry(*node).or_insert((Vec::new(), reservation.from));
-            entry.0.push(index);
-            entry.1 = entry.1.min(reservation.from);
+            by_node.entry(*node).or_default().push(index);
         }
     }
-    let gate = |node: NodeId| match by_node.get(&node) {
-        None => Gate::Open,
-        Some((by, from)) => Gate::Reserved { by: by.clone(), from: *from },
-    };
+    let gate = |node: NodeId| by_node.get(&node).map_or(Gate::Open, |by| Gate::Reserved { by: by.clone() });
     input.nodes.iter().map(|node| gate(node.node)).collect()
 }

@@ -1,14 +1,15 @@
 //! One round from input to plan: candidates, guarantees, decision, assignments, account. It holds no logic of its own
 //! beyond putting the parts together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use headway_solver::ProgramError;
 use headway_types::plan::Price;
-use headway_types::{Assignment, GpuCount, GpuType, GpuUuid, JobId, NodeId, Plan, PlanReport};
+use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport};
 
 use crate::candidate::{self, Options};
+use crate::check::{PlanError, check};
 use crate::cluster::Cluster;
+use crate::counterfactual::Force;
 use crate::curves::CurveCache;
 use crate::decide::Decision;
 use crate::guarantee::{self, Guarantees};
@@ -16,24 +17,8 @@ use crate::input::{PlanInput, PlanJob};
 use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
+use crate::value::Quanta;
 use crate::{explain, moves};
-
-/// Why a round has no plan. All of these are broken promises of the caller.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    #[error("node {0} appears twice or out of order in the round")]
-    NodesNotAscending(NodeId),
-    #[error("job {0} appears twice or out of order in the round")]
-    JobsNotAscending(JobId),
-    #[error("project {0} appears twice or out of order in the round")]
-    ProjectsNotAscending(String),
-    #[error("GPU {0} is offered twice in the round")]
-    RepeatedGpu(GpuUuid),
-    #[error("GPU {gpu} is held by job {first} and by job {second}")]
-    HeldTwice { gpu: GpuUuid, first: JobId, second: JobId },
-    #[error("the round is too large to add up")]
-    TooLarge(#[source] ProgramError),
-}
 
 /// What every part of a round may look at.
 pub(crate) struct Round<'a> {
@@ -70,12 +55,21 @@ impl<'a> Round<'a> {
 /// # Errors
 /// An input that contradicts itself.
 pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
+    solve(input, curves, None)
+}
+
+/// The same with one job's choices narrowed to what is forced on it.
+pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     check(input)?;
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
     let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
     options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
+    guarantee::bar_additions(&round, &mut options);
+    if let Some(force) = force {
+        force.narrow(&round, &mut options);
+    }
     let owed = guarantee::guarantees(&round, &options);
     let decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
     let report = report(&round, &options, &owed, &decision);
@@ -103,21 +97,32 @@ fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decisio
         let price = shadow_prices.entry(of.alike.gpu_type.clone()).or_default();
         *price = price.max(round.rows.price_per_gpu(class, &decision.prices));
     }
+    let (jobs, unmoved) = explain::explain(round, options, owed, decision);
     let bound = decision.bound.max(decision.objective);
     let gap = (bound.0 - decision.objective.0) as f64 / (bound.0.abs().max(1)) as f64;
     PlanReport {
         trigger: round.input.trigger.clone(),
         objective: decision.objective.units(),
-        objective_before: decision.objective_before.units(),
+        objective_before: before(options, decision).units(),
         bound: bound.units(),
         gap,
         shadow_prices,
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
-        jobs: explain::verdicts(round, options, owed, decision),
+        jobs,
         moves: moves::moves(round, options, decision),
+        unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
     }
+}
+
+/// The objective of carrying on exactly as now. Staying counts a live batch change as done, so that is taken back.
+fn before(options: &[Options<'_>], decision: &Decision) -> Quanta {
+    let gained = |of: &Options<'_>| {
+        let taken = of.batch_change.is_some_and(|change| change.taken);
+        if taken { of.candidates[of.incumbent].value.0 - of.present_value.0 } else { 0 }
+    };
+    Quanta(decision.objective_before.0 - options.iter().map(gained).sum::<i64>())
 }
 
 /// What is scarce, dearest first by what all of it is worth.
@@ -144,7 +149,8 @@ fn relaxed(
     for (&job, least) in &owed.sure {
         let got = options[job].candidates[decision.choice[job]].gpus;
         if got < *least {
-            let rule = format!("what job {} is sure of", options[job].job.name);
+            let job = options[job].job;
+            let rule = if got < job.claim.floor { guarantee::floor_of_job(job) } else { sure_of(job) };
             let reason = format!("{got} of {least} GPUs: what is free lies scattered");
             relaxed.push(headway_types::plan::Relaxed { rule, reason });
         }
@@ -164,27 +170,7 @@ fn relaxed(
     relaxed
 }
 
-fn check(input: &PlanInput) -> Result<(), PlanError> {
-    if let Some(pair) = input.nodes.windows(2).find(|pair| pair[0].node >= pair[1].node) {
-        return Err(PlanError::NodesNotAscending(pair[1].node));
-    }
-    if let Some(pair) = input.jobs.windows(2).find(|pair| pair[0].job >= pair[1].job) {
-        return Err(PlanError::JobsNotAscending(pair[1].job));
-    }
-    if let Some(pair) = input.projects.windows(2).find(|pair| pair[0].name >= pair[1].name) {
-        return Err(PlanError::ProjectsNotAscending(pair[1].name.clone()));
-    }
-    let mut offered = BTreeSet::new();
-    if let Some(gpu) = input.nodes.iter().flat_map(|node| &node.gpus).find(|gpu| !offered.insert(*gpu)) {
-        return Err(PlanError::RepeatedGpu(gpu.clone()));
-    }
-    let mut held: BTreeMap<&GpuUuid, JobId> = BTreeMap::new();
-    for job in &input.jobs {
-        for (_, gpu) in job.current.iter().flat_map(|current| current.placement.ranks()) {
-            if let Some(first) = held.insert(gpu, job.job) {
-                return Err(PlanError::HeldTwice { gpu: gpu.clone(), first, second: job.job });
-            }
-        }
-    }
-    Ok(())
+/// A right that is not a floor: to what others borrowed, or to a turn after a long wait.
+fn sure_of(job: &PlanJob) -> String {
+    format!("what job {} is sure of", job.name)
 }

@@ -104,8 +104,8 @@ impl<'a> Rows<'a> {
             }
         }
         if let Some(cap) = &input.policy.power_cap {
-            let gpus: u32 = (0..cluster.classes.len()).map(|class| cluster.open(class).0).sum();
-            rows.add(RowKind::Power, watts(cap.watts - cap.idle.max(0.0) * f64::from(gpus)).max(0));
+            let gpus: usize = cluster.nodes.iter().map(|node| node.gpus.len()).sum();
+            rows.add(RowKind::Power, -watts(cap.idle.max(0.0) * gpus as f64 - cap.watts).min(0));
         }
         if let Some(most) = input.policy.max_moves {
             rows.add(RowKind::Moves, i64::from(most));
@@ -180,7 +180,7 @@ impl<'a> Rows<'a> {
         if shape.reach == Reach::Domain && shape.per_node() > class.whole() / 2 {
             self.within_domain(&mut taken, shape.class, shape.nodes.0);
         }
-        self.common(&mut taken, job, shape.gpus, class, watts_per_gpu);
+        self.common(&mut taken, job, shape.gpus, Some(&class.alike.gpu_type), watts_per_gpu);
         if moves && let Some(row) = self.row(&RowKind::Moves) {
             taken.add(row, 1);
         }
@@ -195,13 +195,8 @@ impl<'a> Rows<'a> {
         }
         let mut taken = Taken::default();
         let mut per_domain = BTreeMap::<(usize, usize), u32>::new();
-        let mut class = None;
-        for (node, gpus) in per_node {
+        for (node, gpus) in per_node.into_iter().filter(|(node, _)| !self.cluster.nodes[*node].draining) {
             let at = self.cluster.class_of(node);
-            class.get_or_insert(at);
-            if self.cluster.nodes[node].draining {
-                continue;
-            }
             self.slices(&mut taken, at, job, gpus, 1);
             if gpus > self.cluster.classes[at].whole() / 2 {
                 *per_domain.entry((at, self.cluster.domain_of(node))).or_default() += 1;
@@ -210,9 +205,9 @@ impl<'a> Rows<'a> {
         for ((class, _), nodes) in per_domain {
             self.within_domain(&mut taken, class, nodes);
         }
-        if let Some(class) = class {
-            self.common(&mut taken, job, placement.gpus(), &self.cluster.classes[class], watts_per_gpu);
-        }
+        // GPUs of a job in flight count for its project even where they are not usable now.
+        let gpu_type = placement.slices().iter().find_map(|slice| self.cluster.node(slice.node));
+        self.common(&mut taken, job, placement.gpus(), gpu_type.map(|node| &node.class.gpu_type), watts_per_gpu);
         taken.uses()
     }
 
@@ -253,7 +248,7 @@ impl<'a> Rows<'a> {
         if self.cluster.classes.iter().any(alike) {
             name = format!("{name} ({} per node)", of.whole());
         }
-        if let Gate::Reserved { by, .. } = &of.gate {
+        if let Gate::Reserved { by } = &of.gate {
             let names: Vec<&str> = by.iter().map(|&one| self.input.reservations[one].name.as_str()).collect();
             name = format!("{name} reserved for {}", names.join(" and "));
         }
@@ -290,7 +285,14 @@ impl<'a> Rows<'a> {
     }
 
     /// Rows of projects and power.
-    fn common(&self, taken: &mut Taken, job: &PlanJob, gpus: GpuCount, class: &Class, watts_per_gpu: Option<f64>) {
+    fn common(
+        &self,
+        taken: &mut Taken,
+        job: &PlanJob,
+        gpus: GpuCount,
+        gpu_type: Option<&GpuType>,
+        watts_per_gpu: Option<f64>,
+    ) {
         let amount = i64::from(gpus.0);
         for &project in self.tree.lineage_of(&job.claim.project) {
             let user = || RowKind::User { project, user: job.claim.user.clone() };
@@ -304,19 +306,19 @@ impl<'a> Rows<'a> {
             }
         }
         if let Some(row) = self.row(&RowKind::Power) {
-            let per_gpu = watts_per_gpu.unwrap_or_else(|| self.busy_watts(&class.alike.gpu_type));
+            let per_gpu = watts_per_gpu.unwrap_or_else(|| self.busy_watts(gpu_type));
             let idle = self.input.policy.power_cap.as_ref().map_or(0.0, |cap| cap.idle.max(0.0));
             taken.add(row, watts((per_gpu - idle).max(0.0) * f64::from(gpus.0)));
         }
     }
 
-    fn busy_watts(&self, gpu_type: &GpuType) -> f64 {
+    fn busy_watts(&self, gpu_type: Option<&GpuType>) -> f64 {
         let cap = self.input.policy.power_cap.as_ref();
-        cap.and_then(|cap| cap.busy.get(gpu_type).copied()).unwrap_or(WATTS)
+        cap.and_then(|cap| cap.busy.get(gpu_type?).copied()).unwrap_or(WATTS)
     }
 }
 
-/// Whole watts, rounded away from zero and kept within what sums of many jobs can hold.
+/// Whole watts, rounded up and kept within what sums of many jobs can hold.
 fn watts(exact: f64) -> i64 {
     if exact.is_finite() { libm::ceil(exact).clamp(-1e12, 1e12) as i64 } else { 0 }
 }

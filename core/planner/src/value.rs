@@ -7,6 +7,8 @@ use crate::policy::Policy;
 
 /// Objective units per quantum: coefficients enter the solver as whole numbers, so that comparisons are exact.
 const QUANTA_PER_UNIT: f64 = 1e6;
+/// No coefficient is larger, so that differences of sums of many never overflow.
+const MOST_QUANTA: f64 = (1_i64 << 43) as f64;
 /// Whatever a restart costs, a job that starts keeps this share of its value: starting beats waiting.
 const LEAST_USEFUL_SHARE: f64 = 0.02;
 const DAY: f64 = 86_400.0;
@@ -19,7 +21,7 @@ pub(crate) struct Quanta(pub i64);
 
 impl Quanta {
     pub fn of(value: f64) -> Self {
-        Self(libm::round(value * QUANTA_PER_UNIT) as i64)
+        Self(libm::round(value * QUANTA_PER_UNIT).clamp(-MOST_QUANTA, MOST_QUANTA) as i64)
     }
 
     pub fn units(self) -> f64 {

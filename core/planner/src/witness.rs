@@ -1,7 +1,7 @@
 //! A choice of one candidate per job that is kept feasible while jobs are made to give way to others. It looks for
 //! something that fits, never for the best: that is the solver's part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::GpuCount;
 use headway_types::spec::Priority;
@@ -32,7 +32,11 @@ pub(crate) struct Witness<'a, 'r> {
     round: &'r Round<'a>,
     options: &'r [Options<'a>],
     choice: Vec<usize>,
+    /// What each change since the last mark replaced, so that an attempt can be taken back.
+    journal: Vec<(usize, usize)>,
     pub used: Vec<i64>,
+    /// Per row, the jobs whose choice takes some of it: only they can give it back.
+    holders: Vec<BTreeSet<usize>>,
     pub capacity: Vec<i64>,
     /// What a job may not fall below any more.
     protected: BTreeMap<usize, GpuCount>,
@@ -43,12 +47,24 @@ impl<'a, 'r> Witness<'a, 'r> {
     pub fn new(round: &'r Round<'a>, options: &'r [Options<'a>]) -> Self {
         let choice: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
         let mut used = vec![0; round.rows.capacity.len()];
-        for (job, &at) in options.iter().zip(&choice) {
-            for part in &job.candidates[at].uses {
+        let mut holders = vec![BTreeSet::new(); used.len()];
+        for (job, &at) in choice.iter().enumerate() {
+            for part in &options[job].candidates[at].uses {
                 used[part.row as usize] += part.amount;
+                holders[part.row as usize].insert(job);
             }
         }
-        Self { round, options, choice, used, capacity: round.rows.capacity.clone(), protected: BTreeMap::new() }
+        let journal = Vec::new();
+        Self {
+            round,
+            options,
+            choice,
+            journal,
+            used,
+            holders,
+            capacity: round.rows.capacity.clone(),
+            protected: BTreeMap::new(),
+        }
     }
 
     /// The choice and the capacities it keeps. Floors that it exceeds stay what they were.
@@ -71,12 +87,15 @@ impl<'a, 'r> Witness<'a, 'r> {
     }
 
     fn set(&mut self, job: usize, candidate: usize) {
+        self.journal.push((job, self.choice[job]));
         let candidates = &self.options[job].candidates;
         for part in &candidates[self.choice[job]].uses {
             self.used[part.row as usize] -= part.amount;
+            self.holders[part.row as usize].remove(&job);
         }
         for part in &candidates[candidate].uses {
             self.used[part.row as usize] += part.amount;
+            self.holders[part.row as usize].insert(job);
         }
         self.choice[job] = candidate;
     }
@@ -94,7 +113,7 @@ impl<'a, 'r> Witness<'a, 'r> {
     pub fn shed(&mut self, row: usize, victims: &Victims) -> bool {
         while self.excess(row) > 0 {
             let mut best: Option<(f64, usize, usize)> = None;
-            for job in (0..self.options.len()).filter(|&job| self.may_give(job, victims)) {
+            for job in self.holders[row].iter().copied().filter(|&job| self.may_give(job, victims)) {
                 let now = self.options[job].candidates[self.choice[job]].value.0;
                 for (at, candidate) in self.options[job].candidates.iter().enumerate() {
                     let relief = (-self.delta(job, at, row)).min(self.excess(row));
@@ -154,25 +173,39 @@ impl<'a, 'r> Witness<'a, 'r> {
         let candidates = &self.options[job].candidates;
         let mut order: Vec<usize> = (0..candidates.len()).filter(|&at| candidates[at].gpus >= least).collect();
         order.sort_by_key(|&at| (candidates[at].gpus, std::cmp::Reverse(candidates[at].value), at));
-        let before = (self.choice.clone(), self.used.clone());
-        for at in order {
-            let overdrawn: Vec<usize> = (0..self.used.len()).filter(|&row| self.excess(row) > 0).collect();
+        // What fits without anybody giving way comes first, however small its value.
+        let fitting = order.iter().copied().find(|&at| self.harmless(job, at));
+        if let Some(at) = fitting {
             self.set(job, at);
-            let held = self.protected.insert(job, least);
-            let fits = (0..self.used.len())
-                .filter(|row| !overdrawn.contains(row))
-                .all(|row| self.shed_unless_floor(row, victims));
-            match held {
-                Some(held) => self.protected.insert(job, held),
-                None => self.protected.remove(&job),
-            };
-            let fits = fits && (0..self.used.len()).all(|row| overdrawn.contains(&row) || self.excess(row) <= 0);
-            if fits {
-                return true;
-            }
-            (self.choice, self.used) = before.clone();
+            return true;
         }
-        false
+        let overdrawn: Vec<bool> = (0..self.used.len()).map(|row| self.excess(row) > 0).collect();
+        let held = self.protected.insert(job, least);
+        let raised = order.into_iter().any(|at| {
+            self.journal.clear();
+            self.set(job, at);
+            let mut rows = (0..overdrawn.len()).filter(|&row| !overdrawn[row]);
+            let shed = rows.clone().all(|row| self.shed_unless_floor(row, victims));
+            let fits = shed && rows.all(|row| self.excess(row) <= 0);
+            if !fits {
+                self.take_back();
+            }
+            fits
+        });
+        match held {
+            Some(held) => self.protected.insert(job, held),
+            None => self.protected.remove(&job),
+        };
+        raised
+    }
+
+    /// Undoes every change since the journal was cleared.
+    fn take_back(&mut self) {
+        let changes = std::mem::take(&mut self.journal);
+        for (job, before) in changes.into_iter().rev() {
+            self.set(job, before);
+        }
+        self.journal.clear();
     }
 
     /// A floor that taking breaks cannot be shed: it has to be respected from the start.

@@ -4,12 +4,15 @@
 use crate::program::LIMIT;
 use crate::reduced::Reduced;
 
-/// No choice of the reduced program is worth more. (Lagrangian relaxation: Fisher 1981, equation 2.)
-pub(crate) fn bound(reduced: &Reduced, prices: &[f64]) -> i64 {
+/// No choice of the allowed columns is worth more. (Lagrangian relaxation: Fisher 1981, equation 2.)
+pub(crate) fn bound(reduced: &Reduced, prices: &[f64], allowed: impl Fn(usize) -> bool) -> i64 {
     let grid = Grid::new(reduced, prices);
     let room: i128 = grid.prices.iter().zip(&reduced.capacity).map(|(price, &cap)| price * i128::from(cap)).sum();
     let groups: i128 = (0..reduced.groups())
-        .map(|group| reduced.group(group).map(|column| grid.reduced_value(reduced, column)).max().unwrap_or(0))
+        .map(|group| {
+            let columns = reduced.group(group).filter(|&column| allowed(column));
+            columns.map(|column| grid.reduced_value(reduced, column)).max().unwrap_or(0)
+        })
         .sum();
     // An arithmetic shift rounds down, which is safe: the value of a choice is a whole number.
     i64::try_from((room + groups) >> grid.bits).unwrap_or(LIMIT)

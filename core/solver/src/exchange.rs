@@ -9,6 +9,8 @@ use crate::reduced::Reduced;
 #[derive(Clone, Copy)]
 struct Move {
     gain: f64,
+    /// What it adds to the value.
+    more: i64,
     group: u32,
     column: u32,
 }
@@ -24,15 +26,16 @@ pub(crate) fn improve(reduced: &Reduced, choice: &mut Choice, prices: &[f64], pa
     }
 }
 
-fn moves(reduced: &Reduced, choice: &Choice, prices: &[f64], keep: impl Fn(&Move, i64) -> bool) -> Vec<Move> {
+fn moves(reduced: &Reduced, choice: &Choice, prices: &[f64], keep: impl Fn(&Move) -> bool) -> Vec<Move> {
     let mut moves = Vec::new();
     for group in 0..reduced.groups() {
         let own = choice.columns[group] as usize;
         let worth = reduced.reduced_value(own, prices);
         for column in reduced.group(group).filter(|&column| column != own) {
             let gain = reduced.reduced_value(column, prices) - worth;
-            let found = Move { gain, group: group as u32, column: column as u32 };
-            if keep(&found, reduced.value[column] - reduced.value[own]) {
+            let more = reduced.value[column] - reduced.value[own];
+            let found = Move { gain, more, group: group as u32, column: column as u32 };
+            if keep(&found) {
                 moves.push(found);
             }
         }
@@ -45,7 +48,7 @@ fn moves(reduced: &Reduced, choice: &Choice, prices: &[f64], keep: impl Fn(&Move
 fn improve_single(reduced: &Reduced, choice: &mut Choice, prices: &[f64]) -> bool {
     let mut parts = Vec::new();
     let mut any = false;
-    for found in moves(reduced, choice, prices, |_, more| more > 0) {
+    for found in moves(reduced, choice, prices, |found| found.more > 0) {
         let (group, column) = (found.group as usize, found.column as usize);
         let own = choice.columns[group] as usize;
         if reduced.value[column] > reduced.value[own] {
@@ -62,28 +65,29 @@ fn improve_single(reduced: &Reduced, choice: &mut Choice, prices: &[f64]) -> boo
 /// Takes pairs of changes that gain together and fit together.
 fn improve_pairs(reduced: &Reduced, choice: &mut Choice, prices: &[f64], left: &mut u32) -> bool {
     let spare: f64 = (0..reduced.rows()).map(|row| prices[row] * choice.slack[row] as f64 / reduced.scale[row]).sum();
-    let greatest = moves(reduced, choice, prices, |found, _| found.gain > 0.0).first().map_or(0.0, |found| found.gain);
-    let moves = moves(reduced, choice, prices, |found, _| found.gain > -spare - greatest);
+    let greatest = moves(reduced, choice, prices, |found| found.gain > 0.0).first().map_or(0.0, |found| found.gain);
+    let moves = moves(reduced, choice, prices, |found| found.gain > -spare - greatest);
     let mut changed = vec![false; reduced.groups()];
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let mut any = false;
     for (at, one) in moves.iter().enumerate() {
+        let a = one.group as usize;
+        if changed[a] {
+            continue;
+        }
+        change(reduced, choice.columns[a] as usize, one.column as usize, &mut first);
         for other in &moves[at + 1..] {
             if one.gain + other.gain <= -spare || *left == 0 {
                 break;
             }
             *left -= 1;
-            let (a, b) = (one.group as usize, other.group as usize);
-            if a == b || changed[a] || changed[b] {
+            if one.more + other.more <= 0 {
                 continue;
             }
-            let more = |found: &Move| {
-                reduced.value[found.column as usize] - reduced.value[choice.columns[found.group as usize] as usize]
-            };
-            if more(one) + more(other) <= 0 {
+            let b = other.group as usize;
+            if a == b || changed[b] {
                 continue;
             }
-            change(reduced, choice.columns[a] as usize, one.column as usize, &mut first);
             change(reduced, choice.columns[b] as usize, other.column as usize, &mut second);
             if fit_together(choice, &first, &second) {
                 choice.set(reduced, a, one.column as usize);

@@ -45,7 +45,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { tolerance: 1e-3, dual_steps: 600, exchanges: 200_000, nodes: 200_000 }
+        Self { tolerance: 1e-3, dual_steps: 600, exchanges: 50_000, nodes: 2_000 }
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Reduced {
     pub capacity: Vec<i64>,
     /// A typical amount of each row.
     pub scale: Vec<f64>,
+    /// Far less than values differ by: what keeps equal columns apart where floats compare them.
+    pub spread: f64,
     origin: Origin,
 }
 
@@ -114,6 +116,16 @@ impl Reduced {
         };
         let rows = self.origin.rows.iter().zip(&self.scale);
         rows.map(|(origins, scale)| (origins.iter().map(price).sum::<f64>() * scale).min(HIGHEST_PRICE)).collect()
+    }
+
+    /// Which rows stand for one of the given rows that are marked.
+    pub fn inherit(&self, marked: impl Fn(usize) -> bool) -> Vec<bool> {
+        self.origin.rows.iter().map(|rows| rows.iter().any(|(given, _)| marked(*given as usize))).collect()
+    }
+
+    /// Prices per share as prices per unit of this program's own rows.
+    pub fn per_unit(&self, prices: &[f64]) -> Vec<f64> {
+        prices.iter().zip(&self.scale).map(|(price, scale)| price / scale).collect()
     }
 
     fn use_range(&self, column: usize) -> Range<usize> {
@@ -244,7 +256,8 @@ impl<'a> Draft<'a> {
     fn build(self) -> Reduced {
         let mut reduced = Reduced { first: vec![0], use_first: vec![0], ..Reduced::default() };
         reduced.origin.choice.clone_from(&self.program.start);
-        let mut room = self.program.capacity.clone();
+        // No sum of amounts is beyond the limit, so neither need a capacity be.
+        let mut room: Vec<i64> = self.program.capacity.iter().map(|&capacity| capacity.min(2 * LIMIT)).collect();
         for (group, kept) in self.kept.iter().enumerate() {
             if let [only] = kept[..] {
                 reduced.origin.choice[group] = only as usize;
@@ -266,6 +279,8 @@ impl<'a> Draft<'a> {
             reduced.origin.groups.push(group as u32);
             reduced.first.push(reduced.value.len() as u32);
         }
+        let sum: f64 = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum();
+        reduced.spread = sum / reduced.columns().max(1) as f64 * 1e-9 / f64::from(1 << 24);
         reduced.merge_rows(&room);
         reduced
     }

@@ -2,17 +2,13 @@
 
 use crate::bound::bound;
 use crate::choice::Choice;
-use crate::dual::Ascent;
+use crate::core::Core;
+use crate::dual::Dual;
 use crate::exchange::improve;
 use crate::program::{Effort, Program, ProgramError, Solution, Work, relative_gap};
+use crate::prove::Proof;
 use crate::reduced::Reduced;
 use crate::repair::repair;
-use crate::search::Core;
-
-/// Dual steps between two choices made from prices.
-const STEPS_PER_CHOICE: u32 = 50;
-/// Columns beyond which an exact search is hopeless.
-const CORE_COLUMNS: usize = 2_000;
 
 /// The best choice that `effort` finds, never worse than the start, and a bound on what any choice is worth.
 ///
@@ -41,7 +37,7 @@ pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<
     Ok(Solution {
         objective,
         bound: round.bound + fixed,
-        prices: reduced.restore_prices(&round.ascent.best_prices, program.capacity.len()),
+        prices: reduced.restore_prices(&round.dual.prices, program.capacity.len()),
         work: Work { proven: round.bound == round.best.value, ..round.work },
         choice,
     })
@@ -50,7 +46,7 @@ pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<
 struct Round<'a> {
     reduced: &'a Reduced,
     effort: &'a Effort,
-    ascent: Ascent,
+    dual: Dual<'a>,
     best: Choice,
     bound: i64,
     work: Work,
@@ -60,58 +56,71 @@ impl<'a> Round<'a> {
     fn new(reduced: &'a Reduced, effort: &'a Effort, prices: Vec<f64>) -> Self {
         let best = Choice::new(reduced, reduced.start());
         let work = Work { rows: reduced.rows() as u32, columns: reduced.columns() as u32, ..Work::default() };
-        let first = bound(reduced, &prices).max(best.value);
-        Self { reduced, effort, ascent: Ascent::new(reduced, prices), best, bound: first, work }
+        let first = bound(reduced, &prices, |_| true).max(best.value);
+        Self { reduced, effort, dual: Dual::new(reduced, prices), best, bound: first, work }
     }
 
     fn is_close(&self) -> bool {
         relative_gap(self.best.value, self.bound) <= self.effort.tolerance.max(0.0)
     }
 
-    /// Prices and choices in turns.
+    /// Prices, and a choice from them.
     fn ascend(&mut self) {
-        let mut moving = true;
-        while moving && self.work.dual_steps < self.effort.dual_steps && !self.is_close() {
-            for _ in 0..STEPS_PER_CHOICE.min(self.effort.dual_steps - self.work.dual_steps) {
-                moving = self.ascent.step(self.reduced, self.best.value as f64);
-                self.work.dual_steps += 1;
-                if !moving {
-                    break;
+        self.dual.descend(self.effort.dual_steps);
+        self.work.dual_steps = self.dual.pivots;
+        let prices = &self.dual.prices;
+        self.bound = self.bound.min(bound(self.reduced, prices, |_| true)).max(self.best.value);
+        for mut choice in [self.dual.nearest(), self.best.clone()] {
+            let prices = &self.dual.prices;
+            if repair(self.reduced, &mut choice, prices) {
+                improve(self.reduced, &mut choice, prices, self.effort.exchanges);
+                if choice.value > self.best.value {
+                    self.best = choice;
                 }
-            }
-            let prices = &self.ascent.best_prices;
-            self.bound = self.bound.min(bound(self.reduced, prices)).max(self.best.value);
-            for columns in [self.ascent.response.clone(), self.best.columns.clone()] {
-                let mut choice = Choice::new(self.reduced, columns);
-                if repair(self.reduced, &mut choice, prices) {
-                    improve(self.reduced, &mut choice, prices, self.effort.exchanges);
-                    if choice.value > self.best.value {
-                        self.best = choice;
-                    }
-                }
+                return;
             }
         }
     }
 
-    /// Fixes what the bound proves useless and searches the rest.
+    /// Searches what prices leave undecided: first the columns closest to their group's best, where better choices
+    /// are, then all that the bound cannot exclude, which proves.
     fn finish(&mut self) {
-        if self.is_close() {
-            return;
+        let mut proof = Proof {
+            least_gain: (self.effort.tolerance.max(0.0) * self.bound as f64) as i64,
+            effort: self.effort,
+            work: self.work,
+        };
+        for columns in [300, 1_000] {
+            if !self.is_close() {
+                let room = losses(self.reduced, &self.dual.prices, columns);
+                if room < (self.bound - self.best.value) as f64 {
+                    let core = Core::new(self.reduced, &self.dual.prices, room, &self.best.columns);
+                    proof.explore(self.reduced, &core, &self.dual.prices, &mut self.best);
+                }
+            }
         }
-        let at = bound(self.reduced, &self.ascent.best_prices);
-        let (core, rest) = Core::new(self.reduced, &self.ascent.best_prices, at, self.best.value);
-        self.work.core_columns = core.columns as u32;
-        self.work.fixed_columns = (self.reduced.columns() - core.columns) as u32;
-        if core.columns > CORE_COLUMNS {
-            return;
+        if !self.is_close() {
+            let hard = vec![true; self.reduced.rows()];
+            let (best, bound) = proof.tighten(self.reduced, &mut self.dual, self.best.clone(), self.bound, &hard, 0);
+            (self.best, self.bound) = (best, bound);
         }
-        let found = core.search(self.reduced, &rest, at, self.best.value, self.effort.nodes);
-        self.work.nodes = found.nodes;
-        if let Some(choice) = found.choice {
-            self.best = choice;
-        }
-        if found.complete {
-            self.bound = self.best.value;
-        }
+        self.work = proof.work;
     }
+}
+
+/// What the column loses that is the `count`th closest to its group's best.
+fn losses(reduced: &Reduced, prices: &[f64], count: usize) -> f64 {
+    let mut losses = Vec::with_capacity(reduced.columns());
+    for group in 0..reduced.groups() {
+        let begin = losses.len();
+        losses.extend(reduced.group(group).map(|column| -reduced.reduced_value(column, prices)));
+        let least = losses[begin..].iter().copied().fold(f64::INFINITY, f64::min);
+        let best = begin + losses[begin..].iter().position(|loss| *loss == least).unwrap_or(0);
+        losses.swap_remove(best);
+        losses[begin..].iter_mut().for_each(|loss| *loss -= least);
+    }
+    if count >= losses.len() {
+        return f64::INFINITY;
+    }
+    *losses.select_nth_unstable_by(count, f64::total_cmp).1
 }

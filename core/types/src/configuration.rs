@@ -24,10 +24,10 @@ impl Layout {
         Self { dp: gpus.0, tp: 1, pp: 1 }
     }
 
-    /// GPUs the layout occupies: dp × tp × pp.
+    /// GPUs the layout occupies: dp × tp × pp. More than can be counted is as many as can.
     #[must_use]
     pub fn gpus(self) -> GpuCount {
-        GpuCount(self.dp * self.tp * self.pp)
+        GpuCount(self.dp.saturating_mul(self.tp).saturating_mul(self.pp))
     }
 }
 
@@ -51,7 +51,7 @@ impl Configuration {
     /// Micro-batches each replica accumulates per optimizer step, or `None` where the batch does not divide.
     #[must_use]
     pub fn accumulation(&self) -> Option<u64> {
-        let per_round = u64::from(self.layout.dp) * self.micro_batch.0;
+        let per_round = u64::from(self.layout.dp).checked_mul(self.micro_batch.0)?;
         (per_round > 0 && self.global_batch.0 > 0 && self.global_batch.0.is_multiple_of(per_round))
             .then(|| self.global_batch.0 / per_round)
     }
@@ -116,6 +116,7 @@ mod tests {
         assert_eq!(configuration(4, 2, 32).accumulation(), Some(4));
         assert_eq!(configuration(4, 2, 30).accumulation(), None);
         assert_eq!(configuration(0, 2, 30).accumulation(), None);
+        assert_eq!(configuration(u32::MAX, u64::MAX, 30).accumulation(), None);
     }
 
     #[test]

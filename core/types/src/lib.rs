@@ -26,7 +26,7 @@ pub use hardware::{
 pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, Term};
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
-pub use plan::{Assignment, JobVerdict, Move, Plan, PlanReport, Prediction, Reason, ReasonCode};
+pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
 pub use report::{Capabilities, NoiseSample, StepReport};
 pub use spec::JobSpec;
 pub use time::Timestamp;

@@ -48,7 +48,7 @@ pub struct Prediction {
 }
 
 /// The plan's own account of itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanReport {
     /// Why the round ran, in words ("job 0192… arrived").
     pub trigger: String,
@@ -70,6 +70,9 @@ pub struct PlanReport {
     pub relaxed: Vec<Relaxed>,
     pub jobs: BTreeMap<JobId, JobVerdict>,
     pub moves: Vec<Move>,
+    /// Running jobs that another size would serve better and that stay nevertheless, the greatest loss first.
+    #[serde(default)]
+    pub unmoved: Vec<Unmoved>,
     /// Candidates offered to the ILP.
     pub candidates: u32,
 }
@@ -91,7 +94,7 @@ pub struct Relaxed {
 }
 
 /// Why a job got what it got.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobVerdict {
     /// One sentence for people.
     pub headline: String,
@@ -101,6 +104,36 @@ pub struct JobVerdict {
     /// Speed-up gained by the next larger feasible size.
     pub marginal_speed_up: Option<f64>,
     pub reasons: Vec<Reason>,
+    /// What keeps it from the next better choice: everything of which that takes more than is left, or that has a price.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+}
+
+/// Something scarce between a job and its next better choice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// "GPUs of H100-80G", "the quota of project nlp".
+    pub of: String,
+    /// How much more of it the choice takes.
+    pub needed: f64,
+    /// How much of it the plan leaves.
+    pub left: f64,
+    /// What others lose by that much of it, in objective units.
+    pub price: f64,
+}
+
+/// A running job that stays although another size would bring more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unmoved {
+    pub job: JobId,
+    pub from_gpus: GpuCount,
+    pub to_gpus: GpuCount,
+    /// What its goodput would gain, as a share of what it is.
+    pub gain: f64,
+    /// What the objective forgoes, others' losses taken off, moving taken as free.
+    pub forgone: f64,
+    pub code: ReasonCode,
+    pub detail: String,
 }
 
 /// A choice not taken.
@@ -144,6 +177,33 @@ pub enum ReasonCode {
     /// The last attempts failed; the next one waits.
     BackOff,
     Held,
+    /// The quota of its project, or of one above, is used up.
+    Quota,
+    /// What one user may hold in its project is used up.
+    UserLimit,
+    /// What it could use is set aside for others.
+    Reserved,
+    PowerCap,
+    /// CPUs or memory of the nodes, not their GPUs.
+    HostResources,
+    /// The round may move no more jobs.
+    MoveBudget,
+    /// Only nodes are left that it must not use.
+    Excluded,
+    /// Too few nodes are left in one fabric domain.
+    FabricDomain,
+    /// Nothing it could get meets its deadline.
+    Deadline,
+    /// More would cost more GPU-time than it may still use.
+    Budget,
+    /// It moved lately; going on to another size must gain more than that.
+    Hysteresis,
+    /// It has waited so long that it goes before others.
+    Patient,
+    /// It is sure of a number of GPUs.
+    Floor,
+    /// It gets back what others borrowed.
+    Reclaim,
 }
 
 /// One job's change from the present to the plan. It shows gain and cost before it happens.

@@ -154,7 +154,7 @@ fn seconds(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use headway_types::{GpuCount, Seconds};
+    use headway_types::Seconds;
 
     use super::*;
     use crate::http::fixtures::{self, NOW};
@@ -162,14 +162,12 @@ mod tests {
     fn verdict(headline: &str) -> JobVerdict {
         JobVerdict {
             headline: headline.into(),
-            gpus: GpuCount(0),
-            runner_up: None,
-            marginal_speed_up: None,
             reasons: vec![Reason {
                 code: ReasonCode::NotEnoughFree,
                 binding: true,
                 detail: "needs 8 GPUs, 3 are free".into(),
             }],
+            ..JobVerdict::default()
         }
     }
 

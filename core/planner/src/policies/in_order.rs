@@ -91,6 +91,7 @@ fn offered<'a>(options: &[Options<'a>], wanted: &[usize], running: Running) -> (
             batch_change: of.batch_change,
             obstacle: None,
             present: of.present,
+            present_value: of.present_value,
             sizes: Vec::new(),
             late: of.late,
         })

@@ -1,0 +1,53 @@
+//! What if: a round solved once more with something supposed or forced, and what would come of it. Asked by people, never
+//! on the loop: an answer costs a round. It changes nothing, and claims nothing that [`verify`](crate::verify()) refuses.
+//!
+//! `question` says what may be asked, `suppose` makes the round of it, `force` narrows one job's choices, `answer`
+//! compares the two plans, `usual` asks what people would ask next.
+
+mod answer;
+mod force;
+mod question;
+mod suppose;
+mod usual;
+
+#[cfg(test)]
+mod laws;
+
+use headway_types::{JobId, NodeId, Plan};
+
+use crate::check::PlanError;
+use crate::curves::CurveCache;
+use crate::input::PlanInput;
+use crate::round;
+use crate::verify;
+
+pub use answer::{Answer, Shift};
+pub use question::{Force, Question, Supposition};
+pub use usual::usual;
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum AskError {
+    #[error("job {0} is not part of the round")]
+    NoSuchJob(JobId),
+    #[error("node {0} is not part of the round")]
+    NoSuchNode(NodeId),
+    #[error("project {0} is not part of the round")]
+    NoSuchProject(String),
+    #[error("solving the round once more")]
+    Plan(#[source] PlanError),
+}
+
+/// What would have come of the round that made `plan` out of `input`.
+///
+/// # Errors
+/// A question about what the round does not know.
+pub fn ask(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, question: &Question) -> Result<Answer, AskError> {
+    let supposed = suppose::supposed(input, question)?;
+    if question.holds_already(input, plan) {
+        return Ok(Answer::already(input, plan, question));
+    }
+    let other = round::solve(&supposed, curves, question.force.as_ref()).map_err(AskError::Plan)?;
+    let refused = verify(&supposed, &other).err();
+    Ok(Answer::of(input, plan, &supposed, &other, question, refused))
+}

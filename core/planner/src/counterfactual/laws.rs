@@ -1,0 +1,181 @@
+//! What holds for every question, and what answers read like.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, Plan, Seconds};
+use proptest::prelude::*;
+
+use super::{Answer, AskError, Force, Question, Supposition, ask, suppose, usual};
+use crate::builder::{after, job, job_id, node, node_id, rigid, round};
+use crate::curves::CurveCache;
+use crate::input::{Freedom, PlanInput, PlanJob};
+use crate::project::PlanProject;
+use crate::{plan, verify};
+
+fn planned(input: &PlanInput) -> Plan {
+    plan(input, &mut CurveCache::new()).unwrap()
+}
+
+fn asked(input: &PlanInput, question: &Question) -> Answer {
+    ask(input, &planned(input), &mut CurveCache::new(), question).unwrap()
+}
+
+fn told(input: &PlanInput, number: u32) -> String {
+    let answers = usual(input, &planned(input), &mut CurveCache::new(), job_id(number)).unwrap();
+    answers.iter().fold(String::new(), |mut text, one| {
+        writeln!(text, "{}: {}", one.question, one.answer).unwrap();
+        text
+    })
+}
+
+fn jobs() -> impl Strategy<Value = Vec<PlanJob>> {
+    let shape = (1u32..4, 0u32..4, any::<bool>(), 0u8..101);
+    proptest::collection::vec(shape, 1..6).prop_map(|shapes| {
+        let made = shapes.into_iter().zip(1..).map(|((min, more, tuned, priority), number)| {
+            let job = if tuned { job(number, min, min + more) } else { rigid(number, min) };
+            PlanJob { priority: Priority(priority), ..job }
+        });
+        made.collect()
+    })
+}
+
+/// Half of the jobs run already, one of them fixed; one node may be short of a GPU.
+fn rounds() -> impl Strategy<Value = PlanInput> {
+    (jobs(), 0usize..3, any::<bool>()).prop_map(|(jobs, fixed, broken)| {
+        let mut nodes = vec![node(1, "alpha", 4), node(2, "beta", 4)];
+        if broken {
+            nodes[1].gpus.pop();
+        }
+        let early = PlanInput { jobs: jobs[..jobs.len() / 2].to_vec(), ..round(nodes.clone(), Vec::new()) };
+        let running = after(&early, &planned(&early));
+        let mut input = round(nodes, jobs);
+        for (job, earlier) in input.jobs.iter_mut().zip(&running.jobs) {
+            job.current = earlier.current.clone();
+        }
+        if let Some(job) = input.jobs.get_mut(fixed).filter(|job| job.current.is_some()) {
+            job.freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
+        }
+        input
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_answer_claims_what_the_check_refuses(input in rounds(), gpus in 1u32..6) {
+        let plan = planned(&input);
+        for number in 1..=input.jobs.len() as u32 {
+            let force = Force::size(job_id(number), GpuCount(gpus));
+            let question = Question::force(force.clone());
+            let answer = ask(&input, &plan, &mut CurveCache::new(), &question).unwrap();
+            let supposed = suppose::supposed(&input, &question).unwrap();
+            let other = crate::round::solve(&supposed, &mut CurveCache::new(), Some(&force)).unwrap();
+            prop_assert_eq!(verify(&supposed, &other), Ok(()));
+            let has = other.assignments.get(&job_id(number)).map(|at| at.placement.gpus());
+            prop_assert!(has.is_none() || has == Some(GpuCount(gpus)));
+            let is = plan.assignments.get(&job_id(number)).map(|at| at.placement.gpus());
+            prop_assert_eq!(answer.possible, has.is_some() || is == Some(GpuCount(gpus)), "{}", answer.answer);
+        }
+    }
+
+    #[test]
+    fn forcing_what_is_so_changes_nothing(input in rounds()) {
+        let plan = planned(&input);
+        for (job, at) in &plan.assignments {
+            let question = Question::force(Force::size(*job, at.placement.gpus()));
+            let answer = ask(&input, &plan, &mut CurveCache::new(), &question).unwrap();
+            prop_assert!(answer.possible && answer.losers.is_empty() && answer.winners.is_empty());
+            // Solved all the same, it is worth as much.
+            let supposed = suppose::supposed(&input, &question).unwrap();
+            let other = crate::round::solve(&supposed, &mut CurveCache::new(), question.force.as_ref()).unwrap();
+            let fixed = input.jobs.iter().any(|one| one.job == *job && one.freedom != Freedom::Free);
+            let slack = 1e-3 * plan.report.objective.abs() + 1e-6;
+            prop_assert!(fixed || (other.report.objective - plan.report.objective).abs() <= slack,
+                "{} {}", other.report.objective, plan.report.objective);
+        }
+    }
+
+    #[test]
+    fn the_usual_questions_about_any_job_have_answers(input in rounds()) {
+        let plan = planned(&input);
+        for job in &input.jobs {
+            let answers = usual(&input, &plan, &mut CurveCache::new(), job.job).unwrap();
+            prop_assert!(answers.iter().all(|one| !one.answer.is_empty()));
+        }
+    }
+}
+
+/// Two jobs fill a node of eight; a third needs four at least.
+fn full() -> PlanInput {
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 4), job(2, 2, 4)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs.iter_mut().for_each(|job| job.priority = Priority(75));
+    input.jobs.push(job(3, 4, 8));
+    input
+}
+
+#[test]
+fn a_waiting_job_hears_what_would_start_it() {
+    insta::assert_snapshot!(told(&full(), 3));
+}
+
+#[test]
+fn a_running_job_hears_of_one_size_up_and_down() {
+    insta::assert_snapshot!(told(&full(), 2));
+}
+
+#[test]
+fn a_quota_and_a_node_that_is_out_are_tried() {
+    let mut input = full();
+    input.jobs[0].priority = Priority(50);
+    input.nodes.push(node(2, "alpha", 8));
+    input.projects = vec![PlanProject { name: "nlp".into(), quota: Some(GpuCount(8)), ..PlanProject::default() }];
+    input.jobs.iter_mut().for_each(|job| job.claim.project = "nlp".into());
+    let quota = told(&input, 3);
+    input.projects.clear();
+    input.nodes[1].gpus.clear();
+    insta::assert_snapshot!(format!("{quota}\n{}", told(&input, 3)));
+}
+
+#[test]
+fn what_nothing_can_free_cannot_be_forced() {
+    let mut input = full();
+    for job in &mut input.jobs[..2] {
+        job.freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
+    }
+    let answer = asked(&input, &Question::force(Force::start(job_id(3))));
+    assert!(!answer.possible);
+    assert!(answer.answer.starts_with("cannot be: "), "{}", answer.answer);
+}
+
+#[test]
+fn more_nodes_and_fewer_jobs_are_supposed() {
+    let input = full();
+    let more = asked(&input, &Question::suppose(Supposition::NodesLike { node: node_id(1), count: 1 }));
+    assert!(more.winners.iter().any(|one| one.job == job_id(3)), "{}", more.answer);
+    let fewer = asked(&input, &Question::suppose(Supposition::JobGone { job: job_id(1) }));
+    assert!(fewer.winners.iter().any(|one| one.job == job_id(3)), "{}", fewer.answer);
+    assert_eq!(more.objective_change, None);
+}
+
+#[test]
+fn what_the_round_does_not_know_is_no_question() {
+    let input = full();
+    let ask = |question| ask(&input, &planned(&input), &mut CurveCache::new(), &question);
+    assert_eq!(ask(Question::force(Force::start(job_id(9)))), Err(AskError::NoSuchJob(job_id(9))));
+    let node = Supposition::NodeBack { node: node_id(9) };
+    assert_eq!(ask(Question::suppose(node)), Err(AskError::NoSuchNode(node_id(9))));
+    let quota = Supposition::Quota { project: "x".into(), quota: None };
+    assert_eq!(ask(Question::suppose(quota)), Err(AskError::NoSuchProject("x".into())));
+}
+
+#[test]
+fn a_long_downtime_is_told_with_the_moves() {
+    let mut input = full();
+    input.jobs.iter_mut().for_each(|job| job.downtime.restart = Seconds(300.0));
+    let answer = asked(&input, &Question::force(Force::start(job_id(3))));
+    assert!(answer.possible && answer.moves > 0, "{}", answer.answer);
+}

@@ -1,0 +1,95 @@
+//! The round as it would be. Each supposition is an edit of the input, so that what is solved is a round like any other.
+
+use headway_types::{GpuCount, GpuUuid, IdSource, JobId, NodeId};
+
+use super::AskError;
+use super::question::{Force, Question, Supposition};
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
+
+pub(super) fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInput, AskError> {
+    let mut supposed = input.clone();
+    for one in &question.suppose {
+        apply(&mut supposed, one)?;
+    }
+    if let Some(force) = &question.force {
+        free(&mut supposed, force)?;
+    }
+    Ok(supposed)
+}
+
+fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskError> {
+    match supposition {
+        Supposition::Priority { job, priority } => self::job(input, *job)?.priority = *priority,
+        Supposition::Accepts { job, gpus } => {
+            let range = &mut self::job(input, *job)?.range;
+            range.min = range.min.min(*gpus);
+            range.max = range.max.max(*gpus);
+            if !range.sizes.is_empty() && !range.sizes.contains(gpus) {
+                range.sizes.push(*gpus);
+                range.sizes.sort_unstable();
+            }
+        }
+        Supposition::AcceptsType { job, gpu_type } => {
+            let range = &mut self::job(input, *job)?.range;
+            if !range.accepts(gpu_type) {
+                range.types.push(gpu_type.clone());
+            }
+        }
+        Supposition::Quota { project, quota } => {
+            let found = input.projects.iter_mut().find(|one| one.name == *project);
+            found.ok_or_else(|| AskError::NoSuchProject(project.clone()))?.quota = *quota;
+        }
+        Supposition::NodeBack { node } => {
+            let node = self::node(input, *node)?;
+            node.draining = false;
+            complete(node);
+        }
+        Supposition::NodeGone { node } => {
+            let node = self::node(input, *node)?;
+            node.draining = true;
+        }
+        Supposition::NodesLike { node, count } => {
+            let like = self::node(input, *node)?.clone();
+            add(input, &like, *count);
+        }
+        Supposition::JobGone { job } => {
+            self::job(input, *job)?;
+            input.jobs.retain(|one| one.job != *job);
+        }
+    }
+    Ok(())
+}
+
+/// What is forced is owed like a floor, and overrides that the job must keep what it has.
+fn free(input: &mut PlanInput, force: &Force) -> Result<(), AskError> {
+    let job = job(input, force.job)?;
+    job.freedom = Freedom::Free;
+    job.claim.floor = force.gpus.unwrap_or(GpuCount(1));
+    Ok(())
+}
+
+fn job(input: &mut PlanInput, id: JobId) -> Result<&mut PlanJob, AskError> {
+    input.jobs.iter_mut().find(|job| job.job == id).ok_or(AskError::NoSuchJob(id))
+}
+
+fn node(input: &mut PlanInput, id: NodeId) -> Result<&mut PlanNode, AskError> {
+    input.nodes.iter_mut().find(|node| node.node == id).ok_or(AskError::NoSuchNode(id))
+}
+
+/// Gives a node as many GPUs as it was built with; those that are missing have names of their own.
+fn complete(node: &mut PlanNode) {
+    let missing = (node.class.gpus_per_node.0 as usize).saturating_sub(node.gpus.len());
+    node.gpus.extend((0..missing).map(|number| GpuUuid(format!("{}/supposed-{number}", node.node))));
+}
+
+fn add(input: &mut PlanInput, like: &PlanNode, count: u32) {
+    let mut ids = IdSource::seeded(u64::from(count));
+    for number in 1..=count {
+        let id = ids.node(input.now);
+        let mut node = PlanNode { node: id, name: format!("{}+{number}", like.name), ..like.clone() };
+        (node.draining, node.gpus) = (false, Vec::new());
+        complete(&mut node);
+        input.nodes.push(node);
+    }
+    input.nodes.sort_by_key(|node| node.node);
+}

@@ -1,0 +1,129 @@
+//! What people would ask next: of a job that waits, what would start it; of one that runs, what one size up or down
+//! would mean. Asks no more than that takes.
+
+use std::collections::BTreeSet;
+
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
+
+use super::question::{Force, Question, Supposition};
+use super::{Answer, AskError, ask};
+use crate::candidate;
+use crate::cluster::Cluster;
+use crate::curves::CurveCache;
+use crate::input::{PlanInput, PlanJob};
+use crate::project::Tree;
+use crate::round::Round;
+
+/// Halves of the minimum that are tried.
+const HALVES: u32 = 3;
+/// Priorities that are tried.
+const PRIORITIES: [u8; 2] = [75, 100];
+
+/// The answers to what people would ask about a job.
+///
+/// # Errors
+/// A job the round does not know.
+pub fn usual(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, job: JobId) -> Result<Vec<Answer>, AskError> {
+    let found = input.jobs.binary_search_by_key(&job, |one| one.job);
+    let of = &input.jobs[found.map_err(|_| AskError::NoSuchJob(job))?];
+    let mut asking = Asking { input, plan, curves, answers: Vec::new() };
+    if plan.assignments.contains_key(&job) {
+        asking.running(of)?
+    } else {
+        asking.waiting(of)?
+    }
+    Ok(asking.answers)
+}
+
+struct Asking<'a> {
+    input: &'a PlanInput,
+    plan: &'a Plan,
+    curves: &'a mut CurveCache,
+    answers: Vec<Answer>,
+}
+
+impl Asking<'_> {
+    fn ask(&mut self, question: &Question) -> Result<Answer, AskError> {
+        ask(self.input, self.plan, self.curves, question)
+    }
+
+    /// Asks one after the other until one would do; keeps that one only.
+    fn first_possible(&mut self, questions: Vec<Supposition>) -> Result<(), AskError> {
+        for one in questions {
+            let answer = self.ask(&Question::suppose(one))?;
+            if answer.possible {
+                self.answers.push(answer);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn waiting(&mut self, of: &PlanJob) -> Result<(), AskError> {
+        let job = of.job;
+        let forced = self.ask(&Question::force(Force::start(job)))?;
+        self.answers.push(forced);
+        if !of.work.is_opaque() {
+            let halves = (1..=HALVES).map(|power| GpuCount(of.range.min.0 >> power)).filter(|gpus| gpus.0 > 0);
+            self.first_possible(halves.map(|gpus| Supposition::Accepts { job, gpus }).collect())?;
+        }
+        let types: BTreeSet<&GpuType> = self.input.nodes.iter().map(|node| &node.class.gpu_type).collect();
+        let others = types.into_iter().filter(|gpu_type| !of.range.accepts(gpu_type));
+        let others = others.map(|gpu_type| Supposition::AcceptsType { job, gpu_type: gpu_type.clone() });
+        self.first_possible(others.collect())?;
+        let higher = PRIORITIES.into_iter().map(Priority).filter(|priority| *priority > of.priority);
+        self.first_possible(higher.map(|priority| Supposition::Priority { job, priority }).collect())?;
+        self.quotas(of)?;
+        let back = self.most_missing(of).map(|node| Supposition::NodeBack { node });
+        self.first_possible(back.into_iter().collect())
+    }
+
+    /// Larger quotas, one project after the other.
+    fn quotas(&mut self, of: &PlanJob) -> Result<(), AskError> {
+        let tree = Tree::new(&self.input.projects);
+        let lineage: Vec<usize> = tree.lineage_of(&of.claim.project).to_vec();
+        let larger = lineage.into_iter().filter_map(|at| {
+            let project = &self.input.projects[at];
+            let quota = Some(GpuCount(project.quota?.0 + of.range.min.0.max(1)));
+            Some(Supposition::Quota { project: project.name.clone(), quota })
+        });
+        for one in larger.collect::<Vec<_>>() {
+            let answer = self.ask(&Question::suppose(one))?;
+            // A quota names no job: whether this one runs is what is asked.
+            let starts = answer.winners.iter().any(|shift| shift.job == of.job);
+            self.answers.extend(starts.then_some(answer));
+        }
+        Ok(())
+    }
+
+    /// The node that lacks most GPUs of a type the job accepts.
+    fn most_missing(&self, of: &PlanJob) -> Option<NodeId> {
+        let missing = |node: &&crate::input::PlanNode| {
+            let open = if node.draining { 0 } else { node.gpus.len() as u32 };
+            node.class.gpus_per_node.0.saturating_sub(open)
+        };
+        let suits = self.input.nodes.iter().filter(|node| of.range.accepts(&node.class.gpu_type) && missing(node) > 0);
+        suits.max_by_key(|node| (missing(node), std::cmp::Reverse(node.node))).map(|node| node.node)
+    }
+
+    fn running(&mut self, of: &PlanJob) -> Result<(), AskError> {
+        let now = self.plan.assignments[&of.job].placement.gpus();
+        let sizes = self.sizes(of);
+        let up = sizes.iter().copied().find(|gpus| *gpus > now);
+        let down = sizes.iter().copied().rfind(|gpus| *gpus < now);
+        let most = sizes.last().copied().filter(|most| *most > now && Some(*most) != up);
+        for gpus in up.into_iter().chain(down).chain(most) {
+            let answer = self.ask(&Question::force(Force::size(of.job, gpus)))?;
+            self.answers.push(answer);
+        }
+        Ok(())
+    }
+
+    /// Sizes the job could run at on this cluster, ascending.
+    fn sizes(&mut self, of: &PlanJob) -> Vec<GpuCount> {
+        let (cluster, tree) = (Cluster::new(self.input), Tree::new(&self.input.projects));
+        let round = Round::new(self.input, &cluster, &tree);
+        candidate::options(&round, of, self.curves).sizes.into_iter().map(|(gpus, _)| gpus).collect()
+    }
+}

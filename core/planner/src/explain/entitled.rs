@@ -1,0 +1,89 @@
+//! What a job is owed, or will be, and what bounds it: patience, floors, what others borrowed, deadline and budget.
+
+use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
+
+use super::{Account, gpus, reason, span, tokens};
+use crate::guarantee::is_patient;
+use crate::input::Freedom;
+
+impl Account<'_> {
+    pub(super) fn entitled(&self, job: usize) -> Vec<Reason> {
+        let claim = &self.options[job].job.claim;
+        let sure = self.owed.sure.get(&job);
+        let mut reasons = Vec::new();
+        if claim.floor > GpuCount(0) {
+            let detail = match sure {
+                Some(_) => format!("it is sure of {}", gpus(claim.floor)),
+                None => format!("its floor of {} cannot be met now", gpus(claim.floor)),
+            };
+            reasons.push(reason(ReasonCode::Floor, sure.is_some(), detail));
+        }
+        if self.owed.reclaiming.contains(&job) {
+            let detail = "within the quota of its project, it gets back what others borrowed".into();
+            reasons.push(reason(ReasonCode::Reclaim, true, detail));
+        }
+        reasons.extend(self.patience(job));
+        reasons
+    }
+
+    fn patience(&self, job: usize) -> Option<Reason> {
+        let patience = self.round.input.policy.patience()?;
+        let of = self.options[job].job;
+        let waited = of.claim.waited;
+        if is_patient(Some(patience), of) {
+            let sure = self.owed.sure.contains_key(&job);
+            let long = format!("it has waited {}, longer than {}", span(waited), span(patience));
+            let detail = match sure {
+                true => format!("{long}: it goes before those that have not"),
+                false => format!("{long}, but no job of its priority or less can make room for it"),
+            };
+            return Some(reason(ReasonCode::Patient, sure, detail));
+        }
+        let waits = self.chosen(job).gpus == GpuCount(0) && self.options[job].obstacle.is_none();
+        waits.then(|| {
+            let left = Seconds((patience.0 - waited.0).max(0.0));
+            let detail =
+                format!("if it still waits in {}, it goes before those that have not waited so long", span(left));
+            reason(ReasonCode::Patient, false, detail)
+        })
+    }
+
+    /// Deadline and budget.
+    pub(super) fn bounded(&self, job: usize) -> Vec<Reason> {
+        let options = &self.options[job];
+        let mut reasons = Vec::new();
+        if let (true, Some(deadline), Some(remaining)) =
+            (options.late, options.job.bounds.deadline, options.job.remaining)
+        {
+            let fastest = options.candidates.iter().map(|one| one.prediction.goodput.0).fold(0.0, f64::max);
+            let left = span(deadline.since(self.round.input.now));
+            let detail = if fastest > 0.0 {
+                let needed = span(Seconds(remaining.0 / fastest));
+                format!(
+                    "its deadline is in {left}, and {} tokens take {needed} at the best it could get",
+                    tokens(remaining.0)
+                )
+            } else {
+                format!("its deadline is in {left}, and it cannot run before")
+            };
+            reasons.push(reason(ReasonCode::Deadline, false, detail));
+        }
+        if self.chosen(job).gpus == GpuCount(0) {
+            reasons.extend(self.over_budget(job).map(|detail| reason(ReasonCode::Budget, true, detail)));
+        }
+        reasons
+    }
+
+    /// "more than 8 GPUs would use more than the 120 GPU hours it may still use".
+    pub(super) fn over_budget(&self, job: usize) -> Option<String> {
+        let options = &self.options[job];
+        let budget = options.job.bounds.budget_left.filter(|_| options.job.freedom == Freedom::Free)?;
+        options.job.remaining?;
+        let offered = options.candidates.iter().map(|one| one.gpus).max()?;
+        let largest = options.sizes.last().map(|(gpus, _)| *gpus)?;
+        let hours = budget.0 / 3_600.0;
+        let more =
+            || format!("more than {} would use more than the {hours:.1} GPU hours it may still use", gpus(offered));
+        (largest > offered).then(more)
+    }
+}

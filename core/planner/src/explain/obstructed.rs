@@ -1,0 +1,55 @@
+//! Jobs that no shape of this cluster suits, now or ever.
+
+use headway_types::{Reason, ReasonCode};
+
+use super::{Account, gpus, reason};
+use crate::obstacle::Obstacle;
+
+impl Account<'_> {
+    pub(super) fn obstructed(&self, job: usize, obstacle: &Obstacle) -> (String, Vec<Reason>) {
+        let wanted = &self.options[job].job.range;
+        let least = if self.options[job].job.work.is_opaque() { wanted.max } else { wanted.min };
+        let never = |code, detail: String| {
+            let headline = format!("Cannot run on this cluster: {detail}");
+            (headline, vec![reason(ReasonCode::Never, true, detail.clone()), reason(code, true, detail)])
+        };
+        let waits =
+            |code, detail: String| (format!("Needs {}; {detail}", gpus(least)), vec![reason(code, true, detail)]);
+        match obstacle {
+            Obstacle::WrongType => {
+                let types: Vec<String> = wanted.types.iter().map(ToString::to_string).collect();
+                never(ReasonCode::WrongGpuType, format!("it accepts only {}, and no node has that", types.join(", ")))
+            }
+            Obstacle::TooLarge { built } if self.round.cluster.classes.is_empty() => {
+                let detail = format!("no node offers GPUs yet ({built} of {})", gpus(least));
+                (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
+            }
+            Obstacle::TooLarge { built } => never(
+                ReasonCode::NotEnoughFree,
+                format!("it needs {} of one node class, and the largest has {built}", gpus(least)),
+            ),
+            Obstacle::Infeasible { refusal, fits } => {
+                let code = if refusal.memory { ReasonCode::MemoryInfeasible } else { ReasonCode::WrongGpuType };
+                let (headline, mut reasons) = never(code, refusal.detail.clone());
+                if !refusal.memory {
+                    return (headline, reasons);
+                }
+                let would = fits.iter().map(|fit| fit.in_words(wanted)).reduce(|all, one| format!("{all}, or {one}"));
+                let detail = match would {
+                    Some(would) => format!("it would fit {would}"),
+                    None => "no size on any GPU type here would hold it".into(),
+                };
+                let headline = format!("{headline}; {detail}");
+                reasons.push(reason(code, false, detail));
+                (headline, reasons)
+            }
+            Obstacle::Reserved { by } => {
+                waits(ReasonCode::Reserved, format!("all it could use is set aside: {}", by.join(" and ")))
+            }
+            Obstacle::NotUsable { usable } => waits(
+                ReasonCode::NodesUnhealthy,
+                format!("{usable} are usable now; the others are broken, closed or unreachable"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The story of a job that gets GPUs: what it gets, what one step up would bring, and why it does not get that.
+
+use headway_types::{GpuCount, Reason, ReasonCode};
+
+use super::{Account, gpus, percent, reason};
+use crate::candidate::Candidate;
+use crate::curves;
+use crate::input::Freedom;
+
+impl Account<'_> {
+    pub(super) fn served(&self, job: usize) -> (String, Vec<Reason>) {
+        let options = &self.options[job];
+        let chosen = self.chosen(job);
+        let mut reasons = self.being_freed(job);
+        if let Freedom::Fixed { reason: why } = &options.job.freedom {
+            let better = options.sizes.iter().any(|(_, speed_up)| *speed_up > chosen.prediction.speed_up);
+            reasons.push(reason(ReasonCode::Cooldown, better, why.clone()));
+        }
+        if options.job.work.is_opaque() {
+            let detail = "no training section: the job is placed at its requested size, not tuned";
+            reasons.push(reason(ReasonCode::ProfileMissing, false, detail.into()));
+            return (format!("{}, as requested", gpus(chosen.gpus)), reasons);
+        }
+        reasons.extend(self.about_batch(job));
+        let configuration =
+            chosen.configuration.map(|at| format!(" ({}, batch {})", at.layout, at.global_batch)).unwrap_or_default();
+        let speed_up = chosen.prediction.speed_up;
+        let head = format!("{}{configuration}: speed-up {speed_up:.2}", gpus(chosen.gpus));
+        let next = options.sizes.iter().find(|(gpus, _)| *gpus > chosen.gpus);
+        let tail = match next {
+            Some(&(larger, then)) => {
+                reasons.push(self.why_not_larger(job, larger, then));
+                let gain = percent(then / speed_up.max(f64::MIN_POSITIVE) - 1.0);
+                format!("{} would add {gain}", gpus(larger))
+            }
+            None => {
+                let most = options.job.range.max;
+                let (detail, tail) = match chosen.gpus == most {
+                    true => (format!("the job asks for at most {}", gpus(most)), "the most it asks for"),
+                    false => {
+                        ("no larger size it allows fits the cluster".into(), "the largest size that fits the cluster")
+                    }
+                };
+                reasons.push(reason(ReasonCode::AtMaximum, true, detail));
+                tail.into()
+            }
+        };
+        (format!("{head}; {tail}"), reasons)
+    }
+
+    /// A better batch that was too small a change, and what is not known of the noise.
+    fn about_batch(&self, job: usize) -> Vec<Reason> {
+        let options = &self.options[job];
+        let mut reasons = Vec::new();
+        if let Some(change) = options.batch_change.filter(|change| !change.taken && change.gain > 0.0) {
+            let needed = percent(self.round.input.policy.min_batch_gain);
+            let detail = format!(
+                "a batch of {} would be {} more goodput; a change must gain {needed}",
+                change.to.global_batch,
+                percent(change.gain)
+            );
+            reasons.push(reason(ReasonCode::GainTooSmall, true, detail));
+        }
+        if options.model.as_ref().is_some_and(|model| curves::noise_scale(model).is_none()) {
+            let detail = "no gradient noise scale reported yet: batches are weighed by what is assumed";
+            reasons.push(reason(ReasonCode::ProfileMissing, false, detail.into()));
+        }
+        reasons
+    }
+
+    fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64) -> Reason {
+        let chosen = self.chosen(job);
+        let speed_up = chosen.prediction.speed_up;
+        let Some(other) = self.best(job, |one| one.gpus == larger && one.shape.is_some()) else {
+            return match (&self.options[job].job.freedom, self.over_budget(job)) {
+                (Freedom::Fixed { .. }, _) => {
+                    let detail = format!("{} would be speed-up {then:.2}, and it may not move now", gpus(larger));
+                    reason(ReasonCode::Cooldown, false, detail)
+                }
+                (Freedom::Free, Some(detail)) => reason(ReasonCode::Budget, true, detail),
+                (Freedom::Free, None) => {
+                    reason(ReasonCode::Cooldown, true, "its script cannot change its layout".into())
+                }
+            };
+        };
+        let demands = self.demands(job, other);
+        let mut short = demands.iter().filter(|one| one.is_short());
+        if let Some(rule) = short.clone().find(|one| {
+            !matches!(self.code(one.row), ReasonCode::NotEnoughFree | ReasonCode::Fragmented | ReasonCode::FabricDomain)
+        }) {
+            return reason(self.code(rule.row), true, format!("{}: {}", gpus(larger), self.shortage(*rule)));
+        }
+        match short.next().map(|one| self.code(one.row)) {
+            Some(ReasonCode::NotEnoughFree) => {
+                let more = gpus(larger.saturating_sub(chosen.gpus));
+                let price = self.price(&demands);
+                let detail = format!(
+                    "{more} more would take the speed-up from {speed_up:.2} to {then:.2}, and other jobs lose {price:.2} of value by it"
+                );
+                reason(ReasonCode::BestForCluster, true, detail)
+            }
+            Some(code) => reason(code, true, self.scattered(job, other, code)),
+            None if self.decision.fragmented.contains(&job) => {
+                reason(ReasonCode::Fragmented, true, self.scattered(job, other, ReasonCode::Fragmented))
+            }
+            None => self.not_worth_it(job, other),
+        }
+    }
+
+    /// There is room for more, and it is not taken.
+    fn not_worth_it(&self, job: usize, other: &Candidate) -> Reason {
+        let chosen = self.chosen(job);
+        let (from, to) = (chosen.prediction.speed_up, other.prediction.speed_up);
+        let free = gpus(self.most_free(job));
+        if chosen.stays && self.net(other) + self.move_penalty(job) > self.net(chosen) {
+            return reason(
+                ReasonCode::Hysteresis,
+                true,
+                format!("{free} are free, but {}", self.hysteresis(job, other)),
+            );
+        }
+        let detail = if chosen.stays {
+            format!("{free} are free, but going from speed-up {from:.2} to {to:.2} would not pay for the restart")
+        } else {
+            format!(
+                "{free} are free, but {} are worth no more to it: speed-up {to:.2} instead of {from:.2}",
+                gpus(other.gpus)
+            )
+        };
+        reason(ReasonCode::GainTooSmall, true, detail)
+    }
+}

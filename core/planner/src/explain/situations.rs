@@ -1,0 +1,211 @@
+//! What people read in situations they meet.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+
+use headway_types::spec::{NodeResources, Priority, Work};
+use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Plan, Seconds, Tokens};
+
+use crate::builder::{NOW, after, job, job_id, model_of, node, rigid, round};
+use crate::curves::CurveCache;
+use crate::input::{Freedom, PlanInput, PlanNode, PlanWork};
+use crate::policy::PowerCap;
+use crate::project::PlanProject;
+use crate::reservation::Reservation;
+use crate::{plan, verify};
+
+fn planned(input: &PlanInput) -> Plan {
+    let plan = plan(input, &mut CurveCache::new()).unwrap();
+    assert_eq!(verify(input, &plan), Ok(()));
+    plan
+}
+
+/// The account of one job, as `headway why` would print its first lines.
+fn account(input: &PlanInput, number: u32) -> String {
+    let plan = planned(input);
+    let verdict = &plan.report.jobs[&job_id(number)];
+    let mut text = format!("{}\n", verdict.headline);
+    for reason in &verdict.reasons {
+        let mark = if reason.binding { "●" } else { "○" };
+        writeln!(text, "  {mark} {:?}: {}", reason.code, reason.detail).unwrap();
+    }
+    for limit in &verdict.limits {
+        let at = format!("needs {}, {} left, others lose {:.2}", limit.needed, limit.left, limit.price);
+        writeln!(text, "  - {}: {at}", limit.of).unwrap();
+    }
+    for one in plan.report.unmoved.iter().filter(|one| one.job == job_id(number)) {
+        let size = format!("{} GPUs instead of {}", one.to_gpus, one.from_gpus);
+        writeln!(text, "  = {size} forgoes {:.2} ({:?}): {}", one.forgone, one.code, one.detail).unwrap();
+    }
+    text
+}
+
+/// The first job that gets nothing.
+fn waiting(input: &PlanInput) -> u32 {
+    let plan = planned(input);
+    1 + input.jobs.iter().position(|job| !plan.assignments.contains_key(&job.job)).unwrap() as u32
+}
+
+fn real(number: u32, gpu_type: &str) -> PlanNode {
+    let mut node = node(number, gpu_type, 8);
+    node.class.emulated = None;
+    node
+}
+
+fn llama_13b() -> Work {
+    Work::Model(ModelShape {
+        layers: 40,
+        hidden: 5120,
+        heads: 40,
+        kv_heads: 40,
+        ffn_hidden: 13_824,
+        gated: true,
+        vocab: 32_000,
+        seq_len: 4096,
+        tied: false,
+    })
+}
+
+/// Three jobs run on two nodes of four; a fourth comes.
+fn busy() -> PlanInput {
+    let start = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 4), rigid(2, 2), rigid(3, 2)]);
+    after(&start, &planned(&start))
+}
+
+#[test]
+fn a_model_too_large_for_memory_is_told_what_would_hold_it() {
+    let mut large = job(1, 1, 4);
+    let mut model = (*model_of(llama_13b())).clone();
+    model.training.layouts.tp = vec![1, 2, 4, 8];
+    model.training.layouts.pp = vec![1, 2, 4, 8];
+    large.work = PlanWork::Model(model.into());
+    large.range.types = vec![GpuType("A100-40G".into())];
+    let mut nodes: Vec<PlanNode> = (1..=8).map(|number| real(number, "A100-40G")).collect();
+    nodes.extend((9..=12).map(|number| real(number, "H100-80G")));
+    insta::assert_snapshot!(account(&round(nodes, vec![large]), 1));
+}
+
+#[test]
+fn a_job_waits_behind_one_of_higher_priority() {
+    let mut input = busy();
+    input.jobs.iter_mut().for_each(|job| job.priority = Priority(75));
+    let mut later = rigid(4, 4);
+    later.claim.waited = Seconds(1_500.0);
+    input.jobs.push(later);
+    insta::assert_snapshot!(account(&input, 4));
+}
+
+#[test]
+fn a_job_waits_for_its_projects_quota() {
+    let mut input = busy();
+    input.jobs.retain(|job| job.job != job_id(3));
+    input.projects = vec![PlanProject { name: "nlp".into(), quota: Some(GpuCount(6)), ..PlanProject::default() }];
+    input.jobs.push(rigid(4, 2));
+    input.jobs.iter_mut().for_each(|job| job.claim.project = "nlp".into());
+    insta::assert_snapshot!(account(&input, 4));
+}
+
+#[test]
+fn one_user_holds_all_a_user_may() {
+    let mut input = busy();
+    input.jobs.retain(|job| job.job != job_id(3));
+    input.projects =
+        vec![PlanProject { name: "nlp".into(), max_per_user: Some(GpuCount(6)), ..PlanProject::default() }];
+    input.jobs.push(rigid(4, 2));
+    input.jobs.iter_mut().for_each(|job| (job.claim.project, job.claim.user) = ("nlp".into(), "ada".into()));
+    insta::assert_snapshot!(account(&input, 4));
+}
+
+#[test]
+fn what_is_free_is_scattered() {
+    let nodes = (1..=9).map(|number| node(number, "alpha", 4)).collect();
+    let start = round(nodes, (1..=9).map(|number| rigid(number, 3)).collect());
+    let mut input = after(&start, &planned(&start));
+    input.jobs.push(rigid(10, 4));
+    insta::assert_snapshot!(account(&input, 10));
+}
+
+#[test]
+fn what_is_free_is_reserved() {
+    let mut input = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 4), rigid(2, 4)]);
+    input.reservations = vec![Reservation {
+        name: "maintenance".into(),
+        nodes: [input.nodes[1].node].into(),
+        from: NOW,
+        until: NOW + Seconds(3_600.0),
+        projects: Default::default(),
+        users: Default::default(),
+        jobs: Default::default(),
+    }];
+    insta::assert_snapshot!(account(&input, waiting(&input)));
+}
+
+#[test]
+fn the_power_cap_and_the_hosts_memory_are_named() {
+    let mut input = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 4), rigid(2, 4)]);
+    input.policy.power_cap = Some(PowerCap { watts: 3_000.0, busy: Default::default(), idle: 0.0 });
+    let capped = account(&input, waiting(&input));
+    input.policy.power_cap = None;
+    for node in &mut input.nodes {
+        node.host = NodeResources { cpus: Some(64), memory: Some(Bytes(256 << 30)) };
+    }
+    input.nodes[1].host.memory = Some(Bytes(16 << 30));
+    input.jobs[1].needs.per_node.memory = Some(Bytes(64 << 30));
+    input.jobs[0].needs = input.jobs[1].needs.clone();
+    insta::assert_snapshot!(format!("{capped}\n{}", account(&input, waiting(&input))));
+}
+
+#[test]
+fn a_job_that_waited_long_goes_first() {
+    let mut input = busy();
+    let mut late = rigid(4, 4);
+    late.claim.waited = Seconds(5_400.0);
+    input.jobs.push(late);
+    let goes = account(&input, 4);
+    insta::assert_snapshot!(format!("{goes}\n{}", account(&input, waiting(&input))));
+}
+
+#[test]
+fn a_job_that_moved_lately_stays() {
+    let start = round(vec![node(1, "alpha", 4)], vec![job(1, 1, 3), rigid(2, 2)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs.pop();
+    input.jobs[0].claim.since_move = Some(Seconds(60.0));
+    let settling = account(&input, 1);
+    input.jobs[0].claim.since_move = None;
+    input.jobs[0].rework = Seconds(3_000.0);
+    let costly = account(&input, 1);
+    input.jobs[0].freedom = Freedom::Fixed { reason: "it has run 60 s of the 600 s before it may be moved".into() };
+    insta::assert_snapshot!(format!("{settling}\n{costly}\n{}", account(&input, 1)));
+}
+
+#[test]
+fn a_deadline_out_of_reach_and_a_budget_are_told() {
+    let mut late = job(1, 1, 4);
+    late.remaining = Some(Tokens(1e9));
+    late.bounds.deadline = Some(NOW + Seconds(600.0));
+    let deadline = account(&round(vec![node(1, "alpha", 4)], vec![late.clone()]), 1);
+    late.bounds.deadline = None;
+    late.bounds.budget_left = Some(GpuSeconds(36_000.0));
+    insta::assert_snapshot!(format!("{deadline}\n{}", account(&round(vec![node(1, "alpha", 4)], vec![late]), 1)));
+}
+
+#[test]
+fn a_round_that_may_move_no_more_says_so() {
+    let start = round(vec![node(1, "alpha", 8)], vec![job(1, 1, 8), rigid(2, 4)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs.pop();
+    input.policy.max_moves = Some(0);
+    insta::assert_snapshot!(account(&input, 1));
+}
+
+#[test]
+fn a_batch_alone_changes_the_objective() {
+    let start = round(vec![node(1, "alpha", 2)], vec![job(1, 2, 2)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs[0].current.as_mut().unwrap().configuration.as_mut().unwrap().global_batch =
+        headway_types::Sequences(128);
+    let report = planned(&input).report;
+    assert_eq!(report.moves.len(), 1);
+    assert!(report.objective > report.objective_before, "{} {}", report.objective, report.objective_before);
+}

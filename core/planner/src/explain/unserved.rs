@@ -1,0 +1,195 @@
+//! The story of a job that gets nothing: what it needs, what is missing, who could give it.
+
+use std::cmp::Reverse;
+
+use headway_types::{GpuCount, Reason, ReasonCode};
+
+use super::limits::Demand;
+use super::{Account, gpus, reason, span};
+use crate::candidate::Candidate;
+use crate::guarantee::is_patient;
+use crate::input::Freedom;
+use crate::value::Quanta;
+
+impl Account<'_> {
+    pub(super) fn unserved(&self, job: usize) -> (String, Vec<Reason>) {
+        let options = &self.options[job];
+        if let Some(obstacle) = &options.obstacle {
+            return self.obstructed(job, obstacle);
+        }
+        if let Freedom::Fixed { reason: why } = &options.job.freedom {
+            return (format!("Waits: {why}"), vec![reason(ReasonCode::Cooldown, true, why.clone())]);
+        }
+        let Some(need) = self.least(job) else {
+            let detail = "its script cannot change its layout, and its GPUs are no longer usable".to_owned();
+            return (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)]);
+        };
+        let demands = self.demands(job, need);
+        let (tail, mut reasons) = self.missing(job, need, &demands);
+        match (&options.job.current, self.yielded(job)) {
+            (Some(current), Some(first)) => {
+                let head = format!("Gives up its {}: {}", gpus(current.placement.gpus()), first.detail);
+                reasons.insert(0, first);
+                (head, reasons)
+            }
+            (Some(current), None) => {
+                let head = format!("Gives up its {}", gpus(current.placement.gpus()));
+                (format!("{head} and waits for {}; {tail}", need.gpus), reasons)
+            }
+            (None, _) => (format!("Needs {}; {tail}", gpus(need.gpus)), reasons),
+        }
+    }
+
+    /// Who gets the GPUs it gives up, and by what right.
+    fn yielded(&self, job: usize) -> Option<Reason> {
+        let taker = self.taker(job)?;
+        let (other, priority) = (self.options[taker].job, self.options[job].job.priority);
+        let sure = self.owed.sure.contains_key(&taker);
+        let goes = format!("they go to {}", other.name);
+        Some(if self.owed.reclaiming.contains(&taker) {
+            reason(ReasonCode::Reclaim, true, format!("{goes}, which gets back what others borrowed"))
+        } else if sure && is_patient(self.round.input.policy.patience(), other) {
+            reason(ReasonCode::Patient, true, format!("{goes}, which has waited {}", span(other.claim.waited)))
+        } else if sure {
+            reason(ReasonCode::Floor, true, format!("{goes}, which is sure of them"))
+        } else if other.priority > priority {
+            let detail = format!("{goes}, of priority {} against {}", other.priority.0, priority.0);
+            reason(ReasonCode::PriorityBehind, true, detail)
+        } else {
+            reason(ReasonCode::BestForCluster, true, format!("{goes}, to which they are worth more"))
+        })
+    }
+
+    /// Of the smallest ways to run the one that lacks the fewest things, and of those the best.
+    fn least(&self, job: usize) -> Option<&Candidate> {
+        let placeable = || self.options[job].candidates.iter().filter(|candidate| candidate.shape.is_some());
+        let smallest = placeable().map(|candidate| candidate.gpus).min()?;
+        placeable().filter(|candidate| candidate.gpus == smallest).min_by_key(|candidate| {
+            let short = self.demands(job, candidate).into_iter().filter(|one| one.is_short()).count();
+            (short, Reverse(Quanta::of(self.net(candidate))))
+        })
+    }
+
+    /// What keeps it from its smallest way to run: the end of the headline, and all of it as reasons.
+    fn missing(&self, job: usize, need: &Candidate, demands: &[Demand]) -> (String, Vec<Reason>) {
+        let short: Vec<Demand> = demands.iter().copied().filter(|one| one.is_short()).collect();
+        let room = |code| matches!(code, ReasonCode::NotEnoughFree | ReasonCode::Fragmented | ReasonCode::FabricDomain);
+        let (space, rules): (Vec<Demand>, Vec<Demand>) = short.iter().partition(|one| room(self.code(one.row)));
+        let alone = rules.is_empty() || (space.is_empty() && rules.len() == 1);
+        let mut reasons: Vec<Reason> =
+            rules.iter().map(|one| reason(self.code(one.row), alone, self.shortage(*one))).collect();
+        let mut tail = reasons.first().map(|first| first.detail.clone());
+        if space.iter().any(|one| self.code(one.row) == ReasonCode::NotEnoughFree) {
+            let (text, told) = self.occupied(job, need, alone);
+            tail.get_or_insert(text);
+            reasons.extend(told);
+        } else if let Some(first) = space.first() {
+            let detail = self.scattered(job, need, self.code(first.row));
+            tail.get_or_insert(detail.clone());
+            reasons.push(reason(self.code(first.row), alone, detail));
+        }
+        if short.is_empty() {
+            let (text, told) = self.unsettled(job, need, demands);
+            tail.get_or_insert(text);
+            reasons.push(told);
+        }
+        reasons.extend(self.set_aside(job, need.gpus));
+        (tail.unwrap_or_default(), reasons)
+    }
+
+    /// Not enough GPUs are left: how many are, and who could give the others.
+    fn occupied(&self, job: usize, need: &Candidate, alone: bool) -> (String, Vec<Reason>) {
+        let free = self.most_free(job);
+        let (short, gain) = (need.gpus.saturating_sub(free), self.options[job].candidates.iter());
+        let gain = gain.map(|candidate| candidate.value).max().unwrap_or_default();
+        let are = if free.0 == 1 { "is" } else { "are" };
+        let mut reasons =
+            vec![reason(ReasonCode::NotEnoughFree, alone, format!("needs {}, {free} {are} free", gpus(need.gpus)))];
+        let of_class = |class: usize| self.givers.cheapest(class, need.gpus.saturating_sub(self.free(class)));
+        let giver = self.round.admitted(self.options[job].job).filter_map(of_class).min();
+        let tail = match giver {
+            Some((loss, giver)) if loss >= gain.0 => {
+                let other = &self.options[giver].job;
+                let ahead = other.priority > self.options[job].job.priority;
+                let code = if ahead { ReasonCode::PriorityBehind } else { ReasonCode::BestForCluster };
+                let taking = format!("taking {short} from {}", other.name);
+                let detail = format!(
+                    "{taking} (priority {}) would lose {:.2} and gain at most {:.2}",
+                    other.priority.0,
+                    Quanta(loss).units(),
+                    gain.units()
+                );
+                reasons.push(reason(code, alone, detail));
+                format!("{taking} would lose more than it gains")
+            }
+            Some((_, giver)) => {
+                let detail = format!(
+                    "{} could give {short}, but they would not lie together, or other limits stand against it",
+                    self.options[giver].job.name
+                );
+                reasons.push(reason(ReasonCode::Fragmented, alone, detail.clone()));
+                detail
+            }
+            None => {
+                let detail = format!("no single job can be moved to give {}", gpus(short));
+                reasons.push(reason(ReasonCode::BestForCluster, alone, detail.clone()));
+                detail
+            }
+        };
+        (format!("{free} {are} free and {tail}"), reasons)
+    }
+
+    /// Enough GPUs are left, but not together.
+    pub(super) fn scattered(&self, job: usize, need: &Candidate, code: ReasonCode) -> String {
+        let free = gpus(self.most_free(job));
+        let nodes = need.shape.map_or(1, |shape| shape.nodes.0);
+        let per_node = gpus(GpuCount(need.shape.map_or(0, crate::cluster::Shape::per_node)));
+        match (code, nodes) {
+            (ReasonCode::FabricDomain, _) => {
+                format!("{free} are free, but no fabric domain has {nodes} nodes with {per_node} each")
+            }
+            (_, 1) => format!("{free} are free, but scattered: no node has {per_node} together"),
+            _ => format!("{free} are free, but scattered: fewer than {nodes} nodes have {per_node} together"),
+        }
+    }
+
+    /// Every row has enough left: then it is the nodes themselves, or the choice is better for the cluster.
+    fn unsettled(&self, job: usize, need: &Candidate, demands: &[Demand]) -> (String, Reason) {
+        let told = |code, detail: String| (detail.clone(), reason(code, true, detail));
+        if !self.has_place(job, need) {
+            let avoids = !self.options[job].job.needs.avoid.is_empty();
+            let per_node = &self.options[job].job.needs.per_node;
+            return if avoids {
+                told(ReasonCode::Excluded, "what is free is on nodes it must not use, or scattered".into())
+            } else if per_node.cpus.is_some() || per_node.memory.is_some() {
+                told(
+                    ReasonCode::HostResources,
+                    "no node with GPUs left has the CPUs and memory it needs as well".into(),
+                )
+            } else {
+                told(ReasonCode::Fragmented, self.scattered(job, need, ReasonCode::Fragmented))
+            };
+        }
+        let (price, gap) = (self.price(demands), (self.decision.bound.0 - self.decision.objective.0).max(0));
+        let detail = if price > need.value.units() {
+            format!("others lose {price:.2} by it, and it gains {:.2}", need.value.units())
+        } else {
+            format!("it fits, and the plan is within {:.4} of the best there is", Quanta(gap).units())
+        };
+        told(ReasonCode::BestForCluster, detail)
+    }
+
+    /// Enough is free, but reserved for others.
+    fn set_aside(&self, job: usize, need: GpuCount) -> Option<Reason> {
+        let of = self.options[job].job;
+        let admitted: Vec<usize> = self.round.admitted(of).collect();
+        let closed = (0..self.round.cluster.classes.len())
+            .find(|class| !admitted.contains(class) && self.accepts(job, *class) && self.free(*class) >= need)?;
+        let detail = format!(
+            "{} of {} are free, but it is not among those they are set aside for",
+            self.free(closed),
+            self.round.rows.describe_class(closed)
+        );
+        Some(reason(ReasonCode::Reserved, true, detail))
+    }
+}

@@ -1,0 +1,67 @@
+//! Where a job may be: on usable GPUs of nodes that take it, in a size and on a type it accepts, on nodes that are alike.
+
+use std::collections::BTreeSet;
+
+use headway_types::{Assignment, Placement};
+
+use super::turn::Turn;
+use super::{Scene, Violation};
+use crate::claim::Spread;
+
+pub(super) fn check(scene: &Scene<'_>, turn: &Turn<'_>) -> Result<(), Violation> {
+    if turn.is_fixed() {
+        // Its GPUs are the engine's business while something is in flight; they only must not change.
+        let kept = turn.stays() || (turn.from.is_none() && turn.to.is_none());
+        return if kept { Ok(()) } else { Err(Violation::MovedFixed { job: turn.job.job }) };
+    }
+    let Some(to) = turn.to else { return Ok(()) };
+    check_usable(scene, turn, &to.placement)?;
+    match turn.fresh() {
+        Some(fresh) => check_fresh(scene, turn, fresh),
+        None => Ok(()),
+    }
+}
+
+fn check_usable(scene: &Scene<'_>, turn: &Turn<'_>, placement: &Placement) -> Result<(), Violation> {
+    let job = turn.job.job;
+    for slice in placement.slices() {
+        let node = scene.nodes.get(&slice.node).ok_or(Violation::UnknownNode { job, node: slice.node })?;
+        if let Some(gpu) = slice.gpus.iter().find(|gpu| !node.gpus.contains(gpu)) {
+            return Err(Violation::UnusableGpu { job, node: slice.node, gpu: gpu.clone() });
+        }
+        if node.draining {
+            return Err(Violation::Draining { job, node: slice.node });
+        }
+    }
+    Ok(())
+}
+
+/// What holds for GPUs that a job does not have yet. What it has it may keep whatever it says today.
+fn check_fresh(scene: &Scene<'_>, turn: &Turn<'_>, to: &Assignment) -> Result<(), Violation> {
+    let (job, placement) = (turn.job, &to.placement);
+    let (id, gpus) = (job.job, placement.gpus());
+    let (mut kinds, mut domains, mut parts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for slice in placement.slices() {
+        let class = &scene.nodes[&slice.node].class;
+        if job.needs.avoid.contains(&slice.node) {
+            return Err(Violation::Avoided { job: id, node: slice.node });
+        }
+        if !job.range.accepts(&class.gpu_type) {
+            return Err(Violation::Type { job: id, gpu_type: class.gpu_type.clone() });
+        }
+        kinds.insert((&class.gpu_type, class.gpus_per_node, class.emulated));
+        domains.insert(&class.fabric.domain);
+        parts.insert(slice.gpus.len());
+    }
+    if kinds.len() > 1 {
+        return Err(Violation::MixedClasses { job: id });
+    }
+    if parts.len() > 1 {
+        return Err(Violation::Uneven { job: id });
+    }
+    if domains.len() > 1 && job.needs.spread == Spread::Require {
+        return Err(Violation::MixedDomains { job: id });
+    }
+    let size = if job.work.is_opaque() { gpus == job.range.max } else { job.range.allows(gpus) };
+    if size { Ok(()) } else { Err(Violation::Size { job: id, gpus }) }
+}

@@ -1,0 +1,83 @@
+//! What is limited over many jobs: quotas of projects with what they may borrow, GPUs per user, and the number of moves.
+//! A limit that the plan says it could not keep may be exceeded by what is already there, and by nothing else.
+
+use std::collections::BTreeMap;
+
+use headway_types::JobId;
+
+use super::turn::Turn;
+use super::{Scene, Violation, reserved};
+
+/// How much of a limit is used.
+pub(super) struct Load {
+    pub rule: String,
+    pub used: f64,
+    pub limit: f64,
+    /// A job that has more of it than before.
+    pub added_by: Option<JobId>,
+}
+
+impl Load {
+    pub fn check(self, scene: &Scene<'_>) -> Result<(), Violation> {
+        let Self { rule, used, limit, added_by } = self;
+        if used <= limit {
+            return Ok(());
+        }
+        if !scene.relaxed.contains(rule.as_str()) {
+            return Err(Violation::Exceeded { rule, used, limit });
+        }
+        added_by.map_or(Ok(()), |job| Err(Violation::AddedTo { rule, used, limit, job }))
+    }
+
+    fn add(&mut self, turn: &Turn<'_>) {
+        self.used += f64::from(turn.gpus_after().0);
+        if turn.gpus_after() > turn.gpus_before() {
+            self.added_by.get_or_insert(turn.job.job);
+        }
+    }
+}
+
+pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
+    let mut loads = BTreeMap::<(&str, Option<&str>), Load>::new();
+    for turn in scene.turns.iter().filter(|turn| turn.to.is_some()) {
+        for project in scene.lineages.of(&turn.job.claim.project) {
+            if let Some(quota) = project.quota {
+                let load = loads.entry((&project.name, None)).or_insert_with(|| Load {
+                    rule: format!("the quota of project {}", project.name),
+                    used: 0.0,
+                    limit: f64::from(quota.0) + f64::from(project.borrow.0),
+                    added_by: None,
+                });
+                load.add(turn);
+            }
+            if let Some(most) = project.max_per_user {
+                let user = turn.job.claim.user.as_str();
+                let load = loads.entry((&project.name, Some(user))).or_insert_with(|| Load {
+                    rule: format!("what user {user} may hold in project {}", project.name),
+                    used: 0.0,
+                    limit: f64::from(most.0),
+                    added_by: None,
+                });
+                load.add(turn);
+            }
+        }
+    }
+    loads.into_values().try_for_each(|load| load.check(scene))?;
+    check_moves(scene)
+}
+
+fn check_moves(scene: &Scene<'_>) -> Result<(), Violation> {
+    let Some(allowed) = scene.input.policy.max_moves else { return Ok(()) };
+    let moves = scene.turns.iter().filter(|turn| is_a_move(scene, turn)).count();
+    if moves > allowed as usize { Err(Violation::TooManyMoves { moves, allowed }) } else { Ok(()) }
+}
+
+/// Whether a job loses GPUs that it could have kept.
+fn is_a_move(scene: &Scene<'_>, turn: &Turn<'_>) -> bool {
+    let Some(from) = turn.from else { return false };
+    let usable = from.placement.ranks().all(|(node, gpu)| {
+        let node = scene.nodes.get(&node);
+        node.is_some_and(|node| !node.draining && node.gpus.contains(gpu))
+    });
+    !turn.stays() && usable && !reserved::must_leave(scene, turn)
+}

@@ -1,0 +1,37 @@
+//! The power cap: what jobs draw beyond the idle draw of all GPUs stays within what the cap leaves for them.
+
+use headway_types::{Assignment, GpuCount};
+
+use super::limits::Load;
+use super::turn::Turn;
+use super::{Scene, Violation, table};
+use crate::policy::PowerCap;
+
+/// What the policy promises of a GPU type it does not name.
+const WATTS: f64 = 700.0;
+/// Sums of floats may err by this much.
+const ROUNDING: f64 = 1e-6;
+
+pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
+    let Some(cap) = &scene.input.policy.power_cap else { return Ok(()) };
+    let gpus: usize = scene.input.nodes.iter().map(|node| node.gpus.len()).sum();
+    let left = (cap.watts - cap.idle * gpus as f64).max(0.0);
+    let mut load = Load { rule: "the power cap".into(), used: 0.0, limit: left + ROUNDING, added_by: None };
+    for turn in &scene.turns {
+        let drawn = |at: Option<&Assignment>| at.map_or(0.0, |at| beyond_idle(scene, cap, turn, at));
+        let (before, after) = (drawn(turn.from), drawn(turn.to));
+        load.used += after;
+        if after > before {
+            load.added_by.get_or_insert(turn.job.job);
+        }
+    }
+    load.check(scene)
+}
+
+fn beyond_idle(scene: &Scene<'_>, cap: &PowerCap, turn: &Turn<'_>, at: &Assignment) -> f64 {
+    let GpuCount(gpus) = at.placement.gpus();
+    let class = at.placement.slices().iter().find_map(|slice| scene.nodes.get(&slice.node)).map(|node| &node.class);
+    let of_type = class.and_then(|class| cap.busy.get(&class.gpu_type).copied()).unwrap_or(WATTS);
+    let per_gpu = table::watts(scene, turn, at).unwrap_or(of_type);
+    (per_gpu - cap.idle).max(0.0) * f64::from(gpus)
+}

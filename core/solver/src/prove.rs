@@ -1,0 +1,100 @@
+//! From prices to proof: what the bound excludes is left out, rows that cut off the prices' mixture are added, prices
+//! follow, and so on while that closes the gap; what is open then is searched. Each turn works on the core of the one
+//! before, so that every turn is smaller.
+
+use crate::bound::bound;
+use crate::branch::search;
+use crate::choice::Choice;
+use crate::core::Core;
+use crate::cut::cuts;
+use crate::dive::dive;
+use crate::dual::Dual;
+use crate::exchange::improve;
+use crate::program::{Effort, Work};
+use crate::reduced::Reduced;
+use crate::repair::repair;
+
+/// Turns before the search.
+const TURNS: u32 = 60;
+/// The share of the gap that a turn must close to be followed by another.
+const PROGRESS: f64 = 0.005;
+
+pub(crate) struct Proof<'a> {
+    /// Gaps below this are closed.
+    pub least_gain: i64,
+    pub effort: &'a Effort,
+    pub work: Work,
+}
+
+impl Proof<'_> {
+    /// Looks for something better than `best` in a core that need not hold the best of all.
+    pub fn explore(&mut self, reduced: &Reduced, core: &Core, prices: &[f64], best: &mut Choice) {
+        let inner = Reduced::new(&core.program);
+        let mut dual = Dual::new(&inner, inner.adopt_prices(&reduced.per_unit(prices)));
+        dual.descend(self.effort.dual_steps);
+        if let Some(mut choice) = dive(&inner, &mut dual, self.effort.dual_steps) {
+            improve(&inner, &mut choice, &dual.prices, self.effort.exchanges);
+            let choice = Choice::new(reduced, core.restore(&inner.restore(&choice.columns)));
+            if choice.value > best.value {
+                *best = choice;
+            }
+        }
+    }
+
+    /// A choice no worse than `best` and a bound no greater than `above`.
+    pub fn tighten(
+        &mut self,
+        reduced: &Reduced,
+        dual: &mut Dual,
+        best: Choice,
+        above: i64,
+        hard: &[bool],
+        turn: u32,
+    ) -> (Choice, i64) {
+        let cuts = if turn < TURNS { cuts(reduced, dual) } else { Vec::new() };
+        if cuts.is_empty() {
+            let found = search(reduced, dual.clone(), best, self.least_gain, self.effort.nodes);
+            self.work.nodes += found.nodes;
+            return (found.best, found.bound.min(above));
+        }
+        // One quantum and what floats may have rounded away.
+        let room = (above - best.value) as f64 * (1.0 + 1e-9) + 1.0;
+        let mut core = Core::new(reduced, &dual.prices, room, &best.columns);
+        (0..reduced.rows()).filter(|&row| !hard[row] && dual.prices[row] <= 0.0).for_each(|row| core.forget(row));
+        let given = reduced.rows();
+        cuts.into_iter().for_each(|cut| core.add(cut));
+        self.work.core_columns = core.columns as u32;
+
+        let inner = Reduced::new(&core.program);
+        let mut start = Choice::new(&inner, inner.start());
+        let decided = best.value - start.value;
+        let mut prices = reduced.per_unit(&dual.prices);
+        prices.resize(core.program.capacity.len(), 0.0);
+        let mut follow = Dual::new(&inner, inner.adopt_prices(&prices));
+        follow.descend(self.effort.dual_steps);
+        let bound = (bound(&inner, &follow.prices, |_| true) + decided).min(above);
+        let mut choice = follow.nearest();
+        if repair(&inner, &mut choice, &follow.prices) {
+            improve(&inner, &mut choice, &follow.prices, self.effort.exchanges / 10);
+            if choice.value > start.value {
+                start = choice;
+            }
+        }
+        let closed = (above - bound) as f64 >= PROGRESS * (above - best.value) as f64;
+        let gap = bound - decided - start.value;
+        let (found, bound) = if gap <= self.least_gain {
+            (start, bound - decided)
+        } else {
+            let hard = inner.inherit(|row| row < given && hard[row]);
+            let turn = if closed { turn + 1 } else { TURNS };
+            self.tighten(&inner, &mut follow, start, bound - decided, &hard, turn)
+        };
+        let found = if found.value + decided > best.value {
+            Choice::new(reduced, core.restore(&inner.restore(&found.columns)))
+        } else {
+            best
+        };
+        let bound = (bound + decided).max(found.value);
+        (found, bound)
+    }
+}

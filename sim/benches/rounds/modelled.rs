@@ -1,0 +1,103 @@
+//! H100 nodes of eight GPUs, and jobs of mixed size: a 1-billion and an 8-billion-parameter decoder in turn.
+
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanNode, PlanWork, Policy};
+use headway_sim::scenario::training;
+use headway_types::report::{Capabilities, Flexibility};
+use headway_types::spec::{GpuRange, LayoutLimits, NodeResources, Priority, Work};
+use headway_types::{
+    Fabric, GpuCount, GpuType, GpuUuid, IdSource, ModelShape, NodeClass, Seconds, Sequences, Timestamp, Tokens,
+};
+
+pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+const SIZES: [(u32, u32); 5] = [(2, 3), (8, 16), (32, 60), (64, 150), (128, 400)];
+
+pub fn rounds() -> Vec<(String, PlanInput)> {
+    SIZES.map(|(nodes, jobs)| (format!("{jobs} jobs, {} GPUs", nodes * 8), round(nodes, jobs))).to_vec()
+}
+
+pub fn node(name: String, gpu_type: &str, gpus: u32, ids: &mut IdSource) -> PlanNode {
+    PlanNode {
+        node: ids.node(NOW),
+        class: NodeClass {
+            gpu_type: GpuType(gpu_type.into()),
+            gpus_per_node: GpuCount(gpus),
+            emulated: None,
+            fabric: Fabric { domain: "pod".into() },
+        },
+        gpus: (0..gpus).map(|gpu| GpuUuid(format!("{name}-{gpu}"))).collect(),
+        name,
+        draining: false,
+        host: NodeResources::default(),
+    }
+}
+
+pub fn input(mut nodes: Vec<PlanNode>, mut jobs: Vec<PlanJob>, ids: &mut IdSource) -> PlanInput {
+    nodes.sort_by_key(|node| node.node);
+    jobs.sort_by_key(|job| job.job);
+    PlanInput {
+        plan: ids.plan(NOW),
+        parent: None,
+        now: NOW,
+        trigger: "benchmark".into(),
+        policy: Policy::default(),
+        nodes,
+        jobs,
+        projects: Vec::new(),
+        reservations: Vec::new(),
+    }
+}
+
+pub fn job(name: String, range: GpuRange, work: PlanWork, priority: Priority, ids: &mut IdSource) -> PlanJob {
+    PlanJob {
+        job: ids.job(NOW),
+        name,
+        priority,
+        submitted_at: NOW,
+        range,
+        work,
+        capabilities: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
+        current: None,
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), restart: Seconds(60.0) },
+        rework: Seconds(0.0),
+        remaining: None,
+        freedom: Freedom::Free,
+        claim: Claim::default(),
+        bounds: Bounds::default(),
+        needs: Needs::default(),
+    }
+}
+
+fn round(nodes: u32, jobs: u32) -> PlanInput {
+    let mut ids = IdSource::seeded(7);
+    let nodes = (0..nodes).map(|number| node(format!("n{number}"), "H100-80G", 8, &mut ids)).collect();
+    let jobs = (0..jobs).map(|number| decoder(number, &mut ids)).collect();
+    input(nodes, jobs, &mut ids)
+}
+
+fn decoder(number: u32, ids: &mut IdSource) -> PlanJob {
+    let (layers, hidden, heads, ffn_hidden) =
+        if number.is_multiple_of(2) { (16, 2048, 16, 5632) } else { (32, 4096, 32, 14_336) };
+    let mut training = training(Tokens(1e12), true, true);
+    training.work = Work::Model(ModelShape {
+        layers,
+        hidden,
+        heads,
+        kv_heads: 8,
+        ffn_hidden,
+        gated: true,
+        vocab: 128_000,
+        seq_len: 4096,
+        tied: false,
+    });
+    training.reference_batch = Sequences(256);
+    training.batch.min = Sequences(64);
+    training.batch.max = Sequences(2048);
+    training.layouts = LayoutLimits { tp: vec![1, 2, 4, 8], pp: vec![1, 2, 4], max_micro_batch: Sequences(8) };
+    let sizes = [4, 8, 16, 32].map(GpuCount).to_vec();
+    let range = GpuRange { min: GpuCount(4), max: GpuCount(32), sizes, types: Vec::new() };
+    let work = PlanWork::Model(Arc::new(JobModel::new(training)));
+    job(format!("job-{number}"), range, work, Priority((25 + number % 3 * 25) as u8), ids)
+}
