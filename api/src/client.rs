@@ -5,6 +5,7 @@
 
 mod cluster;
 mod jobs;
+mod projects;
 mod stream;
 
 use core::net::IpAddr;

@@ -18,8 +18,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use chrono::DateTime;
 use headway_types::spec::{Elasticity, Limits, Priority, Role, Training};
-use headway_types::{JobSpec, ModelShape};
+use headway_types::{GpuSeconds, JobSpec, ModelShape, Timestamp};
 use serde_json::Value;
 
 use section::{Findings, Section, kind};
@@ -29,11 +30,23 @@ pub use quantity::duration;
 pub(crate) use section::nearest;
 pub use template::{RenderError, render};
 
-const SECTIONS: &[&str] =
-    &["version", "name", "project", "priority", "labels", "resources", "training", "elastic", "limits", "run"];
-const SECTIONS_LATER: &[&str] =
-    &["after", "array", "budget", "deadline", "hooks", "image", "notify", "roles", "secrets"];
+const SECTIONS: &[&str] = &[
+    "version",
+    "name",
+    "project",
+    "priority",
+    "labels",
+    "resources",
+    "training",
+    "elastic",
+    "limits",
+    "deadline",
+    "budget",
+    "run",
+];
+const SECTIONS_LATER: &[&str] = &["after", "array", "hooks", "image", "notify", "roles", "secrets"];
 const LONGEST_NAME: usize = 128;
+const MOST_GPU_HOURS: f64 = 1e9;
 
 /// What is wrong with a specification: the first finding, and the others behind it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,13 +163,14 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     });
     let tuned = training.is_some();
     let elastic = elastic(&section);
-    let limits = limits(&section);
+    let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits(&section) };
     let run = run::read(&section, tuned);
-    let (gpus, per_node) = resources?;
+    let (gpus, per_node, nodes) = resources?;
     let role = Role {
         name: "trainer".into(),
         gpus,
         per_node,
+        nodes,
         training: training.map_or(Some(None), |t| t.map(Some))?,
         run: run?,
     };
@@ -227,8 +241,8 @@ fn elastic(section: &Section<'_>) -> Elasticity {
     let mut elastic = Elasticity::default();
     let Some(value) = section.get("elastic") else { return elastic };
     let path = section.field("elastic");
-    let known = ["min_runtime", "max_resizes_per_hour", "max_overhead_pct"];
-    let Some(section) = Section::open(&path, value, &known, &["min_share"], section.findings()) else { return elastic };
+    let known = ["min_runtime", "max_resizes_per_hour", "max_overhead_pct", "min_share"];
+    let Some(section) = Section::open(&path, value, &known, &[], section.findings()) else { return elastic };
     if let Some(time) = section.quantity("min_runtime", quantity::duration_or_none) {
         elastic.min_runtime = time;
     }
@@ -242,7 +256,39 @@ fn elastic(section: &Section<'_>) -> Elasticity {
             section.wrong("max_overhead_pct", "must be between 0 and 100");
         }
     }
+    if let Some(share) = section.number("min_share") {
+        if share > 0.0 && share <= 1.0 {
+            elastic.min_share = Some(share);
+        } else {
+            section.wrong_hint("min_share", "must be above 0 and at most 1", "0.5 is half of the job's fair share");
+        }
+    }
     elastic
+}
+
+fn deadline(section: &Section<'_>) -> Option<Timestamp> {
+    let text = section.text("deadline")?;
+    match DateTime::parse_from_rfc3339(&text) {
+        Ok(at) => Some(Timestamp(at.timestamp_micros())),
+        Err(_) => {
+            let message = format!("must be a time in RFC 3339 with its offset, not \"{text}\"");
+            section.wrong_hint("deadline", message, "as in deadline: 2026-12-24T18:00:00Z");
+            None
+        }
+    }
+}
+
+fn budget(section: &Section<'_>) -> Option<GpuSeconds> {
+    let value = section.get("budget")?;
+    let path = section.field("budget");
+    let section = Section::open(&path, value, &["gpu_hours"], &["cost"], section.findings())?;
+    section.require("gpu_hours", "as in budget: {gpu_hours: 512}")?;
+    let hours = section.number("gpu_hours")?;
+    if hours > 0.0 && hours <= MOST_GPU_HOURS {
+        return Some(GpuSeconds(hours * 3_600.0));
+    }
+    section.wrong("gpu_hours", format!("must be more than 0 and at most {MOST_GPU_HOURS:e}"));
+    None
 }
 
 fn limits(section: &Section<'_>) -> Limits {

@@ -12,10 +12,12 @@ mod job;
 mod node;
 mod plan;
 mod problem;
+mod project;
+mod reservation;
 mod stream;
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
-pub use cluster::{Baseline, Overview, Policy, PolicyMode, Version};
+pub use cluster::{Baseline, Objective, Overview, Policy, PolicyMode, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
@@ -23,7 +25,7 @@ pub use history::{
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, ReasonRequest, Submitted, Validation,
+    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, ReasonRequest, Submitted, Validation,
 };
 pub use node::{DrainRequest, Gpu, Node, NodeList};
 pub use plan::{
@@ -31,4 +33,6 @@ pub use plan::{
     Verdict,
 };
 pub use problem::Problem;
+pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};
+pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use stream::StreamMessage;

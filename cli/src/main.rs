@@ -57,12 +57,24 @@ enum Command {
     Cancel(command::cancel::Cancel),
     /// Why a job has what it has, or why it waits.
     Why(command::why::Why),
+    /// Jobs: pin, unpin, change priority and sizes.
+    #[command(subcommand)]
+    Job(command::job::Job),
     /// Nodes: list, drain, undrain, cordon.
     #[command(subcommand)]
     Node(command::node::Node),
     /// Plans: show the present one, rebalance, approve, reject; solve a round of one's own.
     #[command(subcommand)]
     Plan(command::plan::Plan),
+    /// Projects: quotas, floors and shares.
+    #[command(subcommand)]
+    Project(command::project::Project),
+    /// Reservations: nodes set aside.
+    #[command(subcommand)]
+    Reservation(command::reservation::Reservation),
+    /// The policy: objective, constants and mode.
+    #[command(subcommand)]
+    Policy(command::policy::Policy),
     /// What happened, with reasons.
     Events(command::events::Events),
     /// Submit three demonstration jobs to a running cluster and watch them.
@@ -122,6 +134,10 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Logs(logs) => command::logs::run(&cli.connection.client()?, logs).await?,
         Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,
         Command::Why(why) => command::why::run(&cli.connection.client()?, &print, why).await?,
+        Command::Job(job) => command::job::run(&cli.connection.client()?, &print, job).await?,
+        Command::Project(project) => command::project::run(&cli.connection.client()?, &print, project).await?,
+        Command::Reservation(one) => command::reservation::run(&cli.connection.client()?, &print, one).await?,
+        Command::Policy(policy) => command::policy::run(&cli.connection.client()?, &print, policy).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
         Command::Plan(command::plan::Plan::Solve(solve)) => {

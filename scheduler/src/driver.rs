@@ -314,6 +314,10 @@ fn heard(change: &Change) -> Option<Feed> {
         | Change::Checkpoint(_)
         | Change::Target(_)
         | Change::Policy(_)
+        | Change::Project(_)
+        | Change::ProjectGone(_)
+        | Change::Reservation(_)
+        | Change::ReservationGone(_)
         | Change::Idempotency(_)
         | Change::Transition(_) => None,
     }

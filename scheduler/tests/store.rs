@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_engine::record::{
-    Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Release,
-    ReleaseProof,
+    Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Project,
+    ProjectRules, Release, ReleaseProof, Reservation,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
 use headway_scheduler::store::{EventFilter, JobFilter, Scope, StateName, Store, StoreError, TokenHash};
-use headway_types::{Generation, GpuType, IdSource, JobId, Plan, PlanId, PlanReport, Seconds, Term, Timestamp, Tokens};
+use headway_types::{
+    Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, NodeId, Plan, PlanId, PlanReport, ReservationId,
+    Seconds, Term, Timestamp, Tokens,
+};
 use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
 fn plan(id: PlanId, state: PlanState) -> PlanRecord {
@@ -55,6 +58,34 @@ fn idempotency(jobs: Vec<JobId>, at: Timestamp) -> IdempotencyRecord {
     IdempotencyRecord { key, jobs, at }
 }
 
+fn project(name: &str) -> Project {
+    let rules = ProjectRules {
+        parent: Some("research".into()),
+        quota: Some(GpuCount(64)),
+        borrow: GpuCount(16),
+        floor: GpuCount(8),
+        weight: 0.1 + 0.2,
+        max_per_user: Some(GpuCount(4)),
+    };
+    Project { name: name.into(), rules, used: GpuSeconds(1e6 / 3.0), used_at: START, version: 3 }
+}
+
+fn reservation(id: ReservationId, node: NodeId) -> Reservation {
+    Reservation {
+        id,
+        name: "demo".into(),
+        nodes: [node].into(),
+        from: START,
+        until: START + Seconds(3_600.0),
+        projects: ["nlp".to_string()].into(),
+        users: ["ada".to_string()].into(),
+        jobs: [].into(),
+        by: "root".into(),
+        made_at: START,
+        began: true,
+    }
+}
+
 async fn store() -> (Store, Term) {
     let store = TestDatabase::create().await.store().await;
     let term = store.begin_term().await.unwrap();
@@ -87,6 +118,8 @@ async fn every_change_is_loaded_as_it_was_committed() {
         Change::Plan(Arc::new(plan(proposal, PlanState::Proposed))),
         Change::Target(target),
         Change::Policy(policy.clone()),
+        Change::Project(Arc::new(project("nlp"))),
+        Change::Reservation(Arc::new(reservation(ids.reservation(START), node_id))),
         Change::Idempotency(idempotency(vec![job_id], START)),
         Change::Event(event(1, Some(job_id))),
         Change::Event(event(2, None)),
@@ -100,12 +133,36 @@ async fn every_change_is_loaded_as_it_was_committed() {
     assert_eq!(loaded.target, Some(plan(target, PlanState::Adopted)));
     assert_eq!(loaded.proposals, [plan(proposal, PlanState::Proposed)]);
     assert_eq!(loaded.policy, policy);
+    assert_eq!(loaded.projects, [project("nlp")]);
+    assert_eq!(loaded.reservations, [reservation(loaded.reservations[0].id, node_id)]);
     assert_eq!(loaded.idempotency, [idempotency(vec![job_id], START)]);
     assert_eq!(loaded.last_event_seq, 2);
     assert_eq!(store.job(job_id).await.unwrap(), Some(running));
     assert_eq!(store.checkpoints(job_id).await.unwrap(), [saved]);
     assert_eq!(store.allocations(job_id).await.unwrap(), [allocation(job_id, node_id, 2)]);
     assert_eq!(store.plan(target).await.unwrap(), Some(plan(target, PlanState::Adopted)));
+}
+
+#[tokio::test]
+async fn projects_and_reservations_change_and_go() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (node, first, second) = (ids.node(START), ids.reservation(START), ids.reservation(START));
+    let row = |project| Change::Project(Arc::new(project));
+    let bare = Project { rules: ProjectRules::default(), ..project("bare") };
+    let begin = [row(project("nlp")), row(bare.clone()), Change::Reservation(Arc::new(reservation(first, node)))];
+    store.commit(term, &begin).await.unwrap();
+    let used = Project { used: GpuSeconds(7.0), version: 4, ..project("nlp") };
+    // One ends and another takes its name in the same batch.
+    let go_on = [
+        row(used.clone()),
+        Change::ProjectGone("bare".into()),
+        Change::Reservation(Arc::new(reservation(second, node))),
+        Change::ReservationGone(first),
+    ];
+    store.commit(term, &go_on).await.unwrap();
+    let loaded = store.load(START).await.unwrap();
+    assert_eq!((loaded.projects, loaded.reservations), (vec![used], vec![reservation(second, node)]));
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! Promises only the whole world can be held to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headway_engine::Change;
-use headway_engine::record::{JobState, ReleaseProof};
-use headway_types::{GpuUuid, JobVerdict, LaunchOrder, ReasonCode};
+use headway_engine::record::{JobState, PlanState, ReleaseProof, lineage};
+use headway_types::{GpuUuid, JobVerdict, LaunchOrder, Plan, ReasonCode};
 
 use crate::world::{Key, World};
 
@@ -89,8 +90,31 @@ impl World {
                         self.touched.insert(node);
                     }
                 }
+                Change::Plan(record) if record.state == PlanState::Adopted => self.check_quotas(&record.plan)?,
                 Change::Event(event) => self.heard(event),
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// No target gives a project more than it may have, unless it says so.
+    fn check_quotas(&self, plan: &Plan) -> Result<(), String> {
+        let projects: BTreeMap<_, _> =
+            self.store.projects.iter().map(|(name, row)| (name.clone(), Arc::new(row.clone()))).collect();
+        let mut given: BTreeMap<&str, u32> = BTreeMap::new();
+        for (job, assignment) in &plan.assignments {
+            let Some(job) = self.store.jobs.get(job) else { continue };
+            for name in lineage(&projects, &job.spec.project) {
+                *given.entry(name).or_default() += assignment.placement.gpus().0;
+            }
+        }
+        for (name, given) in given {
+            let rules = &projects[name].rules;
+            let Some(quota) = rules.quota else { continue };
+            let told = plan.report.relaxed.iter().any(|one| one.rule.contains(name));
+            if given > quota.0 + rules.borrow.0 && !told {
+                return Err(format!("project {name} is given {given} GPUs and may have {}", quota.0 + rules.borrow.0));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! People and scripts: they ask, wait for the answer, and ask again under the same key until they have one.
 
 use headway_engine::Reply;
-use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId};
+use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
 use headway_engine::record::{Availability, JobState, NodePolicy};
 use headway_types::{JobId, NodeId, Seconds};
 
@@ -121,7 +121,11 @@ impl World {
             }
             Operation::Prioritise { job, priority } => {
                 let Some(job) = self.job_id(job) else { return };
-                self.ask_for(Request::SetPriority { job, priority }, None, false);
+                self.ask_for(
+                    Request::Change { job, change: JobChange { priority: Some(priority), ..JobChange::default() } },
+                    None,
+                    false,
+                );
             }
             Operation::MarkLost { node } => {
                 let node = self.node_id(node);

@@ -8,8 +8,8 @@ use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
-    Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{Capabilities, JobSpec, ModelShape, Seconds, Sequences, Tokens};
 
@@ -88,8 +88,13 @@ pub fn spec(name: String, gpus: GpuRange, training: Option<Training>) -> JobSpec
         project: "default".into(),
         priority: Priority::default(),
         labels: BTreeMap::new(),
-        roles: vec![Role { name: "trainer".into(), gpus, per_node, training, run }],
-        elastic: Elasticity { min_runtime: Seconds(30.0), max_resizes_per_hour: 20, max_overhead: 0.5 },
+        roles: vec![Role { name: "trainer".into(), gpus, per_node, nodes: NodeChoice::default(), training, run }],
+        elastic: Elasticity {
+            min_runtime: Seconds(30.0),
+            max_resizes_per_hour: 20,
+            max_overhead: 0.5,
+            ..Elasticity::default()
+        },
         limits: Limits::default(),
     }
 }

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_engine::record::{
-    Allocation, EventRecord, IdempotencyRecord, Job, JobState, Node, PlanRecord, PlanState, PolicySettings,
+    Allocation, EventRecord, IdempotencyRecord, Job, JobState, Node, PlanRecord, PlanState, PolicySettings, Project,
+    Reservation,
 };
 use headway_engine::{Change, Observation, Snapshot};
 use headway_goodput::JobModel;
-use headway_types::{GpuUuid, JobId, NodeId, PlanId, Sequences, Term};
+use headway_types::{GpuUuid, JobId, NodeId, PlanId, ReservationId, Sequences, Term};
 
 use crate::world::Key;
 
@@ -24,6 +25,8 @@ pub(crate) struct Store {
     target: Option<PlanId>,
     idempotency: BTreeMap<String, IdempotencyRecord>,
     policy: PolicySettings,
+    pub projects: BTreeMap<String, Project>,
+    reservations: BTreeMap<ReservationId, Reservation>,
     models: BTreeMap<JobId, JobModel>,
     /// The event log.
     pub events: Vec<EventRecord>,
@@ -75,6 +78,10 @@ impl Store {
             }
             Change::Target(plan) => self.target = Some(*plan),
             Change::Policy(policy) => self.policy = policy.clone(),
+            Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(project))),
+            Change::ProjectGone(name) => drop(self.projects.remove(name)),
+            Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(one))),
+            Change::ReservationGone(id) => drop(self.reservations.remove(id)),
             Change::Idempotency(record) => {
                 let known = self.idempotency.insert(record.key.key.clone(), record.clone());
                 if known.is_some_and(|known| known.jobs != record.jobs) {
@@ -176,6 +183,8 @@ impl Store {
             proposals: self.plans.values().filter(|plan| plan.state == PlanState::Proposed).cloned().collect(),
             idempotency: self.idempotency.values().cloned().collect(),
             policy: self.policy.clone(),
+            projects: self.projects.values().cloned().collect(),
+            reservations: self.reservations.values().cloned().collect(),
             models: models.map(|(id, one)| (*id, one.clone())).collect(),
             last_event_seq: self.last_event_seq(),
         }

@@ -2,8 +2,11 @@
 //! `HEADWAY_SIM_SEEDS` sets how many lifetimes run in all.
 #![allow(clippy::unwrap_used)]
 
+use headway_engine::Request;
+use headway_engine::record::ProjectRules;
+use headway_sim::deed::{Act, Deed, Moment, Operation};
 use headway_sim::{Chance, Failure, FaultKind, Faults, Scenario, shrink, simulate};
-use headway_types::Seconds;
+use headway_types::{GpuCount, Seconds};
 
 const PRESETS: u64 = Faults::PRESETS.len() as u64;
 
@@ -67,6 +70,23 @@ fn every_promise_holds_under_each_fault_alone() {
         let scenario = Scenario::random(seed as u64, faults);
         if let Err(failure) = simulate(&scenario) {
             panic!("{}", tell(&scenario, &failure, &format!("{seed} {name}")));
+        }
+    }
+}
+
+/// Half of the cluster for everybody together, but enough for the largest job: whatever goes wrong, no target exceeds it.
+#[test]
+fn every_promise_holds_within_a_quota() {
+    for seed in 0..2 * PRESETS {
+        let mut scenario = Scenario::lifetime(seed);
+        let built: u32 = scenario.nodes.iter().map(|node| node.gpus).sum();
+        let largest = scenario.jobs.iter().map(|job| job.spec.role().gpus.min.0).max().unwrap_or(1);
+        let rules = ProjectRules { quota: Some(GpuCount(largest.max(built / 2))), ..ProjectRules::default() };
+        let body = Request::PutProject { name: "default".into(), rules, expected: None, dry_run: false };
+        let deed = Deed::Operate(Operation::Plain(Box::new(body)));
+        scenario.script.push(Act { when: Moment::At(Seconds(0.0)), deed });
+        if let Err(failure) = simulate(&scenario) {
+            panic!("{}", tell(&scenario, &failure, &format!("{seed} within a quota")));
         }
     }
 }

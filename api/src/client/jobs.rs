@@ -134,9 +134,18 @@ impl Client {
         self.read(self.request(Method::POST, &["jobs", id, "checkpoint"])).await
     }
 
-    /// Sets the priority, 0 to 100.
-    pub async fn set_priority(&self, id: &str, priority: u8) -> Result<Job, ClientError> {
-        self.read(self.request(Method::PATCH, &["jobs", id]).json(&JobPatch { priority })).await
+    /// Changes what the patch names.
+    pub async fn update(&self, id: &str, patch: &JobPatch) -> Result<Job, ClientError> {
+        self.read(self.request(Method::PATCH, &["jobs", id]).json(patch)).await
+    }
+
+    /// Keeps a job on the GPUs it has.
+    pub async fn pin(&self, id: &str, reason: Option<&str>) -> Result<Job, ClientError> {
+        self.post(&["jobs", id, "pin"], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+    }
+
+    pub async fn unpin(&self, id: &str) -> Result<Job, ClientError> {
+        self.read(self.request(Method::POST, &["jobs", id, "unpin"])).await
     }
 
     /// Why a job waits, or has the size it has.

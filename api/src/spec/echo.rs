@@ -1,8 +1,9 @@
 //! A specification as admitted, defaults filled in, in the shape it is written in: it can be submitted again.
 
+use chrono::{DateTime, SecondsFormat};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, GpuRange, LrScaling, Precision, RunPer, Training, Work};
-use headway_types::{JobSpec, Seconds, Sequences, Tokens};
+use headway_types::spec::{Command, GpuRange, LrScaling, Precision, RunPer, Topology, Training, Work};
+use headway_types::{JobSpec, Seconds, Sequences, Timestamp, Tokens};
 use serde_json::{Map, Value, json};
 
 /// The JSON form of a specification, as `read_json` reads it.
@@ -17,6 +18,14 @@ pub fn to_json(spec: &JobSpec) -> Value {
     if per_node.as_object().is_some_and(|map| !map.is_empty()) {
         resources["per_node"] = per_node;
     }
+    let nodes = &role.nodes;
+    if !nodes.exclude.is_empty() {
+        resources["nodes"] = json!({ "exclude": nodes.exclude });
+    }
+    resources["topology"] = match nodes.topology {
+        Topology::PreferRack => json!({ "prefer": "rack" }),
+        Topology::RequireRack => json!({ "require": "rack" }),
+    };
     let limits = object([
         ("time", spec.limits.time.map(|time| json!(seconds(time)))),
         ("max_restarts", Some(json!(spec.limits.max_restarts))),
@@ -49,13 +58,16 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ("training", role.training.as_ref().map(training)),
         (
             "elastic",
-            Some(json!({
-                "min_runtime": seconds(spec.elastic.min_runtime),
-                "max_resizes_per_hour": spec.elastic.max_resizes_per_hour,
-                "max_overhead_pct": spec.elastic.max_overhead * 100.0,
-            })),
+            Some(object([
+                ("min_runtime", Some(json!(seconds(spec.elastic.min_runtime)))),
+                ("max_resizes_per_hour", Some(json!(spec.elastic.max_resizes_per_hour))),
+                ("max_overhead_pct", Some(json!(spec.elastic.max_overhead * 100.0))),
+                ("min_share", spec.elastic.min_share.map(|share| json!(share))),
+            ])),
         ),
         ("limits", Some(limits)),
+        ("deadline", spec.limits.deadline.map(|at| json!(moment(at)))),
+        ("budget", spec.limits.budget.map(|budget| json!({ "gpu_hours": budget.0 / 3_600.0 }))),
         ("run", Some(run)),
     ])
 }
@@ -139,6 +151,10 @@ fn flexibility(flexibility: Flexibility) -> &'static str {
         Flexibility::Restart => "restart",
         Flexibility::Never => "never",
     }
+}
+
+fn moment(at: Timestamp) -> String {
+    DateTime::from_timestamp_micros(at.0).unwrap_or_default().to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
 fn seconds(time: Seconds) -> String {

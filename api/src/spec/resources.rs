@@ -1,6 +1,8 @@
-//! `resources`: how many GPUs of which type, and what each node must have beside them.
+//! `resources`: how many GPUs of which type, what each node must have beside them, and which nodes.
 
-use headway_types::spec::{GpuRange, NodeResources};
+use std::collections::BTreeSet;
+
+use headway_types::spec::{GpuRange, NodeChoice, NodeResources, Topology};
 use headway_types::{GpuCount, GpuType};
 use serde_json::Value;
 
@@ -10,13 +12,46 @@ use super::section::{Section, one_or_many, text, whole};
 const EXAMPLE: &str = "as in resources: {gpus: 8} or resources: {gpus: {min: 2, max: 8}}";
 
 /// Reads `resources` of the whole specification.
-pub(super) fn read(spec: &Section<'_>) -> Option<(GpuRange, NodeResources)> {
+pub(super) fn read(spec: &Section<'_>) -> Option<(GpuRange, NodeResources, NodeChoice)> {
     let value = spec.require("resources", EXAMPLE)?;
     let path = spec.field("resources");
-    let section = Section::open(&path, value, &["gpus", "per_node"], &["topology"], spec.findings())?;
+    let known = ["gpus", "per_node", "nodes", "topology"];
+    let section = Section::open(&path, value, &known, &[], spec.findings())?;
     let per_node = per_node(&section);
+    let nodes = NodeChoice { exclude: exclude(&section), topology: topology(&section) };
     section.require("gpus", EXAMPLE)?;
-    Some((gpus(&section)?, per_node))
+    Some((gpus(&section)?, per_node, nodes))
+}
+
+/// Names of nodes; one that does not exist (yet) is no error.
+fn exclude(resources: &Section<'_>) -> BTreeSet<String> {
+    let Some(value) = resources.get("nodes") else { return BTreeSet::new() };
+    let path = resources.field("nodes");
+    let later = ["include", "labels"];
+    let Some(section) = Section::open(&path, value, &["exclude"], &later, resources.findings()) else {
+        return BTreeSet::new();
+    };
+    let Some(names) = section.require("exclude", "as in nodes: {exclude: [node-7]}") else { return BTreeSet::new() };
+    let field = section.field("exclude");
+    one_or_many(names).iter().filter_map(|one| text(one, &field, section.findings())).collect()
+}
+
+fn topology(resources: &Section<'_>) -> Topology {
+    let Some(value) = resources.get("topology") else { return Topology::default() };
+    let path = resources.field("topology");
+    let Some(section) = Section::open(&path, value, &["prefer", "require"], &[], resources.findings()) else {
+        return Topology::default();
+    };
+    match (section.has("prefer"), section.has("require")) {
+        (true, false) => section.choice("prefer", &[("rack", Topology::PreferRack)]),
+        (false, true) => section.choice("require", &[("rack", Topology::RequireRack)]),
+        _ => {
+            let example = "as in topology: {prefer: rack} or topology: {require: rack}";
+            resources.wrong_hint("topology", "must either prefer or require", example);
+            None
+        }
+    }
+    .unwrap_or_default()
 }
 
 fn per_node(resources: &Section<'_>) -> NodeResources {

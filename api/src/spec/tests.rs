@@ -2,7 +2,7 @@
 //! Good specifications and what they become; bad ones and what is said of them.
 
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Precision, RunPer, Work};
+use headway_types::spec::{Command, LrScaling, NodeChoice, Precision, RunPer, Topology, Work};
 use headway_types::{Capabilities, GpuCount, GpuType, Seconds, Sequences, Tokens};
 use proptest::prelude::*;
 use serde_json::json;
@@ -18,6 +18,8 @@ labels: {exp: ablation-3, seed: 7}
 resources:
   gpus: {min: 8, max: 64, sizes: [64, 8, 16, 32, 128], type: [H100-80G, A100-80G]}
   per_node: {cpus: 64, memory: 512GiB}
+  nodes: {exclude: [node-7, node-9]}
+  topology: {require: rack}
 training:
   model: llama-3-8b
   precision: bf16
@@ -30,8 +32,10 @@ training:
   progress: {source: socket}
   reconfigure: {batch: live, layout: restart}
   kappa: 1.5
-elastic: {min_runtime: 10m, max_resizes_per_hour: 2, max_overhead_pct: 3}
+elastic: {min_runtime: 10m, max_resizes_per_hour: 2, max_overhead_pct: 3, min_share: 0.5}
 limits: {time: 48h, max_restarts: 5}
+deadline: 2026-12-24T18:00:00+01:00
+budget: {gpu_hours: 512.5}
 run:
   per: gpu
   workdir: /home/ada/proj
@@ -84,6 +88,11 @@ fn a_full_specification_is_read() {
     assert_eq!(training.reconfigure, Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart });
     assert_eq!(spec.limits.time, Some(Seconds(172_800.0)));
     assert!((spec.elastic.max_overhead - 0.03).abs() < 1e-12);
+    assert_eq!(spec.elastic.min_share, Some(0.5));
+    assert_eq!(spec.limits.deadline, Some(Timestamp(1_798_131_600_000_000)));
+    assert_eq!(spec.limits.budget, Some(GpuSeconds(512.5 * 3_600.0)));
+    assert_eq!(role.nodes.exclude.iter().collect::<Vec<_>>(), ["node-7", "node-9"]);
+    assert_eq!(role.nodes.topology, Topology::RequireRack);
 }
 
 #[test]
@@ -100,6 +109,8 @@ fn what_is_left_out_is_careful() {
     let rigid = read_yaml("{version: 1, name: a, resources: {gpus: 8}, run: {command: [a, b]}}").unwrap();
     assert_eq!((rigid.role().gpus.min, rigid.role().gpus.max), (GpuCount(8), GpuCount(8)));
     assert!(rigid.training().is_none());
+    assert_eq!((rigid.limits.deadline, rigid.limits.budget, rigid.elastic.min_share), (None, None, None));
+    assert_eq!(rigid.role().nodes, NodeChoice::default());
 }
 
 #[test]
@@ -178,6 +189,12 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("python train.py", "'{pyton} train.py'"),
         ("python train.py", "[python, 3]"),
         ("{command: python train.py}", "{command: a, secrets: [X], env: {A: '{dpp}'}, workdir: proj}"),
+        ("name: least", "name: least\ndeadline: tomorrow\nbudget: {gpu_hours: 0}"),
+        ("name: least", "name: least\ndeadline: 2026-12-24\nbudget: 12"),
+        ("name: least", "name: least\nelastic: {min_share: 1.5}\nbudget: {}"),
+        ("{gpus: {min: 1, max: 4}}", "{gpus: 1, nodes: {include: [a]}, topology: {prefer: row}}"),
+        ("{gpus: {min: 1, max: 4}}", "{gpus: 1, nodes: {exclude: [[a]]}, topology: rack}"),
+        ("{gpus: {min: 1, max: 4}}", "{gpus: 1, topology: {prefer: rack, require: rack}}"),
         ("name: least", "name: least\nname: again"),
         ("run: {command: python train.py}", ""),
     ];

@@ -54,7 +54,35 @@ pub enum PolicyMode {
     Paused,
 }
 
-/// What an operator may change while Headway runs.
+/// What the planner maximises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// Weighted concave speed-up with the cost of moves (Headway's own).
+    Goodput,
+    Sia,
+    Pollux,
+    LeastAttained,
+    FifoBackfill,
+    ShortestRemaining,
+    Static,
+}
+
+/// A limit on what the GPUs draw together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PowerCap {
+    pub watts: f64,
+    /// What one GPU of a type draws while it trains; 700 W for a type that is absent.
+    #[serde(default)]
+    pub busy_watts: BTreeMap<String, f64>,
+    /// What one idle GPU draws.
+    #[serde(default)]
+    pub idle_watts: f64,
+}
+
+/// What an operator may change while Headway runs. In a `PUT`, a field that may be absent stays what it is; `null`
+/// takes a limit away.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -75,6 +103,42 @@ pub struct Policy {
     pub round_every_seconds: f64,
     /// Shortest time between rounds.
     pub round_pause_seconds: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<Objective>,
+    /// What `min_gain` is right after a move; it decays to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh_gain: Option<f64>,
+    /// Time constant of that decay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling_seconds: Option<f64>,
+    /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_exponent: Option<f64>,
+    /// A job that has waited this long goes before those that have not; `null`: never.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub patience_seconds: Option<Option<f64>>,
+    /// Goodput lost per fabric domain beyond the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_loss: Option<f64>,
+    /// Most jobs whose GPUs one round may change; `null`: no limit.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub max_moves: Option<Option<u32>>,
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PowerCap>)]
+    pub power_cap: Option<Option<PowerCap>>,
+    /// Relative gap at which the search may stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
+    /// After this long GPU-time counts half in what a project has used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_half_life_seconds: Option<f64>,
+}
+
+/// Tells `null` from an absent field.
+fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(value).map(Some)
 }
 
 /// What a job would do on a static share of the cluster: predicted by its model, paying for no start and no pause.

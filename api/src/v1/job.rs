@@ -125,8 +125,40 @@ pub struct Job {
     pub ended_at: Option<DateTime<Utc>>,
     /// The one the next generation resumes from.
     pub checkpoint: Option<CheckpointSummary>,
+    /// Share of its fair share that it is sure of.
+    #[serde(default)]
+    pub min_share: Option<f64>,
+    /// By when its target should be reached.
+    #[serde(default)]
+    pub deadline: Option<DateTime<Utc>>,
+    /// GPU-time after which it is stopped.
+    #[serde(default)]
+    pub budget_gpu_hours: Option<f64>,
+    /// GPU-time it has had, from grants to proofs that its GPUs were free.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub used_gpu_hours: f64,
+    /// Names of nodes it must not start on.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub excluded_nodes: Vec<String>,
+    /// `prefer_rack` or `require_rack`.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub topology: String,
+    /// Who keeps it on the GPUs it has.
+    #[serde(default)]
+    pub pin: Option<Pin>,
     /// Rises with every stored change; the ETag.
     pub version: u64,
+}
+
+/// A person's word that a job stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pin {
+    pub by: String,
+    pub reason: Option<String>,
+    pub since: DateTime<Utc>,
 }
 
 /// What changed last and why, in words.
@@ -162,12 +194,23 @@ pub struct JobList {
     pub next_cursor: Option<String>,
 }
 
-/// Body of `PATCH /jobs/{id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// Body of `PATCH /jobs/{id}`: what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobPatch {
     /// 0 to 100.
-    pub priority: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_min: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_max: Option<u32>,
+    /// Instead of all labels it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Running time after which it is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_seconds: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]

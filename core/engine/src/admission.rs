@@ -1,11 +1,10 @@
-//! Requests about jobs: submit, cancel, hold, release, checkpoint, priority. It records what users want; what
+//! Requests about jobs: submit, cancel, hold, release, checkpoint. It records what users want; what
 //! must be stopped or started for it is decided by reconcile.
 
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::spec::Priority;
-use headway_types::{JobId, JobSpec, Seconds};
+use headway_types::{JobId, JobSpec, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::entry::JobEntry;
@@ -24,7 +23,9 @@ impl Engine {
             Request::Hold { job, reason } => self.hold(actor, job, reason),
             Request::Release { job } => self.release_job(actor, job),
             Request::Checkpoint { job } => self.save_now(job),
-            Request::SetPriority { job, priority } => self.set_priority(actor, job, priority),
+            Request::Change { job, change } => self.change_job(actor, job, change),
+            Request::Pin { job, reason } => self.pin(actor, job, reason),
+            Request::Unpin { job } => self.unpin(actor, job),
             other => self.operate(actor, other),
         };
         reply.unwrap_or_else(Reply::Refused)
@@ -47,7 +48,7 @@ impl Engine {
         if specs.is_empty() {
             return Err(Refusal::Invalid("a submission needs at least one job".into()));
         }
-        specs.iter().try_for_each(check_spec)?;
+        specs.iter().try_for_each(|spec| check_spec(spec, self.now))?;
         let jobs: Vec<Arc<Job>> = specs.into_iter().map(|spec| self.admit(actor, spec)).collect();
         if let Some(key) = idempotency {
             let record =
@@ -90,7 +91,7 @@ impl Engine {
         }
     }
 
-    fn live_job(&self, id: JobId) -> Result<&Job, Refusal> {
+    pub(crate) fn live_job(&self, id: JobId) -> Result<&Job, Refusal> {
         let entry = self.jobs.get(&id).ok_or(Refusal::NoSuchJob(id))?;
         if entry.job.state.is_final() {
             return Err(Refusal::WrongState(format!("job is {}", entry.job.state)));
@@ -98,7 +99,7 @@ impl Engine {
         Ok(&entry.job)
     }
 
-    fn job_reply(&self, id: JobId) -> Result<Reply, Refusal> {
+    pub(crate) fn job_reply(&self, id: JobId) -> Result<Reply, Refusal> {
         Ok(Reply::Job(self.jobs.get(&id).ok_or(Refusal::NoSuchJob(id))?.job.clone()))
     }
 
@@ -177,28 +178,13 @@ impl Engine {
         self.job_reply(id)
     }
 
-    fn set_priority(&mut self, actor: &Actor, id: JobId, priority: Priority) -> Result<Reply, Refusal> {
-        let job = self.live_job(id)?;
-        if priority.0 > 100 {
-            return Err(Refusal::Invalid(format!("priority {} is above 100", priority.0)));
-        }
-        let (name, before) = (job.spec.name.clone(), job.spec.priority.0);
-        if before != priority.0 {
-            self.edit_job(id, |job| job.spec.priority = priority);
-            let message = format!("priority of {name} went from {before} to {}", priority.0);
-            self.note(Note::new("job.priority_changed", message.clone()).by(actor.clone()).job(id));
-            self.rounds.ask(message);
-        }
-        self.job_reply(id)
-    }
-
     pub(crate) fn forget_old_keys(&mut self) {
         self.keys.forget_before(self.now - self.config.idempotency_kept);
     }
 }
 
 /// What `api` cannot have let through, but a caller of the engine might.
-fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+fn check_spec(spec: &JobSpec, now: Timestamp) -> Result<(), Refusal> {
     let invalid = |what: &str| Err(Refusal::Invalid(format!("{}: {what}", spec.name)));
     let [role] = spec.roles.as_slice() else { return invalid("exactly one role is supported") };
     if spec.priority.0 > 100 {
@@ -210,6 +196,15 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if !range.sizes.is_empty() && !range.sizes.iter().any(|size| range.allows(*size)) {
         return invalid("gpus.sizes names no size between gpus.min and gpus.max");
+    }
+    if spec.limits.deadline.is_some_and(|deadline| deadline <= now) {
+        return invalid("its deadline has passed");
+    }
+    if spec.limits.budget.is_some_and(|budget| !(budget.0.is_finite() && budget.0 > 0.0)) {
+        return invalid("budget must be more than no GPU-time");
+    }
+    if spec.elastic.min_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+        return invalid("min_share must be above 0 and at most 1");
     }
     let Some(training) = &role.training else { return Ok(()) };
     let batch = training.batch;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_types::{AgentCommand, Generation, JobId, NodeId, PlanId, Timestamp};
+use headway_types::{AgentCommand, Generation, JobId, NodeId, PlanId, ReservationId, Timestamp};
 
 use crate::event::{Actor, RequestId, SessionId};
 use crate::outcome::{Observation, Reply};
@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub plans: BTreeMap<PlanId, Arc<PlanRecord>>,
     pub target: Option<PlanId>,
     pub policy: bool,
+    pub projects: BTreeSet<String>,
+    pub reservations: BTreeSet<ReservationId>,
     pub idempotency: Vec<IdempotencyRecord>,
     pub events: Vec<EventRecord>,
     /// What has entered another state.

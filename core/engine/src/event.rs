@@ -1,10 +1,12 @@
 //! What enters the engine.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use headway_types::spec::Priority;
-use headway_types::{JobId, JobSpec, NodeId, NodeReport, Plan, PlanId, Seconds, Timestamp};
+use headway_types::{GpuCount, JobId, JobSpec, NodeId, NodeReport, Plan, PlanId, ReservationId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::record::PolicySettings;
+use crate::record::{PolicySettings, ProjectRules};
 
 /// One fact for the engine to digest.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,9 +66,17 @@ pub enum Request {
     Checkpoint {
         job: JobId,
     },
-    SetPriority {
+    Change {
         job: JobId,
-        priority: Priority,
+        change: JobChange,
+    },
+    /// Keeps a job on the GPUs it has, or will have next.
+    Pin {
+        job: JobId,
+        reason: Option<String>,
+    },
+    Unpin {
+        job: JobId,
     },
     /// Running jobs leave (checkpoint first), nothing new starts. With a deadline they may stay until then if they
     /// have nowhere to go.
@@ -103,6 +113,58 @@ pub enum Request {
     SetPolicy {
         settings: PolicySettings,
     },
+    /// Creates a project or replaces its rules.
+    PutProject {
+        name: String,
+        rules: ProjectRules,
+        /// Only if it is at this version now; 0: only if there is none.
+        expected: Option<u64>,
+        /// Checks and answers, and changes nothing.
+        dry_run: bool,
+    },
+    DeleteProject {
+        name: String,
+        expected: Option<u64>,
+    },
+    /// Sets nodes aside.
+    Reserve {
+        wish: ReservationWish,
+    },
+    CancelReservation {
+        reservation: ReservationId,
+    },
+}
+
+/// What is to change of a job; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobChange {
+    pub priority: Option<Priority>,
+    pub min: Option<GpuCount>,
+    pub max: Option<GpuCount>,
+    pub labels: Option<BTreeMap<String, String>>,
+    /// The time limit.
+    pub time: Option<Seconds>,
+}
+
+/// When a reservation is to end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ends {
+    At(Timestamp),
+    /// This long after it began.
+    After(Seconds),
+}
+
+/// A reservation as it is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReservationWish {
+    pub name: String,
+    pub nodes: BTreeSet<NodeId>,
+    /// `None`: from now on.
+    pub from: Option<Timestamp>,
+    pub ends: Ends,
+    pub projects: BTreeSet<String>,
+    pub users: BTreeSet<String>,
+    pub jobs: BTreeSet<JobId>,
 }
 
 /// Scope: principal + route; kept with the jobs it made (API.md).

@@ -26,6 +26,7 @@ impl Engine {
                 Arc::make_mut(&mut entry.node).version += 1;
             }
         }
+        self.settle_released(&mut draft);
         let changes = self.changes(&mut draft);
         let replies = std::mem::take(&mut draft.replies);
         let replies = replies.into_iter().map(|(id, reply)| (id, self.refreshed(reply))).collect();
@@ -53,6 +54,14 @@ impl Engine {
         changes.extend(allocations.filter_map(|key| Some(Change::Allocation(self.allocations.get(key)?.clone()))));
         changes.extend(std::mem::take(&mut draft.checkpoints).into_values().flatten().map(Change::Checkpoint));
         changes.extend(draft.policy.then(|| Change::Policy(self.policy.clone())));
+        changes.extend(draft.projects.iter().map(|name| match self.projects.get(name) {
+            Some(project) => Change::Project(project.clone()),
+            None => Change::ProjectGone(name.clone()),
+        }));
+        changes.extend(draft.reservations.iter().map(|id| match self.reservations.get(id) {
+            Some(reservation) => Change::Reservation(reservation.clone()),
+            None => Change::ReservationGone(*id),
+        }));
         changes.extend(std::mem::take(&mut draft.idempotency).into_iter().map(Change::Idempotency));
         changes.extend(std::mem::take(&mut draft.events).into_iter().map(Change::Event));
         let entered = self.entered(draft).into_iter();
@@ -99,6 +108,7 @@ impl Engine {
                 let id = node.inventory.node;
                 Reply::Node(self.nodes.get(&id).map_or(node, |entry| entry.node.clone()))
             }
+            Reply::Reservation(one) => Reply::Reservation(self.reservations.get(&one.id).cloned().unwrap_or(one)),
             other => other,
         }
     }

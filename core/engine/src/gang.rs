@@ -8,7 +8,7 @@ use crate::draft::Note;
 use crate::entry::{JobEntry, Seen};
 use crate::health::Incident;
 use crate::job::JobEvent;
-use crate::record::{Allocation, AllocationPhase, Availability, JobState, ReleaseProof, StopCause, Wish};
+use crate::record::{Allocation, AllocationPhase, Availability, Job, JobState, ReleaseProof, StopCause, Turn, Wish};
 use crate::state::Engine;
 
 /// One node's part of a gang, as far as it is known.
@@ -158,7 +158,14 @@ impl Engine {
             return;
         }
         let now = self.now;
-        self.edit_job(job, |job| job.started_at = job.started_at.or(Some(now)));
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let running = self.allocations.get(&(job, entry.job.generation)).and_then(|one| one.configuration);
+        // A script that does not speak to the agent may save at any time from now on, and nobody hears of it.
+        let bound = running.filter(|_| entry.job.capabilities.is_none()).map(|at| at.layout);
+        self.edit_job(job, |job| {
+            job.started_at = job.started_at.or(Some(now));
+            job.layout = bound.or(job.layout);
+        });
         let Some(entry) = self.jobs.get(&job) else { return };
         let (name, generation) = (entry.job.spec.name.clone(), entry.job.generation);
         self.advance((job, generation), AllocationPhase::Running);
@@ -187,6 +194,11 @@ impl Engine {
             self.stop(job, StopCause::TimeLimit, &format!("its time limit of {limit:.0} s has passed"));
             return;
         }
+        if self.budget_spent_at(entry).is_some_and(|at| at <= self.now) {
+            let what = budget_in_words(&entry.job);
+            self.stop(job, StopCause::BudgetSpent, &format!("its budget of {what} is spent"));
+            return;
+        }
         self.judge_pace(job, allocation);
     }
 
@@ -205,7 +217,7 @@ impl Engine {
                 let prepared = self.allocations.get(&(entry.job.id, *generation)).and_then(|one| one.prepared_at);
                 Some(self.start_deadline(*since, prepared))
             }
-            JobState::Running { .. } => self.time_limit_at(entry),
+            JobState::Running { .. } => self.time_limit_at(entry).into_iter().chain(self.budget_spent_at(entry)).min(),
             _ => None,
         }
     }
@@ -246,7 +258,11 @@ impl Engine {
         }
         let now = self.now;
         self.advance((job, generation), AllocationPhase::Stopping);
-        self.edit_job(job, |job| job.ran += running_since.map_or(Seconds(0.0), |since| now.since(since)));
+        let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
+        self.edit_job(job, |job| {
+            job.ran += ran;
+            job.turn.ran += ran;
+        });
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.moving_since = (moves && running_since.is_some()).then_some(now);
         }
@@ -277,9 +293,15 @@ impl Engine {
             self.succeed(job, if saved { "it has reached its target" } else { "all its processes exited 0" });
             return;
         }
+        let preempted = cause == StopCause::Preempt;
         let (event, note) = self.after_stop(&row, cause);
         if self.transition(job, event) {
-            self.edit_job(job, |job| job.wish = None);
+            self.edit_job(job, |job| {
+                job.wish = None;
+                if preempted || job.turn.is_over() {
+                    job.turn = Turn::default();
+                }
+            });
             self.leave_generation(job);
             if let Some(note) = note {
                 self.note(note.job(job));
@@ -289,7 +311,7 @@ impl Engine {
     }
 
     /// Where a stopped job goes, and what the log says of it.
-    fn after_stop(&self, row: &crate::record::Job, cause: StopCause) -> (JobEvent, Option<Note>) {
+    fn after_stop(&self, row: &Job, cause: StopCause) -> (JobEvent, Option<Note>) {
         let name = &row.spec.name;
         let exhausted = row.failures > row.spec.limits.max_restarts;
         match (row.wish.clone(), cause) {
@@ -308,8 +330,17 @@ impl Engine {
                 let note = Note::new("job.failed", format!("{name} failed: {message}"));
                 (JobEvent::Fail { message }, Some(note))
             }
+            (None, cause) if cause == StopCause::BudgetSpent || self.budget_is_spent(row) => {
+                let message = format!("its budget of {} is spent", budget_in_words(row));
+                let note = Note::new("job.failed", format!("{name} failed: {message}"));
+                (JobEvent::Fail { message }, Some(note))
+            }
             (None, _) => (JobEvent::Requeue, None),
         }
+    }
+
+    fn budget_is_spent(&self, job: &Job) -> bool {
+        job.spec.limits.budget.is_some_and(|budget| self.attained(job) >= budget)
     }
 
     fn succeed(&mut self, job: JobId, why: &str) {
@@ -334,4 +365,10 @@ impl Engine {
 /// Whether generations write apart and only committed checkpoints count, so that an old one can do no harm.
 pub(crate) fn is_fenced(spec: &headway_types::JobSpec) -> bool {
     spec.training().is_some_and(|training| training.checkpoint.fenced)
+}
+
+/// "12.5 GPU-hours"; nothing to say of a job without a budget.
+fn budget_in_words(job: &Job) -> String {
+    let hours = job.spec.limits.budget.map_or(0.0, |budget| budget.0 / 3_600.0);
+    format!("{hours} GPU-hours")
 }

@@ -8,7 +8,7 @@ use headway_types::command::NodeAddress;
 use headway_types::spec::{CheckpointPolicy, LrScaling, Precision, Training, Work};
 use headway_types::{
     Assignment, Configuration, Generation, GpuHealth, GpuUuid, JobId, JobSpec, LaunchOrder, ModelShape, NodeId,
-    NodeSlice, Sequences,
+    NodeSlice, Seconds, Sequences,
 };
 
 use crate::draft::Note;
@@ -40,7 +40,8 @@ impl Engine {
                 let (grantable, held) = (self.grantable(slice.node), self.held_on(slice.node));
                 slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))
             };
-            if self.may_start(*job) && assignment.placement.slices().iter().all(free) {
+            let kept_off = self.is_kept_off(*job, assignment.placement.slices().iter().map(|slice| slice.node));
+            if !kept_off && self.may_start(*job) && assignment.placement.slices().iter().all(free) {
                 self.grant(*job, assignment);
             }
         }
@@ -56,6 +57,10 @@ impl Engine {
     fn grant(&mut self, job: JobId, assignment: &Assignment) {
         let Some(entry) = self.jobs.get(&job) else { return };
         let (name, generation) = (entry.job.spec.name.clone(), entry.job.generation.next());
+        let waited = match entry.job.state {
+            JobState::Queued { since } => self.now.since(since),
+            _ => Seconds(0.0),
+        };
         let resumed_from = entry.job.checkpoint.clone();
         let restarts = entry.job.generation > Generation(0);
         let before = self.allocations.get(&(job, entry.job.generation)).map(|one| one.placement.clone());
@@ -83,6 +88,7 @@ impl Engine {
         self.edit_job(job, |job| {
             job.generation = generation;
             job.not_before = None;
+            job.turn.waited += waited;
             if restarts {
                 job.last_change = Some(LastChange { at, reason: cause.clone() });
             }

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanNode, PlanWork, Policy};
+use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Policy};
 use headway_types::spec::NodeResources;
 use headway_types::{
     Assignment, Capabilities, GpuHealth, JobId, NodeId, PlanId, Prediction, Seconds, Tokens, TokensPerSecond,
 };
 
+use crate::claim::set_floors;
 use crate::entry::JobEntry;
 use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, StopCause};
 use crate::state::Engine;
@@ -29,7 +30,7 @@ pub(crate) struct RoundKind {
 
 impl Engine {
     pub(crate) fn build_input(&self, kind: &RoundKind) -> PlanInput {
-        let jobs: Vec<PlanJob> = self
+        let mut jobs: Vec<PlanJob> = self
             .jobs
             .values()
             .filter(|entry| self.wants_gpus(&entry.job))
@@ -37,7 +38,8 @@ impl Engine {
             .collect();
         let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
         let leaving = self.leaving();
-        let nodes = self.nodes.keys().map(|id| self.plan_node(*id, &named, &leaving)).collect();
+        let nodes: Vec<PlanNode> = self.nodes.keys().map(|id| self.plan_node(*id, &named, &leaving)).collect();
+        set_floors(self, &mut jobs, &nodes);
         let objective = &self.policy.objective;
         let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
         PlanInput {
@@ -48,9 +50,27 @@ impl Engine {
             policy: Policy { min_gain, ..objective.clone() },
             nodes,
             jobs,
-            projects: Vec::new(),
-            reservations: Vec::new(),
+            projects: self.plan_projects(),
+            reservations: self.reservations_for_round(),
         }
+    }
+
+    fn plan_projects(&self) -> Vec<PlanProject> {
+        let usages = self.usages();
+        let one = |(name, project): (&String, &std::sync::Arc<crate::record::Project>)| {
+            let rules = project.rules.clone();
+            PlanProject {
+                name: name.clone(),
+                parent: rules.parent,
+                quota: rules.quota,
+                borrow: rules.borrow,
+                floor: rules.floor,
+                weight: rules.weight,
+                usage: usages.get(name).map_or(0.0, |used| used.0),
+                max_per_user: rules.max_per_user,
+            }
+        };
+        self.projects.iter().map(one).collect()
     }
 
     /// Live jobs that are neither held, nor ending for good, nor waiting after a failure.
@@ -63,7 +83,8 @@ impl Engine {
                 let comes_back = match cause {
                     StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
                     StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
-                    StopCause::Cancel | StopCause::Hold | StopCause::TargetReached | StopCause::TimeLimit => false,
+                    StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
+                    StopCause::TimeLimit | StopCause::BudgetSpent => false,
                 };
                 comes_back && job.wish.is_none() && !waits
             }
@@ -73,7 +94,7 @@ impl Engine {
 
     /// Jobs that must leave where they run, and whether they may linger there. Asked once per job and not once per GPU:
     /// a gang's answer looks at all of its nodes.
-    fn leaving(&self) -> BTreeMap<JobId, bool> {
+    pub(crate) fn leaving(&self) -> BTreeMap<JobId, bool> {
         let goes = |(id, entry): (&JobId, &JobEntry)| {
             let allocation = self.allocations.get(&(*id, entry.job.state.generation()?))?;
             self.must_leave(allocation).map(|_| (*id, self.may_linger(allocation)))
@@ -136,34 +157,9 @@ impl Engine {
             remaining: target.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
             freedom,
             claim: self.claim(job),
-            bounds: Bounds { time_left: self.time_left(job), ..Bounds::default() },
-            needs: Needs { per_node: job.spec.role().per_node, ..Needs::default() },
+            bounds: self.bounds(job),
+            needs: self.needs(job),
         }
-    }
-
-    fn claim(&self, job: &Job) -> Claim {
-        let (waited, ran) = match job.state {
-            JobState::Queued { since } => (self.now.since(since), Seconds(0.0)),
-            JobState::Running { since, .. } => (Seconds(0.0), self.now.since(since)),
-            _ => (Seconds(0.0), Seconds(0.0)),
-        };
-        Claim {
-            project: job.spec.project.clone(),
-            user: job.owner.clone(),
-            waited,
-            ran,
-            since_move: job.moved_at.last().map(|at| self.now.since(*at)),
-            ..Claim::default()
-        }
-    }
-
-    /// Running time until `limits.time` stops the job.
-    fn time_left(&self, job: &Job) -> Option<Seconds> {
-        let now = match job.state {
-            JobState::Running { since, .. } => self.now.since(since),
-            _ => Seconds(0.0),
-        };
-        job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
     }
 
     /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
@@ -176,8 +172,9 @@ impl Engine {
         }
     }
 
-    /// What a job holds, and whether this round may move it. A job that is stopping holds nothing worth keeping,
-    /// and one on a draining node must leave: both start afresh.
+    /// What a job holds, and whether this round may move it. A job that is stopping holds nothing worth keeping. One
+    /// that must leave shows where it is, so that the round knows what a move costs it; it cannot stay, since its node
+    /// drains, is reserved for others, or its GPUs are not offered.
     fn standing(&self, entry: &JobEntry, pinned: bool) -> (Option<Assignment>, Freedom) {
         let job = &entry.job;
         let generation = match job.state {
@@ -194,13 +191,20 @@ impl Engine {
             return (current, fixed(reason));
         }
         if self.must_leave(allocation).is_some() {
-            return (None, Freedom::Free);
+            return (current, Freedom::Free);
+        }
+        if let Some(pin) = &job.pin {
+            return (current, fixed(pin.to_string()));
         }
         if self.touches(allocation, |node| matches!(node.policy, NodePolicy::Cordoned { .. })) {
             return (current, fixed("its node is cordoned".into()));
         }
         if self.touches(allocation, |node| !node.health.is_trusted()) {
             return (current, fixed("its node is quarantined and takes nothing new".into()));
+        }
+        if !job.spec.role().gpus.allows(allocation.placement.gpus()) {
+            // Its owner has changed the sizes it takes: it starts afresh at one of them.
+            return (None, Freedom::Free);
         }
         if pinned {
             return (current, fixed("moves of running jobs wait for approval".into()));

@@ -1,4 +1,5 @@
-//! Which running jobs must leave their GPUs: nodes that are drained, GPUs that broke under them, ranks that keep the
+//! Which running jobs must leave their GPUs: nodes that are drained or reserved for others, GPUs
+//! that broke under them, ranks that keep the
 //! others waiting while better nodes are free.
 
 use headway_types::{GpuHealth, GpuUuid, NodeId, Timestamp};
@@ -14,6 +15,10 @@ impl Engine {
             let name = &entry.node.inventory.name;
             if matches!(entry.node.policy, NodePolicy::Draining { .. }) {
                 return Some(format!("node {name} is drained"));
+            }
+            let job = self.jobs.get(&allocation.job).map(|entry| &entry.job);
+            if let Some(reservation) = job.and_then(|job| self.shut_out(job, slice.node)) {
+                return Some(format!("node {name} is reserved for {}", reservation.name));
             }
             let mut gpus = entry.node.inventory.gpus.iter().filter(|gpu| slice.gpus.contains(&gpu.uuid));
             if let Some(broken) = gpus.find(|gpu| gpu.health != GpuHealth::Healthy) {
@@ -32,6 +37,9 @@ impl Engine {
         let mut drained = false;
         for slice in allocation.placement.slices() {
             let Some(entry) = self.nodes.get(&slice.node) else { return false };
+            if self.is_kept_off(allocation.job, std::iter::once(slice.node)) {
+                return false;
+            }
             let broken = |uuid: &GpuUuid| {
                 entry.node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid && gpu.health != GpuHealth::Healthy)
             };

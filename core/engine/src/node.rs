@@ -7,6 +7,7 @@ use std::sync::Arc;
 use headway_types::command::GroupStatus;
 use headway_types::{Generation, GpuUuid, GroupPhase, JobId, NodeId, NodeInventory, Seconds};
 
+use crate::account::GpuTime;
 use crate::draft::Note;
 use crate::entry::{NodeEntry, Seen, SeenGroup};
 use crate::event::SessionId;
@@ -162,6 +163,8 @@ impl Engine {
         });
         if self.allocations.get(&key).is_some_and(|allocation| !allocation.holds()) {
             self.advance(key, AllocationPhase::Ended);
+            let time = self.allocations.get(&key).map(|allocation| GpuTime::of(allocation, at).total());
+            self.edit_job(key.0, |job| job.attained += time.unwrap_or_default());
         }
         if let Some(held) = self.holding.get_mut(&id) {
             held.remove(&key);

@@ -1,4 +1,4 @@
-//! Requests about nodes, plans and policy: what operators want.
+//! Requests about nodes, plans, policy, projects and reservations: what operators want.
 
 use headway_types::NodeId;
 
@@ -33,6 +33,12 @@ impl Engine {
             Request::Approve { plan } => self.approve(actor, plan),
             Request::Reject { plan, reason } => self.reject(actor, plan, reason),
             Request::SetPolicy { settings } => self.set_policy(actor, settings),
+            Request::PutProject { name, rules, expected, dry_run } => {
+                self.put_project(actor, name, rules, expected, dry_run)
+            }
+            Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
+            Request::Reserve { wish } => self.reserve(actor, wish),
+            Request::CancelReservation { reservation } => self.cancel_reservation(actor, reservation),
             other => Err(Refusal::Invalid(format!("{other:?} is no operator's request"))),
         }
     }
@@ -77,19 +83,46 @@ impl Engine {
     }
 
     fn set_policy(&mut self, actor: &Actor, settings: PolicySettings) -> Result<Reply, Refusal> {
-        let objective = &settings.objective;
-        let numbers = [objective.power, objective.epsilon, objective.horizon.0, objective.min_gain];
-        if numbers.iter().any(|number| !number.is_finite()) || objective.epsilon <= 0.0 || objective.horizon.0 <= 0.0 {
-            return Err(Refusal::Invalid("objective: numbers must be finite, epsilon and horizon positive".into()));
+        check_objective(&settings.objective)?;
+        if !(settings.usage_half_life.0.is_finite() && settings.usage_half_life.0 >= 60.0) {
+            return Err(Refusal::Invalid("usage_half_life must be at least 60 s".into()));
         }
         if !(settings.round_pause.0 >= 0.0 && settings.round_every.0 >= 1.0) {
             return Err(Refusal::Invalid("round_every must be at least 1 s and round_pause not negative".into()));
         }
         let message = format!("policy is now {:?}, a round at least every {} s", settings.mode, settings.round_every.0);
+        if settings.usage_half_life != self.policy.usage_half_life {
+            // What was used until now decayed by the former half-life.
+            self.settle_all();
+        }
         self.policy = settings.clone();
         self.draft.policy = true;
         self.note(Note::new("policy.changed", message).by(actor.clone()));
         self.rounds.ask("the policy was changed".into());
         Ok(Reply::Policy(settings))
     }
+}
+
+/// What the planner relies on.
+fn check_objective(objective: &headway_planner::Policy) -> Result<(), Refusal> {
+    let cap = objective.power_cap.as_ref();
+    let watts = cap.into_iter().flat_map(|cap| [cap.watts, cap.idle].into_iter().chain(cap.busy.values().copied()));
+    let not_negative = [
+        objective.min_gain,
+        objective.fresh_gain,
+        objective.min_batch_gain,
+        objective.service_exponent,
+        objective.patience.map_or(0.0, |patience| patience.0),
+        objective.domain_loss,
+        objective.tolerance,
+    ];
+    let positive = [objective.epsilon, objective.horizon.0, objective.settling.0];
+    let well = objective.power.is_finite()
+        && not_negative.into_iter().chain(watts).all(|number| number.is_finite() && number >= 0.0)
+        && positive.into_iter().all(|number| number.is_finite() && number > 0.0);
+    if well {
+        return Ok(());
+    }
+    let what = "objective: numbers must be finite, epsilon, horizon and settling positive, the others not negative";
+    Err(Refusal::Invalid(what.into()))
 }

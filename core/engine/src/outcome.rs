@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_planner::PlanInput;
-use headway_types::{AgentCommand, JobId, NodeId, PlanId, StepReport, Timestamp};
+use headway_types::{AgentCommand, JobId, NodeId, PlanId, ReservationId, StepReport, Timestamp};
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
-    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Transition,
+    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project,
+    Reservation, Transition,
 };
 
 /// The result of one batch of events. The shell commits `changes` in one transaction guarded by the term, then
@@ -43,6 +44,12 @@ pub enum Change {
     /// The plan that reconcile steers towards.
     Target(PlanId),
     Policy(PolicySettings),
+    Project(Arc<Project>),
+    /// The project was deleted.
+    ProjectGone(String),
+    Reservation(Arc<Reservation>),
+    /// The reservation was cancelled or is over.
+    ReservationGone(ReservationId),
     Idempotency(IdempotencyRecord),
     Event(EventRecord),
     Transition(Transition),
@@ -82,6 +89,8 @@ pub enum Reply {
     Round(PlanId),
     Plan(Arc<PlanRecord>),
     Policy(PolicySettings),
+    Project(Arc<Project>),
+    Reservation(Arc<Reservation>),
     Refused(Refusal),
 }
 
@@ -94,6 +103,12 @@ pub enum Refusal {
     NoSuchNode(NodeId),
     #[error("no plan {0}")]
     NoSuchPlan(PlanId),
+    #[error("no project {0}")]
+    NoSuchProject(String),
+    #[error("no reservation {0}")]
+    NoSuchReservation(ReservationId),
+    #[error("{what} is at version {now} now")]
+    VersionChanged { what: String, now: u64 },
     #[error("idempotency key {key} was used with another request body")]
     KeyReused { key: String },
     /// The subject's state does not allow it ("job is succeeded").

@@ -53,8 +53,12 @@ impl Engine {
                 }
                 Some(assignment) => {
                     let (from, to) = (allocation.placement.gpus(), assignment.placement.gpus());
-                    let reason = self.reason_of(job).unwrap_or_else(|| format!("it moves from {from} to {to} GPUs"));
-                    self.reconfigure(job, &reason, self.must_leave(&allocation).is_some());
+                    let leaves = self.must_leave(&allocation);
+                    let draining = leaves.is_some();
+                    let planned = || self.reason_of(job);
+                    let reason =
+                        leaves.or_else(planned).unwrap_or_else(|| format!("it moves from {from} to {to} GPUs"));
+                    self.reconfigure(job, &reason, draining);
                 }
                 None if self.may_linger(&allocation) => {}
                 None => self.preempt(job, &allocation),
@@ -66,8 +70,8 @@ impl Engine {
     fn preempt(&mut self, job: JobId, allocation: &Allocation) {
         let leaves = self.must_leave(allocation);
         let draining = leaves.is_some();
-        let fallback = leaves.unwrap_or_else(|| "others make more of its GPUs".into());
-        let reason = self.reason_of(job).unwrap_or(fallback);
+        let planned = || self.reason_of(job);
+        let reason = leaves.or_else(planned).unwrap_or_else(|| "others make more of its GPUs".into());
         let name = self.job_name(job);
         let gpus = allocation.placement.gpus();
         self.note(Note::new("job.preempted", format!("{name} gives up {}: {reason}", gpus.words())).job(job));

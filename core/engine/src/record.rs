@@ -1,4 +1,5 @@
-//! The facts the engine keeps: jobs, nodes, allocations, checkpoints, plans, events. Each is stored as a row and
+//! The facts the engine keeps: jobs, nodes, allocations, checkpoints, plans, projects, reservations,
+//! events. Each is stored as a row and
 //! shared by `Arc`, so that readers see a consistent snapshot without a copy.
 
 mod allocation;
@@ -6,9 +7,13 @@ mod history;
 mod job;
 mod node;
 mod plan;
+mod project;
+mod reservation;
 
 pub use allocation::{Allocation, AllocationPhase, Checkpoint, Release, ReleaseProof};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
-pub use job::{Job, JobState, LastChange, StopCause, Wish};
+pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use plan::{PlanEvent, PlanRecord, PlanState, PolicyMode, PolicySettings};
+pub use project::{Project, ProjectRules, lineage};
+pub use reservation::Reservation;

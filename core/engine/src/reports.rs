@@ -108,6 +108,7 @@ impl Engine {
         }
         let progress = self.progress_at(job, checkpoint.samples_seen).max(entry.job.progress.0);
         let progress = headway_types::Tokens(progress);
+        let written_in = self.allocations.get(&(job, generation)).and_then(|one| one.configuration);
         let loss = entry.live.loss;
         let now = self.now;
         let message = format!(
@@ -119,6 +120,7 @@ impl Engine {
             job.checkpoint = Some(checkpoint);
             job.checkpoint_at = Some(now);
             job.progress = progress;
+            job.layout = written_in.map(|at| at.layout).or(job.layout);
             job.loss = loss.or(job.loss);
         });
         self.forgive(job);

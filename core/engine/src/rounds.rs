@@ -182,7 +182,8 @@ impl Engine {
             self.rounds.ask(format!("the cluster changed while planning ({})", round.kind.trigger));
         }
         self.take_verdicts(&plan);
-        let waits = self.policy.mode == PolicyMode::Advisory && moves_running(&plan);
+        let leaving = self.leaving();
+        let waits = self.policy.mode == PolicyMode::Advisory && moves_running(&plan, |job| !leaving.contains_key(&job));
         if round.asked_by.is_some() || waits {
             self.propose(plan, round.asked_by);
         } else if self.changes_something(&round.input, &plan) {
@@ -324,6 +325,7 @@ impl Engine {
             .chain(drains)
             .chain(jobs)
             .chain(self.draft.repeat_at)
+            .chain(self.next_reservation())
             .chain(round)
             .chain(protections)
             .chain(periodic)
@@ -348,9 +350,9 @@ fn protection_ends(entry: &JobEntry) -> Option<Timestamp> {
     }
 }
 
-/// Whether a plan takes or changes GPUs of jobs that have some.
-fn moves_running(plan: &Plan) -> bool {
-    plan.report.moves.iter().any(|one| match one.kind {
+/// Whether a plan takes or changes GPUs of jobs that have some and could keep them.
+fn moves_running(plan: &Plan, may_stay: impl Fn(JobId) -> bool) -> bool {
+    plan.report.moves.iter().filter(|one| may_stay(one.job)).any(|one| match one.kind {
         MoveKind::Start => false,
         MoveKind::Preempt => true,
         MoveKind::Reconfigure(tier) => !tier.is_live(),

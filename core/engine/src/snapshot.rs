@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_goodput::JobModel;
 use headway_types::JobId;
 
-use crate::record::{Allocation, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings};
+use crate::record::{Allocation, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project, Reservation};
 
 /// The store's content as far as the engine needs it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +21,9 @@ pub struct Snapshot {
     /// Not older than `EngineConfig::idempotency_kept`.
     pub idempotency: Vec<IdempotencyRecord>,
     pub policy: PolicySettings,
+    pub projects: Vec<Project>,
+    /// Those that are not over.
+    pub reservations: Vec<Reservation>,
     /// Newest saved model per live job, where there is one.
     pub models: BTreeMap<JobId, JobModel>,
     pub last_event_seq: u64,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, Gpu, GpuHealth, GpuUuid, IdSource, JobId, JobVerdict, NodeId, PlanId, Seconds, Term, Timestamp,
+    Generation, Gpu, GpuHealth, GpuUuid, IdSource, JobId, JobVerdict, NodeId, PlanId, ReservationId, Seconds, Term,
+    Timestamp,
 };
 
 use crate::config::EngineConfig;
@@ -17,7 +18,7 @@ use crate::entry::{JobEntry, NodeEntry};
 use crate::event::Event;
 use crate::keys::Keys;
 use crate::outcome::Outcome;
-use crate::record::{Allocation, Availability, JobState, PlanRecord, PolicySettings};
+use crate::record::{Allocation, Availability, JobState, PlanRecord, PolicySettings, Project, Reservation};
 use crate::rounds::Rounds;
 use crate::snapshot::Snapshot;
 use crate::view::View;
@@ -52,6 +53,9 @@ pub struct Engine {
     pub(crate) homes: BTreeMap<GpuUuid, NodeId>,
     pub(crate) target: Option<Arc<PlanRecord>>,
     pub(crate) proposals: BTreeMap<PlanId, Arc<PlanRecord>>,
+    pub(crate) projects: BTreeMap<String, Arc<Project>>,
+    /// Those that are not over.
+    pub(crate) reservations: BTreeMap<ReservationId, Arc<Reservation>>,
     pub(crate) keys: Keys,
     pub(crate) policy: PolicySettings,
     pub(crate) verdicts: BTreeMap<JobId, Arc<JobVerdict>>,
@@ -112,6 +116,8 @@ impl Engine {
             view: View::empty(now, term, snapshot.policy.clone()),
             target,
             proposals,
+            projects: snapshot.projects.into_iter().map(|one| (one.name.clone(), Arc::new(one))).collect(),
+            reservations: snapshot.reservations.into_iter().map(|one| (one.id, Arc::new(one))).collect(),
             keys: Keys::new(snapshot.idempotency),
             policy: snapshot.policy,
             verdicts: BTreeMap::new(),
@@ -167,6 +173,7 @@ impl Engine {
         if self.unsettled || self.asked_wake.is_some_and(|at| at <= self.now + TIMER_ROUNDING) {
             self.check_leases();
             self.check_standings();
+            self.check_reservations();
             self.reconcile();
             plan_request = self.consider_round();
             self.asked_wake = self.next_wake();

@@ -55,7 +55,10 @@ fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
     let assignment = |job: &PlanJob| {
         let planned = plan.assignments.get(&job.job);
         let same = |one: &&Assignment| job.current.as_ref().is_some_and(|now| now.placement == one.placement);
-        let chosen = if staying.contains(&job.job) { planned.filter(same).or(job.current.as_ref()) } else { planned };
+        // A job that must leave cannot fall back on what it holds.
+        let kept = |one: &&Assignment| must_keep(job) || gpus(one).all(|gpu| usable.contains(gpu));
+        let own = || job.current.as_ref().filter(kept);
+        let chosen = if staying.contains(&job.job) { planned.filter(same).or_else(own) } else { planned };
         Some((job.job, chosen?.clone()))
     };
     fresh.jobs.iter().filter_map(assignment).collect()
@@ -64,9 +67,11 @@ fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {
 /// Jobs that may not move, jobs the plan knows nothing of, and jobs whose planned GPUs cannot be used any more.
 fn must_stay(job: &PlanJob, plan: &Plan, usable: &BTreeSet<&GpuUuid>) -> bool {
     let lost = |one: &Assignment| !gpus(one).all(|gpu| usable.contains(gpu));
+    must_keep(job) || !plan.report.jobs.contains_key(&job.job) || plan.assignments.get(&job.job).is_some_and(lost)
+}
+
+fn must_keep(job: &PlanJob) -> bool {
     !matches!(job.freedom, Freedom::Free)
-        || !plan.report.jobs.contains_key(&job.job)
-        || plan.assignments.get(&job.job).is_some_and(lost)
 }
 
 fn gpus(assignment: &Assignment) -> impl Iterator<Item = &GpuUuid> {

@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, Seconds, Sequences, Term, Timestamp,
-    Tokens, TokensPerSecond,
+    Generation, GpuCount, GpuSeconds, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, ReservationId,
+    Seconds, Sequences, Term, Timestamp, Tokens, TokensPerSecond,
 };
 use imbl::OrdMap;
 
 use crate::draft::Draft;
 use crate::entry::JobEntry;
-use crate::record::{Allocation, Availability, Job, JobState, Node, PlanRecord, PolicySettings};
+use crate::record::{
+    Allocation, Availability, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation, lineage,
+};
 use crate::state::Engine;
 
 /// Live jobs only; ended ones are read from the store.
@@ -28,13 +30,45 @@ pub struct View {
     /// Plans that wait for approval.
     pub proposals: OrdMap<PlanId, Arc<PlanRecord>>,
     pub policy: PolicySettings,
+    pub projects: OrdMap<String, Arc<Project>>,
+    pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
 }
 
 impl View {
     pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
         let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
-        Self { at, term, jobs, nodes, target: None, proposals, policy }
+        let (projects, reservations) = (OrdMap::new(), OrdMap::new());
+        Self { at, term, jobs, nodes, target: None, proposals, policy, projects, reservations }
     }
+
+    /// What projects hold and have used as of the newest batch, sub-projects included.
+    #[must_use]
+    pub fn holdings(&self) -> BTreeMap<String, Holding> {
+        let projects: BTreeMap<String, Arc<Project>> =
+            self.projects.iter().map(|(name, project)| (name.clone(), project.clone())).collect();
+        let held = || {
+            let jobs = self.jobs.values();
+            jobs.filter_map(|shown| Some((shown.job.spec.project.as_str(), &**shown.allocation.as_ref()?)))
+        };
+        let used = crate::usage::usages(&projects, held(), self.policy.usage_half_life, self.at);
+        let mut holdings: BTreeMap<String, Holding> =
+            used.into_iter().map(|(name, used)| (name, Holding { used, ..Holding::default() })).collect();
+        for (project, allocation) in held() {
+            for name in lineage(&projects, project) {
+                holdings.entry(name.to_owned()).or_default().gpus += allocation.held_gpus();
+            }
+        }
+        holdings
+    }
+}
+
+/// What a project has and has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Holding {
+    /// GPUs its jobs hold.
+    pub gpus: GpuCount,
+    /// GPU-time used, decayed.
+    pub used: GpuSeconds,
 }
 
 /// A live job with its newest numbers.
@@ -107,6 +141,7 @@ impl Engine {
         jobs.into_iter().for_each(|id| self.show_job(id));
         nodes.into_iter().for_each(|id| self.show_node(id));
         self.show_plans();
+        self.show_rules();
     }
 
     /// Renews what a batch touched.
@@ -118,6 +153,9 @@ impl Engine {
         nodes.into_iter().for_each(|id| self.show_node(id));
         if !draft.plans.is_empty() || draft.policy {
             self.show_plans();
+        }
+        if !draft.projects.is_empty() || !draft.reservations.is_empty() {
+            self.show_rules();
         }
         self.view.at = self.now;
     }
@@ -149,6 +187,11 @@ impl Engine {
         self.view.target = self.target.clone();
         self.view.proposals = self.proposals.iter().map(|(id, record)| (*id, record.clone())).collect();
         self.view.policy = self.policy.clone();
+    }
+
+    fn show_rules(&mut self) {
+        self.view.projects = self.projects.iter().map(|(name, row)| (name.clone(), row.clone())).collect();
+        self.view.reservations = self.reservations.iter().map(|(id, row)| (*id, row.clone())).collect();
     }
 
     /// The planner's verdict, or the engine's own where the planner was not asked.

@@ -2,22 +2,33 @@
 //! its reports tell.
 //!
 //! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration), [`step_time`] (the prior of
-//! throughput), [`correction`] (what reports teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what
-//! fits), [`shape`] and [`catalog`] (models and hardware), [`infeasible`] (why not). Formulas and their sources are in
+//! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
+//! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what fits), [`shape`], [`architecture`], [`preset`] and
+//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`search`] (the best of everything it
+//! knows), [`caution`] (what no measurement confirms), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
 
+pub mod architecture;
 pub mod catalog;
+pub mod caution;
+pub mod collective;
 pub mod correction;
 pub mod curve;
 pub mod efficiency;
+pub mod estimate;
 #[cfg(test)]
 mod examples;
 pub mod infeasible;
+mod kernel;
 pub mod memory;
 pub mod model;
 pub mod noise;
+pub mod physics;
+pub mod preset;
+pub mod search;
 pub mod shape;
 pub mod step_time;
+pub mod strategy;
 
 pub use curve::{Curve, CurvePoint, Offer};
 pub use infeasible::Infeasible;

@@ -1,23 +1,30 @@
-//! Memory per GPU of a configuration, and the refusal of one that does not fit. Formulas of the field (docs/goodput.md); without
-//! sharded optimizer states and without recomputation, which the layouts of today do not have.
+//! Memory per GPU of a strategy, by use, and the refusal of a configuration that does not fit. Formulas of the field (docs/goodput.md),
+//! constants in `physics`. It never looks at time.
 
-use headway_types::spec::Precision;
-use headway_types::{Configuration, GpuType, ModelShape};
+use headway_types::{Configuration, GpuType, ModelShape, spec};
+use serde::{Deserialize, Serialize};
 
+use crate::architecture::Architecture;
 use crate::catalog::Hardware;
+use crate::collective::Cluster;
+use crate::estimate::StageLayers;
 use crate::infeasible::Infeasible;
-use crate::shape::{kv_ratio, stage_parameters};
+use crate::physics::Profile;
+use crate::step_time::unnamed_software;
+use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 
-/// Logits of the last stage, bytes per token and vocabulary entry: half-precision values and fp32 softmax.
-const LOGIT_BYTES: f64 = 6.0;
-/// Device context and communication buffers, bytes.
-const CONTEXT: f64 = 1.5e9;
-/// Share of the memory that fragmentation takes.
-const FRAGMENTATION: f64 = 0.06;
 const MIB: f64 = 1024.0 * 1024.0;
+/// Share of a device's memory that a job may plan with: the rest is the driver's and what the estimate gets wrong.
+pub const USABLE: f64 = 0.95;
+/// Layers whose gathered parameters are alive at once: the present one and the next.
+const GATHERED_LAYERS: f64 = 2.0;
+/// Bytes per entry of the attention matrix: softmax input, output and dropout mask (Korthikanti et al. 2022).
+const MATRIX_BYTES: f64 = 5.0;
+/// Share of a layer's activations that selective recomputation keeps where attention keeps no matrix: every second layer is whole.
+const SELECTIVE_KEEPS: f64 = 0.5;
 
 /// Memory per GPU by use, in bytes, on the fullest stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryUse {
     /// Parameters, gradients and optimizer states.
     pub states: f64,
@@ -25,66 +32,183 @@ pub struct MemoryUse {
     pub logits: f64,
     /// Context, buffers and fragmentation.
     pub reserve: f64,
+    /// The same states in host memory or on disk, per GPU.
+    pub offloaded: f64,
 }
 
 impl MemoryUse {
+    /// Bytes on the device.
     #[must_use]
     pub fn total(&self) -> f64 {
         self.states + self.activations + self.logits + self.reserve
     }
 }
 
-/// AdamW's bytes per parameter: half-precision weights 2, fp32 gradients 4, master weights and two moments 12 (Megatron-LM);
-/// in fp32 the weights are their own master.
-fn state_bytes(precision: Precision) -> f64 {
-    match precision {
-        Precision::Bf16 | Precision::Fp16 => 18.0,
-        Precision::Fp32 => 16.0,
+/// Bytes per parameter of weights, gradients and optimizer states: half-precision weights 2, fp32 gradients 4, master weights and
+/// two moments 12 (Megatron-LM); in fp32 the weights are their own master.
+fn state_bytes(precision: Precision) -> (f64, f64, f64) {
+    if precision == Precision::Fp32 { (4.0, 4.0, 8.0) } else { (2.0, 4.0, 12.0) }
+}
+
+/// Memory of a strategy on the fullest stage: the first, which holds most micro-batches, or the last, which has the logits.
+#[must_use]
+pub fn memory_of(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> MemoryUse {
+    let stages = Stages { architecture, strategy, profile: cluster.profile, gpus_per_node: cluster.gpus_per_node };
+    let cut = stages.cut();
+    if strategy.pp <= 1 {
+        let tables = if architecture.tied { 1.0 } else { 2.0 };
+        return stages.memory_use(cut.last, tables, 1.0, true);
+    }
+    let first = stages.memory_use(cut.other, 1.0, strategy.in_flight(), false);
+    let last = stages.memory_use(cut.last, 1.0, last_in_flight(strategy), true);
+    if first.total() >= last.total() { first } else { last }
+}
+
+/// The last stage turns each micro-batch around at once, unless its schedule runs all forward passes first.
+fn last_in_flight(strategy: &Strategy) -> f64 {
+    match strategy.schedule {
+        crate::strategy::Schedule::OneForwardOneBackward => 1.0,
+        _ => strategy.in_flight(),
     }
 }
 
-/// Activations kept for the backward pass per token and layer, bytes: Korthikanti et al. 2022, eq. 2, without the attention
-/// matrix (fused attention keeps none), for any FFN width, gated FFN and grouped-query attention.
-pub(crate) fn activation_bytes_per_token_and_layer(shape: &ModelShape, tp: u32, precision: Precision) -> f64 {
-    let (hidden, ffn) = (f64::from(shape.hidden), f64::from(shape.ffn_hidden));
-    let attention = hidden * (4.0 + 4.0 * kv_ratio(shape));
-    let feed_forward = if shape.gated { 6.0 * ffn } else { 4.0 * ffn };
-    let half = 10.0 * hidden + (attention + feed_forward) / f64::from(tp);
-    if precision == Precision::Fp32 { 2.0 * half } else { half }
+struct Stages<'a> {
+    architecture: &'a Architecture,
+    strategy: &'a Strategy,
+    profile: &'a Profile,
+    gpus_per_node: u32,
 }
 
-/// Memory a configuration takes with `micro_batches` micro-batches per replica; 1F1B keeps min(m, pp) of them in flight.
+impl Stages<'_> {
+    fn cut(&self) -> StageLayers {
+        let architecture = self.architecture;
+        let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
+        let extra = 2.0 * architecture.table_parameters() / layer.max(1.0);
+        StageLayers::cut(architecture.layers, self.strategy.pp, extra, self.profile.traits.stages_by_cost)
+    }
+
+    fn tokens(&self) -> f64 {
+        self.strategy.micro_batch as f64 * f64::from(self.architecture.seq_len) / f64::from(self.strategy.cp)
+    }
+
+    /// Parameters of a stage: those every replica holds a part of, and routed experts, which are spread over replicas already.
+    fn parameters(&self, layers: f64, tables: f64) -> (f64, f64) {
+        let (architecture, tp) = (self.architecture, f64::from(self.strategy.tp));
+        let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
+        let (outside, routed) = architecture.layer_parameters();
+        let mean = dense * architecture.dense_layer_parameters() + (1.0 - dense) * outside;
+        let shared = (layers * mean + tables * architecture.table_parameters()) / tp;
+        (shared, (1.0 - dense) * layers * routed / (tp * f64::from(self.strategy.ep)))
+    }
+
+    /// Bytes of states on the device and off it.
+    fn states(&self, layers: f64, tables: f64) -> (f64, f64) {
+        let strategy = self.strategy;
+        let (weights, gradients, optimizer) = state_bytes(strategy.precision);
+        let buffers = self.profile.physics.buffer_bytes;
+        let (shared, routed) = self.parameters(layers, tables);
+        let part = |parameters: f64, shards: f64| {
+            let sharded = match strategy.sharding {
+                Sharding::None | Sharding::Optimizer { .. } => (1.0, 1.0),
+                Sharding::Gradients => (1.0, shards),
+                Sharding::Parameters | Sharding::ParametersInNode => (shards, shards),
+            };
+            let device = parameters * ((weights + buffers) / sharded.0 + gradients / sharded.1);
+            (device, parameters * optimizer / shards)
+        };
+        let shards = f64::from(strategy.optimizer_shards(self.gpus_per_node));
+        let (device, moments) = part(shared, shards);
+        let (routed_device, routed_moments) = part(routed, (shards / f64::from(strategy.ep)).max(1.0));
+        let gathered = if strategy.sharding.gathers() && layers > 0.0 {
+            GATHERED_LAYERS * weights * self.parameters(1.0, 0.0).0
+        } else {
+            0.0
+        };
+        let (device, moments) = (device + routed_device + gathered, moments + routed_moments);
+        if strategy.offload == Offload::None { (device + moments, 0.0) } else { (device, moments) }
+    }
+
+    /// Activations one layer keeps of one micro-batch: Korthikanti et al. 2022's terms with fitted sizes, and the attention matrix
+    /// where it is kept.
+    fn layer_activations(&self, attention_matrix: bool) -> f64 {
+        let (strategy, architecture, physics) = (self.strategy, self.architecture, &self.profile.physics);
+        let (tp, hidden) = (f64::from(strategy.tp), f64::from(architecture.hidden));
+        let whole = if strategy.sequence_parallel { 1.0 / tp } else { 0.4 + 0.6 / tp };
+        let gathered =
+            if strategy.sequence_parallel && strategy.tp > 1 { physics.activation_gathered * hidden } else { 0.0 };
+        let width = architecture.experts.map_or(f64::from(architecture.ffn_hidden), |experts| {
+            f64::from(experts.active * experts.ffn_hidden + experts.shared_ffn_hidden)
+        });
+        let gate = if architecture.gated { 1.0 } else { 2.0 / 3.0 };
+        let matrix = if strategy.fused_attention || !attention_matrix {
+            0.0
+        } else {
+            MATRIX_BYTES * f64::from(architecture.heads) * f64::from(architecture.seq_len) / tp
+        };
+        let per_token =
+            physics.activation_hidden * hidden * whole + gathered + physics.activation_ffn * width * gate / tp + matrix;
+        self.tokens() * per_token * strategy.precision.bytes() / 2.0
+    }
+
+    fn memory_use(&self, layers: f64, tables: f64, in_flight: f64, last: bool) -> MemoryUse {
+        let (strategy, physics) = (self.strategy, &self.profile.physics);
+        let (states, offloaded) = self.states(layers, tables);
+        let layer = self.layer_activations(strategy.recompute == Recompute::None);
+        let ranks = if strategy.sequence_parallel { f64::from(strategy.tp) } else { 1.0 };
+        let input = self.tokens() * f64::from(self.architecture.hidden) * strategy.precision.bytes() / ranks;
+        let activations = match strategy.recompute {
+            // While a layer is computed again, all of it is there.
+            Recompute::Full => layers * input * in_flight + self.layer_activations(true),
+            Recompute::Selective if strategy.fused_attention && strategy.sharding.gathers() => {
+                SELECTIVE_KEEPS * layers * layer * in_flight
+            }
+            Recompute::None | Recompute::Selective => layers * layer * in_flight,
+        };
+        let logits = if last {
+            let carried = if strategy.micro_batches > 1 { physics.logit_carry } else { 0.0 };
+            let vocab = f64::from(self.architecture.vocab) / f64::from(strategy.tp);
+            self.tokens() * vocab * (physics.logit_bytes + carried)
+        } else {
+            0.0
+        };
+        let reserve = physics.context_bytes + physics.fragmentation * (states + activations + logits);
+        MemoryUse { states, activations, logits, reserve, offloaded }
+    }
+}
+
+/// Memory a configuration takes with `micro_batches` micro-batches per replica.
 #[must_use]
 pub fn memory_use(
     shape: &ModelShape,
-    precision: Precision,
+    precision: spec::Precision,
     hardware: &Hardware,
     configuration: &Configuration,
     micro_batches: u64,
 ) -> MemoryUse {
     let layout = configuration.layout;
-    let tokens = configuration.micro_batch.tokens(shape.seq_len).0;
-    let in_flight = micro_batches.min(u64::from(layout.pp)) as f64;
-    let layers = f64::from(shape.layers) / f64::from(layout.pp);
-    MemoryUse {
-        states: state_bytes(precision) * stage_parameters(shape, layout.tp, layout.pp),
-        activations: tokens * in_flight * layers * activation_bytes_per_token_and_layer(shape, layout.tp, precision),
-        logits: LOGIT_BYTES * tokens * f64::from(shape.vocab) / f64::from(layout.tp),
-        reserve: CONTEXT + FRAGMENTATION * hardware.memory,
-    }
+    let strategy = Strategy {
+        dp: layout.dp,
+        tp: layout.tp,
+        pp: layout.pp,
+        micro_batch: configuration.micro_batch.0,
+        micro_batches,
+        precision: precision.into(),
+        ..Strategy::single()
+    };
+    memory_of(&Architecture::from(shape), &strategy, &Cluster::usual(hardware, unnamed_software(), 1))
 }
 
 /// Refuses a configuration that does not fit, with its numbers.
 pub fn check(
     shape: &ModelShape,
-    precision: Precision,
+    precision: spec::Precision,
     gpu_type: &GpuType,
     hardware: &Hardware,
     configuration: &Configuration,
     micro_batches: u64,
 ) -> Result<(), Infeasible> {
     let needed = memory_use(shape, precision, hardware, configuration, micro_batches);
-    if needed.total() <= hardware.memory {
+    if needed.total() <= USABLE * hardware.memory {
         return Ok(());
     }
     let mib = |bytes: f64| libm::ceil(bytes / MIB) as u64;
@@ -92,7 +216,7 @@ pub fn check(
         configuration: *configuration,
         gpu_type: gpu_type.clone(),
         needed_mib: mib(needed.total()),
-        available_mib: mib(hardware.memory),
+        available_mib: mib(USABLE * hardware.memory),
         detail: format!(
             "states {}, activations {}, logits {}, reserve {}",
             mib(needed.states),
@@ -104,42 +228,5 @@ pub fn check(
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::catalog;
-    use crate::examples::{gpt3_175b, llama2_7b};
-    use headway_types::{Layout, Sequences};
-
-    fn checked(dp: u32, tp: u32, pp: u32, gpu: &str) -> Result<(), Infeasible> {
-        let layout = Layout { dp, tp, pp };
-        let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(u64::from(dp) * 8) };
-        let gpu_type = GpuType(gpu.into());
-        check(&llama2_7b(), Precision::Bf16, &gpu_type, &catalog::find(&gpu_type).unwrap(), &at, 8)
-    }
-
-    #[test]
-    fn seven_billion_parameters_need_more_than_one_80_gb_gpu() {
-        let refusal = checked(1, 1, 1, "A100-80G").unwrap_err();
-        assert!(refusal.is_memory());
-        assert!(refusal.to_string().contains("states 115673"), "{refusal}");
-        assert!(checked(1, 4, 1, "A100-80G").is_ok());
-        assert!(checked(1, 1, 1, "H200").is_err(), "120 GB of states and the reserve exceed 141 GB with activations");
-    }
-
-    #[test]
-    fn activations_of_a_plain_decoder_are_korthikantis() {
-        let per_layer = activation_bytes_per_token_and_layer(&gpt3_175b(), 8, Precision::Bf16);
-        assert!((per_layer / 12_288.0 - (10.0 + 24.0 / 8.0)).abs() < 1e-9);
-    }
-
-    #[test]
-    fn no_more_micro_batches_are_in_flight_than_there_are() {
-        let hardware = catalog::find(&GpuType("H200".into())).unwrap();
-        let layout = Layout { dp: 1, tp: 1, pp: 4 };
-        let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(8) };
-        let held = |m| memory_use(&llama2_7b(), Precision::Bf16, &hardware, &at, m).activations;
-        assert_eq!(held(2) * 2.0, held(4));
-        assert_eq!(held(4), held(64));
-    }
-}
+#[path = "memory_tests.rs"]
+mod tests;

@@ -75,7 +75,7 @@ pub(crate) struct Options<'a> {
 
 pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut CurveCache) -> Options<'a> {
     let model = job.work.model().map(|model| effective_model(round, job, model));
-    let shapes = shapes(round, job, |class, gpus| round.cluster.shapes(class, gpus));
+    let shapes = open_shapes(round, job);
     let ways: Vec<Way> =
         shapes.iter().flat_map(|&shape| ways(round, job, model.as_ref(), shape, curves).unwrap_or_default()).collect();
     let reference = reference_goodput(round, job, &ways);
@@ -133,6 +133,18 @@ fn shapes(round: &Round<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) 
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// The shapes that nodes have room for now, were they empty.
+pub(crate) fn open_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
+    shapes(round, job, |class, gpus| round.cluster.shapes(class, gpus))
+}
+
+/// The sizes the job allows on the cluster as built.
+pub(crate) fn allowed_sizes<'j>(round: &Round<'_>, job: &'j PlanJob) -> impl Iterator<Item = GpuCount> + 'j {
+    let built: u32 = round.cluster.classes.iter().map(|class| class.nominal().0).sum();
+    let smallest = if job.work.is_opaque() { job.range.max } else { job.range.min };
+    sizes_between(job, smallest.max(GpuCount(1)), job.range.max.min(GpuCount(built)))
 }
 
 /// The sizes the job allows within bounds; a list of sizes is walked, not the span it covers.

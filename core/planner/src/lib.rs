@@ -1,10 +1,11 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
 //! Read in this order: [`input`] (all a round may look at), `cluster` (nodes by class), `curves` (goodput per shape),
-//! `candidate` (what each job could get), `value` (what that is worth), `solver` (the integer program), `place` (which
-//! GPUs), `decide` (solve and place until both agree), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check
-//! that shares no code with the rest). The planner never reads a clock and never fails for lack of a good answer: the
-//! present assignment is always one.
+//! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out),
+//! `guarantee` (what is owed), `decide` (solve and place until both agree), `place` (which GPUs), `policies` (other ways
+//! to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that shares no code with the rest). Asked by
+//! people only: [`counterfactual`] (what if) and [`funnel`] (where a job's possibilities are lost). The planner never
+//! reads a clock and never fails for lack of a good answer: the present assignment is always one.
 
 mod candidate;
 mod check;
@@ -15,6 +16,7 @@ mod curves;
 mod decide;
 mod explain;
 mod free;
+pub mod funnel;
 mod guarantee;
 pub mod input;
 mod make_room;

@@ -45,23 +45,19 @@ pub(crate) enum Gate {
 
 impl Gate {
     pub fn admits(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
-        match self {
-            Gate::Open => true,
-            Gate::Reserved { by } => by.iter().map(|&one| &input.reservations[one]).all(|one| {
-                let in_time =
-                    one.from > input.now && job.bounds.time_left.is_some_and(|left| input.now + left <= one.from);
-                in_time || one.admits(tree, job)
-            }),
-        }
+        let gone_by = |from: Timestamp| job.bounds.time_left.is_some_and(|left| input.now + left <= from);
+        self.all(input, |one| one.admits(tree, job) || (one.from > input.now && gone_by(one.from)))
     }
 
     /// Whether what is already there may stay for now.
     pub fn tolerates(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
+        self.all(input, |one| one.from > input.now || one.admits(tree, job))
+    }
+
+    fn all(&self, input: &PlanInput, which: impl Fn(&Reservation) -> bool) -> bool {
         match self {
             Gate::Open => true,
-            Gate::Reserved { by } => {
-                by.iter().map(|&one| &input.reservations[one]).all(|one| one.from > input.now || one.admits(tree, job))
-            }
+            Gate::Reserved { by } => by.iter().all(|&reservation| which(&input.reservations[reservation])),
         }
     }
 }
@@ -74,6 +70,9 @@ pub(crate) fn gates(input: &PlanInput) -> Vec<Gate> {
             by_node.entry(*node).or_default().push(index);
         }
     }
-    let gate = |node: NodeId| by_node.get(&node).map_or(Gate::Open, |by| Gate::Reserved { by: by.clone() });
+    let gate = |node: NodeId| match by_node.get(&node) {
+        None => Gate::Open,
+        Some(by) => Gate::Reserved { by: by.clone() },
+    };
     input.nodes.iter().map(|node| gate(node.node)).collect()
 }

@@ -167,6 +167,11 @@ impl<'a> Rows<'a> {
         self.named.get(kind).copied()
     }
 
+    /// Whether the row is a rule that people made, not what nodes have.
+    pub fn is_rule(&self, row: usize) -> bool {
+        matches!(self.kinds[row], RowKind::Quota { .. } | RowKind::User { .. } | RowKind::Power)
+    }
+
     /// The row that counts the GPUs of a class.
     pub fn gpus(&self, class: usize) -> u32 {
         self.classes[class].blocks[0]

@@ -131,7 +131,12 @@ impl Search<'_> {
     /// The group that is most undecided, and its columns of lesser value.
     fn split(&mut self) -> Option<(usize, Vec<usize>)> {
         let undecided = self.dual.undecided();
-        let evenness = |columns: &[(usize, f64)]| columns.iter().map(|(_, share)| share * (1.0 - share)).sum::<f64>();
+        let reduced = self.reduced;
+        let value = |column: usize| reduced.value[column];
+        let evenness = |columns: &[(usize, f64)]| {
+            let mean: f64 = columns.iter().map(|&(column, share)| share * value(column) as f64).sum();
+            columns.iter().map(|&(column, share)| share * (value(column) as f64 - mean).abs()).sum::<f64>()
+        };
         let most = undecided.iter().fold(None, |most: Option<(f64, usize)>, (group, columns)| {
             let even = evenness(columns);
             if most.is_none_or(|(best, _)| even > best) { Some((even, *group)) } else { most }
@@ -144,7 +149,6 @@ impl Search<'_> {
         };
         let shares: Vec<(usize, f64)> =
             undecided.into_iter().find(|(at, _)| *at == group).map(|(_, columns)| columns).unwrap_or_default();
-        let value = |column: usize| self.reduced.value[column];
         let mut columns: Vec<usize> =
             self.reduced.group(group).filter(|&column| !self.dual.is_banned(column)).collect();
         columns.sort_by_key(|&column| (value(column), column));

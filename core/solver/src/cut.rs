@@ -42,31 +42,30 @@ const PARTS: i64 = 1 << 22;
 /// The rounding of a sum of rows, each times its multiplier, relative to the keys (Gomory 1960, as mixed-integer
 /// rounding). What a row leaves over is a whole number too, and is rounded like a column before it is written out.
 fn combined(reduced: &Reduced, keys: &Choice, multipliers: &[(usize, f64)]) -> Option<Cut> {
-    let mut times = vec![0i128; reduced.rows()];
+    let mut times = vec![0i64; reduced.rows()];
     let mut room = 0i128;
     for &(row, multiplier) in multipliers {
         let parts = libm::round(multiplier / reduced.scale[row] * PARTS as f64);
         if parts.abs() > LIMIT as f64 {
             return None;
         }
-        times[row] = parts as i128;
-        room += times[row] * i128::from(keys.slack[row]);
+        times[row] = parts as i64;
+        room += i128::from(times[row]) * i128::from(keys.slack[row]);
     }
-    let parts = i128::from(PARTS);
-    let rest = room.rem_euclid(parts);
-    if rest < parts / 256 || rest > parts - parts / 256 {
+    let rest = room.rem_euclid(i128::from(PARTS));
+    if rest < i128::from(PARTS / 256) || rest > i128::from(PARTS - PARTS / 256) {
         return None;
     }
+    let parts = i128::from(PARTS);
     let of = |amount: i128| (parts - rest) * amount.div_euclid(parts) + (amount.rem_euclid(parts) - rest).max(0);
     // Σ of(sum of column) x + Σ of(times of row) slack ≤ of(room), and slack = its slack at the keys − Σ amount x.
-    let left: Vec<i128> = times.iter().map(|&times| of(times)).collect();
-    let mut capacity = (parts - rest) * room.div_euclid(parts);
-    for (row, left) in left.iter().enumerate() {
-        capacity -= left * i128::from(keys.slack[row]);
-    }
+    let left = times.iter().map(|&times| i64::try_from(of(i128::from(times))).ok()).collect::<Option<Vec<i64>>>()?;
+    let spent: i128 = left.iter().zip(&keys.slack).map(|(&left, &slack)| i128::from(left) * i128::from(slack)).sum();
+    let capacity = (parts - rest) * room.div_euclid(parts) - spent;
     let sums = |column: usize| {
         reduced.uses(column).fold((0i128, 0i128), |sums, (row, amount)| {
-            (sums.0 + times[row] * i128::from(amount), sums.1 + left[row] * i128::from(amount))
+            let by = |factor: i64| i128::from(factor) * i128::from(amount);
+            (sums.0 + by(times[row]), sums.1 + by(left[row]))
         })
     };
     let mut uses = Vec::new();

@@ -14,6 +14,7 @@ mod choice;
 mod core;
 mod cut;
 mod dive;
+mod draft;
 mod dual;
 mod exchange;
 mod matrix;

@@ -45,7 +45,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { tolerance: 1e-3, dual_steps: 600, exchanges: 50_000, nodes: 2_000 }
+        Self { tolerance: 1e-3, dual_steps: 600, exchanges: 10_000, nodes: 6_000 }
     }
 }
 
@@ -65,12 +65,8 @@ impl Solution {
     /// How far the objective may be from the best, as a share of the bound.
     #[must_use]
     pub fn gap(&self) -> f64 {
-        relative_gap(self.objective, self.bound)
+        (self.bound - self.objective) as f64 / (self.bound.unsigned_abs().max(1)) as f64
     }
-}
-
-pub(crate) fn relative_gap(objective: i64, bound: i64) -> f64 {
-    (bound - objective) as f64 / (bound.unsigned_abs().max(1)) as f64
 }
 
 /// What was done, in counts.

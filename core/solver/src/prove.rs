@@ -53,6 +53,15 @@ impl Proof<'_> {
     ) -> (Choice, i64) {
         let cuts = if turn < TURNS { cuts(reduced, dual) } else { Vec::new() };
         if cuts.is_empty() {
+            let root = dual.vertex();
+            let mut best = best;
+            if let Some(mut choice) = dive(reduced, dual, self.effort.dual_steps) {
+                improve(reduced, &mut choice, &dual.prices, self.effort.exchanges / 10);
+                if choice.value > best.value {
+                    best = choice;
+                }
+            }
+            dual.resume(&root);
             let found = search(reduced, dual.clone(), best, self.least_gain, self.effort.nodes);
             self.work.nodes += found.nodes;
             return (found.best, found.bound.min(above));

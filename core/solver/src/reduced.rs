@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::program::{Column, LIMIT, Program};
+use crate::draft::Draft;
+use crate::program::{LIMIT, Program};
 
 /// A price per share beyond which no row needs to be priced: one share would cost more than all values together.
 pub(crate) const HIGHEST_PRICE: f64 = (2 * LIMIT) as f64;
@@ -49,7 +50,13 @@ impl Reduced {
         draft.tighten();
         draft.drop_dominated();
         draft.tighten();
-        draft.build()
+        let mut reduced = Self { first: vec![0], use_first: vec![0], ..Self::default() };
+        reduced.origin.choice.clone_from(&program.start);
+        let room = reduced.take_groups(&draft);
+        let sum: f64 = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum();
+        reduced.spread = sum / reduced.columns().max(1) as f64 * 1e-9 / f64::from(1 << 24);
+        reduced.merge_rows(&room);
+        reduced
     }
 
     pub fn groups(&self) -> usize {
@@ -131,225 +138,64 @@ impl Reduced {
     fn use_range(&self, column: usize) -> Range<usize> {
         self.use_first[column] as usize..self.use_first[column + 1] as usize
     }
-}
 
-/// The program on its way to being reduced.
-struct Draft<'a> {
-    program: &'a Program,
-    /// The columns that are left of each group.
-    kept: Vec<Vec<u32>>,
-    /// The rows that may bind.
-    live: Vec<bool>,
-}
-
-impl<'a> Draft<'a> {
-    fn new(program: &'a Program) -> Self {
-        let in_order = |(columns, &start): (&Vec<Column>, &usize)| {
-            std::iter::once(start)
-                .chain((0..columns.len()).filter(|&column| column != start))
-                .map(|column| column as u32)
-                .collect()
-        };
-        let kept = program.groups.iter().zip(&program.start).map(in_order).collect();
-        Self { program, kept, live: vec![true; program.capacity.len()] }
-    }
-
-    fn column(&self, group: usize, column: u32) -> &'a Column {
-        &self.program.groups[group][column as usize]
-    }
-
-    /// The least and the greatest use of each live row that the group allows; rows it does not touch are left out.
-    fn span(&self, group: usize, span: &mut Span) {
-        span.clear();
-        for &column in &self.kept[group] {
-            for part in &self.column(group, column).uses {
-                if self.live[part.row as usize] {
-                    span.add(part.row as usize, part.amount);
-                }
-            }
-        }
-        span.finish(self.kept[group].len());
-    }
-
-    /// Drops rows that cannot bind and columns that no feasible choice contains, until neither helps the other.
-    fn tighten(&mut self) {
-        let rows = self.live.len();
-        let mut span = Span::new(rows);
-        for _ in 0..4 {
-            let (mut least, mut most) = (vec![0i64; rows], vec![0i64; rows]);
-            for group in 0..self.kept.len() {
-                self.span(group, &mut span);
-                for &row in &span.touched {
-                    least[row] += span.least[row];
-                    most[row] += span.most[row];
-                }
-            }
-            for ((live, most), capacity) in self.live.iter_mut().zip(&most).zip(&self.program.capacity) {
-                *live &= most > capacity;
-            }
-            if !self.drop_impossible(&least, &mut span) {
-                return;
-            }
-        }
-    }
-
-    fn drop_impossible(&mut self, least: &[i64], span: &mut Span) -> bool {
-        let mut dropped = false;
-        for group in 0..self.kept.len() {
-            self.span(group, span);
-            let fits = |row: usize, amount: i64| {
-                !self.live[row] || least[row] - span.least[row] + amount <= self.program.capacity[row]
-            };
-            let columns = &self.program.groups[group];
-            // A row that a column does not use may still be one that it must give to.
-            let possible = |&column: &u32| {
-                let uses = &columns[column as usize].uses;
-                uses.iter().all(|part| fits(part.row as usize, part.amount))
-                    && span
-                        .touched
-                        .iter()
-                        .filter(|&&row| span.least[row] < 0)
-                        .all(|&row| uses.iter().any(|part| part.row as usize == row) || fits(row, 0))
-            };
-            let before = self.kept[group].len();
-            let left: Vec<u32> = self.kept[group].iter().copied().filter(possible).collect();
-            dropped |= left.len() < before;
-            self.kept[group] = left;
-        }
-        dropped
-    }
-
-    /// Drops columns that another one of the group with the same rows beats in value at no greater use. The start
-    /// always stays: it is what is answered at worst.
-    fn drop_dominated(&mut self) {
-        for group in 0..self.kept.len() {
-            let mut alike: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
-            let columns: Vec<(i64, Vec<(u32, i64)>)> = self.kept[group]
-                .iter()
-                .map(|&column| {
-                    let column = self.column(group, column);
-                    let live = column.uses.iter().filter(|part| self.live[part.row as usize] && part.amount != 0);
-                    let mut uses: Vec<_> = live.map(|part| (part.row, part.amount)).collect();
-                    uses.sort_unstable();
-                    (column.value, uses)
-                })
-                .collect();
-            for (at, (_, uses)) in columns.iter().enumerate() {
-                alike.entry(uses.iter().map(|(row, _)| *row).collect()).or_default().push(at);
-            }
-            let beaten = |&at: &usize, others: &[usize]| {
-                others.iter().any(|&other| {
-                    let ((value, uses), (rival, need)) = (&columns[at], &columns[other]);
-                    let no_worse = rival >= value && need.iter().zip(uses).all(|(need, has)| need.1 <= has.1);
-                    other != at && no_worse && (rival > value || need != uses || other < at)
-                })
-            };
-            let mut left: Vec<usize> = alike
-                .values()
-                .flat_map(|others| others.iter().copied().filter(|at| *at == 0 || !beaten(at, others)))
-                .collect();
-            left.sort_unstable();
-            self.kept[group] = left.into_iter().map(|at| self.kept[group][at]).collect();
-        }
-    }
-
-    fn build(self) -> Reduced {
-        let mut reduced = Reduced { first: vec![0], use_first: vec![0], ..Reduced::default() };
-        reduced.origin.choice.clone_from(&self.program.start);
+    /// Takes the groups that have a choice left, with rows still numbered as given, and returns what the others leave
+    /// of every row's capacity.
+    fn take_groups(&mut self, draft: &Draft) -> Vec<i64> {
         // No sum of amounts is beyond the limit, so neither need a capacity be.
-        let mut room: Vec<i64> = self.program.capacity.iter().map(|&capacity| capacity.min(2 * LIMIT)).collect();
-        for (group, kept) in self.kept.iter().enumerate() {
-            if let [only] = kept[..] {
-                reduced.origin.choice[group] = only as usize;
-                for part in &self.column(group, only).uses {
-                    room[part.row as usize] -= part.amount;
-                }
+        let mut room: Vec<i64> = draft.capacity.iter().map(|&capacity| capacity.min(2 * LIMIT)).collect();
+        for group in 0..draft.groups() {
+            let kept = || draft.group(group).filter(|&column| draft.kept[column]);
+            let mut columns = kept();
+            if let (Some(only), None) = (columns.next(), columns.next()) {
+                self.origin.choice[group] = draft.number[only] as usize;
+                draft.uses(only).for_each(|(row, amount)| room[row] -= amount);
                 continue;
             }
-            for &column in kept {
-                let given = self.column(group, column);
-                reduced.value.push(given.value);
-                reduced.origin.columns.push(column);
-                for part in given.uses.iter().filter(|part| self.live[part.row as usize] && part.amount != 0) {
-                    reduced.use_row.push(part.row);
-                    reduced.use_amount.push(part.amount);
+            for column in kept() {
+                self.value.push(draft.value[column]);
+                self.origin.columns.push(draft.number[column]);
+                for (row, amount) in draft.uses(column).filter(|&(row, amount)| draft.live[row] && amount != 0) {
+                    self.use_row.push(row as u32);
+                    self.use_amount.push(amount);
                 }
-                reduced.use_first.push(reduced.use_row.len() as u32);
+                self.use_first.push(self.use_row.len() as u32);
             }
-            reduced.origin.groups.push(group as u32);
-            reduced.first.push(reduced.value.len() as u32);
+            self.origin.groups.push(group as u32);
+            self.first.push(self.value.len() as u32);
         }
-        let sum: f64 = reduced.value.iter().map(|value| value.unsigned_abs() as f64).sum();
-        reduced.spread = sum / reduced.columns().max(1) as f64 * 1e-9 / f64::from(1 << 24);
-        reduced.merge_rows(&room);
-        reduced
-    }
-}
-
-/// The least and the greatest amount of each row within one group.
-struct Span {
-    least: Vec<i64>,
-    most: Vec<i64>,
-    count: Vec<usize>,
-    touched: Vec<usize>,
-}
-
-impl Span {
-    fn new(rows: usize) -> Self {
-        Self { least: vec![0; rows], most: vec![0; rows], count: vec![0; rows], touched: Vec::new() }
+        room
     }
 
-    fn clear(&mut self) {
-        for row in self.touched.drain(..) {
-            (self.least[row], self.most[row], self.count[row]) = (0, 0, 0);
-        }
-    }
-
-    fn add(&mut self, row: usize, amount: i64) {
-        if self.count[row] == 0 {
-            self.touched.push(row);
-            (self.least[row], self.most[row]) = (amount, amount);
-        }
-        self.least[row] = self.least[row].min(amount);
-        self.most[row] = self.most[row].max(amount);
-        self.count[row] += 1;
-    }
-
-    /// Columns that do not name a row use nothing of it.
-    fn finish(&mut self, columns: usize) {
-        for &row in &self.touched {
-            if self.count[row] < columns {
-                self.least[row] = self.least[row].min(0);
-                self.most[row] = self.most[row].max(0);
-            }
-        }
-    }
-}
-
-impl Reduced {
     /// Numbers the rows that are still used, divided by their greatest common divisor; of rows that say the same the
     /// tightest binds and the others are dropped.
     fn merge_rows(&mut self, room: &[i64]) {
-        let mut by_row: BTreeMap<u32, Vec<(u32, i64)>> = BTreeMap::new();
-        for column in 0..self.columns() {
-            for at in self.use_range(column) {
-                by_row.entry(self.use_row[at]).or_default().push((column as u32, self.use_amount[at]));
+        let by_row = ByRow::new(self, room.len());
+        // Rows that say the same have the same print; whether they do is looked at entry by entry.
+        let mut alike: BTreeMap<u64, Vec<Alike>> = BTreeMap::new();
+        for (row, &capacity) in room.iter().enumerate().filter(|(row, _)| !by_row.entries(*row).is_empty()) {
+            let entries = by_row.entries(row);
+            let divisor = entries.iter().fold(0, |divisor, part| greatest_common_divisor(divisor, part.1));
+            let one = (capacity.div_euclid(divisor), row as u32, divisor);
+            let same = |other: &&mut Alike| {
+                let (_, first, by) = other[0];
+                let others = by_row.entries(first as usize);
+                others.len() == entries.len()
+                    && others.iter().zip(entries).all(|(a, b)| a.0 == b.0 && a.1 / by == b.1 / divisor)
+            };
+            let classes = alike.entry(print(entries, divisor)).or_default();
+            match classes.iter_mut().find(same) {
+                Some(class) => class.push(one),
+                None => classes.push(vec![one]),
             }
         }
-        let mut alike = BTreeMap::new();
-        for (row, mut uses) in by_row {
-            let divisor = uses.iter().fold(0, |divisor, part| greatest_common_divisor(divisor, part.1));
-            uses.iter_mut().for_each(|part| part.1 /= divisor);
-            let rows: &mut Vec<(i64, u32, i64)> = alike.entry(uses).or_default();
-            rows.push((room[row as usize].div_euclid(divisor), row, divisor));
-        }
-        let mut merged: Vec<_> = alike.into_values().collect();
+        let mut merged: Vec<Alike> = alike.into_values().flatten().collect();
         merged.iter_mut().for_each(|rows| rows.sort_unstable());
         merged.sort_unstable_by_key(|rows| rows[0].1);
-        let mut number = BTreeMap::new();
+        let mut number = vec![None; room.len()];
         for rows in merged {
             let (capacity, row, divisor) = rows[0];
-            number.insert(row, (self.capacity.len() as u32, divisor));
+            number[row as usize] = Some((self.capacity.len() as u32, divisor));
             self.capacity.push(capacity);
             self.origin.rows.push(rows.into_iter().map(|(_, row, divisor)| (row, divisor)).collect());
         }
@@ -357,22 +203,33 @@ impl Reduced {
         self.scale_rows();
     }
 
-    fn renumber_uses(&mut self, number: &BTreeMap<u32, (u32, i64)>) {
-        let (mut rows, mut amounts, mut first) = (Vec::new(), Vec::new(), vec![0]);
-        let mut uses = Vec::new();
+    fn renumber_uses(&mut self, number: &[Option<(u32, i64)>]) {
+        let mut end = 0;
         for column in 0..self.columns() {
-            uses.clear();
-            for at in self.use_range(column) {
-                if let Some(&(row, divisor)) = number.get(&self.use_row[at]) {
-                    uses.push((row, self.use_amount[at] / divisor));
+            let range = self.use_range(column);
+            self.use_first[column] = end as u32;
+            let begin = end;
+            for at in range {
+                if let Some((row, divisor)) = number[self.use_row[at] as usize] {
+                    self.use_row[end] = row;
+                    self.use_amount[end] = self.use_amount[at] / divisor;
+                    end += 1;
                 }
             }
-            uses.sort_unstable();
-            rows.extend(uses.iter().map(|part| part.0));
-            amounts.extend(uses.iter().map(|part| part.1));
-            first.push(rows.len() as u32);
+            if !self.use_row[begin..end].is_sorted() {
+                let mut uses: Vec<(u32, i64)> =
+                    (begin..end).map(|at| (self.use_row[at], self.use_amount[at])).collect();
+                uses.sort_unstable();
+                for (at, (row, amount)) in (begin..end).zip(uses) {
+                    (self.use_row[at], self.use_amount[at]) = (row, amount);
+                }
+            }
         }
-        (self.use_row, self.use_amount, self.use_first) = (rows, amounts, first);
+        if let Some(last) = self.use_first.last_mut() {
+            *last = end as u32;
+        }
+        self.use_row.truncate(end);
+        self.use_amount.truncate(end);
     }
 
     fn scale_rows(&mut self) {
@@ -385,6 +242,42 @@ impl Reduced {
         let shares = self.use_row.iter().zip(&self.use_amount);
         self.use_share = shares.map(|(&row, &amount)| amount as f64 / self.scale[row as usize]).collect();
     }
+}
+
+/// Rows that say the same: capacity after division, row, divisor.
+type Alike = Vec<(i64, u32, i64)>;
+
+/// The uses of every row, by column.
+struct ByRow {
+    first: Vec<usize>,
+    entries: Vec<(u32, i64)>,
+}
+
+impl ByRow {
+    fn new(reduced: &Reduced, rows: usize) -> Self {
+        let mut first = vec![0; rows + 1];
+        reduced.use_row.iter().for_each(|&row| first[row as usize + 1] += 1);
+        (0..rows).for_each(|row| first[row + 1] += first[row]);
+        let mut next = first.clone();
+        let mut entries = vec![(0, 0); reduced.use_row.len()];
+        for column in 0..reduced.columns() {
+            for (row, amount) in reduced.uses(column) {
+                entries[next[row]] = (column as u32, amount);
+                next[row] += 1;
+            }
+        }
+        Self { first, entries }
+    }
+
+    fn entries(&self, row: usize) -> &[(u32, i64)] {
+        &self.entries[self.first[row]..self.first[row + 1]]
+    }
+}
+
+fn print(entries: &[(u32, i64)], divisor: i64) -> u64 {
+    entries.iter().fold(0u64, |print, &(column, amount)| {
+        (print ^ u64::from(column) ^ ((amount / divisor) as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
 }
 
 fn greatest_common_divisor(a: i64, b: i64) -> i64 {

@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::core::Core;
 use crate::dual::Dual;
 use crate::exchange::improve;
-use crate::program::{Effort, Program, ProgramError, Solution, Work, relative_gap};
+use crate::program::{Effort, Program, ProgramError, Solution, Work};
 use crate::prove::Proof;
 use crate::reduced::Reduced;
 use crate::repair::repair;
@@ -28,15 +28,15 @@ pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<
         return Err(ProgramError::PriceCount { given: prices.len(), rows: program.capacity.len() });
     }
     let reduced = Reduced::new(program);
-    let mut round = Round::new(&reduced, effort, reduced.adopt_prices(prices));
+    let decided = program.value(&program.start) - Choice::new(&reduced, reduced.start()).value;
+    let mut round = Round::new(&reduced, effort, reduced.adopt_prices(prices), decided);
     round.ascend();
     round.finish();
     let choice = reduced.restore(&round.best.columns);
     let objective = program.value(&choice);
-    let fixed = objective - round.best.value;
     Ok(Solution {
         objective,
-        bound: round.bound + fixed,
+        bound: round.bound + decided,
         prices: reduced.restore_prices(&round.dual.prices, program.capacity.len()),
         work: Work { proven: round.bound == round.best.value, ..round.work },
         choice,
@@ -49,19 +49,27 @@ struct Round<'a> {
     dual: Dual<'a>,
     best: Choice,
     bound: i64,
+    /// What the groups without a choice are worth.
+    decided: i64,
     work: Work,
 }
 
 impl<'a> Round<'a> {
-    fn new(reduced: &'a Reduced, effort: &'a Effort, prices: Vec<f64>) -> Self {
+    fn new(reduced: &'a Reduced, effort: &'a Effort, prices: Vec<f64>, decided: i64) -> Self {
         let best = Choice::new(reduced, reduced.start());
         let work = Work { rows: reduced.rows() as u32, columns: reduced.columns() as u32, ..Work::default() };
         let first = bound(reduced, &prices, |_| true).max(best.value);
-        Self { reduced, effort, dual: Dual::new(reduced, prices), best, bound: first, work }
+        Self { reduced, effort, dual: Dual::new(reduced, prices), best, bound: first, decided, work }
+    }
+
+    /// What is within the tolerance of a choice that is no better than the present one, in quanta.
+    fn least_gain(&self) -> i64 {
+        let (worth, bound) = (self.best.value + self.decided, self.bound + self.decided);
+        (self.effort.tolerance.max(0.0) * worth.unsigned_abs().min(bound.unsigned_abs()) as f64) as i64
     }
 
     fn is_close(&self) -> bool {
-        relative_gap(self.best.value, self.bound) <= self.effort.tolerance.max(0.0)
+        self.bound - self.best.value <= self.least_gain()
     }
 
     /// Prices, and a choice from them.
@@ -85,11 +93,7 @@ impl<'a> Round<'a> {
     /// Searches what prices leave undecided: first the columns closest to their group's best, where better choices
     /// are, then all that the bound cannot exclude, which proves.
     fn finish(&mut self) {
-        let mut proof = Proof {
-            least_gain: (self.effort.tolerance.max(0.0) * self.bound as f64) as i64,
-            effort: self.effort,
-            work: self.work,
-        };
+        let mut proof = Proof { least_gain: self.least_gain(), effort: self.effort, work: self.work };
         for columns in [300, 1_000] {
             if !self.is_close() {
                 let room = losses(self.reduced, &self.dual.prices, columns);

@@ -38,6 +38,10 @@ uuid_id!(
     /// A plan: one immutable decision of the planner.
     PlanId
 );
+uuid_id!(
+    /// A reservation of nodes for some jobs over a span of time.
+    ReservationId
+);
 
 /// A GPU's own identity (NVML's `GPU-…`, or one the agent made for a declared or emulated device).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,6 +118,11 @@ impl IdSource {
     /// A fresh plan id, ordered by `now`.
     pub fn plan(&mut self, now: Timestamp) -> PlanId {
         PlanId(self.next_v7(now))
+    }
+
+    /// A fresh reservation id, ordered by `now`.
+    pub fn reservation(&mut self, now: Timestamp) -> ReservationId {
+        ReservationId(self.next_v7(now))
     }
 
     fn next_v7(&mut self, now: Timestamp) -> Uuid {

@@ -23,7 +23,7 @@ pub use configuration::{Configuration, Layout, Tier};
 pub use hardware::{
     Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory,
 };
-pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, Term};
+pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Term};
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};

@@ -1,13 +1,14 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::GpuType;
 use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
-use crate::unit::{Bytes, GpuCount, Seconds, Sequences, Tokens};
+use crate::time::Timestamp;
+use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences, Tokens};
 
 /// A job as submitted. It has one role today; a multi-role job (trainer + rollout) will have several, ganged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct Role {
     pub name: String,
     pub gpus: GpuRange,
     pub per_node: NodeResources,
+    /// Which nodes, and how far apart.
+    #[serde(default)]
+    pub nodes: NodeChoice,
     /// Absent: the job is rigid and opaque; it is scheduled but not tuned.
     pub training: Option<Training>,
     pub run: Run,
@@ -75,6 +79,16 @@ impl GpuRange {
         self.min <= gpus && gpus <= self.max && (self.sizes.is_empty() || self.sizes.contains(&gpus))
     }
 
+    /// The smallest allowed size that is at least this, or the largest there is.
+    #[must_use]
+    pub fn size_from(&self, least: GpuCount) -> GpuCount {
+        let fits = |size: &&GpuCount| **size >= least && self.allows(**size);
+        match self.sizes.as_slice() {
+            [] => least.clamp(self.min, self.max),
+            sizes => sizes.iter().find(fits).copied().unwrap_or(self.max),
+        }
+    }
+
     /// Whether the job may run on this GPU type.
     #[must_use]
     pub fn accepts(&self, gpu_type: &GpuType) -> bool {
@@ -87,6 +101,26 @@ impl GpuRange {
 pub struct NodeResources {
     pub cpus: Option<u32>,
     pub memory: Option<Bytes>,
+}
+
+/// Which nodes a job takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeChoice {
+    /// Names of nodes it must not start on.
+    pub exclude: BTreeSet<String>,
+    pub topology: Topology,
+}
+
+/// How a job of several nodes takes racks (fabric domains).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Topology {
+    /// One where that costs little.
+    #[default]
+    PreferRack,
+    /// Only within one.
+    RequireRack,
 }
 
 /// What makes a job tunable.
@@ -214,11 +248,14 @@ pub struct Elasticity {
     pub max_resizes_per_hour: u32,
     /// Share of the job's time that moves may cost.
     pub max_overhead: f64,
+    /// Share of its fair share that the job is sure of whenever that is possible.
+    #[serde(default)]
+    pub min_share: Option<f64>,
 }
 
 impl Default for Elasticity {
     fn default() -> Self {
-        Self { min_runtime: Seconds(600.0), max_resizes_per_hour: 2, max_overhead: 0.03 }
+        Self { min_runtime: Seconds(600.0), max_resizes_per_hour: 2, max_overhead: 0.03, min_share: None }
     }
 }
 
@@ -228,11 +265,17 @@ pub struct Limits {
     pub time: Option<Seconds>,
     /// Failures of its own after which the job has failed.
     pub max_restarts: u32,
+    /// By when the target should be reached; it raises the job's worth, and stops nothing.
+    #[serde(default)]
+    pub deadline: Option<Timestamp>,
+    /// GPU-time after which the job is stopped.
+    #[serde(default)]
+    pub budget: Option<GpuSeconds>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { time: None, max_restarts: 20 }
+        Self { time: None, max_restarts: 20, deadline: None, budget: None }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a user does to a job that exists: priority, cancel, hold, release, checkpoint. Owners act on their own jobs,
+//! What a user does to a job that exists: changes, cancel, hold, release, checkpoint, pin. Owners act on their own jobs,
 //! admins on any.
 
 use axum::extract::State;
@@ -16,7 +16,7 @@ use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched};
 
-/// Change a job's priority. With `If-Match`, only if the job still is what its ETag says.
+/// Change a job's priority, sizes, time limit or labels; what the body does not name stays. With `If-Match`, only if the job still is what its ETag says.
 #[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-Match" = Option<String>, Header)),
     request_body = v1::JobPatch,
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -37,8 +37,8 @@ pub async fn update_job(
                 .hint("read the job again and decide afresh"));
         }
     }
-    let priority = conversions::priority(patch.priority)?;
-    act(&state, &caller, Request::SetPriority { job: JobId(id), priority }).await
+    let change = conversions::job_change(patch)?;
+    act(&state, &caller, Request::Change { job: JobId(id), change }).await
 }
 
 /// Stop a job for good: checkpoint, SIGTERM, and SIGKILL after the grace time.
@@ -97,6 +97,33 @@ pub async fn checkpoint_job(
 ) -> Result<Response, Problem> {
     owned(&state, &caller, id).await?;
     act(&state, &caller, Request::Checkpoint { job: JobId(id) }).await
+}
+
+/// Keep a job on the GPUs it has, or on those it will have next. It still leaves nodes that drain or break.
+#[utoipa::path(post, path = "/jobs/{id}/pin", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn pin_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Response, Problem> {
+    owned(&state, &caller, id).await?;
+    let Json(body) = body.unwrap_or_default();
+    act(&state, &caller, Request::Pin { job: JobId(id), reason: body.reason }).await
+}
+
+/// Let plans move a pinned job again.
+#[utoipa::path(post, path = "/jobs/{id}/unpin", tag = "jobs", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn unpin_job(
+    State(state): State<HttpState>,
+    UserPrincipal(caller): UserPrincipal,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    owned(&state, &caller, id).await?;
+    act(&state, &caller, Request::Unpin { job: JobId(id) }).await
 }
 
 /// The job, if the caller may act on it.

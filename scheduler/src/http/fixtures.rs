@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_engine::record::{
-    Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings,
+    Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings, Project,
+    Reservation,
 };
 use headway_engine::view::{JobView, LiveNumbers, NodeView, View};
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
-    Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     BootId, Bytes, Capabilities, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
-    IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeSlice, Placement, PlanId, Sequences, Term, Timestamp,
-    Tokens, TokensPerSecond,
+    IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeSlice, Placement, PlanId, ReservationId, Sequences,
+    Term, Timestamp, Tokens, TokensPerSecond,
 };
 
 pub const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
@@ -56,6 +57,7 @@ fn spec() -> JobSpec {
             name: "main".into(),
             gpus,
             per_node: NodeResources::default(),
+            nodes: NodeChoice::default(),
             training: Some(training),
             run,
         }],
@@ -109,6 +111,8 @@ pub fn running() -> View {
         target: None,
         proposals: std::iter::empty::<(PlanId, Arc<PlanRecord>)>().collect(),
         policy: PolicySettings::default(),
+        projects: std::iter::empty::<(String, Arc<Project>)>().collect(),
+        reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
     }
 }
 

@@ -24,6 +24,8 @@ mod openapi;
 mod plans;
 mod policy;
 mod problem;
+mod projects;
+mod reservations;
 mod root;
 mod stream;
 mod submit;

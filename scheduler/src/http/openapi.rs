@@ -9,7 +9,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, stream, submit, tokens,
+    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, projects, reservations,
+    stream, submit, tokens,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +27,8 @@ use super::{
         (name = "jobs", description = "Submit, watch and steer jobs"),
         (name = "nodes", description = "Nodes and their GPUs"),
         (name = "plans", description = "Decisions for the whole cluster"),
+        (name = "projects", description = "Quotas, floors and shares"),
+        (name = "reservations", description = "Nodes set aside"),
         (name = "cluster", description = "The whole cluster at a glance"),
         (name = "auth", description = "Tokens"),
     )
@@ -42,6 +45,8 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(actions::hold_job))
         .routes(routes!(actions::release_job))
         .routes(routes!(actions::checkpoint_job))
+        .routes(routes!(actions::pin_job))
+        .routes(routes!(actions::unpin_job))
         .routes(routes!(explain::explain_job))
         .routes(routes!(goodput::curve))
         .routes(routes!(ledger::gpu_time))
@@ -64,6 +69,10 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::approve_plan))
         .routes(routes!(plans::reject_plan))
         .routes(routes!(policy::get_policy, policy::put_policy))
+        .routes(routes!(projects::list_projects))
+        .routes(routes!(projects::get_project, projects::put_project, projects::delete_project))
+        .routes(routes!(reservations::list_reservations, reservations::create_reservation))
+        .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(goodput::overview))
         .routes(routes!(goodput::goodput))
         .routes(routes!(history::events))

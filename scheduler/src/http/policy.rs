@@ -16,7 +16,7 @@ pub async fn get_policy(State(state): State<HttpState>, _caller: Principal) -> J
     Json(conversions::policy(&state.cluster.view().policy))
 }
 
-/// Replace the policy.
+/// Replace the policy. What the body leaves out although it may be set stays what it is.
 #[utoipa::path(put, path = "/policy", tag = "cluster", request_body = v1::Policy,
     responses((status = 200, body = v1::Policy), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn put_policy(
@@ -24,7 +24,7 @@ pub async fn put_policy(
     AdminPrincipal(caller): AdminPrincipal,
     Json(body): Json<v1::Policy>,
 ) -> Result<Json<v1::Policy>, Problem> {
-    let settings = conversions::policy_settings(&body)?;
+    let settings = conversions::policy_settings(&body, &state.cluster.view().policy)?;
     match state.ask(caller.actor(), Request::SetPolicy { settings }).await? {
         Reply::Policy(settings) => Ok(Json(conversions::policy(&settings))),
         other => Err(mismatched(&other)),

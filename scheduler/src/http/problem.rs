@@ -106,7 +106,14 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let detail = refusal.to_string();
         match refusal {
-            Refusal::NoSuchJob(_) | Refusal::NoSuchNode(_) | Refusal::NoSuchPlan(_) => Self::not_found(detail),
+            Refusal::NoSuchJob(_)
+            | Refusal::NoSuchNode(_)
+            | Refusal::NoSuchPlan(_)
+            | Refusal::NoSuchProject(_)
+            | Refusal::NoSuchReservation(_) => Self::not_found(detail),
+            Refusal::VersionChanged { .. } => Self::new(StatusCode::PRECONDITION_FAILED, "version_changed", detail)
+                .field("If-Match")
+                .hint("read it again and decide afresh"),
             Refusal::KeyReused { .. } => Self::new(StatusCode::CONFLICT, "idempotency_key_reused", detail)
                 .hint("use a fresh key for another request"),
             Refusal::WrongState(_) => Self::new(StatusCode::CONFLICT, "wrong_state", detail),

@@ -204,6 +204,111 @@ async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
+    let served = Served::start().await;
+    let yaml = "{version: 1, name: first, resources: {gpus: {min: 1, max: 8}}, training: {model: gpt2-124m, \
+        reference_batch: 64 sequences}, deadline: 2999-01-01T00:00:00Z, budget: {gpu_hours: 12}, \
+        elastic: {min_share: 0.5}, run: {command: [a]}}";
+    let submitted = served.submit("ada", yaml, "k").await;
+    let shown = &submitted.body["jobs"][0];
+    assert_eq!((&shown["budget_gpu_hours"], &shown["min_share"]), (&json!(12.0), &json!(0.5)), "{}", submitted.body);
+    assert_eq!(shown["deadline"], "2999-01-01T00:00:00Z");
+    let job = format!("/jobs/{}", submitted.id());
+    let reason = json!({"reason": "demo at noon"});
+    assert_eq!(
+        served.send_json(Method::POST, "bob", &format!("{job}/pin"), &reason).await.status,
+        StatusCode::FORBIDDEN
+    );
+    let pinned = served.send_json(Method::POST, "ada", &format!("{job}/pin"), &reason).await;
+    assert_eq!((&pinned.body["pin"]["by"], &pinned.body["pin"]["reason"]), (&json!("ada"), &json!("demo at noon")));
+    assert_eq!(served.post("ada", &format!("{job}/unpin")).await.body["pin"], Value::Null);
+    assert_eq!(served.post("ada", &format!("{job}/unpin")).await.problem(StatusCode::CONFLICT), "wrong_state");
+    let patch = json!({"gpus_max": 4, "labels": {"exp": "b"}, "time_limit_seconds": 3600.0});
+    let patched = served.send_json(Method::PATCH, "ada", &job, &patch).await;
+    assert_eq!((&patched.body["gpus_max"], &patched.body["labels"]["exp"]), (&json!(4), &json!("b")));
+    assert_eq!(patched.body["priority"], 50, "what is not named stays");
+    let wrong = served.send_json(Method::PATCH, "ada", &job, &json!({"gpus_min": 5})).await;
+    assert_eq!(wrong.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    let events = served.get("eve", &format!("{job}/events")).await;
+    assert_eq!(events.body["items"][0]["verb"], "job.changed");
+}
+
+#[tokio::test]
+async fn a_project_is_made_changed_and_deleted_by_admins() {
+    let served = Served::start().await;
+    let put = |path: &str, header: &str, value: &str, body: &Value| {
+        let request = asked(Method::PUT, "root", path).header("content-type", "application/json");
+        request.header(header, value).body(Body::from(body.to_string())).unwrap()
+    };
+    let rules = json!({"quota_gpus": 8, "borrow_gpus": 4});
+    let denied = served.send_json(Method::PUT, "ada", "/projects/nlp", &rules).await;
+    assert_eq!(denied.problem(StatusCode::FORBIDDEN), "forbidden");
+    let checked = served.send_json(Method::PUT, "root", "/projects/nlp?dry_run=true", &rules).await;
+    assert_eq!((checked.status, &checked.body["weight"]), (StatusCode::OK, &json!(1.0)));
+    assert_eq!(served.get("eve", "/projects/nlp").await.problem(StatusCode::NOT_FOUND), "not_found");
+    let made = served.send(put("/projects/nlp", "if-none-match", "*", &rules)).await;
+    assert_eq!((made.status, &made.headers["etag"]), (StatusCode::CREATED, &"\"1\"".parse().unwrap()));
+    let twice = served.send(put("/projects/nlp", "if-none-match", "*", &rules)).await;
+    assert_eq!(twice.problem(StatusCode::CONFLICT), "wrong_state");
+    let more = json!({"quota_gpus": 16});
+    let stale = served.send(put("/projects/nlp", "if-match", "\"7\"", &more)).await;
+    assert_eq!(stale.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    let changed = served.send(put("/projects/nlp", "if-match", "\"1\"", &more)).await;
+    assert_eq!((&changed.body["version"], &changed.body["borrow_gpus"]), (&json!(2), &json!(0)), "{}", changed.body);
+    let wrong = [json!({"parent": "nlp"}), json!({"parent": "none"}), json!({"floor_gpus": 2, "quota_gpus": 1})];
+    for body in wrong {
+        let refused = served.send_json(Method::PUT, "root", "/projects/nlp", &body).await;
+        assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    }
+    let listed: v1::ProjectList = serde_json::from_value(served.get("eve", "/projects").await.body).unwrap();
+    assert_eq!((listed.items.len(), listed.items[0].rules.quota_gpus), (1, Some(16)));
+    let delete = || asked(Method::DELETE, "root", "/projects/nlp").body(Body::empty()).unwrap();
+    assert_eq!(served.send(delete()).await.status, StatusCode::OK);
+    assert_eq!(served.send(delete()).await.problem(StatusCode::NOT_FOUND), "not_found");
+    let events = served.get("eve", "/events").await.body;
+    assert_eq!(
+        (&events["items"][0]["verb"], &events["items"][0]["actor"]),
+        (&json!("project.deleted"), &json!("user:root"))
+    );
+}
+
+#[tokio::test]
+async fn a_reservation_needs_nodes_that_are_there() {
+    let served = Served::start().await;
+    let wanted = json!({"name": "demo", "nodes": ["nowhere"], "until": "2999-01-01T00:00:00Z", "projects": ["nlp"]});
+    let denied = served.send_json(Method::POST, "ada", "/reservations", &wanted).await;
+    assert_eq!(denied.problem(StatusCode::FORBIDDEN), "forbidden");
+    let refused = served.send_json(Method::POST, "root", "/reservations", &wanted).await;
+    assert_eq!(refused.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(refused.body["field"], "nodes");
+    let mut both = wanted;
+    both["duration_seconds"] = json!(60.0);
+    let refused = served.send_json(Method::POST, "root", "/reservations", &both).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    assert_eq!(served.get("eve", "/reservations").await.body["items"], json!([]));
+    let none = "/reservations/01890000-0000-7000-8000-000000000000";
+    let delete = asked(Method::DELETE, "root", none).body(Body::empty()).unwrap();
+    assert_eq!(served.send(delete).await.problem(StatusCode::NOT_FOUND), "not_found");
+}
+
+#[tokio::test]
+async fn a_policy_of_an_older_client_resets_nothing_it_does_not_know() {
+    let served = Served::start().await;
+    let mut policy = served.get("eve", "/policy").await.body;
+    policy["objective"] = json!("least_attained");
+    policy["patience_seconds"] = Value::Null;
+    assert_eq!(served.send_json(Method::PUT, "root", "/policy", &policy).await.status, StatusCode::OK);
+    for unknown in ["objective", "patience_seconds", "max_moves", "power_cap", "usage_half_life_seconds"] {
+        policy.as_object_mut().unwrap().remove(unknown);
+    }
+    let kept = served.send_json(Method::PUT, "root", "/policy", &policy).await.body;
+    assert_eq!((&kept["objective"], &kept["patience_seconds"]), (&json!("least_attained"), &Value::Null));
+    policy["objective"] = json!("best");
+    let refused = served.send_json(Method::PUT, "root", "/policy", &policy).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+}
+
+#[tokio::test]
 async fn a_jobs_page_shows_what_was_asked_and_what_happened() {
     let served = Served::start().await;
     let id = served.submit("ada", JOB, "k").await.id();

@@ -1,12 +1,16 @@
 //! One batch of changes, committed together or not at all, under the newest term only.
 
 use headway_engine::Change;
-use headway_engine::record::{Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord};
-use headway_types::Term;
+use headway_engine::record::{
+    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
+};
+use headway_types::{ReservationId, Term};
 
 use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
-use super::{Store, StoreError, allocations, checkpoints, events, idempotency, jobs, nodes, plans};
+use super::{
+    Store, StoreError, allocations, checkpoints, events, idempotency, jobs, nodes, plans, projects, reservations,
+};
 
 impl Store {
     /// Commits the changes in one transaction. On `Fenced` and `Conflict` nothing was written; on `Database` that is
@@ -26,6 +30,11 @@ impl Store {
         }
         nodes::upsert(&mut tx, &batch.nodes).await.map_err(failed("saving nodes"))?;
         plans::upsert(&mut tx, &batch.plans).await.map_err(failed("saving plans"))?;
+        projects::upsert(&mut tx, &batch.projects).await.map_err(failed("saving projects"))?;
+        projects::delete(&mut tx, &batch.projects_gone).await.map_err(failed("deleting projects"))?;
+        // A name that is free again may be taken in the same batch.
+        reservations::delete(&mut tx, &batch.reservations_gone).await.map_err(failed("deleting reservations"))?;
+        reservations::upsert(&mut tx, &batch.reservations).await.map_err(failed("saving reservations"))?;
         allocations::upsert(&mut tx, &batch.allocations).await.map_err(failed("saving allocations"))?;
         checkpoints::insert(&mut tx, &batch.checkpoints).await.map_err(failed("saving checkpoints"))?;
         idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
@@ -43,6 +52,10 @@ struct Batch<'a> {
     allocations: Vec<&'a Allocation>,
     checkpoints: Vec<&'a Checkpoint>,
     plans: Vec<&'a PlanRecord>,
+    projects: Vec<&'a Project>,
+    projects_gone: Vec<&'a str>,
+    reservations: Vec<&'a Reservation>,
+    reservations_gone: Vec<ReservationId>,
     events: Vec<&'a EventRecord>,
     idempotency: Vec<&'a IdempotencyRecord>,
     cluster: ClusterChange<'a>,
@@ -59,6 +72,10 @@ impl<'a> Batch<'a> {
             Change::Plan(plan) => self.plans.push(plan),
             Change::Target(plan) => self.cluster.target = Some(*plan),
             Change::Policy(policy) => self.cluster.policy = Some(policy),
+            Change::Project(project) => self.projects.push(project),
+            Change::ProjectGone(name) => self.projects_gone.push(name),
+            Change::Reservation(one) => self.reservations.push(one),
+            Change::ReservationGone(id) => self.reservations_gone.push(*id),
             Change::Idempotency(record) => self.idempotency.push(record),
             Change::Event(event) => {
                 self.cluster.last_event_seq = self.cluster.last_event_seq.max(Some(event.seq));

@@ -3,7 +3,9 @@
 use headway_engine::Snapshot;
 use headway_types::Timestamp;
 
-use super::{Store, StoreError, allocations, cluster, idempotency, job_models, jobs, nodes, plans};
+use super::{
+    Store, StoreError, allocations, cluster, idempotency, job_models, jobs, nodes, plans, projects, reservations,
+};
 
 impl Store {
     /// Reads the live facts as of one moment. Idempotency keys used before `keys_since` are left out.
@@ -25,6 +27,8 @@ impl Store {
             proposals,
             idempotency: idempotency::since(&mut tx, keys_since).await.map_err(failed("loading idempotency keys"))?,
             policy: row.policy.unwrap_or_default(),
+            projects: projects::all(&mut tx).await.map_err(failed("loading projects"))?,
+            reservations: reservations::all(&mut tx).await.map_err(failed("loading reservations"))?,
             models: job_models::live(&mut tx).await.map_err(failed("loading models"))?,
             last_event_seq: row.last_event_seq,
         })

@@ -20,6 +20,8 @@ mod node_transitions;
 mod nodes;
 mod plan_transitions;
 mod plans;
+mod projects;
+mod reservations;
 mod tokens;
 mod transitions;
 mod unknown_tokens;

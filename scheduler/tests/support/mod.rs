@@ -15,8 +15,8 @@ use headway_engine::record::{Allocation, Availability, Job, Node, NodeHealth, No
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
-    Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     BootId, Bytes, Capabilities, CheckpointRef, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId,
@@ -122,6 +122,7 @@ pub fn spec(name: &str) -> JobSpec {
             name: "trainer".into(),
             gpus: GpuRange { min: GpuCount(1), max: GpuCount(1), sizes: vec![], types: vec![] },
             per_node: NodeResources::default(),
+            nodes: NodeChoice::default(),
             training: None,
             run: Run { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
         }],

@@ -115,10 +115,10 @@ fn job(shape: Shape, random: &mut Random) -> Job {
     // Most jobs are small, few are large: the exponent is drawn from the lower half twice as often.
     let top = if random.chance(0.6) { 3 + random.below(2) } else { 4 + random.below(4) };
     let top = if shape.layouts > 1 { 7 } else { top };
-    let span = if random.chance(0.1) { 0 } else { 4 + random.below(3) };
+    let span = if random.chance(0.06) { 0 } else { 4 + random.below(3) };
     let span = if shape.layouts > 1 { 7 } else { span };
     let affinity = (0..shape.types)
-        .map(|_| if shape.layouts == 1 && random.chance(0.1) { 0.0 } else { random.between(-0.35, 0.35).exp() });
+        .map(|_| if shape.layouts == 1 && random.chance(0.05) { 0.0 } else { libm::exp(random.between(-0.35, 0.35)) });
     let mut affinity: Vec<f64> = affinity.collect();
     affinity[0] = affinity[0].max(0.7);
     let project = (random.uniform() * random.uniform() * PROJECTS as f64) as usize;
@@ -126,7 +126,7 @@ fn job(shape: Shape, random: &mut Random) -> Job {
         project,
         user: random.below(users_of(shape)),
         weight: [1.0, 2.0, 4.0][random.below(3)] * random.between(0.8, 1.6),
-        base: random.between(-1.5, 1.5).exp(),
+        base: libm::exp(random.between(-1.5, 1.5)),
         affinity,
         drag: random.between(0.02, 0.22),
         sizes: largest[top.saturating_sub(span)..=top].to_vec(),
@@ -174,14 +174,14 @@ impl Draw {
                     if job.affinity[class] == 0.0 || !fits {
                         continue;
                     }
-                    let doublings = (gpus as f64).log2();
+                    let doublings = libm::log2(gpus as f64);
                     let crossing = if nodes > 1 { 0.93 } else { 1.0 };
                     let luck = random.between(0.95, 1.05) * if layout > 0 { random.between(0.5, 1.0) } else { 1.0 };
                     let speed = job.base * job.affinity[class] * node.speed * crossing * luck;
-                    let goodput = speed * gpus as f64 * (-job.drag * doublings).exp() / (1.0 + 0.01 * gpus as f64);
+                    let goodput = speed * gpus as f64 * libm::exp(-job.drag * doublings) / (1.0 + 0.01 * gpus as f64);
                     // u(s) = ((s + ε)^p − ε^p) / p with p = −0.5, ε = 1, of goodput relative to what was asked for.
                     let asked = job.base * job.sizes[job.sizes.len() / 2] as f64;
-                    let utility = 2.0 * (1.0 - (goodput / asked + 1.0).powf(-0.5));
+                    let utility = 2.0 * (1.0 - libm::pow(goodput / asked + 1.0, -0.5));
                     found.push(Candidate { class, gpus, layout, value: job.weight * utility });
                 }
             }
@@ -307,8 +307,9 @@ impl Draw {
     /// Floors that the present assignment fulfils: some with room, some without.
     fn set_floors(&mut self, program: &mut Program) {
         let used = program.used(&program.start);
-        for floor in self.rows.floors as usize..self.rows.floors as usize + FLOORS {
-            program.capacity[floor] = (used[floor] as f64 * self.random.between(0.7, 1.0)) as i64;
+        let floors = self.rows.floors as usize..self.rows.floors as usize + FLOORS;
+        for (capacity, used) in program.capacity[floors.clone()].iter_mut().zip(&used[floors]) {
+            *capacity = (*used as f64 * self.random.between(0.7, 1.0)) as i64;
         }
     }
 }

@@ -1,7 +1,10 @@
-//! What a round costs the solver: `cargo bench -p headway-sim --bench solver -- [SHAPE] [SEEDS]`.
-//! CPU seconds of this process, which has one thread; docs/measurements/solver.md keeps what it prints.
+//! What a round costs the solver: `cargo bench -p headway-sim --bench solver -- [SHAPE|all] [SEEDS] [PEER SEEDS]`.
+//! CPU seconds of this process, which has one thread, whatever else the machine does. With HEADWAY_PEERS_PYTHON, an
+//! interpreter that has the peers' packages, the first seeds are solved by peers too, from the same instances.
+//! docs/measurements/solver.md keeps what it prints.
 
 mod instance;
+mod peers;
 
 use headway_solver::{Effort, Solution, solve};
 use instance::{Shape, instance};
@@ -14,93 +17,112 @@ struct Target {
     seconds: f64,
 }
 
-const fn plain(jobs: usize, gpus: i64, types: usize) -> Shape {
-    Shape { jobs, gpus, types, layouts: 1, racks: 0 }
-}
-
+const SMALL: Shape = Shape { jobs: 200, gpus: 512, types: 3, layouts: 1, racks: 0 };
+const MEDIUM: Shape = Shape { jobs: 1_000, gpus: 4_096, types: 3, layouts: 1, racks: 0 };
+const LARGE: Shape = Shape { jobs: 5_000, gpus: 20_000, types: 3, layouts: 1, racks: 0 };
+const HUGE: Shape = Shape { jobs: 20_000, gpus: 100_000, types: 5, layouts: 1, racks: 0 };
+/// 120 candidates for each job before any pruning: three classes, eight sizes, five layouts.
 const RAW: Shape = Shape { jobs: 1_000, gpus: 4_096, types: 3, layouts: 5, racks: 16 };
 
-const TARGETS: [Target; 8] = [
-    Target { name: "small", shape: plain(200, 512, 3), tolerance: 1e-3, seconds: 0.010 },
-    Target { name: "small", shape: plain(200, 512, 3), tolerance: 1e-4, seconds: 0.200 },
-    Target { name: "medium", shape: plain(1_000, 4_096, 3), tolerance: 1e-3, seconds: 0.080 },
-    Target { name: "medium", shape: plain(1_000, 4_096, 3), tolerance: 1e-4, seconds: 1.0 },
-    Target { name: "large", shape: plain(5_000, 20_000, 3), tolerance: 1e-3, seconds: 0.500 },
-    Target { name: "huge", shape: plain(20_000, 100_000, 5), tolerance: 1e-3, seconds: 3.0 },
-    Target { name: "lp", shape: plain(200, 512, 3), tolerance: 1e-1, seconds: 0.010 },
+const TARGETS: [Target; 7] = [
+    Target { name: "small", shape: SMALL, tolerance: 1e-3, seconds: 0.010 },
+    Target { name: "small", shape: SMALL, tolerance: 1e-4, seconds: 0.200 },
+    Target { name: "medium", shape: MEDIUM, tolerance: 1e-3, seconds: 0.080 },
+    Target { name: "medium", shape: MEDIUM, tolerance: 1e-4, seconds: 1.0 },
+    Target { name: "large", shape: LARGE, tolerance: 1e-3, seconds: 0.500 },
+    Target { name: "huge", shape: HUGE, tolerance: 1e-3, seconds: 3.0 },
     Target { name: "raw", shape: RAW, tolerance: 2e-2, seconds: 2.0 },
 ];
 
-fn cpu() -> f64 {
-    let now = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every Unix has this clock");
-    now.tv_sec() as f64 + now.tv_nsec() as f64 * 1e-9
+struct Run {
+    seconds: f64,
+    /// Columns as given, before the solver drops any.
+    columns: usize,
+    solution: Solution,
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let wanted = arguments.first().map(String::as_str);
-    let seeds: u64 = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(200);
-    if let Some(path) = arguments.get(3) {
-        let target = TARGETS.iter().find(|target| wanted == Some(target.name)).expect("a shape");
-        std::fs::write(path, export(&instance(target.shape, seeds))).expect("written");
-        return;
-    }
-    let tolerance: Option<f64> = arguments.get(2).and_then(|text| text.parse().ok());
+    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
+    let (seeds, peer_seeds) = (number(1).unwrap_or(200), number(2).unwrap_or(2));
+    let wanted = arguments.first().map(String::as_str).filter(|name| *name != "all");
+    let mut compared = Vec::new();
+    println!(
+        "| jobs, GPUs, types | gap asked | target | median | p90 | worst (seed) | gap median | p90 | worst | above | proven | columns, left by presolve, rows | peak memory |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     for target in TARGETS.iter().filter(|target| wanted.is_none_or(|name| name == target.name)) {
-        if tolerance.is_none_or(|only| only == target.tolerance) {
-            measure(target, seeds);
-        }
+        let runs = measure(target, seeds);
+        row(target, &runs);
+        compared.push((target, runs.into_iter().take(peer_seeds as usize).collect::<Vec<_>>()));
+    }
+    if let Ok(python) = std::env::var("HEADWAY_PEERS_PYTHON") {
+        peers::compare(&python, &compared);
     }
 }
 
-fn measure(target: &Target, seeds: u64) {
+fn measure(target: &Target, seeds: u64) -> Vec<Run> {
     let effort = Effort { tolerance: target.tolerance, ..Effort::default() };
-    let mut runs: Vec<(f64, u64, Solution)> = (0..seeds)
-        .map(|seed| {
-            let program = instance(target.shape, seed);
-            let begin = cpu();
-            let solution = solve(&program, &effort).expect("the generator makes sound programs");
-            (cpu() - begin, seed, solution)
-        })
-        .collect();
-    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if std::env::var("EACH").is_ok() {
-        for run in &runs {
-            println!("{} {:.1} ms gap {:.1e} {:?}", run.1, run.0 * 1e3, run.2.gap(), run.2.work);
-        }
-    }
-    let median = &runs[runs.len() / 2];
-    let worst = &runs[runs.len() - 1];
-    let mut gaps: Vec<f64> = runs.iter().map(|run| run.2.gap()).collect();
-    gaps.sort_by(f64::total_cmp);
-    let missed = gaps.iter().filter(|gap| **gap > target.tolerance).count();
+    forget_peak();
+    let run = |seed| {
+        let program = instance(target.shape, seed);
+        let begin = cpu_seconds();
+        let solution = solve(&program, &effort).expect("the generator makes sound programs");
+        let seconds = cpu_seconds() - begin;
+        assert!(program.fits(&solution.choice) && program.value(&solution.choice) == solution.objective);
+        Run { seconds, columns: program.groups.iter().map(Vec::len).sum(), solution }
+    };
+    (0..seeds).map(run).collect()
+}
+
+fn row(target: &Target, runs: &[Run]) {
+    let ordered = |of: &dyn Fn(&Run) -> f64| {
+        let mut all: Vec<f64> = runs.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        (all[all.len() / 2], all[all.len() * 9 / 10], all[all.len() - 1])
+    };
+    let seconds = ordered(&|run| run.seconds);
+    let gap = ordered(&|run| run.solution.gap());
+    let slowest = runs.iter().position(|run| run.seconds == seconds.2).expect("it was found among them");
+    let above = runs.iter().filter(|run| run.solution.gap() > target.tolerance).count();
+    let proven = runs.iter().filter(|run| run.solution.work.proven).count();
+    let columns = ordered(&|run| run.columns as f64).0;
+    let left = ordered(&|run| f64::from(run.solution.work.columns)).0;
+    let rows = ordered(&|run| f64::from(run.solution.work.rows)).0;
+    let Shape { jobs, gpus, types, layouts, .. } = target.shape;
+    let raw = if layouts > 1 { ", raw" } else { "" };
     println!(
-        "{} {:?} {:.0e}: median {:.1} ms, worst {:.1} ms (target {:.0}), gap median {:.1e} p90 {:.1e} worst {:.1e}, {missed} of {seeds} above; worst {} {:?}; median {:?}",
-        target.name,
-        target.shape,
+        "| {jobs}, {gpus}, {types}{raw} | {:.0e} | {} | **{}** | {} | {} ({slowest}) | {:.1e} | {:.1e} | {:.1e} | {above} of {} | {proven} | {columns}, {left}, {rows} | {} MB |",
         target.tolerance,
-        median.0 * 1e3,
-        worst.0 * 1e3,
-        target.seconds * 1e3,
-        gaps[gaps.len() / 2],
-        gaps[gaps.len() * 9 / 10],
-        gaps[gaps.len() - 1],
-        worst.1,
-        worst.2.work,
-        median.2.work
+        time(target.seconds),
+        time(seconds.0),
+        time(seconds.1),
+        time(seconds.2),
+        gap.0,
+        gap.1,
+        gap.2,
+        runs.len(),
+        peak_megabytes(),
     );
 }
 
-fn export(program: &headway_solver::Program) -> String {
-    let group = |columns: &Vec<headway_solver::Column>| -> serde_json::Value {
-        columns
-            .iter()
-            .map(|column| {
-                let uses: Vec<_> = column.uses.iter().map(|part| serde_json::json!([part.row, part.amount])).collect();
-                serde_json::json!({ "value": column.value, "uses": uses })
-            })
-            .collect()
-    };
-    let groups: Vec<_> = program.groups.iter().map(group).collect();
-    serde_json::json!({ "groups": groups, "capacity": program.capacity, "start": program.start }).to_string()
+fn time(seconds: f64) -> String {
+    if seconds < 0.9995 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+}
+
+fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every Unix has this clock");
+    now.tv_sec() as f64 + now.tv_nsec() as f64 * 1e-9
+}
+
+/// Where the system allows it, the peak counts from here.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// The most memory the process has had, its instance included; zero where the system does not tell.
+fn peak_megabytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) / 1_024
 }

@@ -1,8 +1,11 @@
 //! A job's row. The transition table of its state is in `job.rs` of the crate.
 
+use core::fmt;
 use std::collections::BTreeSet;
 
-use headway_types::{Capabilities, CheckpointRef, Generation, JobId, JobSpec, NodeId, Seconds, Timestamp, Tokens};
+use headway_types::{
+    Capabilities, CheckpointRef, Generation, GpuSeconds, JobId, JobSpec, Layout, NodeId, Seconds, Timestamp, Tokens,
+};
 use serde::{Deserialize, Serialize};
 
 /// A job: what was asked (spec), what was decided (state, generation), what was reached (checkpoint, progress).
@@ -45,6 +48,18 @@ pub struct Job {
     /// Time spent running under past generations; `limits.time` counts it.
     #[serde(default)]
     pub ran: Seconds,
+    /// The long wait that its present run is for.
+    #[serde(default)]
+    pub turn: Turn,
+    /// GPU-time of generations whose GPUs are all proven free.
+    #[serde(default)]
+    pub attained: GpuSeconds,
+    /// What the job's checkpoints were written in: a script that cannot reshard must start in it again.
+    #[serde(default)]
+    pub layout: Option<Layout>,
+    /// Keeps it on the GPUs it has.
+    #[serde(default)]
+    pub pin: Option<Pin>,
     /// Downtime of a restart as measured, from the stop to the first step after it.
     #[serde(default)]
     pub downtime: Option<Seconds>,
@@ -92,6 +107,10 @@ impl Job {
             hangs: 0,
             suspects: BTreeSet::new(),
             ran: Seconds(0.0),
+            turn: Turn::default(),
+            attained: GpuSeconds(0.0),
+            layout: None,
+            pin: None,
             downtime: None,
             moved_for: Seconds(0.0),
             moved_at: Vec::new(),
@@ -101,6 +120,39 @@ impl Job {
             batch_changes: 0,
             last_change: None,
             version: 0,
+        }
+    }
+}
+
+/// How long a job waited in the queue before it last started from there, and how long it has run since. Moves, drains
+/// and failures do not end a turn; a preemption does, and so does having run as long as it had waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    pub waited: Seconds,
+    /// Under generations that are over.
+    pub ran: Seconds,
+}
+
+impl Turn {
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        self.ran.0 >= self.waited.0
+    }
+}
+
+/// A person's word that a job stays on the GPUs it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    pub by: String,
+    pub reason: Option<String>,
+    pub since: Timestamp,
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Some(reason) => write!(f, "pinned by {}: {reason}", self.by),
+            None => write!(f, "pinned by {}", self.by),
         }
     }
 }
@@ -166,4 +218,6 @@ pub enum StopCause {
     /// Reached its target of reference tokens.
     TargetReached,
     TimeLimit,
+    /// Its GPU-time is used up.
+    BudgetSpent,
 }

@@ -77,6 +77,13 @@ pub struct PolicySettings {
     pub round_every: Seconds,
     /// Shortest time between rounds.
     pub round_pause: Seconds,
+    /// After this long GPU-time counts half in what a project has used.
+    #[serde(default = "week")]
+    pub usage_half_life: Seconds,
+}
+
+fn week() -> Seconds {
+    Seconds(7.0 * 86_400.0)
 }
 
 impl Default for PolicySettings {
@@ -86,6 +93,7 @@ impl Default for PolicySettings {
             objective: headway_planner::Policy::default(),
             round_every: Seconds(60.0),
             round_pause: Seconds(1.0),
+            usage_half_life: week(),
         }
     }
 }

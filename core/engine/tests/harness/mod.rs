@@ -5,19 +5,21 @@
 use std::collections::BTreeMap;
 
 use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
-use headway_engine::record::{Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings};
+use headway_engine::record::{
+    Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
+};
 use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
 use headway_planner::{CurveCache, PlanInput, plan};
 use headway_types::command::GroupStatus;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeResources,
-    Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, EmulatedDevice, Fabric, Generation, Gpu, GpuCount,
     GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId, JobSpec, ModelShape, NodeId, NodeInventory,
-    NodeReport, PlanId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
+    NodeReport, PlanId, ReservationId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 
 pub struct Cluster {
@@ -33,6 +35,8 @@ pub struct Cluster {
     target: Option<PlanId>,
     idempotency: Vec<IdempotencyRecord>,
     policy: PolicySettings,
+    pub projects: BTreeMap<String, Project>,
+    pub reservations: BTreeMap<ReservationId, Reservation>,
     curves: CurveCache,
     term: u64,
     seq: u64,
@@ -103,9 +107,21 @@ pub fn spec(name: &str, min: u32, max: u32, training: Option<Training>) -> JobSp
         project: "default".into(),
         priority: Priority::default(),
         labels: BTreeMap::new(),
-        roles: vec![Role { name: "trainer".into(), gpus, per_node: NodeResources::default(), training, run }],
-        elastic: Elasticity { min_runtime: Seconds(0.0), max_resizes_per_hour: 10, max_overhead: 1.0 },
-        limits: Limits { time: None, max_restarts: 2 },
+        roles: vec![Role {
+            name: "trainer".into(),
+            gpus,
+            per_node: NodeResources::default(),
+            nodes: NodeChoice::default(),
+            training,
+            run,
+        }],
+        elastic: Elasticity {
+            min_runtime: Seconds(0.0),
+            max_resizes_per_hour: 10,
+            max_overhead: 1.0,
+            ..Elasticity::default()
+        },
+        limits: Limits { max_restarts: 2, ..Limits::default() },
     }
 }
 
@@ -132,6 +148,8 @@ impl Cluster {
             target: None,
             idempotency: Vec::new(),
             policy: PolicySettings::default(),
+            projects: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             curves: CurveCache::default(),
             term: 1,
             seq: 0,
@@ -174,6 +192,10 @@ impl Cluster {
                 Change::Target(plan) => self.target = Some(plan),
                 Change::Policy(policy) => self.policy = policy,
                 Change::Idempotency(record) => self.idempotency.push(record),
+                Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(&project))),
+                Change::ProjectGone(name) => drop(self.projects.remove(&name)),
+                Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(&one))),
+                Change::ReservationGone(id) => drop(self.reservations.remove(&id)),
                 Change::Checkpoint(_) | Change::Transition(_) => {}
                 Change::Event(event) => {
                     self.seq = event.seq;
@@ -198,6 +220,8 @@ impl Cluster {
             proposals: Vec::new(),
             idempotency: self.idempotency.clone(),
             policy: self.policy.clone(),
+            projects: self.projects.values().cloned().collect(),
+            reservations: self.reservations.values().cloned().collect(),
             models: BTreeMap::new(),
             last_event_seq: self.seq,
         };

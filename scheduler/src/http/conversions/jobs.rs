@@ -1,12 +1,14 @@
 //! Jobs on the wire: the record alone, or joined with what the snapshot knows of a live one.
 
 use headway_api::v1;
+use headway_engine::account::GpuTime;
+use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
 use headway_engine::view::{JobView, LiveNumbers, View};
 use headway_types::spec::Priority;
-use headway_types::{NodeId, Timestamp, Tokens};
+use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
 
-use super::{finite, time};
+use super::{finite, snake_name, time};
 use crate::http::problem::Problem;
 use crate::store::StateName;
 
@@ -77,6 +79,17 @@ pub fn stored_job(of: &Job) -> v1::Job {
             path: checkpoint.path.clone(),
             committed_at: of.checkpoint_at.map(time),
         }),
+        min_share: spec.elastic.min_share,
+        deadline: spec.limits.deadline.map(time),
+        budget_gpu_hours: spec.limits.budget.map(|budget| budget.0 / 3_600.0),
+        used_gpu_hours: of.attained.0 / 3_600.0,
+        excluded_nodes: role.nodes.exclude.iter().cloned().collect(),
+        topology: snake_name(&role.nodes.topology),
+        pin: of.pin.as_ref().map(|pin| v1::Pin {
+            by: pin.by.clone(),
+            reason: pin.reason.clone(),
+            since: time(pin.since),
+        }),
         version: of.version,
     }
 }
@@ -85,8 +98,10 @@ fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &V
     let name =
         |node: &NodeId| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
     let held = if allocation.holds() { allocation.placement.gpus().0 } else { 0 };
+    let used = if allocation.holds() { GpuTime::of(allocation, view.at).total().0 } else { 0.0 };
     let job = v1::Job {
         gpus: held,
+        used_gpu_hours: job.used_gpu_hours + used / 3_600.0,
         nodes: allocation.placement.slices().iter().map(|slice| name(&slice.node)).collect(),
         ..job
     };
@@ -143,7 +158,7 @@ pub fn stop_in_words(cause: &StopCause) -> String {
     match cause {
         StopCause::Rescale => "goes on with other GPUs or another layout".into(),
         StopCause::Preempt => "other jobs need its GPUs more".into(),
-        StopCause::Drain => "its node is being drained".into(),
+        StopCause::Drain => "its node is drained, broken or reserved for others".into(),
         StopCause::Cancel => "cancelled".into(),
         StopCause::Hold => "put on hold".into(),
         StopCause::GangBroken { message } => format!("part of its gang failed: {message}"),
@@ -151,6 +166,7 @@ pub fn stop_in_words(cause: &StopCause) -> String {
         StopCause::NodeLost { node } => format!("node {node} does not answer"),
         StopCause::TargetReached => "target reached".into(),
         StopCause::TimeLimit => "time limit reached".into(),
+        StopCause::BudgetSpent => "budget of GPU-hours spent".into(),
     }
 }
 
@@ -167,11 +183,20 @@ fn fraction(progress: Tokens, target: Option<Tokens>) -> Option<f64> {
     target.filter(|target| target.0 > 0.0).map(|target| (progress.0 / target.0).clamp(0.0, 1.0))
 }
 
-pub fn priority(of: u8) -> Result<Priority, Problem> {
-    if of > 100 {
+pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
+    if of.priority.is_some_and(|priority| priority > 100) {
         return Err(Problem::invalid("a priority is a number from 0 to 100").field("priority"));
     }
-    Ok(Priority(of))
+    if of.time_limit_seconds.is_some_and(|time| !(1.0..=1e9).contains(&time)) {
+        return Err(Problem::invalid("a time limit is 1 s to 1e9 s").field("time_limit_seconds"));
+    }
+    Ok(JobChange {
+        priority: of.priority.map(Priority),
+        min: of.gpus_min.map(GpuCount),
+        max: of.gpus_max.map(GpuCount),
+        labels: of.labels,
+        time: of.time_limit_seconds.map(Seconds),
+    })
 }
 
 #[cfg(test)]
@@ -217,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_priority_beyond_the_scale_is_refused() {
-        assert!(priority(100).is_ok());
-        assert!(priority(101).is_err());
+        let patch = |priority| v1::JobPatch { priority: Some(priority), ..v1::JobPatch::default() };
+        assert!(job_change(patch(100)).is_ok());
+        assert!(job_change(patch(101)).is_err());
     }
 }

@@ -7,6 +7,7 @@ mod jobs;
 mod nodes;
 mod plans;
 mod policy;
+mod projects;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
@@ -16,10 +17,11 @@ use headway_types::{Configuration, JobId, NodeSlice, Timestamp};
 
 pub use access::{scope, token};
 pub use history::{allocation, checkpoint, event, series_point};
-pub use jobs::{live_job, priority, stop_in_words, stored_job, wish_in_words};
+pub use jobs::{job_change, live_job, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
 pub use plans::{alternative, plan, plan_summary, prediction, reason};
 pub use policy::{policy, policy_mode, policy_settings};
+pub use projects::{project, project_rules, reservation};
 
 /// Times beyond what the calendar can say (never made by a clock) show as the epoch.
 pub fn time(at: Timestamp) -> DateTime<Utc> {

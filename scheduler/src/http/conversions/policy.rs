@@ -2,21 +2,39 @@
 
 use headway_api::v1;
 use headway_engine::record::{PolicyMode, PolicySettings};
-use headway_types::Seconds;
+use headway_planner::{Objective, PowerCap};
+use headway_types::{GpuType, Seconds};
 
 use crate::http::problem::Problem;
 
+const DAY: f64 = 86_400.0;
+
 pub fn policy(of: &PolicySettings) -> v1::Policy {
+    let objective = &of.objective;
     v1::Policy {
         mode: policy_mode(of.mode),
-        power: of.objective.power,
-        epsilon: of.objective.epsilon,
-        horizon_seconds: of.objective.horizon.0,
-        min_gain: of.objective.min_gain,
-        min_batch_gain: of.objective.min_batch_gain,
-        node_budget: of.objective.node_budget,
+        power: objective.power,
+        epsilon: objective.epsilon,
+        horizon_seconds: objective.horizon.0,
+        min_gain: objective.min_gain,
+        min_batch_gain: objective.min_batch_gain,
+        node_budget: objective.node_budget,
         round_every_seconds: of.round_every.0,
         round_pause_seconds: of.round_pause.0,
+        objective: Some(objective_name(objective.objective)),
+        fresh_gain: Some(objective.fresh_gain),
+        settling_seconds: Some(objective.settling.0),
+        service_exponent: Some(objective.service_exponent),
+        patience_seconds: Some(objective.patience.map(|patience| patience.0)),
+        domain_loss: Some(objective.domain_loss),
+        max_moves: Some(objective.max_moves),
+        power_cap: Some(objective.power_cap.as_ref().map(|cap| v1::PowerCap {
+            watts: cap.watts,
+            busy_watts: cap.busy.iter().map(|(gpu_type, watts)| (gpu_type.0.clone(), *watts)).collect(),
+            idle_watts: cap.idle,
+        })),
+        tolerance: Some(objective.tolerance),
+        usage_half_life_seconds: Some(of.usage_half_life.0),
     }
 }
 
@@ -28,23 +46,35 @@ pub fn policy_mode(of: PolicyMode) -> v1::PolicyMode {
     }
 }
 
-/// Checks what the planner relies on; the field that is wrong is named.
-pub fn policy_settings(of: &v1::Policy) -> Result<PolicySettings, Problem> {
-    let ranges = [
-        ("power", of.power, -2.0, 1.0),
-        ("epsilon", of.epsilon, 0.01, 10.0),
-        ("horizon_seconds", of.horizon_seconds, 1.0, 30.0 * 86_400.0),
-        ("min_gain", of.min_gain, 0.0, 1.0),
-        ("min_batch_gain", of.min_batch_gain, 0.0, 1.0),
-        ("node_budget", f64::from(of.node_budget), 1.0, 1e8),
-        ("round_every_seconds", of.round_every_seconds, 1.0, 86_400.0),
-        ("round_pause_seconds", of.round_pause_seconds, 0.0, 86_400.0),
-    ];
-    if let Some((field, _, least, most)) =
-        ranges.iter().find(|(_, value, least, most)| !(least..=most).contains(&value))
-    {
-        return Err(Problem::invalid(format!("{field} must be between {least} and {most}")).field(*field));
+fn objective_name(of: Objective) -> v1::Objective {
+    match of {
+        Objective::Goodput => v1::Objective::Goodput,
+        Objective::Sia => v1::Objective::Sia,
+        Objective::Pollux => v1::Objective::Pollux,
+        Objective::LeastAttained => v1::Objective::LeastAttained,
+        Objective::FifoBackfill => v1::Objective::FifoBackfill,
+        Objective::ShortestRemaining => v1::Objective::ShortestRemaining,
+        Objective::Static => v1::Objective::Static,
     }
+}
+
+fn objective(of: v1::Objective) -> Objective {
+    match of {
+        v1::Objective::Goodput => Objective::Goodput,
+        v1::Objective::Sia => Objective::Sia,
+        v1::Objective::Pollux => Objective::Pollux,
+        v1::Objective::LeastAttained => Objective::LeastAttained,
+        v1::Objective::FifoBackfill => Objective::FifoBackfill,
+        v1::Objective::ShortestRemaining => Objective::ShortestRemaining,
+        v1::Objective::Static => Objective::Static,
+    }
+}
+
+/// Checks what the planner relies on; the field that is wrong is named. What the body leaves out stays as in `base`.
+pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicySettings, Problem> {
+    check_ranges(of)?;
+    let kept = &base.objective;
+    let seconds = |given: Option<f64>, kept: Seconds| given.map_or(kept, Seconds);
     Ok(PolicySettings {
         mode: match of.mode {
             v1::PolicyMode::Auto => PolicyMode::Auto,
@@ -52,17 +82,66 @@ pub fn policy_settings(of: &v1::Policy) -> Result<PolicySettings, Problem> {
             v1::PolicyMode::Paused => PolicyMode::Paused,
         },
         objective: headway_planner::Policy {
+            objective: of.objective.map_or(kept.objective, objective),
             power: of.power,
             epsilon: of.epsilon,
             horizon: Seconds(of.horizon_seconds),
             min_gain: of.min_gain,
+            fresh_gain: of.fresh_gain.unwrap_or(kept.fresh_gain),
+            settling: seconds(of.settling_seconds, kept.settling),
             min_batch_gain: of.min_batch_gain,
+            service_exponent: of.service_exponent.unwrap_or(kept.service_exponent),
+            patience: of.patience_seconds.map_or(kept.patience, |given| given.map(Seconds)),
+            domain_loss: of.domain_loss.unwrap_or(kept.domain_loss),
+            max_moves: of.max_moves.unwrap_or(kept.max_moves),
+            power_cap: of.power_cap.as_ref().map_or_else(|| kept.power_cap.clone(), |given| given.as_ref().map(cap)),
+            tolerance: of.tolerance.unwrap_or(kept.tolerance),
             node_budget: of.node_budget,
-            ..headway_planner::Policy::default()
         },
         round_every: Seconds(of.round_every_seconds),
         round_pause: Seconds(of.round_pause_seconds),
+        usage_half_life: seconds(of.usage_half_life_seconds, base.usage_half_life),
     })
+}
+
+fn cap(of: &v1::PowerCap) -> PowerCap {
+    let busy = of.busy_watts.iter().map(|(gpu_type, watts)| (GpuType(gpu_type.clone()), *watts));
+    PowerCap { watts: of.watts, busy: busy.collect(), idle: of.idle_watts }
+}
+
+fn check_ranges(of: &v1::Policy) -> Result<(), Problem> {
+    let always = [
+        ("power", of.power, -2.0, 1.0),
+        ("epsilon", of.epsilon, 0.01, 10.0),
+        ("horizon_seconds", of.horizon_seconds, 1.0, 30.0 * DAY),
+        ("min_gain", of.min_gain, 0.0, 1.0),
+        ("min_batch_gain", of.min_batch_gain, 0.0, 1.0),
+        ("node_budget", f64::from(of.node_budget), 1.0, 1e8),
+        ("round_every_seconds", of.round_every_seconds, 1.0, DAY),
+        ("round_pause_seconds", of.round_pause_seconds, 0.0, DAY),
+    ];
+    let perhaps = [
+        ("fresh_gain", of.fresh_gain, 0.0, 10.0),
+        ("settling_seconds", of.settling_seconds, 1.0, 30.0 * DAY),
+        ("service_exponent", of.service_exponent, 0.0, 10.0),
+        ("patience_seconds", of.patience_seconds.flatten(), 1.0, 365.0 * DAY),
+        ("domain_loss", of.domain_loss, 0.0, 0.5),
+        ("tolerance", of.tolerance, 0.0, 0.5),
+        ("usage_half_life_seconds", of.usage_half_life_seconds, 60.0, 3_650.0 * DAY),
+    ];
+    let given = perhaps.into_iter().filter_map(|(field, value, least, most)| Some((field, value?, least, most)));
+    let watts = of.power_cap.iter().flatten().flat_map(|cap| {
+        let all = [cap.watts, cap.idle_watts].into_iter().chain(cap.busy_watts.values().copied());
+        all.map(|watts| ("power_cap", watts, 0.0, 1e12))
+    });
+    let mut wrong =
+        always.into_iter().chain(given).chain(watts).filter(|(_, value, least, most)| !(least..=most).contains(&value));
+    match wrong.next() {
+        Some((field, _, least, most)) => {
+            Err(Problem::invalid(format!("{field} must be between {least} and {most}")).field(field))
+        }
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -70,17 +149,74 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// Nothing in it is as it is by default.
+    fn unusual() -> PolicySettings {
+        PolicySettings {
+            mode: PolicyMode::Advisory,
+            objective: headway_planner::Policy {
+                objective: Objective::Sia,
+                power: 0.5,
+                epsilon: 0.2,
+                horizon: Seconds(60.0),
+                min_gain: 0.02,
+                fresh_gain: 0.3,
+                settling: Seconds(10.0),
+                min_batch_gain: 0.04,
+                service_exponent: 0.5,
+                patience: None,
+                domain_loss: 0.1,
+                max_moves: Some(7),
+                power_cap: Some(PowerCap {
+                    watts: 1e6,
+                    busy: [(GpuType("H100-80G".into()), 650.0)].into(),
+                    idle: 70.0,
+                }),
+                tolerance: 1e-3,
+                node_budget: 5,
+            },
+            round_every: Seconds(5.0),
+            round_pause: Seconds(0.5),
+            usage_half_life: Seconds(3_600.0),
+        }
+    }
+
     #[test]
     fn a_policy_survives_the_wire() {
-        let settings = PolicySettings::default();
-        assert_eq!(policy_settings(&policy(&settings)).unwrap(), settings);
+        for settings in [PolicySettings::default(), unusual()] {
+            let wire = serde_json::to_value(policy(&settings)).unwrap();
+            let read: v1::Policy = serde_json::from_value(wire).unwrap();
+            assert_eq!(policy_settings(&read, &PolicySettings::default()).unwrap(), settings);
+        }
+    }
+
+    #[test]
+    fn what_an_older_client_does_not_know_stays_as_it_is() {
+        let known = ["mode", "power", "epsilon", "horizon_seconds", "min_gain", "min_batch_gain", "node_budget"];
+        let mut wire = serde_json::to_value(policy(&unusual())).unwrap();
+        let kept = |name: &str| known.contains(&name) || name.starts_with("round_");
+        wire.as_object_mut().unwrap().retain(|name, _| kept(name));
+        let read: v1::Policy = serde_json::from_value(wire).unwrap();
+        assert_eq!(policy_settings(&read, &unusual()).unwrap(), unusual());
+    }
+
+    #[test]
+    fn null_takes_a_limit_away() {
+        let mut wire = serde_json::to_value(policy(&unusual())).unwrap();
+        wire["max_moves"] = serde_json::Value::Null;
+        wire["power_cap"] = serde_json::Value::Null;
+        let read: v1::Policy = serde_json::from_value(wire).unwrap();
+        let settings = policy_settings(&read, &unusual()).unwrap();
+        assert_eq!((settings.objective.max_moves, settings.objective.power_cap), (None, None));
     }
 
     #[test]
     fn numbers_the_planner_cannot_use_are_refused() {
         let good = policy(&PolicySettings::default());
-        assert!(policy_settings(&v1::Policy { epsilon: 0.0, ..good.clone() }).is_err());
-        assert!(policy_settings(&v1::Policy { power: f64::NAN, ..good.clone() }).is_err());
-        assert!(policy_settings(&v1::Policy { round_every_seconds: -1.0, ..good }).is_err());
+        let refused = |wrong: v1::Policy| policy_settings(&wrong, &PolicySettings::default()).is_err();
+        assert!(refused(v1::Policy { epsilon: 0.0, ..good.clone() }));
+        assert!(refused(v1::Policy { power: f64::NAN, ..good.clone() }));
+        assert!(refused(v1::Policy { settling_seconds: Some(0.0), ..good.clone() }));
+        assert!(refused(v1::Policy { patience_seconds: Some(Some(f64::NAN)), ..good.clone() }));
+        assert!(refused(v1::Policy { round_every_seconds: -1.0, ..good }));
     }
 }

@@ -1,0 +1,271 @@
+//! How far the model is from measurements: error, ranking and memory, per source. It fits nothing.
+
+use std::collections::BTreeMap;
+
+use headway_goodput::catalog::Hardware;
+use headway_goodput::estimate::step_time_of;
+use headway_goodput::memory::{USABLE, memory_of};
+use headway_goodput::physics::Parameters;
+use serde::Serialize;
+
+use crate::measurement::{Ending, Measurement};
+
+/// What the model says of one measured run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Predicted {
+    /// Seconds of one step.
+    pub step_time: f64,
+    /// Bytes of the largest rank.
+    pub memory: f64,
+}
+
+/// Predictions for all measurements, each with the constants of its own stack.
+#[must_use]
+pub fn predict(measurements: &[Measurement], parameters: &Parameters) -> Vec<Predicted> {
+    measurements.iter().map(|measurement| predict_one(measurement, parameters)).collect()
+}
+
+/// The hardware with a parameter set's factors for its family.
+#[must_use]
+pub(crate) fn hardware_of(measurement: &Measurement, parameters: &Parameters) -> Hardware {
+    let family = headway_goodput::catalog::Catalog::built_in().family(&measurement.gpu_type);
+    let factors = family.and_then(|family| parameters.family.get(family)).copied();
+    Hardware { factors: factors.unwrap_or(measurement.hardware.factors), ..measurement.hardware }
+}
+
+fn predict_one(measurement: &Measurement, parameters: &Parameters) -> Predicted {
+    let stack = parameters.stack_of(&measurement.source, &measurement.framework);
+    let profile = parameters.profile(stack);
+    let hardware = hardware_of(measurement, parameters);
+    let cluster = measurement.cluster(&hardware, &profile);
+    Predicted {
+        step_time: step_time_of(&measurement.architecture, &measurement.strategy, &cluster).total().0,
+        memory: memory_of(&measurement.architecture, &measurement.strategy, &cluster).total(),
+    }
+}
+
+/// Relative errors of one kind, in per cent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Errors {
+    pub rows: usize,
+    /// Mean absolute error.
+    pub mape: f64,
+    pub median: f64,
+    pub p90: f64,
+    /// Mean signed error: above 0 where the model is too slow.
+    pub bias: f64,
+    /// Mean absolute error after the best single factor.
+    pub after_one_factor: f64,
+}
+
+/// How well the model chooses among runs of the same model, GPUs, batch and sequence length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Choice {
+    pub groups: usize,
+    /// Mean loss of the predicted best against the best, per cent.
+    pub top1_regret: f64,
+    /// The same for the best of the three predicted best.
+    pub top3_regret: f64,
+    /// Share of groups whose predicted best is within 5 % of the best, per cent.
+    pub within_5: f64,
+}
+
+/// Whether the model knows what does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct OutOfMemory {
+    pub rows: usize,
+    /// Share of the failed runs that it refuses.
+    pub recall: f64,
+    /// Share of the refused runs that failed.
+    pub precision: f64,
+    /// Share of the successful runs that it allows.
+    pub kept: f64,
+}
+
+/// One line of the scoreboard.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Source, GPU type and precision, or a wider group.
+    pub name: String,
+    pub step_time: Errors,
+    /// What a constant utilisation, fitted to these very rows, would get.
+    pub constant_mfu: f64,
+    pub spearman: f64,
+    pub choice: Choice,
+    pub memory: Option<Errors>,
+    pub out_of_memory: Option<OutOfMemory>,
+}
+
+/// Scores rows by source, GPU type and precision; sources with unclean rows get a line for the clean ones too.
+#[must_use]
+pub fn scoreboard(measurements: &[Measurement], predicted: &[Predicted]) -> Vec<Score> {
+    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, measurement) in measurements.iter().enumerate() {
+        let precision = format!("{:?}", measurement.strategy.precision).to_lowercase();
+        let name = format!("{} {} {precision}", measurement.source, measurement.gpu_type);
+        groups.entry(name).or_default().push(index);
+    }
+    let mut scores = Vec::new();
+    for (name, rows) in groups {
+        let clean: Vec<usize> = rows.iter().copied().filter(|row| measurements[*row].clean).collect();
+        let unclean_runs =
+            rows.iter().filter(|row| !measurements[**row].clean && measurements[**row].ending == Ending::Ran).count();
+        if unclean_runs > 0 {
+            scores.push(score(&format!("{name}, clean"), measurements, predicted, &clean));
+        }
+        scores.push(score(&name, measurements, predicted, &rows));
+    }
+    scores
+}
+
+/// Scores a set of rows under a name.
+#[must_use]
+pub fn score(name: &str, measurements: &[Measurement], predicted: &[Predicted], rows: &[usize]) -> Score {
+    let timed: Vec<(usize, f64)> = rows.iter().filter_map(|row| Some((*row, measurements[*row].step_time?))).collect();
+    let truths: Vec<f64> = timed.iter().map(|(_, truth)| *truth).collect();
+    let guesses: Vec<f64> = timed.iter().map(|(row, _)| predicted[*row].step_time).collect();
+    let flops: Vec<f64> = timed.iter().map(|(row, _)| measurements[*row].flops_per_gpu()).collect();
+    let held: Vec<(f64, f64)> =
+        rows.iter().filter_map(|row| Some((measurements[*row].memory?, predicted[*row].memory))).collect();
+    let (memory, memory_guess): (Vec<f64>, Vec<f64>) = held.into_iter().unzip();
+    Score {
+        name: name.to_owned(),
+        step_time: errors(&truths, &guesses),
+        constant_mfu: errors(&truths, &flops).after_one_factor,
+        spearman: spearman(&truths, &guesses),
+        choice: choice(measurements, predicted, &timed),
+        memory: (!memory.is_empty()).then(|| errors(&memory, &memory_guess)),
+        out_of_memory: out_of_memory(measurements, predicted, rows),
+    }
+}
+
+fn errors(truths: &[f64], guesses: &[f64]) -> Errors {
+    if truths.is_empty() {
+        return Errors::default();
+    }
+    let ratios: Vec<f64> = truths.iter().zip(guesses).map(|(truth, guess)| guess / truth).collect();
+    let absolute = |factor: f64| -> Vec<f64> {
+        let mut absolute: Vec<f64> = ratios.iter().map(|ratio| 100.0 * (ratio * factor - 1.0).abs()).collect();
+        absolute.sort_by(f64::total_cmp);
+        absolute
+    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let plain = absolute(1.0);
+    let mut sorted = ratios.clone();
+    sorted.sort_by(f64::total_cmp);
+    Errors {
+        rows: truths.len(),
+        mape: mean(&plain),
+        median: quantile(&plain, 0.5),
+        p90: quantile(&plain, 0.9),
+        bias: 100.0 * (mean(&ratios) - 1.0),
+        after_one_factor: mean(&absolute(1.0 / quantile(&sorted, 0.5))),
+    }
+}
+
+/// A quantile of ascending values, interpolated.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = share * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + place.fract() * (above - below)
+}
+
+/// Rank correlation; ties get their mean rank.
+fn spearman(truths: &[f64], guesses: &[f64]) -> f64 {
+    if truths.len() < 2 {
+        return f64::NAN;
+    }
+    let (left, right) = (ranks(truths), ranks(guesses));
+    let mean = (truths.len() - 1) as f64 / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
+    product(&left, &right) / (product(&left, &left) * product(&right, &right)).sqrt()
+}
+
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|left, right| values[*left].total_cmp(&values[*right]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut start = 0;
+    while start < order.len() {
+        let same = order[start..].iter().take_while(|index| values[**index] == values[order[start]]).count();
+        for index in &order[start..start + same] {
+            ranks[*index] = start as f64 + (same - 1) as f64 / 2.0;
+        }
+        start += same;
+    }
+    ranks
+}
+
+fn choice(measurements: &[Measurement], predicted: &[Predicted], timed: &[(usize, f64)]) -> Choice {
+    let mut groups: BTreeMap<(&str, &str, u32, u64, u32), Vec<(f64, f64)>> = BTreeMap::new();
+    for (row, truth) in timed {
+        let measurement = &measurements[*row];
+        let key = (
+            measurement.model.as_str(),
+            measurement.gpu_type.as_str(),
+            measurement.strategy.gpus(),
+            measurement.strategy.global_batch(),
+            measurement.architecture.seq_len,
+        );
+        groups.entry(key).or_default().push((predicted[*row].step_time, *truth));
+    }
+    let mut regrets = Vec::new();
+    for runs in groups.values_mut().filter(|runs| runs.len() >= 3) {
+        runs.sort_by(|left, right| left.0.total_cmp(&right.0));
+        let best = runs.iter().fold(f64::INFINITY, |best, run| best.min(run.1));
+        let top3 = runs.iter().take(3).fold(f64::INFINITY, |best, run| best.min(run.1));
+        regrets.push((100.0 * (runs[0].1 / best - 1.0), 100.0 * (top3 / best - 1.0)));
+    }
+    if regrets.is_empty() {
+        return Choice::default();
+    }
+    let groups = regrets.len() as f64;
+    Choice {
+        groups: regrets.len(),
+        top1_regret: regrets.iter().map(|regret| regret.0).sum::<f64>() / groups,
+        top3_regret: regrets.iter().map(|regret| regret.1).sum::<f64>() / groups,
+        within_5: 100.0 * regrets.iter().filter(|regret| regret.0 <= 5.0).count() as f64 / groups,
+    }
+}
+
+fn out_of_memory(measurements: &[Measurement], predicted: &[Predicted], rows: &[usize]) -> Option<OutOfMemory> {
+    let refused = |row: usize| predicted[row].memory > USABLE * measurements[row].hardware.memory;
+    let (mut failed, mut caught, mut ran, mut allowed) = (0usize, 0usize, 0usize, 0usize);
+    for row in rows.iter().copied() {
+        if measurements[row].ending == Ending::OutOfMemory {
+            failed += 1;
+            caught += usize::from(refused(row));
+        } else {
+            ran += 1;
+            allowed += usize::from(!refused(row));
+        }
+    }
+    let refusals = caught + ran - allowed;
+    let share = |part: usize, whole: usize| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+    (failed > 0).then(|| OutOfMemory {
+        rows: failed,
+        recall: share(caught, failed),
+        precision: share(caught, refusals),
+        kept: share(allowed, ran),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_those_of_a_hand_count() {
+        let errors = errors(&[1.0, 2.0, 4.0], &[1.1, 2.0, 3.0]);
+        assert!((errors.mape - 35.0 / 3.0).abs() < 1e-9);
+        assert!((errors.median - 10.0).abs() < 1e-9);
+        assert!((errors.bias + 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ranking_is_perfect_when_the_order_is_right_and_ties_share() {
+        assert!((spearman(&[1.0, 5.0, 9.0], &[2.0, 3.0, 70.0]) - 1.0).abs() < 1e-12);
+        assert!((spearman(&[1.0, 5.0, 9.0], &[3.0, 2.0, 1.0]) + 1.0).abs() < 1e-12);
+        assert_eq!(ranks(&[3.0, 1.0, 3.0]), [1.5, 0.0, 1.5]);
+    }
+}

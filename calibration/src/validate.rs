@@ -1,0 +1,89 @@
+//! Fits scored on what they have not seen: whole models or whole sources left out. What the constants are worth elsewhere shows here,
+//! not in the score of the rows they were fitted to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use headway_goodput::physics::Parameters;
+
+use crate::fit::{FitError, fit};
+use crate::measurement::Measurement;
+use crate::prior::Prior;
+use crate::score::{Predicted, predict};
+
+/// What is left out together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaveOut {
+    /// Models, in as many turns as given; each turn leaves some of every stack's models out.
+    Models { turns: usize },
+    /// One source at a time; its stack's factors go back to the prior's.
+    Sources,
+}
+
+/// Predictions of each row by a fit without it. Rows of a stack with one model only cannot be left out by model and keep the fit of
+/// the first turn, which saw them: they come back as `None`.
+pub fn predict_left_out(
+    measurements: &[Measurement],
+    start: &Parameters,
+    prior: &Prior,
+    leave_out: LeaveOut,
+    patience: usize,
+) -> Result<Vec<Option<Predicted>>, FitError> {
+    let turn_of = turns(measurements, start, leave_out);
+    let mut predicted = vec![None; measurements.len()];
+    let all: BTreeSet<usize> = turn_of.iter().flatten().copied().collect();
+    for turn in all {
+        let seen: Vec<Measurement> = rows(measurements, &turn_of, |this| this != Some(turn));
+        let fitted = fit(&seen, &neutral(start, &seen), prior, patience)?;
+        let unseen: Vec<usize> = (0..measurements.len()).filter(|row| turn_of[*row] == Some(turn)).collect();
+        for row in unseen {
+            predicted[row] = predict(&measurements[row..=row], &fitted.parameters).pop();
+        }
+    }
+    Ok(predicted)
+}
+
+fn rows(
+    measurements: &[Measurement],
+    turn_of: &[Option<usize>],
+    keep: impl Fn(Option<usize>) -> bool,
+) -> Vec<Measurement> {
+    measurements.iter().zip(turn_of).filter(|(_, turn)| keep(**turn)).map(|(row, _)| row.clone()).collect()
+}
+
+/// Stacks without any row left start from 1, as if nobody had ever measured them.
+fn neutral(start: &Parameters, seen: &[Measurement]) -> Parameters {
+    let mut parameters = start.clone();
+    let known: BTreeSet<String> =
+        seen.iter().filter_map(|row| start.stack_of(&row.source, &row.framework)).map(str::to_owned).collect();
+    for (name, stack) in &mut parameters.stack {
+        if !known.contains(name) {
+            stack.factors.values_mut().for_each(|factor| *factor = 1.0);
+        }
+    }
+    parameters
+}
+
+fn turns(measurements: &[Measurement], start: &Parameters, leave_out: LeaveOut) -> Vec<Option<usize>> {
+    match leave_out {
+        LeaveOut::Sources => {
+            let sources: BTreeSet<&str> = measurements.iter().map(|row| row.source.as_str()).collect();
+            let order: BTreeMap<&str, usize> = sources.into_iter().zip(0..).collect();
+            measurements.iter().map(|row| order.get(row.source.as_str()).copied()).collect()
+        }
+        LeaveOut::Models { turns } => {
+            let stack = |row: &Measurement| start.stack_of(&row.source, &row.framework).unwrap_or_default().to_owned();
+            let mut models: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+            for row in measurements {
+                models.entry(stack(row)).or_default().insert(&row.model);
+            }
+            measurements
+                .iter()
+                .map(|row| {
+                    let known = &models[&stack(row)];
+                    let place = known.iter().position(|model| *model == row.model)?;
+                    (known.len() > 1).then_some(place % turns.max(1))
+                })
+                .collect()
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `headway reservation …`: nodes set aside for some jobs.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use clap::{Args, Subcommand};
+use headway_api::client::Client;
+use headway_api::v1::{Reservation as ReservationReply, ReservationRequest};
+use headway_types::Seconds;
+use uuid::Uuid;
+
+use super::{resolve_job, short};
+use crate::failure::{Failure, Kind};
+use crate::output::Printer;
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Reservation {
+    /// List reservations that are not over.
+    List,
+    /// Set nodes aside for projects, users or jobs.
+    Create(Create),
+    /// End a reservation, or take it back before it begins.
+    Delete {
+        /// Name or id.
+        reservation: String,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Create {
+    /// Name, unique among those that are not over.
+    pub name: String,
+    /// Name or id of a node; may be repeated.
+    #[arg(long = "node", required = true)]
+    pub nodes: Vec<String>,
+    /// When it begins (RFC 3339); now, if absent.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<DateTime<Utc>>,
+    /// When it ends (RFC 3339).
+    #[arg(long, value_name = "TIME", required_unless_present = "lasting", conflicts_with = "lasting")]
+    pub until: Option<DateTime<Utc>>,
+    /// How long it lasts ("2h").
+    #[arg(long = "for", value_name = "DURATION", value_parser = headway_api::spec::duration)]
+    pub lasting: Option<Seconds>,
+    /// Members: jobs of this project and its sub-projects; may be repeated.
+    #[arg(long = "project")]
+    pub projects: Vec<String>,
+    /// Members: jobs of this user; may be repeated.
+    #[arg(long = "user")]
+    pub users: Vec<String>,
+    /// A member; may be repeated.
+    #[arg(long = "job")]
+    pub jobs: Vec<String>,
+}
+
+pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> Result<(), Failure> {
+    match reservation {
+        Reservation::List => print.list(&client.reservations().await?, HEADERS, row, |one| one.id.to_string()),
+        Reservation::Create(create) => {
+            let made = client.reserve(&request(client, create).await?).await?;
+            if print.structured() {
+                return print.value(&made);
+            }
+            println!("reservation {} of {} until {}", made.name, made.nodes.join(", "), moment(made.until));
+            Ok(())
+        }
+        Reservation::Delete { reservation } => {
+            let gone = client.cancel_reservation(&resolve(client, &reservation).await?).await?;
+            if print.structured() {
+                return print.value(&gone);
+            }
+            println!("reservation {} is gone", gone.name);
+            Ok(())
+        }
+    }
+}
+
+async fn request(client: &Client, create: Create) -> Result<ReservationRequest, Failure> {
+    let mut jobs = Vec::new();
+    for job in &create.jobs {
+        let id = resolve_job(client, job).await?;
+        jobs.push(Uuid::parse_str(&id).map_err(|_| Failure::new(Kind::Failed, format!("{id} is no id of a job")))?);
+    }
+    Ok(ReservationRequest {
+        name: create.name,
+        nodes: create.nodes,
+        from: create.from,
+        until: create.until,
+        duration_seconds: create.lasting.map(|time| time.0),
+        projects: create.projects,
+        users: create.users,
+        jobs,
+    })
+}
+
+async fn resolve(client: &Client, text: &str) -> Result<String, Failure> {
+    let all = client.reservations().await?;
+    let named = all.iter().find(|one| one.name == text || one.id.to_string() == text);
+    named.map(|one| one.id.to_string()).ok_or_else(|| {
+        Failure::new(Kind::NotFound, format!("no reservation is called {text}")).hint("see `headway reservation list`")
+    })
+}
+
+const HEADERS: &[&str] = &["ID", "NAME", "NODES", "FROM", "UNTIL", "ACTIVE", "FOR", "MADE BY"];
+
+fn row(one: &ReservationReply) -> Vec<String> {
+    let jobs = one.jobs.iter().map(|job| format!("job {}", short(&job.to_string())));
+    let users = one.users.iter().map(|user| format!("user {user}"));
+    let members: Vec<String> = one.projects.iter().cloned().chain(users).chain(jobs).collect();
+    vec![
+        short(&one.id.to_string()).into(),
+        one.name.clone(),
+        one.nodes.join(","),
+        moment(one.from),
+        moment(one.until),
+        if one.active { "yes" } else { "no" }.into(),
+        members.join(","),
+        one.made_by.clone(),
+    ]
+}
+
+fn moment(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}

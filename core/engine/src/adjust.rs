@@ -1,0 +1,126 @@
+//! What may be changed of a job that exists: priority, sizes, time limit, labels, and whether it may be moved.
+
+use headway_types::report::Flexibility;
+use headway_types::spec::GpuRange;
+use headway_types::{GpuCount, JobId, JobSpec, Seconds};
+
+use crate::admission::actor_name;
+use crate::draft::Note;
+use crate::event::{Actor, JobChange};
+use crate::input::capabilities;
+use crate::outcome::{Refusal, Reply};
+use crate::record::{Job, Pin};
+use crate::state::Engine;
+
+impl Engine {
+    pub(crate) fn change_job(&mut self, actor: &Actor, id: JobId, change: JobChange) -> Result<Reply, Refusal> {
+        let job = self.live_job(id)?;
+        let (before, after) = (&job.spec, changed(&job.spec, change)?);
+        check_layout(job, &after)?;
+        let what = differences(before, &after);
+        if what.is_empty() {
+            return self.job_reply(id);
+        }
+        let message = format!("of {}: {}", after.name, what.join(", "));
+        self.edit_job(id, |job| job.spec = after);
+        self.note(Note::new("job.changed", message.clone()).by(actor.clone()).job(id));
+        self.rounds.ask(message);
+        self.job_reply(id)
+    }
+
+    pub(crate) fn pin(&mut self, actor: &Actor, id: JobId, reason: Option<String>) -> Result<Reply, Refusal> {
+        let name = self.live_job(id)?.spec.name.clone();
+        let pin = Pin { by: actor_name(actor), reason, since: self.now };
+        let message = format!("{name} stays on the GPUs it has: {pin}");
+        self.edit_job(id, |job| job.pin = Some(pin));
+        self.note(Note::new("job.pinned", message).by(actor.clone()).job(id));
+        self.rounds.ask(format!("{name} was pinned"));
+        self.job_reply(id)
+    }
+
+    pub(crate) fn unpin(&mut self, actor: &Actor, id: JobId) -> Result<Reply, Refusal> {
+        let job = self.live_job(id)?;
+        let name = job.spec.name.clone();
+        if job.pin.is_none() {
+            return Err(Refusal::WrongState("job is not pinned".into()));
+        }
+        self.edit_job(id, |job| job.pin = None);
+        self.note(Note::new("job.unpinned", format!("{name} may be moved again")).by(actor.clone()).job(id));
+        self.rounds.ask(format!("{name} may be moved again"));
+        self.job_reply(id)
+    }
+}
+
+fn changed(spec: &JobSpec, change: JobChange) -> Result<JobSpec, Refusal> {
+    let mut after = spec.clone();
+    let invalid = |what: String| Refusal::Invalid(what);
+    if let Some(priority) = change.priority {
+        if priority.0 > 100 {
+            return Err(invalid(format!("priority {} is above 100", priority.0)));
+        }
+        after.priority = priority;
+    }
+    if let Some(labels) = change.labels {
+        after.labels = labels;
+    }
+    if let Some(time) = change.time {
+        if !(time.0.is_finite() && time.0 > 0.0) {
+            return Err(invalid("a time limit is more than nothing".into()));
+        }
+        after.limits.time = Some(time);
+    }
+    let tuned = spec.training().is_some();
+    if let Some(role) = after.roles.first_mut() {
+        let range = &mut role.gpus;
+        range.min = change.min.unwrap_or(range.min);
+        range.max = change.max.unwrap_or(range.max);
+        check_range(range, tuned)?;
+    }
+    Ok(after)
+}
+
+fn check_range(range: &GpuRange, tuned: bool) -> Result<(), Refusal> {
+    let invalid = |what: &str| Err(Refusal::Invalid(what.into()));
+    if range.min == GpuCount(0) || range.min > range.max {
+        return invalid("the least number of GPUs must be at least 1 and at most the largest");
+    }
+    if !range.sizes.is_empty() && !range.sizes.iter().any(|size| range.allows(*size)) {
+        return invalid("none of the job's sizes lies between these numbers of GPUs");
+    }
+    if !tuned && range.min != range.max {
+        return invalid("a job without a training section has one size");
+    }
+    Ok(())
+}
+
+/// A script that cannot reshard has the size of its layout for good.
+fn check_layout(job: &Job, after: &JobSpec) -> Result<(), Refusal> {
+    let Some(layout) = job.layout.filter(|_| capabilities(job).layout == Flexibility::Never) else { return Ok(()) };
+    let range = &after.role().gpus;
+    if *range != job.spec.role().gpus && !range.allows(layout.gpus()) {
+        let gpus = layout.gpus();
+        return Err(Refusal::WrongState(format!(
+            "its checkpoints are bound to {layout}, which takes {}",
+            gpus.words()
+        )));
+    }
+    Ok(())
+}
+
+fn differences(before: &JobSpec, after: &JobSpec) -> Vec<String> {
+    let (from, to) = (&before.role().gpus, &after.role().gpus);
+    let time = |limit: Option<Seconds>| limit.map_or_else(|| "none".into(), |limit| format!("{:.0} s", limit.0));
+    let told = [
+        ("priority", before.priority.0.to_string(), after.priority.0.to_string()),
+        ("least GPUs", from.min.to_string(), to.min.to_string()),
+        ("most GPUs", from.max.to_string(), to.max.to_string()),
+        ("time limit", time(before.limits.time), time(after.limits.time)),
+    ];
+    let numbers = told.into_iter().filter(|(_, before, after)| before != after);
+    let mut differences: Vec<String> =
+        numbers.map(|(what, before, after)| format!("{what} {before} becomes {after}")).collect();
+    if before.labels != after.labels {
+        differences.push("labels".into());
+    }
+    differences
+}

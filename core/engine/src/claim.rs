@@ -1,0 +1,120 @@
+//! What a job is owed, what bounds it and what it needs, as the planner is told. Reads rows; changes nothing.
+
+use std::collections::BTreeSet;
+
+use headway_planner::{Bounds, Claim, Needs, PlanJob, PlanNode, Spread};
+use headway_types::spec::Topology;
+use headway_types::{Generation, GpuCount, GpuSeconds, NodeId, Seconds, Timestamp};
+
+use crate::account::GpuTime;
+use crate::entry::JobEntry;
+use crate::record::{Job, JobState, StopCause, Turn};
+use crate::state::Engine;
+
+impl Engine {
+    pub(crate) fn claim(&self, job: &Job) -> Claim {
+        let turn = self.turn(job);
+        Claim {
+            restarts: job.reconfigurations.saturating_add(job.restarts),
+            project: job.spec.project.clone(),
+            user: job.owner.clone(),
+            // Known only once all jobs and nodes of the round are.
+            floor: GpuCount(0),
+            waited: turn.waited,
+            ran: turn.ran,
+            attained: self.attained(job),
+            since_move: job.moved_at.last().map(|at| self.now.since(*at)),
+        }
+    }
+
+    /// The job's turn as of now: waiting lengthens it, running uses it up.
+    fn turn(&self, job: &Job) -> Turn {
+        let turn = job.turn;
+        match &job.state {
+            JobState::Queued { since } => Turn { waited: turn.waited + self.now.since(*since), ..turn },
+            JobState::Running { since, .. } => Turn { ran: turn.ran + self.now.since(*since), ..turn },
+            JobState::Stopping { cause: StopCause::Preempt, .. } => Turn::default(),
+            _ => turn,
+        }
+    }
+
+    /// GPU-time in the job's life, that of generations which still hold GPUs included.
+    pub(crate) fn attained(&self, job: &Job) -> GpuSeconds {
+        let own = self.allocations.range((job.id, Generation(0))..=(job.id, Generation(u64::MAX)));
+        let held = own.filter(|(_, one)| one.holds()).map(|(_, one)| GpuTime::of(one, self.now).total());
+        job.attained + held.sum()
+    }
+
+    pub(crate) fn bounds(&self, job: &Job) -> Bounds {
+        let limits = &job.spec.limits;
+        Bounds {
+            deadline: limits.deadline,
+            budget_left: limits.budget.map(|budget| GpuSeconds((budget.0 - self.attained(job).0).max(0.0))),
+            time_left: self.time_left(job),
+        }
+    }
+
+    /// Running time until `limits.time` stops the job.
+    fn time_left(&self, job: &Job) -> Option<Seconds> {
+        let now = match job.state {
+            JobState::Running { since, .. } => self.now.since(since),
+            _ => Seconds(0.0),
+        };
+        job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
+    }
+
+    /// When a running job's budget will be spent, if it goes on as it is.
+    pub(crate) fn budget_spent_at(&self, entry: &JobEntry) -> Option<Timestamp> {
+        let job = &entry.job;
+        let JobState::Running { generation, .. } = job.state else { return None };
+        let left = job.spec.limits.budget?.0 - self.attained(job).0;
+        let gpus = self.allocations.get(&(job.id, generation))?.placement.gpus();
+        Some(self.now + Seconds(left.max(0.0) / f64::from(gpus.0.max(1))))
+    }
+
+    pub(crate) fn needs(&self, job: &Job) -> Needs {
+        let role = job.spec.role();
+        let excluded = |entry: &crate::entry::NodeEntry| role.nodes.exclude.contains(&entry.node.inventory.name);
+        let mut avoid = BTreeSet::new();
+        if !role.nodes.exclude.is_empty() {
+            avoid.extend(self.nodes.iter().filter(|(_, entry)| excluded(entry)).map(|(id, _)| *id));
+        }
+        let mistrusted: BTreeSet<NodeId> = avoid.union(&job.suspects).copied().collect();
+        if !job.suspects.is_empty() && self.could_run_beside(job, &mistrusted) {
+            avoid = mistrusted;
+        }
+        Needs {
+            per_node: role.per_node,
+            avoid,
+            spread: match role.nodes.topology {
+                Topology::PreferRack => Spread::Prefer,
+                Topology::RequireRack => Spread::Require,
+            },
+            layout: job.layout,
+        }
+    }
+
+    /// Whether the nodes that are not to be avoided are enough for the job's least size. Where they are not, another
+    /// attempt on a node that failed it beats waiting for ever.
+    fn could_run_beside(&self, job: &Job, avoid: &BTreeSet<NodeId>) -> bool {
+        let range = &job.spec.role().gpus;
+        let usable = self.nodes.iter().filter(|(id, entry)| {
+            !avoid.contains(id) && entry.node.takes_work() && range.accepts(&entry.node.inventory.gpu_type)
+        });
+        let healthy: u32 = usable.map(|(_, entry)| entry.node.inventory.healthy().0).sum();
+        healthy >= range.min.0
+    }
+}
+
+/// What `elastic.min_share` makes jobs sure of: that part of the fair share, which is an equal split of the usable GPUs
+/// among the jobs of the round, but at least the job's minimum; rounded up to a size the job allows.
+pub(crate) fn set_floors(engine: &Engine, jobs: &mut [PlanJob], nodes: &[PlanNode]) {
+    let usable: usize = nodes.iter().filter(|node| !node.draining).map(|node| node.gpus.len()).sum();
+    let fair = GpuCount((usable / jobs.len().max(1)) as u32);
+    for job in jobs {
+        let spec = engine.jobs.get(&job.job).map(|entry| &entry.job.spec);
+        let Some(share) = spec.and_then(|spec| spec.elastic.min_share) else { continue };
+        let wanted = share * f64::from(fair.max(job.range.min).0);
+        job.claim.floor = job.range.size_from(GpuCount(libm::ceil(wanted - 1e-9) as u32));
+    }
+}

@@ -1,0 +1,26 @@
+//! A reservation's row.
+
+use std::collections::BTreeSet;
+
+use headway_types::{JobId, NodeId, ReservationId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Nodes set aside for some jobs. It is dropped when it is over; the event log keeps that it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    pub id: ReservationId,
+    /// Unique among those that are not over.
+    pub name: String,
+    pub nodes: BTreeSet<NodeId>,
+    pub from: Timestamp,
+    /// First moment at which it holds no more.
+    pub until: Timestamp,
+    /// Projects (with their sub-projects) whose jobs are members.
+    pub projects: BTreeSet<String>,
+    pub users: BTreeSet<String>,
+    pub jobs: BTreeSet<JobId>,
+    pub by: String,
+    pub made_at: Timestamp,
+    /// Its beginning has been told.
+    pub began: bool,
+}

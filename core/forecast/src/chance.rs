@@ -1,0 +1,86 @@
+//! What is not known of the future, drawn from a seed: how long what runs will still run.
+
+use headway_planner::{PlanInput, PlanJob};
+use headway_types::{JobId, Seconds};
+
+/// What a job without target and limit is taken to run at least, where nothing else is known.
+const LEAST_RUN: f64 = 600.0;
+
+/// A seeded source of chance: SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub fn seeded(seed: u64, sample: u32) -> Self {
+        let mut chance = Self(seed ^ u64::from(sample).wrapping_mul(0xd134_2543_de82_ef95));
+        chance.uniform();
+        chance
+    }
+
+    /// Above 0, below 1.
+    pub fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        ((z >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Lognormal with median 1 (Box and Muller 1958).
+    pub fn lognormal(&mut self, spread: f64) -> f64 {
+        let radius = libm::sqrt(-2.0 * libm::log(self.uniform()));
+        libm::exp(spread * radius * libm::cos(2.0 * core::f64::consts::PI * self.uniform()))
+    }
+
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * libm::log(self.uniform())
+    }
+}
+
+/// What decides when a job ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ending {
+    /// Its tokens are done: what is left, times this.
+    Work { factor: f64 },
+    /// So much running time is over.
+    Time { left: Seconds },
+}
+
+/// Mean age of what runs without a target. Were ends a matter of chance alone, this would be how long such jobs run on.
+pub(crate) fn mean_age(input: &PlanInput) -> Seconds {
+    let ages = input.jobs.iter().filter(|job| job.current.is_some() && job.remaining.is_none());
+    let (count, sum) = ages.fold((0, 0.0), |(count, sum), job| (count + 1, sum + job.claim.ran.0));
+    Seconds((sum / f64::from(count.max(1))).max(LEAST_RUN))
+}
+
+/// How one job ends in one roll-out. A target says how much is left, but for the spread; a time limit says that it is
+/// some time before; nothing at all says only that jobs end at the rate of the fleet.
+pub(crate) fn ending(job: &PlanJob, mean_age: Seconds, spread: f64, chance: &mut Chance) -> Ending {
+    let (factor, part, age) = (chance.lognormal(spread), chance.uniform(), chance.exponential(mean_age.0));
+    match (job.remaining, job.bounds.time_left) {
+        (Some(_), _) if !job.work.is_opaque() => Ending::Work { factor },
+        (_, Some(limit)) => Ending::Time { left: Seconds(limit.0 * part) },
+        (_, None) => Ending::Time { left: Seconds(age) },
+    }
+}
+
+/// Chance per job does not depend on which other jobs there are.
+pub(crate) fn of_job(seed: u64, sample: u32, job: JobId) -> Chance {
+    let id = job.0.as_u128();
+    Chance::seeded(seed ^ (id as u64) ^ ((id >> 64) as u64), sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_all_draws_lie_below_the_median() {
+        let mut chance = Chance::seeded(7, 1);
+        let below = (0..4_000).filter(|_| chance.lognormal(0.3) < 1.0).count();
+        assert!((1_900..2_100).contains(&below), "{below}");
+        let mean = (0..4_000).map(|_| chance.exponential(10.0)).sum::<f64>() / 4_000.0;
+        assert!((mean - 10.0).abs() < 0.6, "{mean}");
+    }
+}

@@ -1,0 +1,275 @@
+//! One future as a queue would make it, for clusters too large to plan many times: GPUs per class are counted, not
+//! placed. Jobs start at their smallest size in the order of patience, priority and submission, and whoever fits may
+//! start before whoever does not. It stands in for the planner; it does not know what the planner would shrink.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use headway_planner::{PlanInput, PlanJob};
+use headway_types::{GpuCount, GpuType, JobId, NodeCount, NodeId, Plan, Seconds, Timestamp};
+
+use crate::chance::{self, Ending};
+use crate::start::Effort;
+
+/// Starts and ends of one future at most.
+const MOST_EVENTS: usize = 20_000;
+
+/// What does not differ between futures.
+pub(crate) struct Queue<'a> {
+    input: &'a PlanInput,
+    effort: &'a Effort,
+    mean_age: Seconds,
+    /// GPUs per type that nothing holds.
+    free: BTreeMap<GpuType, u32>,
+    /// By job of the input.
+    jobs: Vec<Known<'a>>,
+}
+
+#[derive(Clone)]
+struct Known<'a> {
+    job: &'a PlanJob,
+    /// What it starts with.
+    size: GpuCount,
+    /// What it has by the plan.
+    holds: Option<(GpuType, GpuCount)>,
+    /// Running time that its work takes, where it has a target.
+    work: Option<Seconds>,
+    /// Its project and all above.
+    lineage: Vec<usize>,
+}
+
+impl<'a> Queue<'a> {
+    pub fn new(input: &'a PlanInput, plan: &'a Plan, effort: &'a Effort) -> Self {
+        let types: BTreeMap<NodeId, &GpuType> =
+            input.nodes.iter().map(|node| (node.node, &node.class.gpu_type)).collect();
+        let mut free: BTreeMap<GpuType, u32> = BTreeMap::new();
+        for node in input.nodes.iter().filter(|node| !node.draining) {
+            *free.entry(node.class.gpu_type.clone()).or_default() += node.gpus.len() as u32;
+        }
+        let known = |job: &'a PlanJob| {
+            let at = plan.assignments.get(&job.job);
+            let holds = at.and_then(|at| {
+                let gpu_type = types.get(&at.placement.first_node())?;
+                Some(((*gpu_type).clone(), at.placement.gpus()))
+            });
+            let size = if job.work.is_opaque() { job.range.max } else { job.range.min.max(GpuCount(1)) };
+            let goodput = match at {
+                Some(at) => Some(at.predicted.goodput.0),
+                None => goodput_of(input, job, size),
+            };
+            let tokens = job.remaining.filter(|_| !job.work.is_opaque());
+            let work = tokens.zip(goodput).filter(|(_, goodput)| *goodput > 0.0);
+            let work = work.map(|(tokens, goodput)| Seconds(tokens.0 / goodput));
+            Known { job, size, holds, work, lineage: lineage(input, &job.claim.project) }
+        };
+        let jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
+        for (gpu_type, gpus) in jobs.iter().filter_map(|job| job.holds.as_ref()) {
+            if let Some(left) = free.get_mut(gpu_type) {
+                *left = left.saturating_sub(gpus.0);
+            }
+        }
+        Self { input, effort, mean_age: chance::mean_age(input), free, jobs }
+    }
+
+    /// The first start of each job asked about, in one sample.
+    pub fn future(&self, sample: u32, asked: &[JobId]) -> BTreeMap<JobId, Timestamp> {
+        let mut line = Line::new(self, sample);
+        let wanted: BTreeSet<JobId> = asked.iter().copied().collect();
+        let mut starts = BTreeMap::new();
+        let end = self.input.now + self.effort.horizon;
+        for _ in 0..MOST_EVENTS {
+            let Some(next) = line.next().filter(|next| *next <= end) else { break };
+            line.advance(next);
+            for job in line.start() {
+                let id = self.jobs[job].job.job;
+                if wanted.contains(&id) {
+                    starts.entry(id).or_insert(next);
+                }
+            }
+            if starts.len() == wanted.len() {
+                break;
+            }
+        }
+        starts
+    }
+}
+
+/// The queue and what runs, at one moment of one future.
+struct Line<'q, 'a> {
+    queue: &'q Queue<'a>,
+    now: Timestamp,
+    free: BTreeMap<GpuType, u32>,
+    used: Vec<u32>,
+    /// How long each job runs from its start.
+    runs: Vec<Seconds>,
+    /// Ends of what runs.
+    ends: BTreeSet<(Timestamp, usize)>,
+    holds: BTreeMap<usize, (GpuType, GpuCount)>,
+    /// Since when what does not run waits.
+    waits: BTreeMap<usize, Timestamp>,
+}
+
+impl<'q, 'a> Line<'q, 'a> {
+    fn new(queue: &'q Queue<'a>, sample: u32) -> Self {
+        let (effort, now) = (queue.effort, queue.input.now);
+        let runs = queue.jobs.iter().map(|of| {
+            let mut chance = chance::of_job(effort.seed, sample, of.job.job);
+            match (chance::ending(of.job, queue.mean_age, effort.spread, &mut chance), of.work) {
+                (Ending::Work { factor }, Some(work)) => Seconds(work.0 * factor),
+                (Ending::Work { .. }, None) => Seconds(chance.exponential(queue.mean_age.0)),
+                (Ending::Time { left }, _) => left,
+            }
+        });
+        let (runs, used) = (runs.collect(), vec![0; queue.input.projects.len()]);
+        let (free, ends, holds) = (queue.free.clone(), BTreeSet::new(), BTreeMap::new());
+        let mut line = Self { queue, now, free, used, runs, ends, holds, waits: BTreeMap::new() };
+        for (job, of) in queue.jobs.iter().enumerate() {
+            match &of.holds {
+                Some((gpu_type, gpus)) => line.hold(job, gpu_type.clone(), *gpus),
+                None => drop(line.waits.insert(job, now - of.job.claim.waited)),
+            }
+        }
+        line
+    }
+
+    fn hold(&mut self, job: usize, gpu_type: GpuType, gpus: GpuCount) {
+        for &project in &self.queue.jobs[job].lineage {
+            self.used[project] += gpus.0;
+        }
+        self.ends.insert((self.now + self.runs[job], job));
+        self.holds.insert(job, (gpu_type, gpus));
+        self.waits.remove(&job);
+    }
+
+    fn release(&mut self, job: usize) {
+        let Some((gpu_type, gpus)) = self.holds.remove(&job) else { return };
+        for &project in &self.queue.jobs[job].lineage {
+            self.used[project] -= gpus.0;
+        }
+        *self.free.entry(gpu_type).or_default() += gpus.0;
+    }
+
+    /// The next end, or the next moment somebody's patience is over.
+    fn next(&self) -> Option<Timestamp> {
+        let patience = self.queue.input.policy.patience;
+        let over = self.waits.values().filter_map(|since| Some(*since + patience?)).filter(|at| *at > self.now);
+        over.chain(self.ends.first().map(|(at, _)| *at)).min()
+    }
+
+    fn advance(&mut self, to: Timestamp) {
+        self.now = to;
+        while let Some((_, job)) = self.ends.first().copied().filter(|(at, _)| *at <= to) {
+            self.ends.pop_first();
+            self.release(job);
+        }
+    }
+
+    fn is_patient(&self, job: usize) -> bool {
+        let over =
+            |since: &Timestamp| self.queue.input.policy.patience.is_some_and(|patience| *since + patience <= self.now);
+        self.waits.get(&job).is_some_and(over)
+    }
+
+    /// Starts all that fits, in order, and makes room for the patient.
+    fn start(&mut self) -> Vec<usize> {
+        let mut order: Vec<usize> = self.waits.keys().copied().collect();
+        order.sort_by_key(|&job| {
+            let of = self.queue.jobs[job].job;
+            (Reverse(self.is_patient(job)), Reverse(of.priority), of.submitted_at, job)
+        });
+        let mut started = Vec::new();
+        for job in order {
+            let room = self.room(job).or_else(|| self.is_patient(job).then(|| self.make_room(job)).flatten());
+            if let Some(gpu_type) = room {
+                let size = self.queue.jobs[job].size;
+                *self.free.get_mut(&gpu_type).expect("room is found only in types there are") -= size.0;
+                self.hold(job, gpu_type, size);
+                started.push(job);
+            }
+        }
+        started
+    }
+
+    /// The accepted type that has most GPUs left, if they are enough and quotas allow them.
+    fn room(&self, job: usize) -> Option<GpuType> {
+        let of = &self.queue.jobs[job];
+        let quota = |&project: &usize| {
+            let of_project = &self.queue.input.projects[project];
+            of_project.quota.is_none_or(|quota| self.used[project] + of.size.0 <= quota.0 + of_project.borrow.0)
+        };
+        if !of.lineage.iter().all(quota) {
+            return None;
+        }
+        let accepted = self.free.iter().filter(|(gpu_type, _)| of.job.range.accepts(gpu_type));
+        accepted.filter(|(_, left)| **left >= of.size.0).max_by_key(|(_, left)| **left).map(|(of, _)| of.clone())
+    }
+
+    /// Stops jobs of no higher priority, the lowest and latest first, until the patient one fits.
+    fn make_room(&mut self, job: usize) -> Option<GpuType> {
+        let of = &self.queue.jobs[job];
+        let mut victims: Vec<usize> = self
+            .holds
+            .iter()
+            .filter(|(other, (gpu_type, _))| {
+                self.queue.jobs[**other].job.priority <= of.job.priority && of.job.range.accepts(gpu_type)
+            })
+            .map(|(other, _)| *other)
+            .collect();
+        victims.sort_by_key(|&other| {
+            let one = self.queue.jobs[other].job;
+            (one.priority, Reverse(one.submitted_at), Reverse(other))
+        });
+        let mut freed: BTreeMap<&GpuType, u32> = self.free.iter().map(|(of, left)| (of, *left)).collect();
+        let mut stopped = Vec::new();
+        for other in victims {
+            let (gpu_type, gpus) = &self.holds[&other];
+            *freed.entry(gpu_type).or_default() += gpus.0;
+            stopped.push(other);
+            if freed[gpu_type] >= of.size.0 {
+                let chosen = gpu_type.clone();
+                stopped.retain(|other| self.holds[other].0 == chosen);
+                for other in stopped {
+                    self.stop(other);
+                }
+                return self.room(job);
+            }
+        }
+        None
+    }
+
+    fn stop(&mut self, job: usize) {
+        if let Some(end) = self.ends.iter().find(|(_, other)| *other == job).copied() {
+            self.ends.remove(&end);
+            self.runs[job] = end.0.since(self.now);
+        }
+        self.release(job);
+        self.waits.insert(job, self.now);
+    }
+}
+
+/// Goodput at a size on the first node class that offers it.
+fn goodput_of(input: &PlanInput, job: &PlanJob, size: GpuCount) -> Option<f64> {
+    let model = job.work.model()?;
+    let mut classes: Vec<_> = input.nodes.iter().map(|node| &node.class).collect();
+    classes.dedup();
+    let accepted = classes.into_iter().filter(|class| job.range.accepts(&class.gpu_type)).take(4);
+    accepted
+        .filter_map(|class| {
+            let nodes = NodeCount(size.0.div_ceil(class.gpus_per_node.0.max(1)));
+            model.best(class, size, nodes).ok()
+        })
+        .map(|offer| offer.prediction.goodput.0)
+        .next()
+}
+
+/// Indices of a project and those it is part of; a circle ends where it closes.
+fn lineage(input: &PlanInput, name: &str) -> Vec<usize> {
+    let find = |name: &str| input.projects.iter().position(|project| project.name == name);
+    let mut lineage = Vec::new();
+    let mut next = find(name);
+    while let Some(at) = next.filter(|at| !lineage.contains(at)) {
+        lineage.push(at);
+        next = input.projects[at].parent.as_deref().and_then(find);
+    }
+    lineage
+}

@@ -1,0 +1,137 @@
+//! One future as the planner would make it: what runs ends when its work is done, and after every end, and whenever a
+//! job's patience is over, the round is planned again.
+
+use std::collections::BTreeMap;
+
+use headway_planner::{CurveCache, Freedom, PlanInput, PlanJob, plan};
+use headway_types::{GpuSeconds, JobId, Plan, Seconds, Timestamp};
+
+use crate::chance::{self, Ending};
+use crate::start::Effort;
+
+/// Ends this close together make one round.
+const TOGETHER: f64 = 1.0;
+
+/// The first start of each job asked about, in one sample.
+pub(crate) fn future(
+    input: &PlanInput,
+    made: &Plan,
+    curves: &mut CurveCache,
+    effort: &Effort,
+    sample: u32,
+    asked: &[JobId],
+) -> BTreeMap<JobId, Timestamp> {
+    let mean_age = chance::mean_age(input);
+    let endings = input.jobs.iter().map(|job| {
+        let mut chance = chance::of_job(effort.seed, sample, job.job);
+        (job.job, chance::ending(job, mean_age, effort.spread, &mut chance))
+    });
+    let mut world = World { input: input.clone(), endings: endings.collect(), standstill: BTreeMap::new() };
+    world.adopt(made);
+    let end = input.now + effort.horizon;
+    let mut starts = BTreeMap::new();
+    for _ in 0..effort.rounds {
+        let Some(pause) = world.until_something().filter(|pause| world.input.now + *pause <= end) else { break };
+        world.advance(pause);
+        // A round that contradicts itself has no future.
+        let Ok(next) = plan(&world.input, curves) else { break };
+        world.adopt(&next);
+        for job in asked.iter().filter(|job| next.assignments.contains_key(job)) {
+            starts.entry(*job).or_insert(world.input.now);
+        }
+        if starts.len() == asked.len() {
+            break;
+        }
+    }
+    starts
+}
+
+struct World {
+    input: PlanInput,
+    endings: BTreeMap<JobId, Ending>,
+    /// Seconds until a job that was started or moved trains.
+    standstill: BTreeMap<JobId, Seconds>,
+}
+
+impl World {
+    /// The plan is carried out at once; what it moves stands still first.
+    fn adopt(&mut self, plan: &Plan) {
+        for job in &mut self.input.jobs {
+            let next = plan.assignments.get(&job.job).cloned();
+            let placement = |at: &Option<headway_types::Assignment>| at.as_ref().map(|at| at.placement.clone());
+            if next.is_some() && placement(&job.current) != placement(&next) {
+                self.standstill.insert(job.job, job.downtime.restart);
+                job.claim.since_move = job.current.is_some().then_some(Seconds(0.0));
+                // How long it had waited stays with it, for the right that gives.
+                job.claim.ran = if job.current.is_some() { job.claim.ran } else { Seconds(0.0) };
+            }
+            if next.is_none() && job.current.is_some() {
+                (job.claim.waited, job.claim.ran) = (Seconds(0.0), Seconds(0.0));
+            }
+            job.current = next;
+            job.freedom = Freedom::Free;
+        }
+    }
+
+    /// Time until the next end, or until a waiting job's patience is over.
+    fn until_something(&self) -> Option<Seconds> {
+        let patience = self.input.policy.patience;
+        let next = self.input.jobs.iter().filter_map(|job| match &job.current {
+            Some(_) => self.until_end(job),
+            None => patience.map(|patience| patience.0 - job.claim.waited.0).filter(|left| *left > 0.0),
+        });
+        let next = next.fold(f64::INFINITY, f64::min);
+        next.is_finite().then_some(Seconds(next.max(0.0)))
+    }
+
+    fn until_end(&self, job: &PlanJob) -> Option<f64> {
+        let standstill = self.standstill.get(&job.job).map_or(0.0, |left| left.0);
+        match self.endings.get(&job.job)? {
+            // Work is longer or shorter than it seems, and the planner does not know.
+            Ending::Work { factor } => {
+                let goodput = job.current.as_ref()?.predicted.goodput.0;
+                let left = job.remaining?.0 * factor / goodput;
+                let limit = job.bounds.time_left.map_or(f64::INFINITY, |left| left.0);
+                (goodput > 0.0).then(|| (standstill + left).min(limit))
+            }
+            Ending::Time { left } => Some(left.0),
+        }
+    }
+
+    fn advance(&mut self, pause: Seconds) {
+        let ended: Vec<JobId> = self
+            .input
+            .jobs
+            .iter()
+            .filter(|job| job.current.is_some())
+            .filter(|job| self.until_end(job).is_some_and(|left| left <= pause.0 + TOGETHER))
+            .map(|job| job.job)
+            .collect();
+        self.input.now = self.input.now + pause;
+        self.input.jobs.retain(|job| !ended.contains(&job.job));
+        for job in &mut self.input.jobs {
+            let Some(current) = &job.current else {
+                job.claim.waited.0 += pause.0;
+                continue;
+            };
+            let standstill = self.standstill.get(&job.job).map_or(0.0, |left| left.0);
+            let trained = (pause.0 - standstill).max(0.0);
+            self.standstill.insert(job.job, Seconds((standstill - pause.0).max(0.0)));
+            if let (Some(remaining), Some(Ending::Work { factor })) = (&mut job.remaining, self.endings.get(&job.job)) {
+                remaining.0 = (remaining.0 - trained * current.predicted.goodput.0 / factor).max(0.0);
+            }
+            job.claim.ran.0 += pause.0;
+            let service: GpuSeconds = current.placement.gpus() * pause;
+            job.claim.attained.0 += service.0;
+            if let Some(since) = &mut job.claim.since_move {
+                since.0 += pause.0;
+            }
+            if let Some(left) = &mut job.bounds.time_left {
+                left.0 = (left.0 - pause.0).max(0.0);
+            }
+            if let Some(Ending::Time { left }) = self.endings.get_mut(&job.job) {
+                left.0 = (left.0 - pause.0).max(0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! When what waits will start: many futures are rolled out, and of the starts in them the 10th, 50th and 90th percentile
+//! are told. It knows what runs, what waits and the rules, and no job that has yet to come: whoever is displaced by
+//! newcomers waits longer than it says.
+
+use std::collections::BTreeMap;
+
+use headway_planner::{CurveCache, PlanInput};
+use headway_types::{JobId, Plan, ReasonCode, Seconds, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{queue, rollout};
+
+/// How the futures are rolled out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    pub seed: u64,
+    pub samples: u32,
+    /// Spread (σ of the logarithm) of how much longer or shorter than predicted the work that is left takes.
+    pub spread: f64,
+    /// How far to look.
+    pub horizon: Seconds,
+    /// Up to so many jobs every round of a future is planned; beyond, a queue stands in for the planner.
+    pub planned_jobs: usize,
+    /// Rounds of one future at most.
+    pub rounds: u32,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { seed: 1, samples: 24, spread: 0.25, horizon: Seconds(604_800.0), planned_jobs: 40, rounds: 40 }
+    }
+}
+
+/// What is predicted for the jobs that the plan leaves waiting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    pub starts: BTreeMap<JobId, Outlook>,
+    pub method: Method,
+    pub samples: u32,
+}
+
+/// How rounds of the future were decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// By the planner itself.
+    Planner,
+    /// By a queue in the order of patience, priority and submission, with backfill, each job at its smallest size.
+    Queue,
+}
+
+/// When a job will start, or why there is no telling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outlook {
+    Start(Start),
+    Unknown { reason: String },
+}
+
+/// Percentiles; `None`: later than was looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    pub p10: Timestamp,
+    pub p50: Option<Timestamp>,
+    pub p90: Option<Timestamp>,
+}
+
+/// Predicts the starts of all jobs that `plan`, made out of `input`, leaves waiting. Equal arguments give equal answers.
+#[must_use]
+pub fn starts(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, effort: &Effort) -> Forecast {
+    let waits = |job: &JobId| !plan.assignments.contains_key(job);
+    let (mut unknown, mut asked) = (BTreeMap::new(), Vec::new());
+    for job in input.jobs.iter().map(|job| job.job).filter(waits) {
+        match never(plan, job) {
+            Some(reason) => drop(unknown.insert(job, Outlook::Unknown { reason })),
+            None => asked.push(job),
+        }
+    }
+    let method = if input.jobs.len() <= effort.planned_jobs { Method::Planner } else { Method::Queue };
+    let samples = if asked.is_empty() { 0 } else { effort.samples };
+    let futures: Vec<BTreeMap<JobId, Timestamp>> = match method {
+        Method::Planner => {
+            (0..samples).map(|sample| rollout::future(input, plan, curves, effort, sample, &asked)).collect()
+        }
+        Method::Queue => {
+            let queue = queue::Queue::new(input, plan, effort);
+            (0..samples).map(|sample| queue.future(sample, &asked)).collect()
+        }
+    };
+    let mut starts = unknown;
+    starts.extend(asked.into_iter().map(|job| (job, outlook(&futures, job, effort))));
+    Forecast { starts, method, samples }
+}
+
+fn never(plan: &Plan, job: JobId) -> Option<String> {
+    let verdict = plan.report.jobs.get(&job)?;
+    let never = verdict.reasons.iter().find(|reason| reason.code == ReasonCode::Never)?;
+    Some(never.detail.clone())
+}
+
+fn outlook(futures: &[BTreeMap<JobId, Timestamp>], job: JobId, effort: &Effort) -> Outlook {
+    let mut starts: Vec<Timestamp> = futures.iter().filter_map(|future| future.get(&job).copied()).collect();
+    starts.sort_unstable();
+    // The least start that a share of all futures, those without one included, does not exceed.
+    let percentile = |share: f64| {
+        let rank = libm::ceil(share * futures.len() as f64) as usize;
+        starts.get(rank.max(1) - 1).copied()
+    };
+    match percentile(0.1) {
+        Some(p10) => Outlook::Start(Start { p10, p50: percentile(0.5), p90: percentile(0.9) }),
+        None => {
+            let reason = format!(
+                "it starts in {} of {} futures within {:.0} days",
+                starts.len(),
+                futures.len(),
+                effort.horizon.0 / 86_400.0
+            );
+            Outlook::Unknown { reason }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
+
+use headway_planner::{
+    Bounds, Claim, Downtime, Freedom, GoodputTable, Needs, PlanJob, PlanNode, PlanWork, Policy, TableRow, plan,
+};
+use headway_types::report::Capabilities;
+use headway_types::spec::{GpuRange, NodeResources, Priority};
+use headway_types::{Fabric, GpuCount, GpuType, GpuUuid, IdSource, NodeClass, PlanId, Tokens};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+
+fn ids() -> IdSource {
+    IdSource::seeded(3)
+}
+
+fn node(number: u32) -> PlanNode {
+    let mut ids = ids();
+    let id = (0..=number).map(|_| ids.node(NOW)).last().unwrap();
+    let class = NodeClass {
+        gpu_type: GpuType("H100-80G".into()),
+        gpus_per_node: GpuCount(8),
+        emulated: None,
+        fabric: Fabric { domain: "pod".into() },
+    };
+    let gpus = (0..8).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect();
+    PlanNode { node: id, name: format!("n{number}"), class, gpus, draining: false, host: NodeResources::default() }
+}
+
+/// A job of one size at 100 tokens per second.
+fn job(number: u32, gpus: u32, remaining: Option<f64>) -> PlanJob {
+    let mut ids = ids();
+    let id = (0..=number).map(|_| ids.job(NOW)).last().unwrap();
+    let row = TableRow {
+        gpu_type: GpuType("H100-80G".into()),
+        gpus: GpuCount(gpus),
+        nodes: None,
+        goodput: 100.0,
+        watts_per_gpu: None,
+        label: None,
+    };
+    PlanJob {
+        job: id,
+        name: format!("job-{number}"),
+        priority: Priority(50),
+        submitted_at: NOW,
+        range: GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types: Vec::new() },
+        work: PlanWork::Table(Arc::new(GoodputTable { rows: vec![row] })),
+        capabilities: Capabilities::UNKNOWN_SCRIPT,
+        current: None,
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), restart: Seconds(30.0) },
+        rework: Seconds(0.0),
+        remaining: remaining.map(Tokens),
+        freedom: Freedom::Free,
+        claim: Claim::default(),
+        bounds: Bounds::default(),
+        needs: Needs::default(),
+    }
+}
+
+/// The first job runs on all of a node, the others come.
+fn round(jobs: Vec<PlanJob>, patience: Option<f64>) -> (PlanInput, Plan) {
+    let policy = Policy { patience: patience.map(Seconds), ..Policy::default() };
+    let mut input = PlanInput {
+        plan: PlanId(ids().plan(NOW).0),
+        parent: None,
+        now: NOW,
+        trigger: "test".into(),
+        policy,
+        nodes: vec![node(1)],
+        jobs: jobs[..1].to_vec(),
+        projects: Vec::new(),
+        reservations: Vec::new(),
+    };
+    let first = plan(&input, &mut CurveCache::new()).unwrap();
+    input.jobs = jobs;
+    input.jobs[0].current = first.assignments.get(&input.jobs[0].job).cloned();
+    let second = plan(&input, &mut CurveCache::new()).unwrap();
+    assert!(second.assignments.contains_key(&input.jobs[0].job));
+    (input, second)
+}
+
+fn forecast(round: &(PlanInput, Plan), effort: Effort) -> Forecast {
+    starts(&round.0, &round.1, &mut CurveCache::new(), &effort)
+}
+
+fn seconds(forecast: &Forecast, job: &PlanJob) -> (f64, f64, f64) {
+    let Outlook::Start(start) = &forecast.starts[&job.job] else { panic!("{:?}", forecast.starts) };
+    (start.p10.since(NOW).0, start.p50.unwrap().since(NOW).0, start.p90.unwrap().since(NOW).0)
+}
+
+#[test]
+fn a_job_starts_when_the_one_before_it_is_done() {
+    let jobs = vec![job(1, 8, Some(360_000.0)), job(2, 8, Some(1e5))];
+    let round = round(jobs.clone(), None);
+    for planned_jobs in [40, 0] {
+        let forecast = forecast(&round, Effort { planned_jobs, samples: 200, ..Effort::default() });
+        let (p10, p50, p90) = seconds(&forecast, &jobs[1]);
+        assert!((3_300.0..3_900.0).contains(&p50), "{p50}");
+        assert!((2_300.0..3_000.0).contains(&p10) && (4_400.0..5_500.0).contains(&p90), "{p10} {p90}");
+    }
+}
+
+#[test]
+fn a_queue_starts_one_after_the_other() {
+    let mut jobs = vec![job(1, 8, Some(36_000.0)), job(2, 8, Some(36_000.0)), job(3, 8, Some(36_000.0))];
+    jobs[0].priority = Priority(90);
+    jobs[1].priority = Priority(75);
+    let round = round(jobs.clone(), None);
+    for planned_jobs in [40, 0] {
+        let forecast = forecast(&round, Effort { planned_jobs, ..Effort::default() });
+        let starts = [seconds(&forecast, &jobs[1]).1, seconds(&forecast, &jobs[2]).1];
+        assert!((300.0..420.0).contains(&starts[0]) && (600.0..900.0).contains(&starts[1]), "{starts:?}");
+    }
+}
+
+#[test]
+fn who_has_waited_long_enough_starts_before_the_other_ends() {
+    let mut jobs = vec![job(1, 8, Some(1e9)), job(2, 8, Some(1e5))];
+    jobs[1].claim.waited = Seconds(300.0);
+    let round = round(jobs.clone(), Some(900.0));
+    for planned_jobs in [40, 0] {
+        let forecast = forecast(&round, Effort { planned_jobs, ..Effort::default() });
+        assert_eq!(seconds(&forecast, &jobs[1]), (600.0, 600.0, 600.0));
+    }
+}
+
+#[test]
+fn without_any_target_the_fleets_age_tells_the_rate_of_ends() {
+    let mut jobs = vec![job(1, 8, None), job(2, 8, None)];
+    jobs[0].claim.ran = Seconds(7_200.0);
+    let round = round(jobs.clone(), None);
+    let forecast = forecast(&round, Effort { samples: 200, ..Effort::default() });
+    let (p10, p50, p90) = seconds(&forecast, &jobs[1]);
+    // Of an exponential with a mean of two hours.
+    assert!(
+        (400.0..1_300.0).contains(&p10) && (4_000.0..6_000.0).contains(&p50) && p90 > 12_000.0,
+        "{p10} {p50} {p90}"
+    );
+}
+
+#[test]
+fn what_never_runs_has_no_start() {
+    let jobs = vec![job(1, 8, Some(1e5)), job(2, 16, Some(1e5))];
+    let forecast = forecast(&round(jobs.clone(), None), Effort::default());
+    assert!(matches!(&forecast.starts[&jobs[1].job], Outlook::Unknown { .. }));
+}
+
+#[test]
+fn the_same_seed_sees_the_same_future() {
+    let round = round(vec![job(1, 8, Some(1e5)), job(2, 8, Some(1e5))], None);
+    assert_eq!(forecast(&round, Effort::default()), forecast(&round, Effort::default()));
+    assert_ne!(
+        forecast(&round, Effort::default()).starts,
+        forecast(&round, Effort { seed: 2, ..Effort::default() }).starts
+    );
+}

@@ -1,0 +1,235 @@
+//! Seconds that one rank computes on one micro-batch of one layer: matrix multiplications, attention, memory-bound passes, and the host
+//! that launches them. Collectives between ranks are not its business.
+
+use crate::architecture::{Architecture, Matrix, Split};
+use crate::collective::Cluster;
+use crate::strategy::{Precision, Strategy};
+
+/// Tiles of matrix kernels, log2 of rows and columns, with their rate over that of the largest (two thirds of the operands are
+/// loaded again for half a tile).
+const TILES: [(u32, u32, f64); 6] = [(8, 7, 1.0), (7, 8, 1.0), (7, 7, 0.95), (7, 6, 0.85), (6, 7, 0.85), (6, 6, 0.7)];
+/// Backward over forward FLOPs of fused attention: it computes the attention matrix again.
+const FUSED_BACKWARD: f64 = 2.5;
+/// Width at which a fused attention head loses half its rate.
+const HALF_RATE_HEAD: f64 = 16.0;
+/// Backward over forward traffic of memory-bound kernels.
+const PASSES_BACKWARD: f64 = 1.5;
+/// Load of the busiest rank's experts over the mean. Assumed: routing is balanced by an auxiliary loss, not perfectly.
+const EXPERT_IMBALANCE: f64 = 1.1;
+
+/// Forward and backward seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Passes {
+    pub forward: f64,
+    pub backward: f64,
+}
+
+impl std::ops::Add for Passes {
+    type Output = Passes;
+    fn add(self, other: Passes) -> Passes {
+        Passes { forward: self.forward + other.forward, backward: self.backward + other.backward }
+    }
+}
+
+/// Longer of two times that overlap nearly perfectly (p-norm, p = 4).
+pub(crate) fn longer(left: f64, right: f64) -> f64 {
+    let most = left.max(right).max(1e-12);
+    let (left, right) = (left / most, right / most);
+    let fourth = |value: f64| value * value * value * value;
+    most * (fourth(left) + fourth(right)).sqrt().sqrt()
+}
+
+/// The least whole number not below a value of ordinary size; the cast is several times faster than `libm::ceil`.
+fn ceil(value: f64) -> f64 {
+    let whole = value as i64 as f64;
+    if whole < value { whole + 1.0 } else { whole }
+}
+
+/// What one rank computes.
+pub(crate) struct Kernels<'a> {
+    architecture: &'a Architecture,
+    strategy: &'a Strategy,
+    cluster: &'a Cluster<'a>,
+    /// Tokens of a micro-batch on this rank.
+    pub tokens: f64,
+    /// FLOP/s of wide matrices, in half precision (or fp32) and in the strategy's precision.
+    rate: f64,
+    narrow_rate: f64,
+    /// Bytes of an operand of the layers' matrices.
+    operand: f64,
+    memory: f64,
+}
+
+impl<'a> Kernels<'a> {
+    pub(crate) fn new(architecture: &'a Architecture, strategy: &'a Strategy, cluster: &'a Cluster<'a>) -> Self {
+        let (hardware, physics) = (cluster.hardware, &cluster.profile.physics);
+        let narrow =
+            matches!(strategy.precision, Precision::Fp8 | Precision::Fp4) && hardware.supports(strategy.precision);
+        let share = physics.matmul_share * hardware.factors.matmul_share;
+        let wide = if strategy.precision == Precision::Fp32 { Precision::Fp32 } else { Precision::Bf16 };
+        let rate = hardware.matmul_rate(wide) * share;
+        let narrow_rate = hardware.matmul_rate(strategy.precision) * share * physics.eight_bit_share;
+        let tokens = strategy.micro_batch as f64 * f64::from(architecture.seq_len) / f64::from(strategy.cp);
+        Self {
+            architecture,
+            strategy,
+            cluster,
+            tokens,
+            rate,
+            narrow_rate: if narrow { narrow_rate } else { rate },
+            operand: if narrow { 1.5 } else { strategy.precision.bytes() },
+            memory: hardware.memory_bandwidth * physics.memory_share,
+        }
+    }
+
+    /// One multiplication of (rows × inner) by (inner × columns): the best tiling's full waves, or the memory traffic.
+    fn multiplication(&self, rows: f64, columns: f64, inner: f64, rate: f64) -> f64 {
+        let physics = &self.cluster.profile.physics;
+        let processors = self.cluster.hardware.multiprocessors;
+        let (whole_rows, whole_columns) = (rows.max(1.0) as u64, columns.max(1.0) as u64);
+        let mut area = f64::INFINITY;
+        for (height, width, tile_rate) in TILES {
+            let tiles = (whole_rows.div_ceil(1 << height) * whole_columns.div_ceil(1 << width)) as f64;
+            let waves = ceil(tiles / processors);
+            area = area.min(waves * processors * ((1u64 << (height + width)) as f64) / tile_rate);
+        }
+        let useful = rows * columns;
+        let loss = libm::pow((area / useful).max(1.0), physics.tile_loss);
+        let arithmetic = 2.0 * useful * inner / rate * (1.0 + physics.half_rate_width / inner) * loss;
+        let traffic = self.operand * (rows * columns + rows * inner + columns * inner) / self.memory;
+        longer(arithmetic, traffic) + physics.kernel_seconds
+    }
+
+    /// A weight matrix: forward, and backward by activations and by weights.
+    fn matrix(&self, tokens: f64, outputs: f64, inputs: f64, rate: f64) -> Passes {
+        Passes {
+            forward: self.multiplication(tokens, outputs, inputs, rate),
+            backward: self.multiplication(tokens, inputs, outputs, rate)
+                + self.multiplication(inputs, outputs, tokens, rate),
+        }
+    }
+
+    fn split(&self, matrix: &Matrix, tokens: f64) -> Passes {
+        let ranks = f64::from(self.strategy.tp);
+        let (outputs, inputs) = match matrix.split {
+            Split::Outputs => (matrix.outputs / ranks, matrix.inputs),
+            Split::Inputs => (matrix.outputs, matrix.inputs / ranks),
+            Split::Neither => (matrix.outputs, matrix.inputs),
+        };
+        self.matrix(tokens, outputs, inputs, self.narrow_rate)
+    }
+
+    /// The matrices of a layer's attention.
+    fn projections(&self) -> Passes {
+        let (matrices, count) = self.architecture.attention_matrices();
+        matrices[..count].iter().fold(Passes::default(), |sum, matrix| sum + self.split(matrix, self.tokens))
+    }
+
+    fn ffn(&self, width: f64, tokens: f64) -> Passes {
+        self.architecture
+            .ffn_matrices(width)
+            .iter()
+            .fold(Passes::default(), |sum, matrix| sum + self.split(matrix, tokens))
+    }
+
+    /// Whether the usual fused softmax kernel takes the shape: it works on four rows of heads at a time.
+    fn softmax_refused(&self) -> bool {
+        let heads = self.strategy.micro_batch * u64::from(self.architecture.heads) / u64::from(self.strategy.tp.max(1));
+        !self.strategy.fused_attention && !heads.is_multiple_of(4)
+    }
+
+    /// Attention between queries and keys, without its projections.
+    pub(crate) fn attention(&self) -> Passes {
+        let physics = &self.cluster.profile.physics;
+        let (strategy, architecture) = (self.strategy, self.architecture);
+        let ranks = f64::from(strategy.tp);
+        let length = f64::from(architecture.seq_len);
+        let square = 4.0 * self.tokens * length * architecture.attention_width() / ranks;
+        if strategy.fused_attention {
+            let share = physics.fused_attention_share * self.cluster.hardware.factors.fused_attention_share;
+            let peak = self.rate / (physics.matmul_share * self.cluster.hardware.factors.matmul_share);
+            // Causal: half the square.
+            let causal = 0.5 * square / (peak * share) * (1.0 + HALF_RATE_HEAD / architecture.head_width());
+            return Passes {
+                forward: causal + 2.0 * physics.kernel_seconds,
+                backward: FUSED_BACKWARD * causal + 4.0 * physics.kernel_seconds,
+            };
+        }
+        let products = square / (self.rate * physics.batched_matmul_share);
+        let refused = if self.softmax_refused() { physics.softmax_refused } else { 1.0 };
+        let entries = strategy.micro_batch as f64 * f64::from(architecture.heads) / ranks * length * length
+            / f64::from(strategy.cp);
+        let softmax = physics.softmax_passes * refused * entries * strategy.precision.bytes() / self.memory;
+        Passes {
+            forward: products + softmax + 4.0 * physics.kernel_seconds,
+            backward: 2.0 * products + PASSES_BACKWARD * softmax + 8.0 * physics.kernel_seconds,
+        }
+    }
+
+    /// Norms, residuals, activation functions. Sequence parallelism splits the first two over the tensor-parallel ranks.
+    fn passes(&self, ffn_width: f64, ffn_tokens: f64) -> Passes {
+        let physics = &self.cluster.profile.physics;
+        let ranks = f64::from(self.strategy.tp);
+        let whole = if self.strategy.sequence_parallel { 1.0 / ranks } else { 0.5 + 0.5 / ranks };
+        let gate = if self.architecture.gated { 1.5 } else { 1.0 };
+        let values = physics.hidden_passes * self.tokens * f64::from(self.architecture.hidden) * whole
+            + physics.ffn_passes * ffn_tokens * ffn_width * gate / ranks;
+        let forward = physics.traffic * values * self.strategy.precision.bytes() / self.memory;
+        Passes { forward, backward: PASSES_BACKWARD * forward }
+    }
+
+    /// A layer with an ordinary FFN.
+    pub(crate) fn dense_layer(&self) -> Passes {
+        let width = f64::from(self.architecture.ffn_hidden);
+        self.projections() + self.attention() + self.ffn(width, self.tokens) + self.passes(width, self.tokens)
+    }
+
+    /// A layer with experts: each local expert multiplies its own tokens.
+    pub(crate) fn expert_layer(&self) -> Passes {
+        let Some(experts) = self.architecture.experts else { return self.dense_layer() };
+        let physics = &self.cluster.profile.physics;
+        let width = f64::from(experts.ffn_hidden);
+        let local = f64::from(experts.count) / f64::from(self.strategy.ep);
+        let routed = self.tokens * f64::from(experts.active) * EXPERT_IMBALANCE;
+        let one = self.ffn(width, (routed / local).max(1.0));
+        let shared = f64::from(experts.shared_ffn_hidden);
+        let mut routed_time = Passes { forward: local * one.forward, backward: local * one.backward };
+        // Grouped kernels start once, not once per expert.
+        routed_time.forward -= (local - 1.0) * 2.0 * physics.kernel_seconds;
+        routed_time.backward -= (local - 1.0) * 4.0 * physics.kernel_seconds;
+        let shared_time = if shared > 0.0 { self.ffn(shared, self.tokens) } else { Passes::default() };
+        self.projections() + self.attention() + routed_time + shared_time + self.passes(width, routed)
+    }
+
+    /// Output projection and loss, on the last stage.
+    pub(crate) fn logits(&self) -> f64 {
+        let (physics, traits) = (&self.cluster.profile.physics, &self.cluster.profile.traits);
+        let (strategy, vocab) = (self.strategy, f64::from(self.architecture.vocab));
+        let unaligned = traits.unpadded_vocabulary && strategy.tp == 1 && !self.architecture.vocab.is_multiple_of(8);
+        let rate = if unaligned { self.rate / physics.unaligned_vocabulary } else { self.rate };
+        let local = vocab / f64::from(strategy.tp);
+        let time = self.matrix(self.tokens, local, f64::from(self.architecture.hidden), rate);
+        let loss = physics.traffic * physics.loss_passes * self.tokens * local * 2.0 / self.memory;
+        time.forward + time.backward + loss
+    }
+
+    /// Embedding, on the first stage.
+    pub(crate) fn embedding(&self) -> f64 {
+        6.0 * self.tokens * f64::from(self.architecture.hidden) * self.strategy.precision.bytes()
+            / self.cluster.hardware.memory_bandwidth
+    }
+
+    /// Host seconds to launch a layer's forward pass. `entangled`: collectives queue behind transfers between nodes.
+    pub(crate) fn launches(&self, entangled: bool) -> f64 {
+        let physics = &self.cluster.profile.physics;
+        let ranks = f64::from(self.strategy.tp);
+        let mut growth = 1.0 + physics.launch_tensor * libm::log2(ranks);
+        if self.softmax_refused() {
+            growth *= physics.softmax_refused.sqrt();
+        }
+        if entangled {
+            growth *= 1.0 + physics.entanglement * libm::pow(ranks, 0.7);
+        }
+        physics.launch_seconds * growth
+    }
+}

@@ -1,0 +1,356 @@
+//! The fitted constants of step time and memory: one set shared by all, multiplied per GPU family (in `catalog`) and per software
+//! stack. They come from `physics.toml`, which `headway model fit` writes; nothing here is known of a job.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// Declares the constants once: the struct, their names and their order in a fit.
+macro_rules! constants {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Constants of the step-time and memory formulas (docs/goodput.md says where each stands). Seconds, bytes and shares.
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Physics { $($(#[$doc])* pub $name: f64,)* }
+
+        impl Physics {
+            /// Names of the constants, in the order of `values`.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// The constants in the order of `NAMES`.
+            #[must_use]
+            pub fn values(&self) -> Vec<f64> { vec![$(self.$name),*] }
+
+            /// The constant of that name.
+            pub fn get_mut(&mut self, name: &str) -> Option<&mut f64> {
+                match name { $(stringify!($name) => Some(&mut self.$name),)* _ => None }
+            }
+        }
+    };
+}
+
+constants! {
+    /// Share of the best measured matrix rate that wide matrices reach.
+    matmul_share,
+    /// The same in 8 bits, over `matmul_share`.
+    eight_bit_share,
+    /// Inner dimension at which a matrix multiplication needs twice its time.
+    half_rate_width,
+    /// Exponent on the loss by partly filled waves of tiles.
+    tile_loss,
+    /// Start-up of one kernel on the device, seconds.
+    kernel_seconds,
+    /// Share of the memory bandwidth that kernels reach.
+    memory_share,
+    /// Passes over the hidden state per layer by norms, residuals and dropout.
+    hidden_passes,
+    /// Passes over the FFN's inner state by its activation function.
+    ffn_passes,
+    /// Passes over the logits by the loss.
+    loss_passes,
+    /// A stack's memory passes over the usual ones: below 1 with fused kernels.
+    traffic,
+    /// Passes over the attention matrix by an unfused softmax.
+    softmax_passes,
+    /// What they grow by where the fused softmax kernel refuses the shape.
+    softmax_refused,
+    /// Share of the matrix rate that unfused attention's batched multiplications reach.
+    batched_matmul_share,
+    /// Share of the matrix rate that fused attention reaches.
+    fused_attention_share,
+    /// Slow-down of the output projection over a vocabulary that tensor cores cannot tile.
+    unaligned_vocabulary,
+    /// Host time to launch one layer's forward pass, seconds.
+    launch_seconds,
+    /// The backward pass's launches over the forward pass's.
+    launch_backward,
+    /// Growth of launches per doubling of the tensor-parallel degree.
+    launch_tensor,
+    /// Host time per micro-batch outside the layers, seconds.
+    micro_batch_seconds,
+    /// Growth of launches where tensor collectives wait behind transfers between nodes, times tp^0.7.
+    entanglement,
+    /// A stack's compute time over the usual one.
+    compute,
+    /// Share of a scale-up link that collectives reach.
+    link_share,
+    /// Latency of one hop inside a node, seconds.
+    link_hop,
+    /// Share of tensor collectives that computation does not hide.
+    tensor_exposed,
+    /// Share of the network that collectives reach.
+    network_share,
+    /// Latency of one hop between nodes, seconds.
+    network_hop,
+    /// Share of pipeline transfers that is not hidden.
+    transfer_exposed,
+    /// Latency of one pipeline transfer, seconds.
+    transfer_seconds,
+    /// −ln of the share of the gradient reduction that the last backward pass cannot hide.
+    overlap,
+    /// Share of the shorter of computation and sharded-parameter collectives that overlapping them costs.
+    shard_interference,
+    /// Bytes the optimizer moves per parameter.
+    optimizer_bytes,
+    /// Fixed cost of a step, seconds.
+    step_seconds,
+    /// Growth of a step per doubling of the nodes.
+    straggling,
+    /// Buffers beside weights and gradients, bytes per parameter.
+    buffer_bytes,
+    /// Activations kept per token and layer, bytes per hidden unit.
+    activation_hidden,
+    /// The same per unit of the FFN's width.
+    activation_ffn,
+    /// Activations kept whole on every rank under sequence parallelism, bytes per hidden unit.
+    activation_gathered,
+    /// Logits and their gradients, bytes per token and vocabulary entry.
+    logit_bytes,
+    /// What stays of them from one micro-batch to the next.
+    logit_carry,
+    /// Share of the allocated memory lost to fragmentation.
+    fragmentation,
+    /// Device context and communication buffers, bytes.
+    context_bytes,
+}
+
+impl Physics {
+    /// Whether a constant is of the memory formulas, the others being of step time.
+    #[must_use]
+    pub fn is_of_memory(name: &str) -> bool {
+        const MEMORY: [&str; 8] = [
+            "buffer_bytes",
+            "activation_hidden",
+            "activation_ffn",
+            "activation_gathered",
+            "logit_bytes",
+            "logit_carry",
+            "fragmentation",
+            "context_bytes",
+        ];
+        MEMORY.contains(&name)
+    }
+}
+
+/// What a software stack does differently, besides its constants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traits {
+    /// Stages are cut by cost, so that the last one gets fewer layers for its output projection.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stages_by_cost: bool,
+    /// Leaves a vocabulary that tensor cores cannot tile as it is.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unpadded_vocabulary: bool,
+    /// Reduces gradients in fp32 instead of half precision.
+    #[serde(skip_serializing_if = "is_false")]
+    pub fp32_gradients: bool,
+    /// Gathers sharded-optimizer parameters behind the next forward pass.
+    #[serde(skip_serializing_if = "is_false")]
+    pub overlapped_gather: bool,
+}
+
+impl Traits {
+    fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// A software stack: its factors over the shared constants, on top of its parent's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Sources of measurements that ran it, by exact name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+    /// Beginnings of framework names, longest match wins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frameworks: Vec<String>,
+    #[serde(default, skip_serializing_if = "Traits::are_usual")]
+    pub traits: Traits,
+    #[serde(default)]
+    pub factors: BTreeMap<String, f64>,
+}
+
+/// Factors of a GPU family over the shared constants.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FamilyFactors {
+    pub matmul_share: f64,
+    pub fused_attention_share: f64,
+    pub link_share: f64,
+}
+
+impl Default for FamilyFactors {
+    fn default() -> Self {
+        Self { matmul_share: 1.0, fused_attention_share: 1.0, link_share: 1.0 }
+    }
+}
+
+/// The whole parameter file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    pub shared: Physics,
+    pub family: BTreeMap<String, FamilyFactors>,
+    pub stack: BTreeMap<String, Stack>,
+}
+
+/// Why a parameter file is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ParametersError {
+    #[error("reading the parameter file")]
+    Syntax(#[from] toml::de::Error),
+    #[error("stack {stack}: {name} is no constant of the model")]
+    UnknownConstant { stack: String, name: String },
+    #[error("stack {stack}: there is no parent {parent} without a parent of its own")]
+    UnknownParent { stack: String, parent: String },
+    #[error("{name} must be finite and above 0")]
+    Impossible { name: String },
+}
+
+/// A stack's constants and traits, ready to use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    pub physics: Physics,
+    pub traits: Traits,
+}
+
+impl Parameters {
+    /// The committed parameters.
+    #[must_use]
+    pub fn built_in() -> &'static Parameters {
+        static BUILT_IN: LazyLock<Parameters> = LazyLock::new(|| {
+            Parameters::parse(include_str!("physics.toml")).expect("the committed file is tested to parse")
+        });
+        &BUILT_IN
+    }
+
+    /// Reads and checks a parameter file.
+    pub fn parse(text: &str) -> Result<Self, ParametersError> {
+        let parameters: Self = toml::from_str(text)?;
+        parameters.check()?;
+        Ok(parameters)
+    }
+
+    fn check(&self) -> Result<(), ParametersError> {
+        let possible = |name: &str, value: f64| {
+            let fine = value.is_finite() && value > 0.0;
+            fine.then_some(()).ok_or_else(|| ParametersError::Impossible { name: name.to_owned() })
+        };
+        for (name, value) in Physics::NAMES.iter().zip(self.shared.values()) {
+            possible(name, value)?;
+        }
+        for (name, family) in &self.family {
+            for value in [family.matmul_share, family.fused_attention_share, family.link_share] {
+                possible(name, value)?;
+            }
+        }
+        for (name, stack) in &self.stack {
+            if let Some(parent) = &stack.parent
+                && self.stack.get(parent).is_none_or(|parent| parent.parent.is_some())
+            {
+                return Err(ParametersError::UnknownParent { stack: name.clone(), parent: parent.clone() });
+            }
+            for (constant, factor) in &stack.factors {
+                if !Physics::NAMES.contains(&constant.as_str()) {
+                    return Err(ParametersError::UnknownConstant { stack: name.clone(), name: constant.clone() });
+                }
+                possible(constant, *factor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Constants of a stack; without one, of a stack nobody has measured.
+    #[must_use]
+    pub fn profile(&self, stack: Option<&str>) -> Profile {
+        let mut profile = Profile { physics: self.shared, traits: Traits::default() };
+        let Some(own) = stack.and_then(|name| self.stack.get(name)) else { return profile };
+        let parent = own.parent.as_ref().and_then(|parent| self.stack.get(parent));
+        for stack in parent.into_iter().chain([own]) {
+            for (name, factor) in &stack.factors {
+                if let Some(value) = profile.physics.get_mut(name) {
+                    *value *= factor;
+                }
+            }
+        }
+        profile.traits = own.traits;
+        profile
+    }
+
+    /// The stack that measurements of a source and framework belong to.
+    #[must_use]
+    pub fn stack_of(&self, source: &str, framework: &str) -> Option<&str> {
+        let by_source = self.stack.iter().find(|(_, stack)| stack.sources.iter().any(|known| known == source));
+        let by_framework = || {
+            self.stack
+                .iter()
+                .flat_map(|(name, stack)| stack.frameworks.iter().map(move |beginning| (name, beginning)))
+                .filter(|(_, beginning)| framework.starts_with(beginning.as_str()))
+                .max_by_key(|(_, beginning)| beginning.len())
+                .map(|(name, _)| name)
+        };
+        by_source.map(|(name, _)| name).or_else(by_framework).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_committed_file_parses_and_keeps_to_five_factors_of_time_and_two_of_memory() {
+        let parameters = Parameters::built_in();
+        assert!(parameters.check().is_ok());
+        for (name, stack) in &parameters.stack {
+            let memory = stack.factors.keys().filter(|name| Physics::is_of_memory(name)).count();
+            assert!(memory <= 2 && stack.factors.len() - memory <= 5, "{name}: {:?}", stack.factors);
+        }
+    }
+
+    #[test]
+    fn an_unknown_stack_has_the_shared_constants() {
+        let parameters = Parameters::built_in();
+        assert_eq!(parameters.profile(Some("never heard of")).physics, parameters.shared);
+        assert_eq!(parameters.profile(None).traits, Traits::default());
+    }
+
+    #[test]
+    fn a_stack_multiplies_on_top_of_its_parent() {
+        let mut parameters = Parameters::built_in().clone();
+        let stack = |parent: Option<&str>, factor| Stack {
+            parent: parent.map(str::to_owned),
+            factors: BTreeMap::from([("compute".to_owned(), factor)]),
+            ..Stack::default()
+        };
+        parameters.stack =
+            BTreeMap::from([("a".to_owned(), stack(None, 2.0)), ("b".to_owned(), stack(Some("a"), 3.0))]);
+        let ratio = parameters.profile(Some("b")).physics.compute / parameters.shared.compute;
+        assert!((ratio - 6.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn bad_files_are_refused_by_name() {
+        let with = |edit: &dyn Fn(&mut Parameters)| {
+            let mut parameters = Parameters::built_in().clone();
+            edit(&mut parameters);
+            parameters.check().unwrap_err().to_string()
+        };
+        assert_eq!(with(&|p| p.shared.link_hop = f64::NAN), "link_hop must be finite and above 0");
+        let orphan = Stack { parent: Some("nobody".into()), ..Stack::default() };
+        assert!(with(&|p| drop(p.stack.insert("x".into(), orphan.clone()))).contains("no parent nobody"));
+        let odd = Stack { factors: BTreeMap::from([("luck".to_owned(), 1.0)]), ..Stack::default() };
+        assert!(with(&|p| drop(p.stack.insert("x".into(), odd.clone()))).contains("luck is no constant"));
+        assert!(Parameters::parse("shared = 3").is_err());
+    }
+}

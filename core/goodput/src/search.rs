@@ -1,0 +1,273 @@
+//! All strategies for a model on a number of GPUs at a batch, best first, and why the others are out. Where `curve` chooses among what a
+//! scheduled job can be told, this chooses among everything the model knows.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::architecture::Architecture;
+use crate::collective::Cluster;
+use crate::estimate::step_time_of;
+use crate::memory::{MemoryUse, USABLE, memory_of};
+use crate::step_time::StepTime;
+use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
+
+/// What is fixed before the search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wanted {
+    pub gpus: u32,
+    /// Sequences per step.
+    pub global_batch: u64,
+    pub precision: Precision,
+    pub fused_attention: bool,
+    /// Try optimizer states in host memory too.
+    pub offload: bool,
+}
+
+/// Why a strategy is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Exclusion {
+    #[error("tensor-parallel group would span nodes")]
+    TensorSpansNodes,
+    #[error("tp does not divide the heads or the key/value heads")]
+    Heads,
+    #[error("pp × vpp does not divide the layers")]
+    Layers,
+    #[error("the GPUs do not divide into tp × pp × cp")]
+    Gpus,
+    #[error("the batch does not divide into dp × micro-batch")]
+    Batch,
+    #[error("cp does not divide the sequence into two parts per rank")]
+    Sequence,
+    #[error("ep does not divide the experts or dp")]
+    Experts,
+    #[error("interleaved stages need a multiple of pp micro-batches")]
+    Interleaving,
+    #[error("nothing to shard over: dp × cp = 1")]
+    NothingToShard,
+    #[error("does not fit the device's memory")]
+    Memory,
+}
+
+/// A strategy with what it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    pub strategy: Strategy,
+    pub time: StepTime,
+    pub memory: MemoryUse,
+}
+
+/// The result of a search.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Fastest first.
+    pub best: Vec<Ranked>,
+    /// Strategies whose time and memory were computed.
+    pub evaluated: usize,
+    pub excluded: BTreeMap<Exclusion, usize>,
+    /// Of those that do not fit, the one that needs least, in bytes.
+    pub least_memory: Option<f64>,
+}
+
+/// Sequences from this length on are worth splitting over ranks.
+const LONG_SEQUENCE: u32 = 16_384;
+const LARGEST_MICRO_BATCH: u64 = 256;
+
+/// Searches all strategies and keeps the `keep` fastest.
+#[must_use]
+pub fn search(architecture: &Architecture, cluster: &Cluster, wanted: &Wanted, keep: usize) -> Found {
+    let mut found = Found::default();
+    for tp in divisors(wanted.gpus).filter(|tp| *tp <= 64) {
+        for pp in divisors(wanted.gpus / tp) {
+            for cp in contexts(architecture) {
+                degrees(architecture, cluster, wanted, (tp, pp, cp), &mut found);
+            }
+        }
+    }
+    found.best.sort_by(|left, right| {
+        left.time.total().0.total_cmp(&right.time.total().0).then_with(|| left.strategy.cmp(&right.strategy))
+    });
+    found.best.truncate(keep);
+    found
+}
+
+fn contexts(architecture: &Architecture) -> impl Iterator<Item = u32> + use<> {
+    let most = if architecture.seq_len >= LONG_SEQUENCE { 16 } else { 1 };
+    (0..5).map(|power| 1 << power).filter(move |cp| *cp <= most)
+}
+
+fn divisors(number: u32) -> impl Iterator<Item = u32> {
+    (1..=number).filter(move |divisor| number.is_multiple_of(*divisor))
+}
+
+/// Why no strategy of these degrees can run.
+fn obstacle(
+    architecture: &Architecture,
+    cluster: &Cluster,
+    wanted: &Wanted,
+    (tp, pp, cp): (u32, u32, u32),
+) -> Option<Exclusion> {
+    if tp > cluster.scale_up() || !cluster.scale_up().min(wanted.gpus).is_multiple_of(tp) {
+        Some(Exclusion::TensorSpansNodes)
+    } else if !architecture.heads.is_multiple_of(tp) || !architecture.kv_heads().is_multiple_of(tp) {
+        Some(Exclusion::Heads)
+    } else if !architecture.layers.is_multiple_of(pp) {
+        Some(Exclusion::Layers)
+    } else if !wanted.gpus.is_multiple_of(tp * pp * cp) {
+        Some(Exclusion::Gpus)
+    } else if !architecture.seq_len.is_multiple_of(2 * cp) && cp > 1 {
+        Some(Exclusion::Sequence)
+    } else {
+        None
+    }
+}
+
+fn degrees(
+    architecture: &Architecture,
+    cluster: &Cluster,
+    wanted: &Wanted,
+    degrees: (u32, u32, u32),
+    found: &mut Found,
+) {
+    if let Some(why) = obstacle(architecture, cluster, wanted, degrees) {
+        *found.excluded.entry(why).or_default() += 1;
+        return;
+    }
+    let (tp, pp, cp) = degrees;
+    let dp = wanted.gpus / (tp * pp * cp);
+    let base = Strategy {
+        dp,
+        tp,
+        pp,
+        cp,
+        sequence_parallel: tp > 1,
+        precision: wanted.precision,
+        fused_attention: wanted.fused_attention,
+        ..Strategy::single()
+    };
+    let mut micro_batch = 1;
+    while micro_batch <= LARGEST_MICRO_BATCH && u64::from(dp) * micro_batch <= wanted.global_batch {
+        if wanted.global_batch.is_multiple_of(u64::from(dp) * micro_batch) {
+            let micro_batches = wanted.global_batch / (u64::from(dp) * micro_batch);
+            variants(architecture, cluster, wanted, Strategy { micro_batch, micro_batches, ..base }, found);
+        } else {
+            *found.excluded.entry(Exclusion::Batch).or_default() += 1;
+        }
+        micro_batch *= 2;
+    }
+    if u64::from(dp) > wanted.global_batch {
+        *found.excluded.entry(Exclusion::Batch).or_default() += 1;
+    }
+}
+
+/// Interleaving, expert parallelism, sharding, recomputation and offload of a layout with its batch.
+fn variants(architecture: &Architecture, cluster: &Cluster, wanted: &Wanted, base: Strategy, found: &mut Found) {
+    let chunks = (0..4).map(|power| 1u32 << power).filter(|vpp| *vpp == 1 || base.pp > 1);
+    for vpp in chunks {
+        if !architecture.layers.is_multiple_of(base.pp * vpp) {
+            *found.excluded.entry(Exclusion::Layers).or_default() += 1;
+            continue;
+        }
+        if vpp > 1 && !base.micro_batches.is_multiple_of(u64::from(base.pp)) {
+            *found.excluded.entry(Exclusion::Interleaving).or_default() += 1;
+            continue;
+        }
+        for ep in experts(architecture, base.dp, found) {
+            for sharding in
+                [Sharding::None, Sharding::Optimizer { group: None }, Sharding::Parameters, Sharding::ParametersInNode]
+            {
+                let in_node = sharding == Sharding::ParametersInNode;
+                if sharding != Sharding::None && base.dp * base.cp == 1 {
+                    *found.excluded.entry(Exclusion::NothingToShard).or_default() += 1;
+                    continue;
+                }
+                if in_node && wanted.gpus <= cluster.gpus_per_node {
+                    continue;
+                }
+                for recompute in [Recompute::None, Recompute::Selective, Recompute::Full] {
+                    let strategy = Strategy { vpp, ep, sharding, recompute, ..base };
+                    weigh(architecture, cluster, strategy, found);
+                    if wanted.offload {
+                        weigh(architecture, cluster, Strategy { offload: Offload::Host, ..strategy }, found);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn experts(architecture: &Architecture, dp: u32, found: &mut Found) -> Vec<u32> {
+    let Some(experts) = architecture.experts else { return vec![1] };
+    let (fit, out): (Vec<u32>, Vec<u32>) =
+        divisors(dp).partition(|ep| ep.is_power_of_two() && experts.count.is_multiple_of(*ep));
+    *found.excluded.entry(Exclusion::Experts).or_default() += out.len();
+    fit
+}
+
+/// Selective recomputation changes nothing under fused attention without sharded parameters.
+fn weigh(architecture: &Architecture, cluster: &Cluster, strategy: Strategy, found: &mut Found) {
+    let idle = strategy.recompute == Recompute::Selective && strategy.fused_attention && !strategy.sharding.gathers();
+    if idle {
+        return;
+    }
+    let memory = memory_of(architecture, &strategy, cluster);
+    found.evaluated += 1;
+    if memory.total() > USABLE * cluster.hardware.memory {
+        *found.excluded.entry(Exclusion::Memory).or_default() += 1;
+        let least = found.least_memory.unwrap_or(f64::INFINITY).min(memory.total());
+        found.least_memory = Some(least);
+        return;
+    }
+    found.best.push(Ranked { strategy, time: step_time_of(architecture, &strategy, cluster), memory });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::physics::Parameters;
+    use crate::preset::preset_named;
+
+    fn searched(model: &str, gpu: &str, gpus: u32, batch: u64) -> Found {
+        let hardware = Catalog::built_in().find(gpu).unwrap();
+        let profile = Parameters::built_in().profile(Some("nemo"));
+        let cluster = Cluster::usual(&hardware, &profile, gpus.min(8));
+        let wanted =
+            Wanted { gpus, global_batch: batch, precision: Precision::Bf16, fused_attention: true, offload: false };
+        search(&preset_named(model).unwrap().architecture, &cluster, &wanted, 10)
+    }
+
+    #[test]
+    fn the_best_ten_fit_run_and_come_in_order() {
+        let found = searched("llama-3-70b", "H100-80G", 64, 512);
+        assert_eq!(found.best.len(), 10);
+        for ranked in &found.best {
+            assert_eq!(ranked.strategy.gpus(), 64);
+            assert_eq!(ranked.strategy.global_batch(), 512);
+            assert!(ranked.memory.total() <= USABLE * 80.0 * 1024f64.powi(3));
+        }
+        assert!(found.best.is_sorted_by(|left, right| left.time.total().0 <= right.time.total().0));
+        let tokens = 512.0 * 8192.0 / found.best[0].time.total().0 / 64.0;
+        let utilisation =
+            preset_named("llama-3-70b").unwrap().architecture.training_flops_per_token() * tokens / 989e12;
+        assert!((0.3..0.6).contains(&utilisation), "{utilisation}");
+    }
+
+    #[test]
+    fn what_never_fits_says_how_much_it_needs() {
+        let found = searched("llama-3.1-405b", "H100-80G", 8, 8);
+        assert!(found.best.is_empty());
+        assert!(found.least_memory.unwrap() > 80e9);
+        assert!(found.excluded[&Exclusion::Memory] > 0);
+    }
+
+    #[test]
+    fn experts_are_spread_over_replicas() {
+        let found = searched("mixtral-8x7b", "H100-80G", 64, 512);
+        assert!(
+            found.best.iter().all(|ranked| 8 % ranked.strategy.ep == 0 && ranked.strategy.dp % ranked.strategy.ep == 0)
+        );
+    }
+}

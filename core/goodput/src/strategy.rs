@@ -1,0 +1,219 @@
+//! How a model is trained on its GPUs, in full: degrees of parallelism, schedule, sharding, recomputation, offload and precision. Wider
+//! than `headway_types::Configuration`, which holds what a scheduled job can be told today; uniform over all stages.
+
+use headway_types::{Configuration, spec};
+use serde::{Deserialize, Serialize};
+
+/// Order of forward and backward passes in a pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// One forward, one backward (PipeDream-Flush; interleaved where a stage has several chunks, Narayanan et al. 2021).
+    #[default]
+    OneForwardOneBackward,
+    /// All forward passes first (Huang et al. 2019): the same time, all micro-batches in flight.
+    GPipe,
+    /// All micro-batches of a chunk before the next chunk (Lamy-Poirier 2023): sharded parameters are gathered once per step.
+    BreadthFirst,
+}
+
+/// What data-parallel replicas share instead of each holding it whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharding {
+    #[default]
+    None,
+    /// Optimizer states (ZeRO-1, distributed optimizer), over all replicas or groups of this many.
+    Optimizer { group: Option<u32> },
+    /// And gradients, parameters gathered once per micro-batch (ZeRO-2, FSDP `SHARD_GRAD_OP`).
+    Gradients,
+    /// And parameters, gathered for each pass (ZeRO-3, FSDP).
+    Parameters,
+    /// The same inside a node, replicated between nodes (HSDP).
+    ParametersInNode,
+}
+
+impl Sharding {
+    /// Whether each layer's parameters are gathered when they are used.
+    #[must_use]
+    pub fn gathers(self) -> bool {
+        matches!(self, Sharding::Gradients | Sharding::Parameters | Sharding::ParametersInNode)
+    }
+}
+
+/// What of the forward pass is done again in the backward pass instead of being kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recompute {
+    #[default]
+    None,
+    /// The attention matrix (Korthikanti et al. 2022); with fused attention, which keeps none, every second layer.
+    Selective,
+    Full,
+}
+
+/// Where optimizer states lie and are updated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Offload {
+    #[default]
+    None,
+    /// In host memory, updated by the CPU (ZeRO-Offload).
+    Host,
+    /// On local NVMe, streamed through the host (ZeRO-Infinity).
+    Disk,
+}
+
+/// Number format of the matrix multiplications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    #[default]
+    Bf16,
+    Fp16,
+    Fp32,
+    Fp8,
+    Fp4,
+}
+
+impl Precision {
+    /// Bytes of a weight or activation outside the narrow matrix multiplications.
+    #[must_use]
+    pub fn bytes(self) -> f64 {
+        if self == Precision::Fp32 { 4.0 } else { 2.0 }
+    }
+}
+
+impl From<spec::Precision> for Precision {
+    fn from(precision: spec::Precision) -> Self {
+        match precision {
+            spec::Precision::Bf16 => Precision::Bf16,
+            spec::Precision::Fp16 => Precision::Fp16,
+            spec::Precision::Fp32 => Precision::Fp32,
+        }
+    }
+}
+
+/// Everything about a training step but the model and the hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Strategy {
+    pub dp: u32,
+    pub tp: u32,
+    pub pp: u32,
+    /// Context parallelism: ranks that share a sequence.
+    pub cp: u32,
+    /// Expert parallelism: replicas that share the experts; divides dp.
+    pub ep: u32,
+    /// Chunks of layers per pipeline stage.
+    pub vpp: u32,
+    /// Sequences per forward pass of a replica.
+    pub micro_batch: u64,
+    /// Micro-batches per replica and step.
+    pub micro_batches: u64,
+    pub schedule: Schedule,
+    pub sequence_parallel: bool,
+    pub sharding: Sharding,
+    pub recompute: Recompute,
+    pub offload: Offload,
+    pub precision: Precision,
+    pub fused_attention: bool,
+}
+
+impl Strategy {
+    /// What a job's configuration means today: plain data parallelism around tensor and pipeline parallelism, fused attention,
+    /// everything kept. `None` where the batch does not divide into micro-batches.
+    #[must_use]
+    pub fn of(configuration: &Configuration, precision: spec::Precision) -> Option<Self> {
+        let layout = configuration.layout;
+        Some(Self {
+            dp: layout.dp,
+            tp: layout.tp,
+            pp: layout.pp,
+            micro_batch: configuration.micro_batch.0,
+            micro_batches: configuration.accumulation()?,
+            precision: precision.into(),
+            ..Self::single()
+        })
+    }
+
+    /// One GPU, one sequence, nothing shared.
+    #[must_use]
+    pub fn single() -> Self {
+        Self {
+            dp: 1,
+            tp: 1,
+            pp: 1,
+            cp: 1,
+            ep: 1,
+            vpp: 1,
+            micro_batch: 1,
+            micro_batches: 1,
+            schedule: Schedule::default(),
+            sequence_parallel: false,
+            sharding: Sharding::default(),
+            recompute: Recompute::default(),
+            offload: Offload::default(),
+            precision: Precision::default(),
+            fused_attention: true,
+        }
+    }
+
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        self.dp * self.tp * self.pp * self.cp
+    }
+
+    /// Sequences per step.
+    #[must_use]
+    pub fn global_batch(&self) -> u64 {
+        u64::from(self.dp) * self.micro_batch * self.micro_batches
+    }
+
+    /// Replicas the optimizer states are spread over.
+    #[must_use]
+    pub fn optimizer_shards(&self, gpus_per_node: u32) -> u32 {
+        let replicas = self.dp * self.cp;
+        match self.sharding {
+            Sharding::None => 1,
+            Sharding::Optimizer { group } => group.unwrap_or(replicas).clamp(1, replicas),
+            Sharding::Gradients | Sharding::Parameters => replicas,
+            Sharding::ParametersInNode => (gpus_per_node / self.tp.max(1)).clamp(1, replicas),
+        }
+    }
+
+    /// Micro-batches whose activations the fullest stage holds at once, interleaving included (Korthikanti et al. 2022).
+    #[must_use]
+    pub fn in_flight(&self) -> f64 {
+        let (stages, batches) = (f64::from(self.pp), self.micro_batches as f64);
+        match self.schedule {
+            Schedule::OneForwardOneBackward => {
+                let interleaved = if self.vpp > 1 { (stages - 1.0) / f64::from(self.vpp) } else { 0.0 };
+                (stages + interleaved).min(batches)
+            }
+            Schedule::GPipe | Schedule::BreadthFirst if self.pp > 1 => batches,
+            Schedule::GPipe | Schedule::BreadthFirst => 1.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_forward_one_backward_holds_no_more_than_its_stages() {
+        let at = |micro_batches, vpp| Strategy { pp: 4, vpp, micro_batches, ..Strategy::single() }.in_flight();
+        assert_eq!((at(2, 1), at(64, 1), at(64, 3)), (2.0, 4.0, 5.0));
+        let gpipe = Strategy { pp: 4, micro_batches: 64, schedule: Schedule::GPipe, ..Strategy::single() };
+        assert_eq!(gpipe.in_flight(), 64.0);
+    }
+
+    #[test]
+    fn optimizer_states_spread_over_what_the_sharding_says() {
+        let at = |sharding| Strategy { dp: 32, tp: 2, sharding, ..Strategy::single() }.optimizer_shards(8);
+        assert_eq!(at(Sharding::None), 1);
+        assert_eq!(at(Sharding::Optimizer { group: None }), 32);
+        assert_eq!(at(Sharding::Optimizer { group: Some(8) }), 8);
+        assert_eq!(at(Sharding::ParametersInNode), 4);
+    }
+}
