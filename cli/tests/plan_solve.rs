@@ -44,7 +44,7 @@ fn round(number: u32, jobs: &Value) -> String {
 
 #[test]
 fn the_examples_are_solved_the_same_each_time() {
-    for name in ["minimal.json", "round.json"] {
+    for name in ["minimal.json", "round.json", "policies.json"] {
         let solve = || headway(&[]).arg(example(name)).output().expect("it runs");
         let (first, second) = (solve(), solve());
         assert!(first.status.success(), "{name}: {}", text(&first.stderr));
@@ -109,6 +109,22 @@ fn a_policy_can_be_named_on_the_command_line() {
     let round = round(1, &json!([{"name": "a", "gpus": 2}]));
     let reply = &lines(&fed(&["--stream", "--policy", "static"], &round))[0];
     assert_eq!(reply["policy"], "static");
+}
+
+#[test]
+fn one_round_is_decided_by_every_policy_in_its_way() {
+    let policies = ["goodput", "sia", "pollux", "least_attained", "shortest_remaining", "fifo_backfill", "static"];
+    let given: Vec<String> = policies
+        .iter()
+        .map(|policy| {
+            let output = headway(&["--policy", policy]).arg(example("policies.json")).output().expect("it runs");
+            let reply: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let jobs = reply["jobs"].as_array().expect("jobs");
+            let gpus = jobs.iter().map(|job| format!("{} {}", job["name"], job["allocation"]["gpus"]));
+            format!("{policy}: {}", gpus.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    insta::assert_snapshot!(given.join("\n"));
 }
 
 #[test]

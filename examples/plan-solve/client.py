@@ -55,7 +55,7 @@ def arrivals(count, random_source):
         ]
         work = random_source.lognormvariate(10.0, 0.8)
         jobs.append({"name": f"job-{number}", "arrives": moment, "rows": rows, "left": work, "had": 0.0,
-                     "allocation": None, "paused": 0.0})
+                     "allocation": None, "paused": 0.0, "starts": 0})
     return jobs
 
 
@@ -70,6 +70,7 @@ def document(number, now, live):
                 "goodput": job["rows"],
                 "age_seconds": now - job["arrives"],
                 "attained_gpu_seconds": job["had"],
+                "restarts": max(job["starts"] - 1, 0),
                 "remaining": job["left"],
                 "restart_seconds": RESTART_SECONDS,
                 "allocation": job["allocation"],
@@ -84,6 +85,7 @@ def carry_out(job, decided):
     given = decided["allocation"]
     if given and (not job["allocation"] or given["nodes"] != job["allocation"]["nodes"]):
         job["paused"] = RESTART_SECONDS
+        job["starts"] += 1
     job["allocation"] = given
 
 

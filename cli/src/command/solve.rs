@@ -170,7 +170,8 @@ impl Solver {
         if let Some(objective) = self.policy {
             input.policy.objective = objective;
         }
-        let plan = plan(&input, &mut self.curves).map_err(|error| RoundError::Planner(error.to_string()))?;
+        // The planner refuses only what breaks its promises, and then names it.
+        let plan = plan(&input, &mut self.curves).map_err(|error| SolveError::one("", error.to_string(), None))?;
         // A plan that breaks a promise is worth less than none.
         verify(&input, &plan)
             .map_err(|violation| RoundError::Planner(format!("the plan does not hold: {violation}")))?;

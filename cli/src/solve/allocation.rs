@@ -135,8 +135,8 @@ pub fn configuration(of: &v1::Configuration, field: &str, findings: &mut Finding
     for (name, value) in
         [("micro_batch_sequences", of.micro_batch_sequences), ("global_batch_sequences", of.global_batch_sequences)]
     {
-        if !(1..=1 << 40).contains(&value) {
-            findings.add(format_args!("{field}.{name}"), format!("must be sequences from 1 to 2^40, not {value}"));
+        if !(1..=1 << 32).contains(&value) {
+            findings.add(format_args!("{field}.{name}"), format!("must be sequences from 1 to 2^32, not {value}"));
         }
     }
     Configuration {

@@ -10,8 +10,9 @@ use headway_types::Seconds;
 pub const MOST: u32 = 1 << 20;
 /// Longest time taken for meant: three centuries.
 const LONGEST_SECONDS: f64 = 1e10;
-/// Largest rate, amount of work or GPU-time: sums over any round stay finite.
+/// Largest amount of work or GPU-time, and largest rate: sums over any round stay finite.
 pub const LARGEST: f64 = 1e24;
+pub const FASTEST: f64 = 1e18;
 /// Findings reported; more say nothing new.
 const ENOUGH: usize = 32;
 

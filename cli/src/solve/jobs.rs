@@ -15,7 +15,7 @@ use headway_types::{
 
 use super::NOW;
 use super::allocation::{self, Holders};
-use super::check::{Findings, LARGEST, MOST};
+use super::check::{FASTEST, Findings, LARGEST, MOST};
 use super::nodes::Nodes;
 use super::ways;
 
@@ -204,7 +204,7 @@ impl Round<'_> {
             let message = format!("{layout} takes {} GPUs, not {}", layout.gpus(), placement.gpus());
             self.findings.add(format_args!("{field}.configuration.layout"), message);
         }
-        let told = held.goodput.map(|rate| self.findings.number(rate, 0.0..=LARGEST, format_args!("{field}.goodput")));
+        let told = held.goodput.map(|rate| self.findings.number(rate, 0.0..=FASTEST, format_args!("{field}.goodput")));
         let predicted = Prediction {
             step_time: Seconds(0.0),
             throughput: TokensPerSecond(0.0),

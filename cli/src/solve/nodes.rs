@@ -10,6 +10,9 @@ use uuid::Uuid;
 
 use super::check::{Findings, MOST};
 
+const MOST_PER_NODE: u32 = 1 << 12;
+const MOST_NODES: usize = 1 << 18;
+
 /// The nodes of a round, by number and by name.
 #[derive(Debug, Default)]
 pub struct Nodes {
@@ -88,7 +91,7 @@ impl Nodes {
         if group.gpu_type.is_empty() {
             findings.hint(format!("{field}.gpu_type"), "is empty", "name the type as jobs do, for instance H100-80G");
         }
-        let per_node = findings.whole(group.gpus_per_node, 1..=MOST, format!("{field}.gpus_per_node"));
+        let per_node = findings.whole(group.gpus_per_node, 1..=MOST_PER_NODE, format!("{field}.gpus_per_node"));
         let Some(names) = self.names(&group, per_node, field, findings) else { return };
         let class = NodeClass {
             gpu_type: GpuType(group.gpu_type),
@@ -148,6 +151,10 @@ impl Nodes {
         self.built += count as u64 * u64::from(per_node);
         if self.built > u64::from(MOST) {
             findings.add(field, format!("a round has {MOST} GPUs at most; with this group it has {}", self.built));
+            return None;
+        }
+        if self.list.len() + count > MOST_NODES {
+            findings.add(field, format!("a round has {MOST_NODES} nodes at most"));
             return None;
         }
         if let Some(names) = &group.names {

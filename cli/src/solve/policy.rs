@@ -20,8 +20,8 @@ pub fn policy(of: WirePolicy, findings: &mut Findings) -> Policy {
     };
     Policy {
         objective: of.objective.map_or(default.objective, objective),
-        power: within("power", of.power, -4.0, 1.0, default.power),
-        epsilon: within("epsilon", of.epsilon, 1e-4, 10.0, default.epsilon),
+        power: within("power", of.power, -2.0, 1.0, default.power),
+        epsilon: within("epsilon", of.epsilon, 0.01, 10.0, default.epsilon),
         horizon: Seconds(within("horizon_seconds", of.horizon_seconds, 1.0, 365.0 * DAYS, default.horizon.0)),
         min_gain: within("min_gain", of.min_gain, 0.0, 1.0, default.min_gain),
         fresh_gain: within("fresh_gain", of.fresh_gain, 0.0, 1.0, default.fresh_gain),

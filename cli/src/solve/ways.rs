@@ -4,7 +4,7 @@ use headway_api::solve::{Way, Ways};
 use headway_planner::{GoodputTable, TableRow};
 use headway_types::{GpuCount, GpuType, NodeCount};
 
-use super::check::{Findings, LARGEST, MOST, brief};
+use super::check::{FASTEST, Findings, MOST, brief};
 
 /// Watts of one GPU taken for meant.
 const MOST_WATTS: f64 = 1e6;
@@ -60,9 +60,9 @@ fn check(way: &Way, at: usize, field: &str, findings: &mut Findings) {
         let message = format!("{} GPUs cannot be divided over {nodes} nodes", way.gpus);
         findings.hint(format_args!("{field}[{at}].nodes"), message, hint);
     }
-    if !(way.goodput > 0.0 && way.goodput <= LARGEST) {
+    if !(way.goodput > 0.0 && way.goodput <= FASTEST) {
         let hint = "leave out what cannot be run";
-        let message = format!("must be above 0 and {LARGEST:e} at most, not {}", brief(way.goodput));
+        let message = format!("must be above 0 and {FASTEST:e} at most, not {}", brief(way.goodput));
         findings.hint(format_args!("{field}[{at}].goodput"), message, hint);
     }
     if let Some(watts) = way.watts_per_gpu {

@@ -15,9 +15,9 @@ mod laws;
 
 use headway_types::{JobId, NodeId, Plan};
 
+use crate::check::PlanError;
 use crate::curves::CurveCache;
 use crate::input::PlanInput;
-use crate::check::PlanError;
 use crate::round;
 use crate::verify;
 

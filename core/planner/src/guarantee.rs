@@ -282,7 +282,7 @@ impl Owed<'_, '_> {
     /// Jobs that have waited longer than the policy's patience get their smallest size at the expense of jobs of no
     /// higher priority that have not. Those of higher priority are sure of going on meanwhile.
     fn serve_the_patient(&mut self) {
-        let patience = self.round.input.policy.patience.filter(|_| self.round.approach.serves_the_patient());
+        let patience = self.round.input.policy.patience();
         let patient: Vec<usize> = (0..self.options.len()).filter(|&job| is_patient(patience, self.job(job))).collect();
         let mut lowest: Option<Priority> = None;
         for job in self.by_right(patient) {

@@ -61,6 +61,13 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// Patience, where the objective knows it: others have an order of their own.
+    pub(crate) fn patience(&self) -> Option<Seconds> {
+        self.patience.filter(|_| self.objective == Objective::Goodput)
+    }
+}
+
 /// How the round decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -27,7 +27,7 @@ impl Account<'_> {
     }
 
     fn patience(&self, job: usize) -> Option<Reason> {
-        let patience = self.round.input.policy.patience?;
+        let patience = self.round.input.policy.patience()?;
         let of = self.options[job].job;
         let waited = of.claim.waited;
         if is_patient(Some(patience), of) {

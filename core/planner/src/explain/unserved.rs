@@ -48,7 +48,7 @@ impl Account<'_> {
         let goes = format!("they go to {}", other.name);
         Some(if self.owed.reclaiming.contains(&taker) {
             reason(ReasonCode::Reclaim, true, format!("{goes}, which gets back what others borrowed"))
-        } else if sure && is_patient(self.round.input.policy.patience, other) {
+        } else if sure && is_patient(self.round.input.policy.patience(), other) {
             reason(ReasonCode::Patient, true, format!("{goes}, which has waited {}", span(other.claim.waited)))
         } else if sure {
             reason(ReasonCode::Floor, true, format!("{goes}, which is sure of them"))

@@ -4,8 +4,4 @@ use super::Approach;
 
 pub(super) struct Goodput;
 
-impl Approach for Goodput {
-    fn serves_the_patient(&self) -> bool {
-        true
-    }
-}
+impl Approach for Goodput {}

@@ -20,11 +20,12 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_solver::ProgramError;
 
-use crate::candidate::Options;
+use crate::candidate::{Candidate, Options};
 use crate::decide::{self, Decision};
 use crate::guarantee::Guarantees;
 use crate::policy::Objective;
 use crate::round::Round;
+use crate::value::Quanta;
 
 /// How a round decides.
 pub(crate) trait Approach: Sync {
@@ -35,11 +36,6 @@ pub(crate) trait Approach: Sync {
 
     /// Puts its own worth on a job's candidates, and withdraws those it would never choose.
     fn appraise(&self, _round: &Round<'_>, _options: &mut Options<'_>) {}
-
-    /// Whether a job that has waited longer than the policy's patience goes first whatever it is worth.
-    fn serves_the_patient(&self) -> bool {
-        false
-    }
 
     /// One candidate per job, and where it goes.
     ///
@@ -62,8 +58,18 @@ pub(crate) fn approach(objective: Objective) -> &'static dyn Approach {
     }
 }
 
+/// Puts a worth on everything a job could have. Going on as it is, batch changes included, is worth one number.
+fn value_each(options: &mut Options<'_>, worth: impl Fn(&Candidate) -> Quanta) {
+    for one in &mut options.candidates {
+        one.value = worth(one);
+        if one.stays {
+            options.present_value = one.value;
+        }
+    }
+}
+
 /// Keeps of a job's placed candidates only those that `wanted` says; having nothing and staying are always kept.
-fn withdraw(options: &mut Options<'_>, wanted: impl Fn(&crate::candidate::Candidate) -> bool) {
+fn withdraw(options: &mut Options<'_>, wanted: impl Fn(&Candidate) -> bool) {
     // Nothing and staying come first, so the incumbent's index stays what it is.
     options.candidates.retain(|one| one.shape.is_none() || wanted(one));
 }

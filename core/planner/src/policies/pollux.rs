@@ -8,7 +8,7 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::GpuCount;
 
-use super::Approach;
+use super::{Approach, value_each};
 use crate::candidate::Options;
 use crate::round::Round;
 use crate::value::Quanta;
@@ -30,12 +30,13 @@ impl Approach for Pollux {
 
     fn appraise(&self, round: &Round<'_>, options: &mut Options<'_>) {
         let factor = restart_factor(round, options);
-        for one in &mut options.candidates {
+        value_each(options, |one| {
             let speed_up = if one.gpus == GpuCount(0) { 0.0 } else { one.prediction.speed_up };
             let counted = speed_up * if one.stays { 1.0 } else { factor };
             let worth = libm::pow(NOTHING, POWER) - libm::pow(counted.max(NOTHING), POWER);
-            one.value = Quanta(Quanta::of(worth).0 - i64::from(one.gpus > GpuCount(0) && !one.stays));
-        }
+            // One quantum less for a move, so that of equals the job stays.
+            Quanta(Quanta::of(worth).0 - i64::from(one.gpus > GpuCount(0) && !one.stays))
+        });
     }
 }
 

@@ -5,7 +5,7 @@
 
 use headway_types::{GpuCount, Seconds};
 
-use super::{Approach, withdraw};
+use super::{Approach, value_each, withdraw};
 use crate::candidate::{Candidate, Options};
 use crate::input::PlanJob;
 use crate::round::Round;
@@ -21,21 +21,17 @@ impl Approach for Sia {
     fn appraise(&self, round: &Round<'_>, options: &mut Options<'_>) {
         let most = largest(options);
         withdraw(options, |one| one.gpus <= most);
-        let Some(row) = Row::of(options) else {
-            // It can only have nothing, which is where its worth is counted from.
-            options.candidates.iter_mut().for_each(|one| one.value = Quanta(0));
-            return;
-        };
+        // A job that can only have nothing is worth nothing: that is where worth is counted from.
+        let Some(row) = Row::of(options) else { return value_each(options, |_| Quanta(0)) };
         let factor = restart_factor(options.job, round.input.now.since(options.job.submitted_at));
-        for one in &mut options.candidates {
-            one.value = if one.gpus == GpuCount(0) {
-                Quanta(0)
-            } else {
-                let rate = row.normalised(one) * if one.stays { 1.0 } else { factor };
-                // Counted from being left out, and one quantum less for a move, so that equals stay.
-                Quanta(Quanta::of(LEFT_OUT - libm::pow(rate, POWER)).0 - i64::from(!one.stays))
-            };
-        }
+        value_each(options, |one| {
+            if one.gpus == GpuCount(0) {
+                return Quanta(0);
+            }
+            let rate = row.normalised(one) * if one.stays { 1.0 } else { factor };
+            // One quantum less for a move, so that of equals the job stays.
+            Quanta(Quanta::of(LEFT_OUT - libm::pow(rate, POWER)).0 - i64::from(!one.stays))
+        });
     }
 }
 
