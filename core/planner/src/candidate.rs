@@ -74,8 +74,11 @@ pub(crate) struct Options<'a> {
 pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut CurveCache) -> Options<'a> {
     let model = job.work.model().map(|model| effective_model(job, model));
     let shapes = shapes(round, job, |class, gpus| round.cluster.shapes(class, gpus));
-    let ways: Vec<Way> =
-        shapes.iter().flat_map(|&shape| ways(round, job, model.as_ref(), shape, curves).unwrap_or_default()).collect();
+    let ways: Vec<Way> = shapes
+        .iter()
+        .filter(|shape| round.cluster.could_hold(&job.needs, **shape))
+        .flat_map(|&shape| ways(round, job, model.as_ref(), shape, curves).unwrap_or_default())
+        .collect();
     let reference = reference_goodput(round, job, &ways);
     let maker = Maker::new(round, job, reference, model.as_ref());
     let obstacle = ways.is_empty().then(|| {
