@@ -149,7 +149,8 @@ impl Owed<'_, '_> {
             while self.witness.excess(row) > 0 {
                 let waiting = members.iter().copied().filter(|job| self.witness.gpus(*job) == GpuCount(0));
                 let order = self.by_right(waiting.chain(members.iter().copied()).collect());
-                if !order.into_iter().any(|job| self.witness.grow(job, &Victims::Outside { project })) {
+                let grown = order.iter().any(|&job| self.witness.grow(job, &Victims::Outside { project }));
+                if !grown && !order.iter().any(|&job| self.witness.trade(job, row)) {
                     break;
                 }
             }

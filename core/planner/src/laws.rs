@@ -130,6 +130,5 @@ proptest! {
         // Where nothing that is owed can be placed at all, what is decided is not among these choices.
         let Some(best) = exhaustive(&round, &options, &owed) else { return Ok(()) };
         prop_assert!(best <= decision.bound.0, "{best} is above the bound {}", decision.bound.0);
-        eprintln!("SHORT {}", 1.0 - decision.objective.0 as f64 / best as f64);
     }
 }
