@@ -43,7 +43,8 @@ proptest! {
         });
         let plan = planned(&input);
         if possible(&round, &options, &round.rows.capacity, met) {
-            let floors = plan.report.relaxed.iter().filter(|one| one.rule.contains("floor"));
+            // Hosts and avoided nodes count only where a job is placed: a floor may be lost to them, and the plan says so.
+            let floors = plan.report.relaxed.iter().filter(|one| one.rule.contains("floor") && !one.reason.contains("scattered"));
             prop_assert_eq!(floors.collect::<Vec<_>>(), Vec::<&headway_types::plan::Relaxed>::new());
         }
     }
