@@ -9,8 +9,8 @@ use headway_types::spec::{
     BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, Precision, Priority, Training, Work,
 };
 use headway_types::{
-    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId, Plan,
-    PlanId, Seconds, Sequences, Timestamp,
+    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId,
+    Placement, Plan, PlanId, Prediction, Seconds, Sequences, Timestamp, TokensPerSecond,
 };
 
 use crate::claim::{Bounds, Claim, Needs};
@@ -143,6 +143,18 @@ pub(crate) fn table(gpu_type: &str, rows: &[(u32, f64, Option<&str>)]) -> Goodpu
         label: label.map(Into::into),
     };
     GoodputTable { rows: rows.iter().map(row).collect() }
+}
+
+/// What a job holds that says nothing of how it trains.
+pub(crate) fn bare(placement: Placement) -> Assignment {
+    let predicted = Prediction {
+        step_time: Seconds(0.0),
+        throughput: TokensPerSecond(0.0),
+        efficiency: 1.0,
+        goodput: TokensPerSecond(0.0),
+        speed_up: 1.0,
+    };
+    Assignment { placement, configuration: None, predicted, label: None }
 }
 
 pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {

@@ -76,14 +76,22 @@ pub(crate) struct Options<'a> {
 pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut CurveCache) -> Options<'a> {
     let model = job.work.model().map(|model| effective_model(round, job, model));
     let shapes = open_shapes(round, job);
-    let ways: Vec<Way> =
-        shapes.iter().flat_map(|&shape| ways(round, job, model.as_ref(), shape, curves).unwrap_or_default()).collect();
-    let reference = reference_goodput(round, job, &ways);
+    let bound = bound_layout(job);
+    let mut ways_of = |bound: Option<Layout>| -> Vec<Way> {
+        let suited = shapes.iter().filter(|shape| round.cluster.could_hold(&job.needs, **shape));
+        let ways = suited.map(|&shape| ways(round, job, model.as_ref(), shape, bound, curves));
+        ways.flat_map(Result::unwrap_or_default).collect()
+    };
+    // What a job is measured by is what it could have had when it was free to choose, or its worth would change as it
+    // starts.
+    let unbound = ways_of(None);
+    let reference = reference_goodput(round, job, &unbound);
+    let ways = if bound.is_some() { ways_of(bound) } else { unbound };
     let maker = Maker::new(round, job, reference, model.as_ref());
     let obstacle = ways.is_empty().then(|| {
         let nominal = self::shapes(round, job, |class, gpus| round.cluster.nominal_shapes(class, gpus));
-        let refusals: Vec<_> =
-            nominal.into_iter().map(|shape| self::ways(round, job, model.as_ref(), shape, curves).err()).collect();
+        let refuse = |shape| self::ways(round, job, model.as_ref(), shape, bound, curves).err();
+        let refusals: Vec<_> = nominal.into_iter().map(refuse).collect();
         obstacle::obstacle(round, job, refusals, || obstacle::would_fit(round, job, model.as_ref(), curves))
     });
 
@@ -166,11 +174,11 @@ fn ways(
     job: &PlanJob,
     model: Option<&Arc<JobModel>>,
     shape: Shape,
+    bound: Option<Layout>,
     curves: &mut CurveCache,
 ) -> Result<Vec<Way>, Refusal> {
     let class = &round.cluster.classes[shape.class].alike;
     let one = |offer| vec![Way { shape, offer, label: None, watts_per_gpu: None }];
-    let bound = bound_layout(job);
     if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
         let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
         return Err(Refusal { memory: false, detail });

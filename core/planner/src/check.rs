@@ -151,7 +151,11 @@ fn check_job(job: &PlanJob) -> Result<(), PlanError> {
 }
 
 fn check_current<N: fmt::Display>(of: &Fields<N>, current: &Assignment) -> Result<(), PlanError> {
-    of.layout("current.configuration.layout", current.configuration.map(|at| at.layout))?;
+    if let Some(at) = &current.configuration {
+        of.layout("current.configuration.layout", Some(at.layout))?;
+        of.whole("current.configuration.micro_batch", at.micro_batch.0, 1..=BATCH)?;
+        of.whole("current.configuration.global_batch", at.global_batch.0, 1..=BATCH)?;
+    }
     let Prediction { step_time, throughput, efficiency, goodput, speed_up } = current.predicted;
     of.number("current.predicted.step_time", step_time.0, 0.0..=LONG)?;
     of.number("current.predicted.throughput", throughput.0, 0.0..=GOODPUT)?;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use headway_types::{GpuCount, GpuUuid, NodeClass, NodeCount, NodeId, Placement};
 
+use crate::claim::Needs;
 use crate::input::{PlanInput, PlanNode};
 use crate::reservation::{self, Gate};
 
@@ -192,6 +193,31 @@ impl<'a> Cluster<'a> {
 
     pub fn touches_draining(&self, placement: &Placement) -> bool {
         placement.slices().iter().any(|slice| self.node(slice.node).is_some_and(|node| node.draining))
+    }
+
+    /// Whether a job may start on a node as far as its hosts and the nodes it avoids go, were nobody else there.
+    fn suits(&self, needs: &Needs, node: usize) -> bool {
+        let (PlanNode { node: id, host, .. }, needed) = (&self.nodes[node], &needs.per_node);
+        let cpus = needed.cpus.zip(host.cpus).is_none_or(|(need, has)| need <= has);
+        let memory = needed.memory.zip(host.memory).is_none_or(|(need, has)| need <= has);
+        cpus && memory && !needs.avoid.contains(id)
+    }
+
+    /// Whether enough nodes suit a job for a shape that fits the class.
+    pub fn could_hold(&self, needs: &Needs, shape: Shape) -> bool {
+        let class = &self.classes[shape.class];
+        if *needs == (Needs { spread: needs.spread, layout: needs.layout, ..Needs::default() }) {
+            return true;
+        }
+        let suited = |nodes: &[usize]| {
+            let suited =
+                nodes.iter().filter(|&&node| self.open_on(node) >= shape.per_node() && self.suits(needs, node));
+            suited.take(shape.nodes.0 as usize).count() == shape.nodes.0 as usize
+        };
+        match shape.reach {
+            Reach::Domain if shape.nodes.0 > 1 => class.domains.iter().any(|domain| suited(domain)),
+            Reach::Domain | Reach::Class => suited(&class.nodes),
+        }
     }
 
     /// Ways to spread `gpus` over nodes of `class` that now are open, fewest nodes first; within a domain before across.

@@ -35,6 +35,8 @@ pub(crate) struct Decision {
     pub bound: Quanta,
     /// Per row, in objective units.
     pub prices: Vec<f64>,
+    /// Jobs that have less than they are sure of, because nothing better found room.
+    broken: usize,
     /// Jobs whose best choice had no room.
     pub fragmented: BTreeSet<usize>,
 }
@@ -67,7 +69,7 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
         let Some((program, kept)) = program(options, owed, &attempt) else { continue };
         let solution = solve_from(&program, &effort(policy), &prices)?;
         solves += 1;
-        let worse = best.as_ref().is_some_and(|best| solution.objective <= best.objective.0);
+        let worse = best.as_ref().is_some_and(|best| best.broken == 0 && solution.objective <= best.objective.0);
         if worse {
             continue;
         }
@@ -86,7 +88,9 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
                 waiting.push((Quanta(solution.objective - loss), Reverse(order), way));
             }
         }
-        if first || objective > found.objective {
+        let broken = broken(options, owed, &placed.choice);
+        if first || (broken, Reverse(objective)) < (found.broken, Reverse(found.objective)) {
+            found.broken = broken;
             (found.choice, found.placements, found.objective) = (placed.choice, placed.placements, objective);
         }
     }
@@ -104,6 +108,7 @@ impl Decision {
             objective_before: value(options, &incumbent),
             bound: Quanta(solution.bound),
             prices: solution.prices.iter().map(|price| Quanta(1).units() * price).collect(),
+            broken: 0,
             fragmented: BTreeSet::new(),
         }
     }
@@ -126,6 +131,10 @@ pub(crate) fn effort(policy: &Policy) -> Effort {
 
 fn value(options: &[Options<'_>], choice: &[usize]) -> Quanta {
     Quanta(options.iter().zip(choice).map(|(job, &at)| job.candidates[at].value.0).sum())
+}
+
+fn broken(options: &[Options<'_>], owed: &Guarantees, choice: &[usize]) -> usize {
+    owed.sure.keys().filter(|&&job| !owed.allow(options, job, choice[job])).count()
 }
 
 /// The program without what guarantees and the attempt forbid, and per job which candidates its columns stand for.

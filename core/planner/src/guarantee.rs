@@ -150,6 +150,11 @@ impl Owed<'_, '_> {
             let Some(row) = self.round.rows.row(&RowKind::Floor { project }).map(|row| row as usize) else { continue };
             let members = self.members(project);
             self.fill_floor(project, row, &members);
+            // What cannot grow may still trade what it has for something larger.
+            let order = self.by_right(members.clone());
+            while self.witness.excess(row) > 0 && order.iter().any(|&job| self.witness.trade(job, row)) {
+                self.fill_floor(project, row, &members);
+            }
             let (reached, floor) = (-self.witness.used[row], -self.witness.capacity[row]);
             if reached < floor {
                 self.witness.capacity[row] = -reached;

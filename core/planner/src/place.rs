@@ -61,7 +61,7 @@ pub(crate) fn place(
             open.extend(candidate.shape.map(|shape| (job, shape)));
         }
     }
-    let no_room = placing.place_open(open);
+    let no_room = placing.place_open(open, evicted);
     if no_room.is_some() {
         placing.backfill();
     }
@@ -138,9 +138,12 @@ impl<'a, 'r> Placing<'a, 'r> {
         row.map_or(i64::MAX, |row| self.capacity[row] - self.used[row])
     }
 
-    /// Large slices first: what is left then is small enough for the small ones. Returns the first job without room.
-    fn place_open(&mut self, mut open: Vec<(usize, Shape)>) -> Option<usize> {
-        open.sort_by_key(|&(job, shape)| (Reverse(shape.per_node()), Reverse(shape.nodes), self.options[job].job.job));
+    /// Large slices first: what is left then is small enough for the small ones. Who gives way to others comes after
+    /// them, or it would go back to where it was. Returns the first job without room.
+    fn place_open(&mut self, mut open: Vec<(usize, Shape)>, evicted: &BTreeSet<usize>) -> Option<usize> {
+        open.sort_by_key(|&(job, shape)| {
+            (evicted.contains(&job), Reverse(shape.per_node()), Reverse(shape.nodes), self.options[job].job.job)
+        });
         let mut no_room = None;
         for (job, shape) in open {
             if let Some(slots) = self.find(job, shape) {

@@ -52,9 +52,9 @@ impl GoodputTable {
 
     fn row_of(&self, class: &NodeClass, at: &Assignment) -> Option<&TableRow> {
         let placement: &Placement = &at.placement;
-        let mut rows: Vec<&TableRow> = self.rows_for(class, placement.gpus(), placement.nodes()).collect();
-        rows.sort_by_key(|row| row.label != at.label);
-        rows.first().copied()
+        let rows = self.rows_for(class, placement.gpus(), placement.nodes());
+        // Rows without names of their own are told apart by what they promised.
+        rows.min_by_key(|row| (row.label != at.label, row.goodput != at.predicted.goodput.0))
     }
 }
 

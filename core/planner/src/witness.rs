@@ -168,6 +168,17 @@ impl<'a, 'r> Witness<'a, 'r> {
         next.is_some_and(|least| self.raise(job, least, victims))
     }
 
+    /// The next larger size of a job at the expense of anyone, fellows in need included, where that brings a row that is
+    /// beyond its capacity nearer to it.
+    pub fn trade(&mut self, job: usize, row: usize) -> bool {
+        let (before, short) = ((self.choice.clone(), self.used.clone()), self.excess(row));
+        if self.grow(job, &Victims::Anyone) && self.excess(row) < short {
+            return true;
+        }
+        (self.choice, self.used) = before;
+        false
+    }
+
     /// Gives a job at least so much, taking from `victims` what that overdraws. Changes nothing where it fails.
     pub fn raise(&mut self, job: usize, least: GpuCount, victims: &Victims) -> bool {
         let candidates = &self.options[job].candidates;

@@ -36,7 +36,7 @@ fn rarely<T: Clone + std::fmt::Debug + 'static>(
 fn nodes() -> impl Strategy<Value = Vec<PlanNode>> {
     let host = (rarely(1u32..9), rarely(1u64..9));
     let kind = (0..KINDS.len(), 0u8..2, 0usize..6, proptest::bool::weighted(0.1), host);
-    proptest::collection::vec(kind, 0..5).prop_map(|kinds| {
+    proptest::collection::vec(kind, 1..5).prop_map(|kinds| {
         let made = |(number, (kind, domain, broken, draining, (cpus, memory))): (usize, NodeParts)| {
             let (gpu_type, gpus): (&str, u32) = KINDS[kind];
             let mut node = node(number as u32 + 1, gpu_type, gpus);
@@ -122,7 +122,7 @@ fn jobs(most: usize) -> impl Strategy<Value = Vec<PlanJob>> {
         .prop_flat_map(|(min, more)| works(min, min + more).prop_map(move |work| (min, min + more, work)));
     let one = one.prop_map(|(min, max, work)| PlanJob { work, ..job(1, min, max) });
     let one = one.prop_flat_map(claimed).prop_flat_map(needing);
-    proptest::collection::vec(one, 0..most).prop_map(|jobs| {
+    proptest::collection::vec(one, 1..=most).prop_map(|jobs| {
         let numbered = |(number, of): (usize, PlanJob)| {
             let PlanJob { job, name, .. } = self::job(number as u32 + 1, 1, 1);
             PlanJob { job, name, ..of }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use headway_types::plan::Relaxed;
 use headway_types::report::Flexibility;
 use headway_types::spec::NodeResources;
-use headway_types::{
-    Assignment, Bytes, Configuration, GpuCount, GpuType, Layout, NodeCount, NodeSlice, Placement, Prediction, Seconds,
-    TokensPerSecond,
-};
+use headway_types::{Bytes, Configuration, GpuCount, GpuType, Layout, NodeCount, NodeSlice, Placement, Seconds};
 
 use super::*;
-use crate::builder::{NOW, after, job, job_id, node, node_id, plan_id, project, reservation, rigid, round, table};
+use crate::builder::{
+    NOW, after, bare, job, job_id, node, node_id, plan_id, project, reservation, rigid, round, table,
+};
 use crate::claim::Spread;
 use crate::curves::CurveCache;
 use crate::input::{Freedom, PlanWork};
@@ -38,17 +37,6 @@ fn first(nodes: &[(u32, u32)]) -> Placement {
         gpus: (0..gpus).map(|gpu| GpuUuid(format!("n{node}-{gpu}"))).collect(),
     };
     Placement::try_new(nodes.iter().map(slice).collect()).unwrap()
-}
-
-fn bare(placement: Placement) -> Assignment {
-    let predicted = Prediction {
-        step_time: Seconds(0.0),
-        throughput: TokensPerSecond(0.0),
-        efficiency: 1.0,
-        goodput: TokensPerSecond(0.0),
-        speed_up: 1.0,
-    };
-    Assignment { placement, configuration: None, predicted, label: None }
 }
 
 /// A plan that gives jobs these GPUs and admits to nothing.

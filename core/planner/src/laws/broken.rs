@@ -1,0 +1,182 @@
+//! Input that nobody should send: refused by the name of what is wrong, or planned around; never a panic.
+
+use headway_goodput::JobModel;
+use headway_types::spec::Work;
+use headway_types::{GpuCount, GpuSeconds, Seconds, Tokens, TokensPerSecond};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::{Value, json};
+
+use super::worlds::{World, worlds};
+use crate::builder::{job, model_of, node, project, round, table};
+use crate::check::PlanError;
+use crate::curves::CurveCache;
+use crate::input::{PlanInput, PlanWork};
+use crate::policy::PowerCap;
+use crate::{plan, verify};
+
+/// A round in which every number is there.
+fn full() -> PlanInput {
+    let mut input = round(vec![node(1, "alpha", 4)], vec![job(1, 1, 4), job(2, 1, 4), job(3, 1, 2)]);
+    input = crate::builder::after(&input, &super::planned(&input));
+    input.projects = vec![project("a", None)];
+    input.policy.power_cap =
+        Some(PowerCap { watts: 9e3, busy: [(headway_types::GpuType("alpha".into()), 7e2)].into(), idle: 9e1 });
+    let points = [(GpuCount(1), 1.0)].into();
+    input.jobs[1].work = PlanWork::Model(model_of(Work::Curve { points, seq_len: 64 }));
+    input.jobs[2].work = PlanWork::Table(std::sync::Arc::new(table("alpha", &[(1, 1.0, None)])));
+    input
+}
+
+type Set = fn(&mut PlanInput, f64);
+
+/// Every number that is not a count, by the name an error gives it.
+const NUMBERS: [(&str, Set); 32] = [
+    ("power", |input, to| input.policy.power = to),
+    ("epsilon", |input, to| input.policy.epsilon = to),
+    ("horizon", |input, to| input.policy.horizon = Seconds(to)),
+    ("min_gain", |input, to| input.policy.min_gain = to),
+    ("fresh_gain", |input, to| input.policy.fresh_gain = to),
+    ("settling", |input, to| input.policy.settling = Seconds(to)),
+    ("min_batch_gain", |input, to| input.policy.min_batch_gain = to),
+    ("service_exponent", |input, to| input.policy.service_exponent = to),
+    ("patience", |input, to| input.policy.patience = Some(Seconds(to))),
+    ("domain_loss", |input, to| input.policy.domain_loss = to),
+    ("tolerance", |input, to| input.policy.tolerance = to),
+    ("power_cap.watts", |input, to| cap(input).watts = to),
+    ("power_cap.idle", |input, to| cap(input).idle = to),
+    ("power_cap.busy", |input, to| cap(input).busy.values_mut().for_each(|watts| *watts = to)),
+    ("weight", |input, to| input.projects[0].weight = to),
+    ("usage", |input, to| input.projects[0].usage = to),
+    ("downtime.batch", |input, to| input.jobs[0].downtime.batch = Seconds(to)),
+    ("downtime.micro_batch", |input, to| input.jobs[0].downtime.micro_batch = Seconds(to)),
+    ("downtime.restart", |input, to| input.jobs[0].downtime.restart = Seconds(to)),
+    ("rework", |input, to| input.jobs[0].rework = Seconds(to)),
+    ("remaining", |input, to| input.jobs[0].remaining = Some(Tokens(to))),
+    ("claim.waited", |input, to| input.jobs[0].claim.waited = Seconds(to)),
+    ("claim.ran", |input, to| input.jobs[0].claim.ran = Seconds(to)),
+    ("claim.attained", |input, to| input.jobs[0].claim.attained = GpuSeconds(to)),
+    ("claim.since_move", |input, to| input.jobs[0].claim.since_move = Some(Seconds(to))),
+    ("bounds.budget_left", |input, to| input.jobs[0].bounds.budget_left = Some(GpuSeconds(to))),
+    ("bounds.time_left", |input, to| input.jobs[0].bounds.time_left = Some(Seconds(to))),
+    ("current.predicted.goodput", |input, to| {
+        let current = input.jobs[0].current.as_mut();
+        current.unwrap().predicted.goodput = TokensPerSecond(to);
+    }),
+    ("training.kappa", |input, to| change(input, |model| model.training.kappa = to)),
+    ("training.work.points", |input, to| {
+        let PlanWork::Model(model) = &mut input.jobs[1].work else { unreachable!("job 2 has a curve") };
+        let Work::Curve { points, .. } = &mut std::sync::Arc::make_mut(model).training.work else {
+            unreachable!("job 2 has a curve")
+        };
+        points.insert(GpuCount(2), to);
+    }),
+    ("table.goodput", |input, to| rows(input)[0].goodput = to),
+    ("table.watts_per_gpu", |input, to| rows(input)[0].watts_per_gpu = Some(to)),
+];
+
+fn cap(input: &mut PlanInput) -> &mut PowerCap {
+    input.policy.power_cap.as_mut().unwrap()
+}
+
+fn rows(input: &mut PlanInput) -> &mut Vec<crate::table::TableRow> {
+    let PlanWork::Table(table) = &mut input.jobs[2].work else { unreachable!("job 3 has a table") };
+    &mut std::sync::Arc::make_mut(table).rows
+}
+
+fn change(input: &mut PlanInput, change: impl FnOnce(&mut JobModel)) {
+    let PlanWork::Model(model) = &mut input.jobs[0].work else { unreachable!("job 1 is modelled") };
+    change(std::sync::Arc::make_mut(model));
+}
+
+#[test]
+fn a_number_that_is_none_is_refused_by_its_name() {
+    super::planned(&full());
+    for (name, set) in NUMBERS {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut input = full();
+            set(&mut input, bad);
+            match plan(&input, &mut CurveCache::new()) {
+                Err(PlanError::Field { field, .. }) => assert_eq!(field, name),
+                other => panic!("{name} = {bad}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_number_of_any_size_is_refused_or_planned_with() {
+    for (name, set) in NUMBERS {
+        for size in [-1e300, -1.0, -0.0, f64::MIN_POSITIVE, 1e-9, 1.0, 1e9, 1e18, f64::MAX] {
+            let mut input = full();
+            set(&mut input, size);
+            match plan(&input, &mut CurveCache::new()) {
+                Err(PlanError::Field { field, .. }) => assert_eq!(field, name),
+                Ok(plan) => assert_eq!(verify(&input, &plan), Ok(()), "{name} = {size}"),
+                Err(other) => panic!("{name} = {size}: {other}"),
+            }
+        }
+    }
+}
+
+/// Every value inside a JSON value that has none inside itself, in order.
+fn leaves<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
+    let whole = value.as_array().is_none_or(Vec::is_empty) && value.as_object().is_none_or(serde_json::Map::is_empty);
+    match value {
+        _ if whole => found.push(value),
+        Value::Array(items) => items.iter_mut().for_each(|item| leaves(item, found)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| leaves(field, found)),
+        _ => unreachable!("only lists and objects hold others"),
+    }
+}
+
+fn odd_values() -> impl Strategy<Value = Value> {
+    let odd = vec![
+        json!(null),
+        json!(0),
+        json!(-1),
+        json!(1),
+        json!(7),
+        json!(u32::MAX),
+        json!(u64::MAX),
+        json!(i64::MIN),
+        json!(i64::MAX),
+        json!(1e308),
+        json!(-1e308),
+        json!(1e-308),
+        json!(0.5),
+        json!(""),
+        json!("a"),
+        json!([]),
+        json!({}),
+        json!(true),
+        json!(false),
+    ];
+    proptest::sample::select(odd)
+}
+
+proptest! {
+    #![proptest_config(super::config())]
+
+    #[test]
+    fn whatever_can_be_read_is_planned_or_refused(
+        World(input) in worlds(5),
+        changes in proptest::collection::vec((any::<Index>(), odd_values(), any::<Option<Index>>()), 1..4),
+    ) {
+        let mut value = serde_json::to_value(&input).unwrap();
+        for (at, odd, copied) in changes {
+            let mut found = Vec::new();
+            leaves(&mut value, &mut found);
+            let odd = copied.map_or(odd, |from| (*from.get(&found)).clone());
+            *found.swap_remove(at.index(found.len())) = odd;
+        }
+        if let Ok(input) = serde_json::from_value::<PlanInput>(value)
+            && let Ok(plan) = plan(&input, &mut CurveCache::new())
+        {
+            prop_assert_eq!(verify(&input, &plan), Ok(()));
+            // A number that is none would be written as null, and not be read again.
+            let written = serde_json::to_string(&plan).unwrap();
+            prop_assert!(serde_json::from_str::<headway_types::Plan>(&written).is_ok(), "{written}");
+        }
+    }
+}

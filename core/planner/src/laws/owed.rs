@@ -1,0 +1,96 @@
+//! What is owed is given: floors are met where anything can meet them, who has waited long gets its turn without pushing
+//! aside what is more urgent, and what was borrowed goes back.
+
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, NodeSlice, Placement, Seconds};
+use proptest::prelude::*;
+
+use super::worlds::{World, worlds};
+use super::{options, planned, possible};
+use crate::builder::{job_id, node, project, rigid, round};
+use crate::cluster::Cluster;
+use crate::input::PlanInput;
+use crate::project::Tree;
+use crate::round::Round;
+
+/// One node of 8 GPUs, filled with rigid jobs in order as far as they fit; the rest wait.
+fn crowded(sizes: &[u32]) -> PlanInput {
+    let node = node(1, "alpha", 8);
+    let mut free = node.gpus.clone();
+    let mut jobs: Vec<_> = sizes.iter().enumerate().map(|(at, gpus)| rigid(at as u32 + 1, *gpus)).collect();
+    for job in &mut jobs {
+        let wanted = job.range.max.0 as usize;
+        if wanted <= free.len() {
+            let gpus = free.drain(..wanted).collect();
+            let placement = Placement::try_new(vec![NodeSlice { node: node.node, gpus }]).unwrap();
+            job.current = Some(crate::builder::bare(placement));
+        }
+    }
+    round(vec![node], jobs)
+}
+
+proptest! {
+    #![proptest_config(super::config())]
+
+    #[test]
+    fn a_floor_that_can_be_met_is_met(World(input) in worlds(4)) {
+        let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
+        let round = Round::new(&input, &cluster, &tree);
+        let options = options(&round);
+        prop_assume!(options.iter().map(|job| job.candidates.len()).product::<usize>() <= 20_000);
+        let met = |choice: &[usize]| options.iter().zip(choice).all(|(of, &at)| {
+            of.candidates[at].gpus >= of.job.claim.floor
+        });
+        let plan = planned(&input);
+        if possible(&round, &options, &round.rows.capacity, met) {
+            // Hosts and avoided nodes count only where a job is placed: a floor may be lost to them, and the plan says so.
+            let floors = plan.report.relaxed.iter().filter(|one| one.rule.contains("floor") && !one.reason.contains("scattered"));
+            prop_assert_eq!(floors.collect::<Vec<_>>(), Vec::<&headway_types::plan::Relaxed>::new());
+        }
+    }
+
+    #[test]
+    fn a_patient_job_gets_its_turn_from_those_not_above_it(
+        sizes in proptest::collection::vec((1u32..5, 0u8..4), 1..8),
+        wanted in 1u32..9,
+        rank in 0u8..4,
+    ) {
+        let mut input = crowded(&sizes.iter().map(|(gpus, _)| *gpus).collect::<Vec<_>>());
+        input.jobs.retain(|job| job.current.is_some());
+        for (job, (_, rank)) in input.jobs.iter_mut().zip(&sizes) {
+            job.priority = Priority(rank * 25);
+        }
+        let mut patient = rigid(99, wanted);
+        patient.priority = Priority(rank * 25);
+        patient.claim.waited = Seconds(4_000.0);
+        input.jobs.push(patient);
+        let plan = planned(&input);
+        let above = input.jobs.iter().filter(|job| job.priority > Priority(rank * 25));
+        for job in above.clone() {
+            prop_assert!(plan.assignments.contains_key(&job.job), "{} is above and stays", job.name);
+        }
+        let taken: u32 = above.map(|job| job.range.max.0).sum();
+        prop_assert_eq!(plan.assignments.contains_key(&job_id(99)), wanted + taken <= 8);
+    }
+
+    #[test]
+    fn what_was_borrowed_goes_back_to_whoever_has_the_right(
+        (quota, wanted) in (1u32..8).prop_flat_map(|quota| (Just(quota), 1..=8 - quota)),
+    ) {
+        let right = 8 - quota;
+        let mut input = crowded(&[1; 8]);
+        input.projects = vec![project("lender", None), project("borrower", None)];
+        input.projects.sort_by(|a, b| a.name.cmp(&b.name));
+        for project in &mut input.projects {
+            let own = if project.name == "lender" { right } else { quota };
+            (project.quota, project.borrow) = (Some(GpuCount(own)), GpuCount(8 - own));
+        }
+        input.jobs.iter_mut().for_each(|job| job.claim.project = "borrower".into());
+        let mut lender = rigid(99, wanted);
+        lender.claim.project = "lender".into();
+        input.jobs.push(lender);
+        let plan = planned(&input);
+        prop_assert!(plan.assignments.contains_key(&job_id(99)));
+        prop_assert_eq!(plan.assignments.len() as u32, 8 - wanted + 1);
+    }
+}
