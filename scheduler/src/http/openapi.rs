@@ -9,7 +9,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, stream, submit, tokens,
+    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, simulate, stream, submit,
+    tokens,
 };
 
 #[derive(OpenApi)]
@@ -60,6 +61,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::list_plans))
         .routes(routes!(plans::current_plan))
         .routes(routes!(plans::rebalance))
+        .routes(routes!(simulate::simulate))
         .routes(routes!(plans::get_plan))
         .routes(routes!(plans::approve_plan))
         .routes(routes!(plans::reject_plan))

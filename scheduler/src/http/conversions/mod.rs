@@ -3,6 +3,7 @@
 
 mod access;
 mod history;
+mod insight;
 mod jobs;
 mod nodes;
 mod plans;
@@ -16,6 +17,7 @@ use headway_types::{Configuration, JobId, NodeSlice, Timestamp};
 
 pub use access::{scope, token};
 pub use history::{allocation, checkpoint, event, series_point};
+pub use insight::{counterfactual, limit, predicted_start, stage, unmoved};
 pub use jobs::{live_job, priority, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
 pub use plans::{alternative, plan, plan_summary, prediction, reason};
