@@ -29,8 +29,9 @@ pub use job::{
 };
 pub use node::{DrainRequest, Gpu, Node, NodeList};
 pub use plan::{
-    Alternative, Assignment, Explanation, Move, Plan, PlanList, PlanSummary, Prediction, Reason, RebalanceRequest,
-    Verdict,
+    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, Limit, Move, Plan, PlanList,
+    PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,
+    SimulationRequest, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};

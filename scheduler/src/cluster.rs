@@ -15,6 +15,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use crate::clock::Clock;
 use crate::driver::Input;
 use crate::grpc::{SessionError, Sessions};
+use crate::planning::LastRound;
 use crate::store::{SeriesPoint, Store};
 
 /// Longest wait for the answer to a request; its outcome is unknown to the caller after that.
@@ -36,6 +37,7 @@ pub(crate) struct Outlook {
     pub view: watch::Receiver<Arc<View>>,
     pub feed: broadcast::Sender<Arc<Feed>>,
     pub ready: watch::Receiver<bool>,
+    pub round: LastRound,
 }
 
 /// What a live page wants to hear of, published after the commit.
@@ -148,6 +150,11 @@ impl Cluster {
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.outlook.view.borrow().clone()
+    }
+
+    /// The newest round that was planned, with its plan.
+    pub(crate) fn last_round(&self) -> LastRound {
+        self.outlook.round.clone()
     }
 
     /// Everything published from now on; a slow reader loses the oldest (`RecvError::Lagged`).

@@ -119,7 +119,8 @@ impl Driver {
         let (ready, readiness) = watch::channel(false);
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
         let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept);
-        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness };
+        let round = planning.last_round();
+        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round };
         let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone());
         let driver = Driver {
             inbox,

@@ -11,6 +11,7 @@ pub mod postgres;
 pub mod server;
 pub mod store;
 
+mod asking;
 mod clock;
 mod driver;
 mod grpc;

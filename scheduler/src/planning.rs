@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use headway_engine::Event;
 use headway_planner::{CurveCache, PlanInput, plan};
-use headway_types::PlanId;
-use tokio::sync::mpsc;
+use headway_types::{Plan, PlanId};
+use tokio::sync::{mpsc, watch};
 
 use crate::driver::Input;
 
@@ -28,6 +28,16 @@ pub struct Planning {
     crew: Arc<Crew>,
 }
 
+/// A round and the plan made of it, adopted or not: what questions are asked about.
+#[derive(Debug)]
+pub struct SolvedRound {
+    pub input: PlanInput,
+    pub plan: Plan,
+}
+
+/// The newest round that has a plan.
+pub type LastRound = watch::Receiver<Option<Arc<SolvedRound>>>;
+
 type Solver = Box<dyn Fn(&PlanInput, &mut CurveCache) -> Event + Send + Sync>;
 
 /// What the threads share.
@@ -35,6 +45,7 @@ struct Crew {
     requests: Mutex<Receiver<Box<PlanInput>>>,
     inbox: mpsc::Sender<Input>,
     work: Mutex<Work>,
+    last: watch::Sender<Option<Arc<SolvedRound>>>,
     solver: Solver,
     deadline: Duration,
 }
@@ -57,11 +68,16 @@ impl Planning {
 
     fn with(solver: Solver, deadline: Duration, inbox: mpsc::Sender<Input>) -> std::io::Result<Self> {
         let (rounds, requests) = channel();
-        let (requests, work) = (Mutex::new(requests), Mutex::default());
-        let crew = Arc::new(Crew { requests, inbox, work, solver, deadline });
+        let (requests, work, last) = (Mutex::new(requests), Mutex::default(), watch::Sender::default());
+        let crew = Arc::new(Crew { requests, inbox, work, last, solver, deadline });
         crew.man()?;
-        tokio::spawn(watch(Arc::clone(&crew)));
+        tokio::spawn(guard(Arc::clone(&crew)));
         Ok(Self { rounds, crew })
+    }
+
+    /// The newest round with its plan, from now on.
+    pub fn last_round(&self) -> LastRound {
+        self.crew.last.subscribe()
     }
 
     /// Asks for a plan; it comes back as an event.
@@ -102,6 +118,9 @@ impl Crew {
                 }
             }
             tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
+            if let Event::PlanReady { plan } = &event {
+                self.last.send_replace(Some(Arc::new(SolvedRound { input: *input, plan: Plan::clone(plan) })));
+            }
             if self.inbox.blocking_send(Input::event(event)).is_err() {
                 return;
             }
@@ -170,7 +189,7 @@ fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
 }
 
 /// Gives up rounds that take too long; ends with the loop.
-async fn watch(crew: Arc<Crew>) {
+async fn guard(crew: Arc<Crew>) {
     let mut ticks = tokio::time::interval(crew.deadline / 60);
     loop {
         tokio::select! {

@@ -33,6 +33,8 @@ pub struct Scenario {
     pub cut: bool,
     /// Whether the history is also written down line by line.
     pub diary: bool,
+    /// Whether every round is kept with its plan.
+    pub keep_rounds: bool,
 }
 
 /// The GPUs of a node.
@@ -74,6 +76,7 @@ impl Scenario {
             horizon: Seconds(14_400.0),
             cut: false,
             diary: false,
+            keep_rounds: false,
         }
     }
 }

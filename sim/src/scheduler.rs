@@ -210,6 +210,9 @@ impl World {
 
     fn make_plan(&mut self, server: u64, input: &PlanInput) {
         let result = plan(input, &mut self.curves).map(Box::new).map_err(|error| (input.plan, error.to_string()));
+        if let (Ok(plan), true) = (&result, self.scenario.keep_rounds) {
+            self.rounds.push((input.clone(), Plan::clone(plan)));
+        }
         let done = self.moment(0.02, 1.5);
         self.clock.at(done, Item::PlanDone { server, result });
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headway_engine::record::EventRecord;
 use headway_node::Exit;
-use headway_planner::CurveCache;
-use headway_types::{Generation, IdSource, JobId, NodeId, Seconds, Timestamp};
+use headway_planner::{CurveCache, PlanInput};
+use headway_types::{Generation, IdSource, JobId, NodeId, Plan, Seconds, Timestamp};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -52,6 +52,8 @@ pub struct Report {
     pub gpu_time: GpuTime,
     /// Until the last job had ended.
     pub makespan: Seconds,
+    /// What was planned and the plan of it, where the scenario keeps them.
+    pub rounds: Vec<(PlanInput, Plan)>,
 }
 
 /// Longer after the last fault than anything stands still.
@@ -94,6 +96,7 @@ pub(crate) struct World {
     verbs: BTreeMap<String, u32>,
     due: Vec<Deed>,
     pub diary: Option<Vec<String>>,
+    pub rounds: Vec<(PlanInput, Plan)>,
     /// Found where no error could be returned.
     pub broken: Option<String>,
 }
@@ -140,6 +143,7 @@ impl World {
             verbs: BTreeMap::new(),
             due: Vec::new(),
             diary: scenario.diary.then(Vec::new),
+            rounds: Vec::new(),
             broken: None,
             scenario,
         };
@@ -201,6 +205,7 @@ impl World {
             faults: std::mem::take(&mut self.tried),
             gpu_time: self.meter.time.clone(),
             makespan: self.clock.now.since(START),
+            rounds: std::mem::take(&mut self.rounds),
         })
     }
 

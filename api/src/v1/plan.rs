@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::history::SliceRecord;
-use super::job::Configuration;
+use super::job::{Configuration, JobSpecification};
 
 /// A plan in one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -64,9 +64,120 @@ pub struct Plan {
     pub candidates: u32,
     /// Value of one more GPU by GPU type, in objective units.
     pub shadow_prices: BTreeMap<String, f64>,
+    /// Everything whose lack holds the objective down, dearest first: node classes, quotas, power.
+    #[serde(default)]
+    pub scarce: Vec<Price>,
+    /// Rules that could not be kept in this round.
+    #[serde(default)]
+    pub relaxed: Vec<Relaxed>,
     pub assignments: Vec<Assignment>,
     pub moves: Vec<Move>,
+    /// Running jobs that another size would serve better and that stay, the greatest loss first.
+    #[serde(default)]
+    pub unmoved: Vec<Unmoved>,
     pub verdicts: Vec<Verdict>,
+}
+
+/// What one more unit of something scarce is worth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Price {
+    /// "GPUs of H100-80G", "the quota of project nlp".
+    pub of: String,
+    /// In objective units.
+    pub price: f64,
+}
+
+/// A rule that could not be kept, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Relaxed {
+    pub rule: String,
+    pub reason: String,
+}
+
+/// A running job that stays although another size would bring more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Unmoved {
+    pub job_id: Uuid,
+    pub job_name: String,
+    pub from_gpus: u32,
+    pub to_gpus: u32,
+    /// What its goodput would gain, percent.
+    pub gain_pct: f64,
+    /// What the objective forgoes, were moving free.
+    pub forgone: f64,
+    /// "cooldown", "hysteresis", "gain_too_small", "move_budget", "fragmented".
+    pub code: String,
+    pub detail: String,
+}
+
+/// Something scarce between a job and its next better choice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Limit {
+    pub of: String,
+    /// How much more of it the choice takes.
+    pub needed: f64,
+    /// How much of it the plan leaves.
+    pub left: f64,
+    /// What others lose by that, in objective units.
+    pub price: f64,
+}
+
+/// What is left of the cluster for a job after one more condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FunnelStage {
+    /// "of a type it accepts".
+    pub name: String,
+    pub left: u32,
+    /// `gpus` or `sizes`.
+    pub of: String,
+    pub detail: String,
+}
+
+/// What would come of something that is not so, found by solving the round once more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Counterfactual {
+    /// "if it accepted 4 GPUs".
+    pub question: String,
+    /// "starts now at 4 GPUs, shrinks b (8 → 4): objective −3.1 %".
+    pub answer: String,
+    pub possible: bool,
+    /// What the job would have.
+    pub gpus: Option<u32>,
+    /// Jobs that would have fewer GPUs.
+    pub losers: Vec<Shift>,
+    /// Other jobs that would have more.
+    pub winners: Vec<Shift>,
+    /// Percent; `null` where plans do not compare.
+    pub objective_change_pct: Option<f64>,
+    /// Change of the sum of speed-ups, percent.
+    pub goodput_change_pct: f64,
+    /// Jobs that would stand still beyond those of the plan.
+    pub moves: i64,
+    pub downtime_seconds: f64,
+}
+
+/// A job's size now and then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Shift {
+    pub job_id: Uuid,
+    pub job_name: String,
+    pub from_gpus: u32,
+    pub to_gpus: u32,
+}
+
+/// When a job that waits will start, if no other job comes: percentiles over many rolled-out futures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PredictedStart {
+    /// The cluster's time when this was asked.
+    pub asked_at: DateTime<Utc>,
+    pub p10: Option<DateTime<Utc>>,
+    /// `null`: later than was looked.
+    pub p50: Option<DateTime<Utc>>,
+    pub p90: Option<DateTime<Utc>>,
+    /// `planner` (every round of each future was planned) or `queue` (a queue stood in for it: large clusters).
+    pub method: String,
+    /// Why there is no telling, where there is none.
+    pub reason: Option<String>,
 }
 
 /// What one job gets.
@@ -155,6 +266,21 @@ pub struct Explanation {
     pub prediction: Option<Prediction>,
     /// The plan this was decided in.
     pub plan_id: Option<Uuid>,
+    /// What keeps it from its next better choice.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
+    /// Why it stays, where another size would bring more.
+    #[serde(default)]
+    pub unmoved: Option<Unmoved>,
+    /// From all GPUs to what it could start on now.
+    #[serde(default)]
+    pub funnel: Vec<FunnelStage>,
+    /// What would change its lot. Empty where answers take longer than a request may; asking again finds them.
+    #[serde(default)]
+    pub counterfactuals: Vec<Counterfactual>,
+    /// Of a job that waits.
+    #[serde(default)]
+    pub predicted_start: Option<PredictedStart>,
 }
 
 /// Body of `POST /plans/rebalance`.
@@ -164,4 +290,44 @@ pub struct RebalanceRequest {
     /// Least gain for a move, percent; absent: the policy's.
     #[serde(default)]
     pub min_gain_pct: Option<f64>,
+}
+
+/// Body of `POST /plans/simulate`: what to suppose, all of it together, and what to force on top.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SimulationRequest {
+    /// Jobs that would be submitted now.
+    pub jobs: Vec<JobSpecification>,
+    /// Jobs that would be gone.
+    pub jobs_gone: Vec<Uuid>,
+    /// Priorities by job, 0 to 100.
+    pub priorities: BTreeMap<Uuid, u8>,
+    /// Quotas by project, in GPUs; `null`: none.
+    pub quotas: BTreeMap<String, Option<u32>>,
+    /// Nodes all of whose GPUs would be usable.
+    pub nodes_back: Vec<Uuid>,
+    pub nodes_gone: Vec<Uuid>,
+    /// How many more nodes like one there would be, by that one.
+    pub more_nodes: BTreeMap<Uuid, u32>,
+    pub force: Option<ForcedJob>,
+}
+
+/// What a job must get in any case; all other rules are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForcedJob {
+    pub job_id: Uuid,
+    /// Absent: any number.
+    #[serde(default)]
+    pub gpus: Option<u32>,
+    #[serde(default)]
+    pub gpu_type: Option<String>,
+}
+
+/// What would come of a simulation, against the newest plan. Nothing is changed by it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Simulation {
+    /// The plan it was compared with.
+    pub plan_id: Uuid,
+    pub outcome: Counterfactual,
 }

@@ -1,11 +1,14 @@
-//! `headway why`: one sentence, then numbers, then what would change it.
+//! `headway why`: one sentence, then numbers, then what would change it, then when it starts.
+
+use std::fmt::Write as _;
 
 use clap::Args;
 use headway_api::client::Client;
+use headway_api::v1::{Explanation, PredictedStart};
 
 use super::resolve_job;
 use crate::failure::Failure;
-use crate::output::Printer;
+use crate::output::{Printer, duration};
 
 #[derive(Args, Clone, Debug)]
 pub struct Why {
@@ -19,15 +22,148 @@ pub async fn run(client: &Client, print: &Printer, why: Why) -> Result<(), Failu
     if print.structured() {
         return print.value(&explain);
     }
-    println!("{}", explain.headline);
+    print!("{}", text(&explain));
+    Ok(())
+}
+
+fn text(explain: &Explanation) -> String {
+    let mut lines = vec![explain.headline.clone()];
     for reason in &explain.reasons {
-        println!("  {} {}: {}", if reason.binding { "●" } else { "○" }, reason.code, reason.detail);
+        let mark = if reason.binding { "●" } else { "○" };
+        lines.push(format!("  {mark} {}: {}", reason.code, reason.detail));
+    }
+    lines.extend(numbers(explain));
+    if !explain.funnel.is_empty() {
+        lines.push("Where it could run".into());
+        lines.extend(
+            explain.funnel.iter().map(|stage| format!("  {:>5} {} ({})", stage.left, stage.name, stage.detail)),
+        );
+    }
+    if !explain.counterfactuals.is_empty() {
+        lines.push("What would change it".into());
+        for one in &explain.counterfactuals {
+            let mark = if one.possible { "✓" } else { "✗" };
+            lines.push(format!("  {mark} {}: {}", one.question, one.answer));
+        }
+    }
+    lines.extend(explain.predicted_start.as_ref().map(start));
+    lines.iter().fold(String::new(), |mut all, line| {
+        // Writing to a string does not fail.
+        let _ = writeln!(all, "{line}");
+        all
+    })
+}
+
+/// What is scarce, and what another size would bring.
+fn numbers(explain: &Explanation) -> Vec<String> {
+    let mut lines = Vec::new();
+    for limit in &explain.limits {
+        let (of, needed, left) = (&limit.of, limit.needed, limit.left);
+        let lose = format!("others would lose {:.2} of value by it", limit.price);
+        lines.push(format!("  - {of}: {needed:.0} more needed, {left:.0} left; {lose}"));
     }
     if let Some(runner_up) = &explain.runner_up {
-        println!("  next best: {} GPUs, speed-up {:.2}", runner_up.gpus, runner_up.speed_up);
+        lines.push(format!("  next best: {} GPUs, speed-up {:.2}", runner_up.gpus, runner_up.speed_up));
     }
     if let Some(marginal) = explain.marginal_speed_up {
-        println!("  one step up would add {:.2} of speed-up", marginal);
+        lines.push(format!("  one step up would add {marginal:.2} of speed-up"));
     }
-    Ok(())
+    if let Some(unmoved) = &explain.unmoved {
+        let gain = format!("{:+.0} % goodput", unmoved.gain_pct);
+        lines.push(format!("  {} GPUs would be {gain}; it stays: {}", unmoved.to_gpus, unmoved.detail));
+    }
+    lines
+}
+
+/// "Starts in 12m00s to 2h10m, most likely in 40m00s, if no other job comes".
+fn start(of: &PredictedStart) -> String {
+    let within = |at: chrono::DateTime<chrono::Utc>| duration(((at - of.asked_at).as_seconds_f64()).max(0.0));
+    match (of.p10, of.p50, of.p90) {
+        (Some(p10), Some(p50), Some(p90)) => format!(
+            "Starts in {} to {}, as likely before as after {}, if no other job comes",
+            within(p10),
+            within(p90),
+            within(p50)
+        ),
+        (Some(p10), Some(p50), None) => {
+            format!(
+                "Starts in {} at the earliest, as likely before as after {}; it may take long",
+                within(p10),
+                within(p50)
+            )
+        }
+        (Some(p10), ..) => format!("Starts in {} at the earliest, and more likely much later", within(p10)),
+        (None, ..) => {
+            let why = of.reason.as_deref().unwrap_or("nothing tells when what runs will end");
+            format!("There is no telling when it starts: {why}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, TimeDelta};
+    use headway_api::v1::{Counterfactual, FunnelStage, Limit, Reason, Shift};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn explanation() -> Explanation {
+        let asked_at = DateTime::UNIX_EPOCH;
+        let shift = Shift { job_id: Uuid::nil(), job_name: "b".into(), from_gpus: 8, to_gpus: 4 };
+        Explanation {
+            job_id: Uuid::nil(),
+            headline: "Needs 8 GPUs; 2 are free and taking 6 from a would lose more than it gains".into(),
+            reasons: vec![Reason {
+                code: "not_enough_free".into(),
+                binding: true,
+                detail: "needs 8 GPUs, 2 are free".into(),
+            }],
+            runner_up: None,
+            marginal_speed_up: None,
+            prediction: None,
+            plan_id: None,
+            limits: vec![Limit { of: "GPUs of H100-80G".into(), needed: 8.0, left: 2.0, price: 4.41 }],
+            unmoved: None,
+            funnel: vec![FunnelStage {
+                name: "of a type it accepts".into(),
+                left: 64,
+                of: "gpus".into(),
+                detail: "64 GPUs on 8 nodes".into(),
+            }],
+            counterfactuals: vec![Counterfactual {
+                question: "if it accepted 4 GPUs".into(),
+                answer: "starts now at 4 GPUs, shrinks b (8 → 4): objective −3.1 %".into(),
+                possible: true,
+                gpus: Some(4),
+                losers: vec![shift],
+                winners: Vec::new(),
+                objective_change_pct: Some(-3.1),
+                goodput_change_pct: -2.0,
+                moves: 1,
+                downtime_seconds: 30.0,
+            }],
+            predicted_start: Some(PredictedStart {
+                asked_at,
+                p10: Some(asked_at + TimeDelta::minutes(12)),
+                p50: Some(asked_at + TimeDelta::minutes(40)),
+                p90: Some(asked_at + TimeDelta::minutes(130)),
+                method: "planner".into(),
+                reason: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_waiting_job_is_explained_from_the_sentence_to_the_start() {
+        insta::assert_snapshot!(text(&explanation()));
+    }
+
+    #[test]
+    fn no_telling_says_why() {
+        let mut of = explanation().predicted_start.unwrap_or_else(|| unreachable!("it has one"));
+        (of.p10, of.p50, of.p90) = (None, None, None);
+        of.reason = Some("it needs 16 GPUs of one node class, and the largest has 8".into());
+        assert!(start(&of).ends_with("the largest has 8"), "{}", start(&of));
+    }
 }

@@ -12,7 +12,7 @@ use crate::start::Effort;
 /// Ends this close together make one round.
 const TOGETHER: f64 = 1.0;
 
-/// The first start of each job asked about, in one sample.
+/// The first start of each job asked about, in one sample, and how many rounds that took.
 pub(crate) fn future(
     input: &PlanInput,
     made: &Plan,
@@ -20,7 +20,7 @@ pub(crate) fn future(
     effort: &Effort,
     sample: u32,
     asked: &[JobId],
-) -> BTreeMap<JobId, Timestamp> {
+) -> (BTreeMap<JobId, Timestamp>, u32) {
     let mean_age = chance::mean_age(input);
     let endings = input.jobs.iter().map(|job| {
         let mut chance = chance::of_job(effort.seed, sample, job.job);
@@ -29,10 +29,11 @@ pub(crate) fn future(
     let mut world = World { input: input.clone(), endings: endings.collect(), standstill: BTreeMap::new() };
     world.adopt(made);
     let end = input.now + effort.horizon;
-    let mut starts = BTreeMap::new();
-    for _ in 0..effort.rounds {
+    let (mut starts, mut rounds) = (BTreeMap::new(), 0);
+    while rounds < effort.rounds {
         let Some(pause) = world.until_something().filter(|pause| world.input.now + *pause <= end) else { break };
         world.advance(pause);
+        rounds += 1;
         // A round that contradicts itself has no future.
         let Ok(next) = plan(&world.input, curves) else { break };
         world.adopt(&next);
@@ -43,7 +44,7 @@ pub(crate) fn future(
             break;
         }
     }
-    starts
+    (starts, rounds)
 }
 
 struct World {

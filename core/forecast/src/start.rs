@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{queue, rollout};
 
+/// Fewer futures have no percentiles worth telling.
+const LEAST_SAMPLES: u32 = 10;
+
 /// How the futures are rolled out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
@@ -23,11 +26,21 @@ pub struct Effort {
     pub planned_jobs: usize,
     /// Rounds of one future at most.
     pub rounds: u32,
+    /// After so many rounds of all futures together no more are begun, beyond the least there must be.
+    pub rounds_in_all: u32,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { seed: 1, samples: 24, spread: 0.25, horizon: Seconds(604_800.0), planned_jobs: 40, rounds: 40 }
+        Self {
+            seed: 1,
+            samples: 24,
+            spread: 0.25,
+            horizon: Seconds(604_800.0),
+            planned_jobs: 40,
+            rounds: 40,
+            rounds_in_all: 400,
+        }
     }
 }
 
@@ -77,19 +90,38 @@ pub fn starts(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, effort: &
         }
     }
     let method = if input.jobs.len() <= effort.planned_jobs { Method::Planner } else { Method::Queue };
-    let samples = if asked.is_empty() { 0 } else { effort.samples };
-    let futures: Vec<BTreeMap<JobId, Timestamp>> = match method {
-        Method::Planner => {
-            (0..samples).map(|sample| rollout::future(input, plan, curves, effort, sample, &asked)).collect()
-        }
+    let futures = match method {
+        _ if asked.is_empty() => Vec::new(),
+        Method::Planner => planned(input, plan, curves, effort, &asked),
         Method::Queue => {
             let queue = queue::Queue::new(input, plan, effort);
-            (0..samples).map(|sample| queue.future(sample, &asked)).collect()
+            (0..effort.samples).map(|sample| queue.future(sample, &asked)).collect()
         }
     };
+    let samples = futures.len() as u32;
     let mut starts = unknown;
     starts.extend(asked.into_iter().map(|job| (job, outlook(&futures, job, effort))));
     Forecast { starts, method, samples }
+}
+
+/// Futures whose every round is planned, as many as the effort allows.
+fn planned(
+    input: &PlanInput,
+    plan: &Plan,
+    curves: &mut CurveCache,
+    effort: &Effort,
+    asked: &[JobId],
+) -> Vec<BTreeMap<JobId, Timestamp>> {
+    let (mut futures, mut rounds) = (Vec::new(), 0);
+    for sample in 0..effort.samples {
+        if rounds >= effort.rounds_in_all && sample >= LEAST_SAMPLES {
+            break;
+        }
+        let (future, took) = rollout::future(input, plan, curves, effort, sample, asked);
+        rounds += took;
+        futures.push(future);
+    }
+    futures
 }
 
 fn never(plan: &Plan, job: JobId) -> Option<String> {

@@ -51,7 +51,7 @@ struct Account<'a> {
     decision: &'a Decision,
     /// Per row, by the plan.
     used: Vec<i64>,
-    /// Who holds which GPU before the plan.
+    /// Which GPUs those hold that do not keep all they have.
     holders: BTreeMap<&'a GpuUuid, usize>,
     givers: Givers,
     /// Who gets which GPU that another job holds, made when first asked for.
@@ -68,10 +68,11 @@ impl<'a> Account<'a> {
                 used[part.row as usize] += part.amount;
             }
         }
-        let holders = options
-            .iter()
-            .enumerate()
-            .flat_map(|(job, options)| {
+        // Most jobs stay, and there are many GPUs.
+        let leave = options.iter().zip(&decision.choice).enumerate();
+        let holders = leave
+            .filter(|(_, (options, at))| !options.candidates[**at].stays)
+            .flat_map(|(job, (options, _))| {
                 options.job.current.iter().flat_map(move |at| at.placement.ranks().map(move |(_, gpu)| (gpu, job)))
             })
             .collect();
@@ -184,6 +185,9 @@ impl<'a> Account<'a> {
     /// GPUs the job is to get that another one still holds.
     fn being_freed(&self, job: usize) -> Vec<Reason> {
         let mut from: BTreeMap<usize, u32> = BTreeMap::new();
+        if self.chosen(job).stays || self.holders.is_empty() {
+            return Vec::new();
+        }
         for (_, gpu) in self.decision.placements[job].iter().flat_map(|placement| placement.ranks()) {
             if let Some(&holder) = self.holders.get(gpu).filter(|holder| **holder != job) {
                 *from.entry(holder).or_default() += 1;

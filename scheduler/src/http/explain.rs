@@ -2,6 +2,7 @@
 //! held, backs off, starts, or waits for GPUs another job is giving up.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::extract::State;
 use headway_api::v1;
@@ -15,7 +16,10 @@ use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 
-/// Why a job waits, or has the size it has, with numbers.
+/// Answers that take longer are left out; they are there when asked for again.
+const ASKING_TIME: Duration = Duration::from_secs(15);
+
+/// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
 #[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::Explanation), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn explain_job(
@@ -29,6 +33,8 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
+    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await.ok().flatten();
+    let insight = insight.as_deref();
     Ok(Json(v1::Explanation {
         job_id: id,
         headline: account.headline,
@@ -37,6 +43,13 @@ pub async fn explain_job(
         marginal_speed_up: verdict.and_then(|verdict| verdict.marginal_speed_up).filter(|gain| gain.is_finite()),
         prediction: predicted.map(conversions::prediction),
         plan_id: decided.map(|plan| plan.plan.id.0),
+        limits: insight.iter().flat_map(|each| &each.limits).map(conversions::limit).collect(),
+        unmoved: insight.and_then(|each| each.unmoved.as_ref()).map(|each| conversions::unmoved(each, &view)),
+        funnel: insight.iter().flat_map(|each| &each.funnel).map(conversions::stage).collect(),
+        counterfactuals: insight.iter().flat_map(|each| &each.answers).map(conversions::counterfactual).collect(),
+        predicted_start: insight.and_then(|each| {
+            Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
+        }),
     }))
 }
 

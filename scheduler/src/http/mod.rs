@@ -27,6 +27,7 @@ mod problem;
 mod projects;
 mod reservations;
 mod root;
+mod simulate;
 mod stream;
 mod submit;
 #[cfg(test)]
@@ -46,6 +47,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::TokenCache;
 use self::problem::Problem;
+use crate::asking::Asking;
 use crate::cluster::Cluster;
 use crate::web;
 
@@ -53,6 +55,7 @@ use crate::web;
 #[derive(Clone)]
 pub struct HttpState {
     cluster: Cluster,
+    asking: Asking,
     tokens: TokenCache,
     version: &'static str,
     metrics: Option<PrometheusHandle>,
@@ -62,7 +65,8 @@ impl HttpState {
     /// `metrics`: the recorder's handle, where this process has one.
     #[must_use]
     pub fn new(cluster: Cluster, version: &'static str, metrics: Option<PrometheusHandle>) -> Self {
-        Self { cluster, tokens: TokenCache::default(), version, metrics }
+        let asking = Asking::new(cluster.last_round());
+        Self { cluster, asking, tokens: TokenCache::default(), version, metrics }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.

@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 
 use super::{
     HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, projects, reservations,
-    stream, submit, tokens,
+    simulate, stream, submit, tokens,
 };
 
 #[derive(OpenApi)]
@@ -65,6 +65,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::list_plans))
         .routes(routes!(plans::current_plan))
         .routes(routes!(plans::rebalance))
+        .routes(routes!(simulate::simulate))
         .routes(routes!(plans::get_plan))
         .routes(routes!(plans::approve_plan))
         .routes(routes!(plans::reject_plan))

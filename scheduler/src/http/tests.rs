@@ -204,6 +204,7 @@ async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
 }
 
 #[tokio::test]
+
 async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
     let served = Served::start().await;
     let yaml = "{version: 1, name: first, resources: {gpus: {min: 1, max: 8}}, training: {model: gpt2-124m, \
@@ -306,6 +307,34 @@ async fn a_policy_of_an_older_client_resets_nothing_it_does_not_know() {
     policy["objective"] = json!("best");
     let refused = served.send_json(Method::PUT, "root", "/policy", &policy).await;
     assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+}
+
+#[tokio::test]
+async fn what_if_is_asked_of_the_newest_round_and_changes_nothing() {
+    let served = Served::start().await;
+    let id = served.submit("ada", JOB, "k").await.id();
+    assert_eq!(served.post("root", "/plans/rebalance").await.status, StatusCode::OK);
+    let why = served.get("eve", &format!("/jobs/{id}/explain")).await.body;
+    let why: v1::Explanation = serde_json::from_value(why).unwrap();
+    assert_eq!(why.funnel[0].name, "in the cluster");
+    assert!(!why.counterfactuals.is_empty() && why.counterfactuals.iter().all(|one| !one.possible));
+    assert!(why.predicted_start.is_some_and(|start| start.p10.is_none() && start.reason.is_some()));
+
+    let ask = async |body: Value| served.send_json(Method::POST, "eve", "/plans/simulate", &body).await;
+    let forced = ask(json!({"force": {"job_id": id}})).await;
+    assert_eq!(
+        (forced.status, &forced.body["outcome"]["possible"]),
+        (StatusCode::OK, &json!(false)),
+        "{}",
+        forced.body
+    );
+    assert_eq!(ask(json!({"jobs_gone": [id]})).await.status, StatusCode::OK);
+    assert_eq!(ask(json!({"nodes_back": [id]})).await.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(ask(json!({})).await.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    let detail: v1::JobDetail = serde_json::from_value(served.get("eve", &format!("/jobs/{id}")).await.body).unwrap();
+    let another = ask(json!({"jobs": [detail.spec]})).await;
+    assert_eq!(another.body["outcome"]["gpus"], 0, "{}", another.body);
+    assert_eq!(served.get("eve", "/jobs").await.body["items"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]

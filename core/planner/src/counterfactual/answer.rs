@@ -74,12 +74,11 @@ impl Answer {
     ) -> Self {
         let about = question.about();
         let sizes = |plan: &Plan, job: JobId| plan.assignments.get(&job).map_or(GpuCount(0), |at| at.placement.gpus());
-        let shifts = input.jobs.iter().filter(|job| Some(job.job) != about).map(|job| {
+        let shifts = supposed.jobs.iter().filter(|job| Some(job.job) != about).map(|job| {
             let (from, to) = (sizes(plan, job.job), sizes(other, job.job));
             Shift { job: job.job, name: job.name.clone(), from, to }
         });
-        let gone = |shift: &Shift| supposed.jobs.binary_search_by_key(&shift.job, |job| job.job).is_err();
-        let shifts: Vec<Shift> = shifts.filter(|shift| shift.from != shift.to && !gone(shift)).collect();
+        let shifts: Vec<Shift> = shifts.filter(|shift| shift.from != shift.to).collect();
         let (mut losers, mut winners): (Vec<Shift>, Vec<Shift>) = shifts.into_iter().partition(|one| one.to < one.from);
         losers.sort_by_key(|one| (std::cmp::Reverse(one.from.saturating_sub(one.to)), one.job));
         winners.sort_by_key(|one| (std::cmp::Reverse(one.to.saturating_sub(one.from)), one.job));

@@ -159,6 +159,9 @@ fn more_nodes_and_fewer_jobs_are_supposed() {
     let fewer = asked(&input, &Question::suppose(Supposition::JobGone { job: job_id(1) }));
     assert!(fewer.winners.iter().any(|one| one.job == job_id(3)), "{}", fewer.answer);
     assert_eq!(more.objective_change, None);
+    let another = Box::new(PlanJob { priority: Priority(100), ..rigid(9, 4) });
+    let added = asked(&input, &Question::suppose(Supposition::Job { job: another }));
+    assert!(added.possible && added.gpus == Some(GpuCount(4)) && !added.losers.is_empty(), "{}", added.answer);
 }
 
 #[test]

@@ -2,22 +2,19 @@
 
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
-use serde::{Deserialize, Serialize};
 
 use crate::explain::gpus;
-use crate::input::PlanInput;
+use crate::input::{PlanInput, PlanJob};
 
 /// Suppositions, and what is forced on top of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
     pub suppose: Vec<Supposition>,
     pub force: Option<Force>,
 }
 
 /// Something that is not so. The planner decides freely what to make of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "suppose")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Supposition {
     Priority {
         job: JobId,
@@ -49,19 +46,21 @@ pub enum Supposition {
         node: NodeId,
         count: u32,
     },
+    /// One more job. Its id must be nobody else's.
+    Job {
+        job: Box<PlanJob>,
+    },
     JobGone {
         job: JobId,
     },
 }
 
 /// What one job must get in any case; all other rules are kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Force {
     pub job: JobId,
     /// `None`: any number.
-    #[serde(default)]
     pub gpus: Option<GpuCount>,
-    #[serde(default)]
     pub gpu_type: Option<GpuType>,
 }
 
@@ -95,6 +94,7 @@ impl Question {
             Supposition::Priority { job, .. }
             | Supposition::Accepts { job, .. }
             | Supposition::AcceptsType { job, .. } => Some(*job),
+            Supposition::Job { job } => Some(job.job),
             _ => None,
         };
         self.force.as_ref().map(|force| force.job).or_else(|| self.suppose.iter().find_map(of))
@@ -147,6 +147,7 @@ impl Supposition {
             Self::NodeGone { node } => format!("node {} were gone", name(node)),
             Self::NodesLike { node, count: 1 } => format!("there were one more node like {}", name(node)),
             Self::NodesLike { node, count } => format!("there were {count} more nodes like {}", name(node)),
+            Self::Job { job } => format!("{} were submitted", job.name),
             Self::JobGone { job } => {
                 let of = input.jobs.iter().find(|one| one.job == *job);
                 format!("{} were gone", of.map_or("?", |one| one.name.as_str()))

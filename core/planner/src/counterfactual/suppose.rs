@@ -52,6 +52,10 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
             let like = self::node(input, *node)?.clone();
             add(input, &like, *count);
         }
+        Supposition::Job { job } => match input.jobs.binary_search_by_key(&job.job, |one| one.job) {
+            Ok(at) => input.jobs[at] = PlanJob::clone(job),
+            Err(at) => input.jobs.insert(at, PlanJob::clone(job)),
+        },
         Supposition::JobGone { job } => {
             self::job(input, *job)?;
             input.jobs.retain(|one| one.job != *job);

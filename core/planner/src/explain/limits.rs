@@ -1,7 +1,5 @@
 //! What stands between a job and another choice: rows that have not enough left for it, and rows that have a price.
 
-use std::collections::BTreeMap;
-
 use headway_types::ReasonCode;
 use headway_types::plan::Limit;
 
@@ -32,19 +30,18 @@ impl Demand {
 impl Account<'_> {
     /// What a job's other choice takes beyond the chosen, row by row.
     pub(super) fn demands(&self, job: usize, other: &Candidate) -> Vec<Demand> {
-        let mut delta: BTreeMap<u32, i64> = BTreeMap::new();
+        let mut old = self.chosen(job).uses.iter().peekable();
+        let mut demands = Vec::new();
+        // Both ascend by row.
         for part in &other.uses {
-            *delta.entry(part.row).or_default() += part.amount;
+            while old.next_if(|one| one.row < part.row).is_some() {}
+            let had = old.next_if(|one| one.row == part.row).map_or(0, |one| one.amount);
+            let (row, more) = (part.row as usize, part.amount - had);
+            if more > 0 {
+                demands.push(Demand { row, more, left: (self.owed.capacity[row] - self.used[row]).max(0) });
+            }
         }
-        for part in &self.chosen(job).uses {
-            *delta.entry(part.row).or_default() -= part.amount;
-        }
-        let more = delta.into_iter().filter(|(_, more)| *more > 0);
-        more.map(|(row, more)| {
-            let row = row as usize;
-            Demand { row, more, left: (self.owed.capacity[row] - self.used[row]).max(0) }
-        })
-        .collect()
+        demands
     }
 
     /// What others lose by it.

@@ -6,7 +6,7 @@ use headway_engine::view::View;
 use headway_types::plan::{Alternative, MoveKind};
 use headway_types::{Assignment, JobId, JobVerdict, Move, Prediction, Reason};
 
-use super::{actor, configuration, finite, job_name, slice, snake_name, time};
+use super::{actor, configuration, finite, job_name, slice, snake_name, time, unmoved};
 
 pub fn plan_summary(of: &PlanRecord) -> v1::PlanSummary {
     let report = &of.plan.report;
@@ -47,6 +47,13 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
         gap: report.gap,
         candidates: report.candidates,
         shadow_prices: report.shadow_prices.iter().map(|(gpu, price)| (gpu.0.clone(), *price)).collect(),
+        scarce: report.scarce.iter().map(|each| v1::Price { of: each.of.clone(), price: each.price }).collect(),
+        relaxed: report
+            .relaxed
+            .iter()
+            .map(|each| v1::Relaxed { rule: each.rule.clone(), reason: each.reason.clone() })
+            .collect(),
+        unmoved: report.unmoved.iter().map(|each| unmoved(each, view)).collect(),
         assignments: of.plan.assignments.iter().map(|(job, each)| assignment(*job, each, view)).collect(),
         moves: report.moves.iter().map(|each| one_move(each, view)).collect(),
         verdicts: report.jobs.iter().map(|(job, each)| verdict(*job, each, view)).collect(),

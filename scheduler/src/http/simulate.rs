@@ -1,0 +1,104 @@
+//! What if, for the whole cluster: the newest round solved once more with something supposed. It changes nothing.
+
+use axum::extract::State;
+use headway_api::{spec, v1};
+use headway_goodput::JobModel;
+use headway_planner::counterfactual::{AskError, Force, Question, Supposition};
+use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanWork};
+use headway_types::report::Capabilities;
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, GpuType, IdSource, JobId, JobSpec, NodeId, Seconds};
+
+use super::auth::Principal;
+use super::extract::Json;
+use super::problem::Problem;
+use super::{HttpState, conversions};
+
+/// More nodes than this make no round that is still worth solving for an answer.
+const MOST_NODES: u32 = 1_000;
+/// What a restart of a job that has never run is taken to cost.
+const RESTART: Seconds = Seconds(60.0);
+
+/// Solve the newest round once more with jobs, nodes, quotas or priorities that are not so, and say what would differ.
+#[utoipa::path(post, path = "/plans/simulate", tag = "plans", request_body = v1::SimulationRequest,
+    responses((status = 200, body = v1::Simulation), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn simulate(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Json(body): Json<v1::SimulationRequest>,
+) -> Result<Json<v1::Simulation>, Problem> {
+    let round = state.asking.round().ok_or_else(|| {
+        Problem::unavailable("no round has been planned yet").hint("POST /api/v1/plans/rebalance asks for one")
+    })?;
+    let question = question(&body, &round.input)?;
+    let plan_id = round.plan.id.0;
+    match state.asking.ask(round, question).await {
+        Some(Ok(answer)) => Ok(Json(v1::Simulation { plan_id, outcome: conversions::counterfactual(&answer) })),
+        Some(Err(AskError::Plan(error))) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "simulation failed");
+            Err(Problem::invalid(error.to_string()))
+        }
+        Some(Err(unknown)) => Err(Problem::not_found(unknown.to_string())),
+        None => Err(Problem::internal()),
+    }
+}
+
+fn question(body: &v1::SimulationRequest, input: &PlanInput) -> Result<Question, Problem> {
+    let mut suppose = Vec::new();
+    let mut ids = IdSource::seeded(input.jobs.len() as u64);
+    for value in &body.jobs {
+        let spec = spec::read_json(&value.0).map_err(|error| Problem::invalid(error.to_string()).field("jobs"))?;
+        suppose.push(Supposition::Job { job: Box::new(hypothetical(ids.job(input.now), &spec, input)) });
+    }
+    suppose.extend(body.jobs_gone.iter().map(|job| Supposition::JobGone { job: JobId(*job) }));
+    for (job, points) in &body.priorities {
+        if *points > 100 {
+            return Err(Problem::invalid("a priority is between 0 and 100").field("priorities"));
+        }
+        suppose.push(Supposition::Priority { job: JobId(*job), priority: Priority(*points) });
+    }
+    suppose.extend(
+        body.quotas
+            .iter()
+            .map(|(project, quota)| Supposition::Quota { project: project.clone(), quota: quota.map(GpuCount) }),
+    );
+    suppose.extend(body.nodes_back.iter().map(|node| Supposition::NodeBack { node: NodeId(*node) }));
+    suppose.extend(body.nodes_gone.iter().map(|node| Supposition::NodeGone { node: NodeId(*node) }));
+    if body.more_nodes.values().any(|count| *count > MOST_NODES) {
+        return Err(Problem::invalid(format!("at most {MOST_NODES} more nodes of a kind")).field("more_nodes"));
+    }
+    let more = body.more_nodes.iter();
+    suppose.extend(more.map(|(node, count)| Supposition::NodesLike { node: NodeId(*node), count: *count }));
+    let force = body.force.as_ref().map(|forced| Force {
+        job: JobId(forced.job_id),
+        gpus: forced.gpus.map(GpuCount),
+        gpu_type: forced.gpu_type.clone().map(GpuType),
+    });
+    if suppose.is_empty() && force.is_none() {
+        return Err(Problem::invalid("nothing is supposed").hint("see SimulationRequest in /api/v1/openapi.json"));
+    }
+    Ok(Question { suppose, force })
+}
+
+/// A job that has just been submitted and knows nothing of itself yet.
+fn hypothetical(id: JobId, spec: &JobSpec, input: &PlanInput) -> PlanJob {
+    let training = spec.training();
+    let model = training.map(|training| PlanWork::Model(JobModel::new(training.clone()).into()));
+    PlanJob {
+        job: id,
+        name: spec.name.clone(),
+        priority: spec.priority,
+        submitted_at: input.now,
+        range: spec.role().gpus.clone(),
+        work: model.unwrap_or(PlanWork::Opaque),
+        capabilities: training.map_or(Capabilities::UNKNOWN_SCRIPT, |training| training.reconfigure),
+        current: None,
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), restart: RESTART },
+        rework: Seconds(0.0),
+        remaining: training.and_then(|training| training.target),
+        freedom: Freedom::Free,
+        claim: Claim { project: spec.project.clone(), ..Claim::default() },
+        bounds: Bounds { time_left: spec.limits.time, ..Bounds::default() },
+        needs: Needs { per_node: spec.role().per_node, ..Needs::default() },
+    }
+}

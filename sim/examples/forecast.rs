@@ -1,0 +1,142 @@
+//! How good predicted starts are: `cargo run --release -p headway-sim --example forecast -- FIRST LAST`. Small crowded
+//! clusters are simulated, one per seed; for every job that waits its start is predicted once, and compared with the
+//! round that then gave it GPUs. docs/measurements/forecast.md keeps what it prints.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use headway_forecast::{Effort, Outlook, starts};
+use headway_planner::{CurveCache, PlanInput};
+use headway_sim::scenario::{spec, training};
+use headway_sim::{NodeShape, Scenario, SimJob, simulate};
+use headway_types::spec::GpuRange;
+use headway_types::{GpuCount, JobId, Plan, Seconds, Timestamp, Tokens};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const SPREADS: [f64; 2] = [0.25, 0.5];
+
+fn main() -> ExitCode {
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
+    let [first, last] = numbers[..] else {
+        eprintln!("usage: forecast FIRST_SEED LAST_SEED");
+        return ExitCode::FAILURE;
+    };
+    println!(
+        "| arrivals | rounds by | spread | predicted | before p10 | p10 to p90 | after p90 | no telling | median error |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for (name, over) in [("all at once", 60.0), ("over an hour", 3_600.0)] {
+        let mut histories = Vec::new();
+        for seed in first..=last {
+            match simulate(&crowd(seed, over)) {
+                Ok(report) => histories.push(report.rounds),
+                Err(failure) => {
+                    eprintln!("{failure}");
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+        for (by, planned_jobs) in [("queue", 0), ("planner", usize::MAX)] {
+            for spread in SPREADS {
+                let effort = Effort { spread, planned_jobs, ..Effort::default() };
+                let mut score = Score::default();
+                histories.iter().for_each(|rounds| score.add(rounds, &effort));
+                println!("| {name} | {by} | {spread} | {} |", score.row());
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Three nodes of four GPUs and a dozen jobs of two to eight that want far more than there is.
+fn crowd(seed: u64, over: f64) -> Scenario {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut scenario = Scenario::empty(seed, &[]);
+    scenario.nodes = vec![NodeShape { gpus: 4, gpu_type: "emulated".into() }; 3];
+    scenario.jobs = (0..12).map(|index| job(&mut rng, index, over)).collect();
+    scenario.policy.objective.node_budget = 200;
+    (scenario.horizon, scenario.keep_rounds) = (Seconds(86_400.0), true);
+    scenario
+}
+
+fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
+    let min = [2, 2, 4, 4, 8][rng.random_range(0..5)];
+    let max = if rng.random_bool(0.5) { min } else { 2 * min };
+    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(max.min(8)), sizes: Vec::new(), types: Vec::new() };
+    let tokens_per_second = rng.random_range(2_000.0..8_000.0);
+    let target = Tokens(tokens_per_second * f64::from(min) * 60.0 * rng.random_range(4.0..30.0));
+    SimJob {
+        arrives: Seconds(rng.random_range(0.0..over)),
+        spec: spec(format!("job-{index}"), gpus, Some(training(target, true, true))),
+        tokens_per_second,
+        noise_scale: rng.random_range(2_000.0..80_000.0),
+        runs: Seconds(600.0),
+        startup: Seconds(rng.random_range(2.0..15.0)),
+        cancelled_after: None,
+    }
+}
+
+/// Jobs asked about in one history: of the first ones to wait.
+const ASKED_PER_HISTORY: usize = 6;
+
+#[derive(Default)]
+struct Score {
+    early: u32,
+    inside: u32,
+    late: u32,
+    unknown: u32,
+    /// Of the median, relative to how long it was until the start.
+    errors: Vec<f64>,
+}
+
+impl Score {
+    /// Each job once: in the second round that leaves it waiting, when what runs has reported.
+    fn add(&mut self, rounds: &[(PlanInput, Plan)], effort: &Effort) {
+        let (mut seen, mut asked, mut curves) = (BTreeSet::new(), BTreeSet::new(), CurveCache::default());
+        for (at, (input, plan)) in rounds.iter().enumerate() {
+            if asked.len() >= ASKED_PER_HISTORY {
+                break;
+            }
+            let waits = |job: &JobId| !plan.assignments.contains_key(job);
+            let waiting: Vec<JobId> = input.jobs.iter().map(|job| job.job).filter(waits).collect();
+            let due: Vec<JobId> = waiting.into_iter().filter(|job| !seen.insert(*job) && asked.insert(*job)).collect();
+            if due.is_empty() {
+                continue;
+            }
+            let forecast = starts(input, plan, &mut curves, effort);
+            for job in due {
+                let given = rounds[at..].iter().find(|(_, plan)| plan.assignments.contains_key(&job));
+                if let Some((given, _)) = given {
+                    self.compare(&forecast.starts[&job], input.now, given.now);
+                }
+            }
+        }
+    }
+
+    fn compare(&mut self, predicted: &Outlook, now: Timestamp, start: Timestamp) {
+        let Outlook::Start(of) = predicted else {
+            self.unknown += 1;
+            return;
+        };
+        match () {
+            () if start < of.p10 => self.early += 1,
+            () if of.p90.is_some_and(|p90| start > p90) => self.late += 1,
+            () => self.inside += 1,
+        }
+        if let Some(p50) = of.p50 {
+            let (waited, said) = (start.since(now).0, p50.since(now).0);
+            self.errors.push((said - waited).abs() / waited.max(1.0));
+        }
+    }
+
+    fn row(&mut self) -> String {
+        self.errors.sort_by(f64::total_cmp);
+        let predicted = self.early + self.inside + self.late;
+        let share = |count: u32| format!("{:.0} %", 100.0 * f64::from(count) / f64::from(predicted.max(1)));
+        let error =
+            self.errors.get(self.errors.len() / 2).map_or("–".into(), |error| format!("{:.0} %", 100.0 * error));
+        let (early, inside, late) = (share(self.early), share(self.inside), share(self.late));
+        format!("{predicted} | {early} | {inside} | {late} | {} | {error}", self.unknown)
+    }
+}
