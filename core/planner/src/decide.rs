@@ -35,8 +35,6 @@ pub(crate) struct Decision {
     pub bound: Quanta,
     /// Per row, in objective units.
     pub prices: Vec<f64>,
-    /// Jobs that have less than they are sure of, because nothing better found room.
-    broken: usize,
     /// Jobs whose best choice had no room.
     pub fragmented: BTreeSet<usize>,
 }
@@ -53,6 +51,8 @@ struct Attempt {
 pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
     let policy = &round.input.policy;
     let mut best: Option<Decision> = None;
+    // Jobs that have less than they are sure of in the best decision, because nothing better found room.
+    let mut fewest_broken = usize::MAX;
     // Most promising first; of equals the earliest.
     let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);
     let mut seen = BTreeSet::new();
@@ -69,7 +69,7 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
         let Some((program, kept)) = program(options, owed, &attempt) else { continue };
         let solution = solve_from(&program, &effort(policy), &prices)?;
         solves += 1;
-        let worse = best.as_ref().is_some_and(|best| best.broken == 0 && solution.objective <= best.objective.0);
+        let worse = best.as_ref().is_some_and(|best| fewest_broken == 0 && solution.objective <= best.objective.0);
         if worse {
             continue;
         }
@@ -79,7 +79,6 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
             prices.clone_from(&solution.prices);
         }
         let objective = value(options, &placed.choice);
-        let first = best.is_none();
         let found = best.get_or_insert_with(|| Decision::new(options, owed, &solution));
         if let Some(job) = placed.no_room {
             found.fragmented.insert(job);
@@ -89,8 +88,8 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
             }
         }
         let broken = broken(options, owed, &placed.choice);
-        if first || (broken, Reverse(objective)) < (found.broken, Reverse(found.objective)) {
-            found.broken = broken;
+        if (broken, Reverse(objective)) < (fewest_broken, Reverse(found.objective)) {
+            fewest_broken = broken;
             (found.choice, found.placements, found.objective) = (placed.choice, placed.placements, objective);
         }
     }
@@ -108,7 +107,6 @@ impl Decision {
             objective_before: value(options, &incumbent),
             bound: Quanta(solution.bound),
             prices: solution.prices.iter().map(|price| Quanta(1).units() * price).collect(),
-            broken: 0,
             fragmented: BTreeSet::new(),
         }
     }

@@ -19,7 +19,7 @@ use headway_types::{Configuration, JobId, NodeSlice, Timestamp};
 pub use access::{scope, token};
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, limit, predicted_start, stage, unmoved};
-pub use jobs::{job_change, live_job, priority, stop_in_words, stored_job, wish_in_words};
+pub use jobs::{job_change, live_job, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
 pub use plans::{alternative, plan, plan_summary, prediction, reason};
 pub use policy::{policy, policy_mode, policy_settings};
