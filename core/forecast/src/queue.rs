@@ -9,6 +9,7 @@ use headway_planner::{PlanInput, PlanJob};
 use headway_types::{GpuCount, GpuType, JobId, NodeCount, NodeId, Plan, Seconds, Timestamp};
 
 use crate::chance::{self, Ending};
+use crate::doubt;
 use crate::start::Effort;
 
 /// Starts and ends of one future at most.
@@ -19,6 +20,7 @@ pub(crate) struct Queue<'a> {
     input: &'a PlanInput,
     effort: &'a Effort,
     mean_age: Seconds,
+    spreads: BTreeMap<JobId, f64>,
     /// GPUs per type that nothing holds.
     free: BTreeMap<GpuType, u32>,
     /// By job of the input.
@@ -68,7 +70,8 @@ impl<'a> Queue<'a> {
                 *left = left.saturating_sub(gpus.0);
             }
         }
-        Self { input, effort, mean_age: chance::mean_age(input), free, jobs }
+        let spreads = doubt::doubts(input, plan, effort.spread);
+        Self { input, effort, mean_age: chance::mean_age(input), spreads, free, jobs }
     }
 
     /// The first start of each job asked about, in one sample.
@@ -114,7 +117,7 @@ impl<'q, 'a> Line<'q, 'a> {
         let (effort, now) = (queue.effort, queue.input.now);
         let runs = queue.jobs.iter().map(|of| {
             let mut chance = chance::of_job(effort.seed, sample, of.job.job);
-            match (chance::ending(of.job, queue.mean_age, effort.spread, &mut chance), of.work) {
+            match (chance::ending(of.job, queue.mean_age, queue.spreads[&of.job.job], &mut chance), of.work) {
                 (Ending::Work { factor }, Some(work)) => Seconds(work.0 * factor),
                 (Ending::Work { .. }, None) => Seconds(chance.exponential(queue.mean_age.0)),
                 (Ending::Time { left }, _) => left,
