@@ -14,8 +14,6 @@ use headway_types::{GpuCount, JobId, Plan, Seconds, Timestamp, Tokens};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const SPREADS: [f64; 2] = [0.25, 0.5];
-
 fn main() -> ExitCode {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
     let [first, last] = numbers[..] else {
@@ -23,10 +21,10 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     println!(
-        "| arrivals | rounds by | spread | predicted | before p10 | p10 to p90 | after p90 | no telling | median error |"
+        "| arrivals | asked | rounds by | predicted | before p10 | p10 to p90 | after p90 | no telling | median error |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for (name, over) in [("all at once", 60.0), ("over an hour", 3_600.0)] {
+    for (name, over) in [("within a minute", 60.0), ("within an hour", 3_600.0)] {
         let mut histories = Vec::new();
         for seed in first..=last {
             match simulate(&crowd(seed, over)) {
@@ -38,11 +36,11 @@ fn main() -> ExitCode {
             }
         }
         for (by, planned_jobs) in [("queue", 0), ("planner", usize::MAX)] {
-            for spread in SPREADS {
-                let effort = Effort { spread, planned_jobs, ..Effort::default() };
+            for (asked, after) in [("after 90 s", 90.0), ("after 15 min", 900.0)] {
+                let effort = Effort { planned_jobs, ..Effort::default() };
                 let mut score = Score::default();
-                histories.iter().for_each(|rounds| score.add(rounds, &effort));
-                println!("| {name} | {by} | {spread} | {} |", score.row());
+                histories.iter().for_each(|rounds| score.add(rounds, &effort, Seconds(after)));
+                println!("| {name} | {asked} | {by} | {} |", score.row());
             }
         }
     }
@@ -91,16 +89,18 @@ struct Score {
 }
 
 impl Score {
-    /// Each job once: in the second round that leaves it waiting, when what runs has reported.
-    fn add(&mut self, rounds: &[(PlanInput, Plan)], effort: &Effort) {
-        let (mut seen, mut asked, mut curves) = (BTreeSet::new(), BTreeSet::new(), CurveCache::default());
-        for (at, (input, plan)) in rounds.iter().enumerate() {
+    /// Each job once: in the first round that leaves it waiting `after` so long a history, when those that run have or
+    /// have not yet reported.
+    fn add(&mut self, rounds: &[(PlanInput, Plan)], effort: &Effort, after: Seconds) {
+        let (mut asked, mut curves) = (BTreeSet::new(), CurveCache::default());
+        let Some(begin) = rounds.first().map(|(input, _)| input.now + after) else { return };
+        for (at, (input, plan)) in rounds.iter().enumerate().filter(|(_, (input, _))| input.now >= begin) {
             if asked.len() >= ASKED_PER_HISTORY {
                 break;
             }
             let waits = |job: &JobId| !plan.assignments.contains_key(job);
-            let waiting: Vec<JobId> = input.jobs.iter().map(|job| job.job).filter(waits).collect();
-            let due: Vec<JobId> = waiting.into_iter().filter(|job| !seen.insert(*job) && asked.insert(*job)).collect();
+            let waiting = input.jobs.iter().map(|job| job.job).filter(waits);
+            let due: Vec<JobId> = waiting.filter(|job| asked.insert(*job)).collect();
             if due.is_empty() {
                 continue;
             }

@@ -4,6 +4,7 @@
 
 pub mod baseline;
 mod chance;
+mod doubt;
 pub mod finish;
 mod queue;
 mod rollout;

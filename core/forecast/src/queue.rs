@@ -9,6 +9,7 @@ use headway_planner::{PlanInput, PlanJob};
 use headway_types::{GpuCount, GpuType, JobId, NodeCount, NodeId, Plan, Seconds, Timestamp};
 
 use crate::chance::{self, Ending};
+use crate::doubt;
 use crate::start::Effort;
 
 /// Starts and ends of one future at most.
@@ -19,10 +20,13 @@ pub(crate) struct Queue<'a> {
     input: &'a PlanInput,
     effort: &'a Effort,
     mean_age: Seconds,
+    spreads: BTreeMap<JobId, f64>,
     /// GPUs per type that nothing holds.
     free: BTreeMap<GpuType, u32>,
-    /// By job of the input.
+    /// In the order in which they start: by priority, then by submission.
     jobs: Vec<Known<'a>>,
+    /// The smallest size of all.
+    least: GpuCount,
 }
 
 #[derive(Clone)]
@@ -62,13 +66,16 @@ impl<'a> Queue<'a> {
             let work = work.map(|(tokens, goodput)| Seconds(tokens.0 / goodput));
             Known { job, size, holds, work, lineage: lineage(input, &job.claim.project) }
         };
-        let jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
+        let mut jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
+        jobs.sort_by_key(|of| (Reverse(of.job.priority), of.job.submitted_at, of.job.job));
+        let least = jobs.iter().map(|of| of.size).min().unwrap_or_default();
         for (gpu_type, gpus) in jobs.iter().filter_map(|job| job.holds.as_ref()) {
             if let Some(left) = free.get_mut(gpu_type) {
                 *left = left.saturating_sub(gpus.0);
             }
         }
-        Self { input, effort, mean_age: chance::mean_age(input), free, jobs }
+        let spreads = doubt::doubts(input, plan, effort.spread);
+        Self { input, effort, mean_age: chance::mean_age(input), spreads, free, jobs, least }
     }
 
     /// The first start of each job asked about, in one sample.
@@ -94,6 +101,15 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// What a running job has.
+struct Held {
+    gpu_type: GpuType,
+    gpus: GpuCount,
+    ends: Timestamp,
+    /// Until then it makes room for nobody: it had waited long itself.
+    sure_until: Timestamp,
+}
+
 /// The queue and what runs, at one moment of one future.
 struct Line<'q, 'a> {
     queue: &'q Queue<'a>,
@@ -104,7 +120,7 @@ struct Line<'q, 'a> {
     runs: Vec<Seconds>,
     /// Ends of what runs.
     ends: BTreeSet<(Timestamp, usize)>,
-    holds: BTreeMap<usize, (GpuType, GpuCount)>,
+    holds: BTreeMap<usize, Held>,
     /// Since when what does not run waits.
     waits: BTreeMap<usize, Timestamp>,
 }
@@ -114,7 +130,7 @@ impl<'q, 'a> Line<'q, 'a> {
         let (effort, now) = (queue.effort, queue.input.now);
         let runs = queue.jobs.iter().map(|of| {
             let mut chance = chance::of_job(effort.seed, sample, of.job.job);
-            match (chance::ending(of.job, queue.mean_age, effort.spread, &mut chance), of.work) {
+            match (chance::ending(of.job, queue.mean_age, queue.spreads[&of.job.job], &mut chance), of.work) {
                 (Ending::Work { factor }, Some(work)) => Seconds(work.0 * factor),
                 (Ending::Work { .. }, None) => Seconds(chance.exponential(queue.mean_age.0)),
                 (Ending::Time { left }, _) => left,
@@ -125,28 +141,36 @@ impl<'q, 'a> Line<'q, 'a> {
         let mut line = Self { queue, now, free, used, runs, ends, holds, waits: BTreeMap::new() };
         for (job, of) in queue.jobs.iter().enumerate() {
             match &of.holds {
-                Some((gpu_type, gpus)) => line.hold(job, gpu_type.clone(), *gpus),
+                Some((gpu_type, gpus)) => {
+                    let right = Seconds(of.job.claim.waited.0 - of.job.claim.ran.0);
+                    line.hold(job, gpu_type.clone(), *gpus, right);
+                }
                 None => drop(line.waits.insert(job, now - of.job.claim.waited)),
             }
         }
         line
     }
 
-    fn hold(&mut self, job: usize, gpu_type: GpuType, gpus: GpuCount) {
-        for &project in &self.queue.jobs[job].lineage {
+    /// `right`: for how long it is sure of it, if it has waited so long that it may be.
+    fn hold(&mut self, job: usize, gpu_type: GpuType, gpus: GpuCount, right: Seconds) {
+        let of = &self.queue.jobs[job];
+        for &project in &of.lineage {
             self.used[project] += gpus.0;
         }
-        self.ends.insert((self.now + self.runs[job], job));
-        self.holds.insert(job, (gpu_type, gpus));
-        self.waits.remove(&job);
+        let waited = self.waits.remove(&job).map_or(of.job.claim.waited, |since| self.now.since(since));
+        let patient = self.queue.input.policy.patience.is_some_and(|patience| waited.0 >= patience.0);
+        let sure_until = if patient { self.now + right } else { self.now };
+        let ends = self.now + self.runs[job];
+        self.ends.insert((ends, job));
+        self.holds.insert(job, Held { gpu_type, gpus, ends, sure_until });
     }
 
     fn release(&mut self, job: usize) {
-        let Some((gpu_type, gpus)) = self.holds.remove(&job) else { return };
+        let Some(held) = self.holds.remove(&job) else { return };
         for &project in &self.queue.jobs[job].lineage {
-            self.used[project] -= gpus.0;
+            self.used[project] -= held.gpus.0;
         }
-        *self.free.entry(gpu_type).or_default() += gpus.0;
+        *self.free.entry(held.gpu_type).or_default() += held.gpus.0;
     }
 
     /// The next end, or the next moment somebody's patience is over.
@@ -172,22 +196,45 @@ impl<'q, 'a> Line<'q, 'a> {
 
     /// Starts all that fits, in order, and makes room for the patient.
     fn start(&mut self) -> Vec<usize> {
-        let mut order: Vec<usize> = self.waits.keys().copied().collect();
-        order.sort_by_key(|&job| {
-            let of = self.queue.jobs[job].job;
-            (Reverse(self.is_patient(job)), Reverse(of.priority), of.submitted_at, job)
-        });
+        let (patient, others): (Vec<usize>, Vec<usize>) =
+            self.waits.keys().copied().partition(|job| self.is_patient(*job));
         let mut started = Vec::new();
-        for job in order {
-            let room = self.room(job).or_else(|| self.is_patient(job).then(|| self.make_room(job)).flatten());
-            if let Some(gpu_type) = room {
-                let size = self.queue.jobs[job].size;
-                *self.free.get_mut(&gpu_type).expect("room is found only in types there are") -= size.0;
-                self.hold(job, gpu_type, size);
-                started.push(job);
+        // Of those for whom no room could be made, who else has no hope: same types, no smaller, no higher priority.
+        let mut hopeless: Vec<usize> = Vec::new();
+        for job in patient {
+            let like = |other: &usize| {
+                let (of, than) = (&self.queue.jobs[job], &self.queue.jobs[*other]);
+                of.size >= than.size
+                    && of.job.priority <= than.job.priority
+                    && of.job.range.types == than.job.range.types
+            };
+            let room = match self.room(job) {
+                None if !hopeless.iter().any(like) => self.make_room(job),
+                found => found,
+            };
+            match room {
+                Some(gpu_type) => started.extend(self.begin(job, gpu_type)),
+                None => hopeless.push(job),
+            }
+        }
+        for job in others {
+            if self.free.values().all(|left| *left < self.queue.least.0) {
+                break;
+            }
+            if let Some(gpu_type) = self.room(job) {
+                started.extend(self.begin(job, gpu_type));
             }
         }
         started
+    }
+
+    fn begin(&mut self, job: usize, gpu_type: GpuType) -> Option<usize> {
+        let size = self.queue.jobs[job].size;
+        let left = self.free.get_mut(&gpu_type)?;
+        *left = left.saturating_sub(size.0);
+        let waited = self.waits.get(&job).map_or(Seconds(0.0), |since| self.now.since(*since));
+        self.hold(job, gpu_type, size, waited);
+        Some(job)
     }
 
     /// The accepted type that has most GPUs left, if they are enough and quotas allow them.
@@ -210,8 +257,9 @@ impl<'q, 'a> Line<'q, 'a> {
         let mut victims: Vec<usize> = self
             .holds
             .iter()
-            .filter(|(other, (gpu_type, _))| {
-                self.queue.jobs[**other].job.priority <= of.job.priority && of.job.range.accepts(gpu_type)
+            .filter(|(other, held)| {
+                let below = self.queue.jobs[**other].job.priority <= of.job.priority;
+                below && held.sure_until <= self.now && of.job.range.accepts(&held.gpu_type)
             })
             .map(|(other, _)| *other)
             .collect();
@@ -222,12 +270,13 @@ impl<'q, 'a> Line<'q, 'a> {
         let mut freed: BTreeMap<&GpuType, u32> = self.free.iter().map(|(of, left)| (of, *left)).collect();
         let mut stopped = Vec::new();
         for other in victims {
-            let (gpu_type, gpus) = &self.holds[&other];
-            *freed.entry(gpu_type).or_default() += gpus.0;
+            let held = &self.holds[&other];
+            let left = freed.entry(&held.gpu_type).or_default();
+            *left += held.gpus.0;
             stopped.push(other);
-            if freed[gpu_type] >= of.size.0 {
-                let chosen = gpu_type.clone();
-                stopped.retain(|other| self.holds[other].0 == chosen);
+            if *left >= of.size.0 {
+                let chosen = held.gpu_type.clone();
+                stopped.retain(|other| self.holds[other].gpu_type == chosen);
                 for other in stopped {
                     self.stop(other);
                 }
@@ -238,9 +287,9 @@ impl<'q, 'a> Line<'q, 'a> {
     }
 
     fn stop(&mut self, job: usize) {
-        if let Some(end) = self.ends.iter().find(|(_, other)| *other == job).copied() {
-            self.ends.remove(&end);
-            self.runs[job] = end.0.since(self.now);
+        if let Some(held) = self.holds.get(&job) {
+            self.ends.remove(&(held.ends, job));
+            self.runs[job] = held.ends.since(self.now);
         }
         self.release(job);
         self.waits.insert(job, self.now);

@@ -18,13 +18,14 @@ pub(crate) fn future(
     made: &Plan,
     curves: &mut CurveCache,
     effort: &Effort,
+    spreads: &BTreeMap<JobId, f64>,
     sample: u32,
     asked: &[JobId],
 ) -> (BTreeMap<JobId, Timestamp>, u32) {
     let mean_age = chance::mean_age(input);
     let endings = input.jobs.iter().map(|job| {
         let mut chance = chance::of_job(effort.seed, sample, job.job);
-        (job.job, chance::ending(job, mean_age, effort.spread, &mut chance))
+        (job.job, chance::ending(job, mean_age, spreads[&job.job], &mut chance))
     });
     let mut world = World { input: input.clone(), endings: endings.collect(), standstill: BTreeMap::new() };
     world.adopt(made);

@@ -8,7 +8,7 @@ use headway_planner::{CurveCache, PlanInput};
 use headway_types::{JobId, Plan, ReasonCode, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{queue, rollout};
+use crate::{doubt, queue, rollout};
 
 /// Fewer futures have no percentiles worth telling.
 const LEAST_SAMPLES: u32 = 10;
@@ -18,7 +18,8 @@ const LEAST_SAMPLES: u32 = 10;
 pub struct Effort {
     pub seed: u64,
     pub samples: u32,
-    /// Spread (σ of the logarithm) of how much longer or shorter than predicted the work that is left takes.
+    /// Spread (σ of the logarithm) of how much longer or shorter than predicted the work that is left takes, beyond what
+    /// a job's model doubts itself.
     pub spread: f64,
     /// How far to look.
     pub horizon: Seconds,
@@ -113,11 +114,12 @@ fn planned(
     asked: &[JobId],
 ) -> Vec<BTreeMap<JobId, Timestamp>> {
     let (mut futures, mut rounds) = (Vec::new(), 0);
+    let spreads = doubt::doubts(input, plan, effort.spread);
     for sample in 0..effort.samples {
         if rounds >= effort.rounds_in_all && sample >= LEAST_SAMPLES {
             break;
         }
-        let (future, took) = rollout::future(input, plan, curves, effort, sample, asked);
+        let (future, took) = rollout::future(input, plan, curves, effort, &spreads, sample, asked);
         rounds += took;
         futures.push(future);
     }

@@ -34,9 +34,10 @@ impl Account<'_> {
                 if !refusal.memory {
                     return (headline, reasons);
                 }
-                let would = fits.iter().map(|fit| fit.in_words(wanted)).reduce(|all, one| format!("{all}, or {one}"));
+                let would =
+                    fits.iter().map(|fit| fit.in_words(wanted)).reduce(|all, one| format!("{all}, or on {one}"));
                 let detail = match would {
-                    Some(would) => format!("it would fit {would}"),
+                    Some(would) => format!("it would fit on {would}"),
                     None => "no size on any GPU type here would hold it".into(),
                 };
                 let headline = format!("{headline}; {detail}");
