@@ -103,7 +103,7 @@ proptest! {
         let reasons = |plan: &Plan| plan.report.moves.iter().map(|one| one.reason.clone()).collect::<Vec<_>>();
         // A limit on moves leaves the rest for the next round.
         let moved = first.report.moves.iter().filter(|one| one.kind != MoveKind::Start).count();
-        prop_assume!(input.policy.max_moves.is_none_or(|most| moved < most as usize));
+        prop_assume!(input.policy.max_moves.is_none() || moved == 0);
         // What scattered GPUs left undone for now the next round may find a way to do.
         prop_assume!(first.report.gap <= input.policy.tolerance);
         prop_assume!(first.report.relaxed.is_empty() && second.report.relaxed.is_empty());

@@ -1,6 +1,6 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
-//! Read in this order: [`input`] (all a round may look at), `cluster` (nodes by class), `curves` (goodput per shape),
+//! Read in this order: [`input`] (all a round may look at), `check` (what it must promise), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` (what each job could get), `value` (what that is worth), `solver` (the integer program), `place` (which
 //! GPUs), `decide` (solve and place until both agree), `explain` and `moves` (why), [`verify`](verify()) (the check
 //! that shares no code with the rest). The planner never reads a clock and never fails for lack of a good answer: the
