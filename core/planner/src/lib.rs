@@ -1,6 +1,7 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
-//! Read in this order: [`input`] (all a round may look at), `cluster` (nodes by class), `curves` (goodput per shape),
+//! Read in this order: [`input`] (all a round may look at), `check` (what it must
+//! promise), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out),
 //! `guarantee` (what is owed), `decide` (solve and place until both agree), `place` (which GPUs), `policies` (other ways
 //! to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that shares no code with the rest). Asked by
