@@ -21,7 +21,7 @@ pub use document::{Document, NodeGroup, Project, Reservation};
 pub use error::{Finding, SolveError};
 pub use job::{GpuWish, GpuWishRange, HostNeeds, Job, Pin, PriorityWord, Reconfigure, Spread, Way, Ways};
 pub use policy::{Objective, Policy, PowerCap};
-pub use reply::{Decided, Prediction, Price, Relaxed, Reply, Step};
+pub use reply::{Decided, Limit, Prediction, Price, Relaxed, Reply, Step, Unmoved};
 
 /// The version this reader knows.
 pub const VERSION: u32 = 1;
@@ -40,12 +40,12 @@ pub fn read(text: &str) -> Result<Document, SolveError> {
 /// Reads JSON of any shape, with the place of what is wrong. The place costs time, so it is looked for only in a text
 /// that has proven wrong.
 pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, SolveError> {
-    serde_json::from_str(text).or_else(|plain| {
+    serde_json::from_str(text).map_err(|plain| {
         let mut reader = serde_json::Deserializer::from_str(text);
         match serde_path_to_error::deserialize::<_, T>(&mut reader) {
-            Err(placed) => Err(error::misread(&placed.path().to_string(), placed.inner(), text)),
+            Err(placed) => error::misread(&placed.path().to_string(), placed.inner(), text),
             // Only what follows the document can be wrong then.
-            Ok(_) => Err(error::misread("", &plain, text)),
+            Ok(_) => error::misread("", &plain, text),
         }
     })
 }

@@ -39,6 +39,33 @@ pub struct Reply {
     pub jobs: Vec<Decided>,
     /// What changes.
     pub moves: Vec<Step>,
+    /// Running jobs that another size would serve better and that stay nevertheless, the greatest loss first.
+    pub unmoved: Vec<Unmoved>,
+}
+
+/// A running job that stays although another size would bring more.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unmoved {
+    pub job: String,
+    pub from_gpus: u32,
+    pub to_gpus: u32,
+    /// What its goodput would gain, as a share of what it is.
+    pub gain: f64,
+    /// What the objective forgoes, others' losses taken off.
+    pub forgone: f64,
+    pub code: String,
+    pub detail: String,
+}
+
+/// Something scarce between a job and its next better choice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    pub of: String,
+    /// How much more of it the choice takes, and how much the plan leaves.
+    pub needed: f64,
+    pub left: f64,
+    /// What others lose by that much of it, in units of the objective.
+    pub price: f64,
 }
 
 /// What one more unit of something scarce is worth, in units of the objective.
@@ -70,6 +97,9 @@ pub struct Decided {
     pub reasons: Vec<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_up: Option<Alternative>,
+    /// What keeps it from the next better choice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
     /// Speed-up gained by the next larger size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marginal_speed_up: Option<f64>,

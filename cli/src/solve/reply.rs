@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use headway_api::solve::{Allocation, Decided, Held, Prediction, Price, Relaxed, Reply, Step, VERSION};
+use headway_api::solve::{Allocation, Decided, Held, Limit, Prediction, Price, Relaxed, Reply, Step, Unmoved, VERSION};
 use headway_api::v1;
 use headway_planner::{PlanInput, PlanJob, PlanNode};
-use headway_types::plan::{Alternative, MoveKind};
-use headway_types::{Assignment, Configuration, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan, Reason, Tier};
+use headway_types::plan::{self, Alternative, MoveKind};
+use headway_types::{
+    Assignment, Configuration, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan, Reason, ReasonCode, Tier,
+};
 use serde_json::Value;
 
 use super::{nodes, policy};
@@ -39,6 +41,7 @@ pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
             .map(|job| decided(job, plan.assignments.get(&job.job), report.jobs.get(&job.job), &nodes))
             .collect(),
         moves: report.moves.iter().map(|step| moved(step, &names)).collect(),
+        unmoved: report.unmoved.iter().map(|one| unmoved(one, &names)).collect(),
     }
 }
 
@@ -62,6 +65,7 @@ fn decided(
         headline: verdict.map(|verdict| verdict.headline.clone()).unwrap_or_default(),
         reasons: verdict.iter().flat_map(|verdict| &verdict.reasons).map(reason).collect(),
         runner_up: verdict.and_then(|verdict| verdict.runner_up.as_ref()).map(alternative),
+        limits: verdict.iter().flat_map(|verdict| &verdict.limits).map(limit).collect(),
         marginal_speed_up: verdict.and_then(|verdict| verdict.marginal_speed_up),
     }
 }
@@ -104,6 +108,22 @@ fn moved(step: &Move, names: &BTreeMap<JobId, &str>) -> Step {
     }
 }
 
+fn unmoved(of: &plan::Unmoved, names: &BTreeMap<JobId, &str>) -> Unmoved {
+    Unmoved {
+        job: names.get(&of.job).map(|name| (*name).to_owned()).unwrap_or_default(),
+        from_gpus: of.from_gpus.0,
+        to_gpus: of.to_gpus.0,
+        gain: of.gain,
+        forgone: of.forgone,
+        code: code(of.code),
+        detail: of.detail.clone(),
+    }
+}
+
+fn limit(of: &plan::Limit) -> Limit {
+    Limit { of: of.of.clone(), needed: of.needed, left: of.left, price: of.price }
+}
+
 fn kind(of: MoveKind) -> &'static str {
     match of {
         MoveKind::Start => "start",
@@ -132,6 +152,11 @@ fn alternative(of: &Alternative) -> v1::Alternative {
 }
 
 fn reason(of: &Reason) -> v1::Reason {
-    let code = serde_json::to_value(of.code).ok().and_then(|code| code.as_str().map(str::to_owned));
-    v1::Reason { code: code.unwrap_or_default(), binding: of.binding, detail: of.detail.clone() }
+    v1::Reason { code: code(of.code), binding: of.binding, detail: of.detail.clone() }
+}
+
+/// The word by which the code is stored.
+fn code(of: ReasonCode) -> String {
+    let word = serde_json::to_value(of).ok().and_then(|code| code.as_str().map(str::to_owned));
+    word.unwrap_or_default()
 }
