@@ -164,7 +164,7 @@ impl<'a> Search<'a> {
     ) -> Option<Result<(Configuration, Prediction), Infeasible>> {
         let model = self.model;
         let quantum = u64::from(layout.dp) * micro_batch.0;
-        let grid = batch_grid(model.training.batch, quantum);
+        let mut grid = batch_grid(model.training.batch, quantum);
         let smallest = Configuration { layout, micro_batch, global_batch: *grid.first()? };
         let refused = model.check_layout(self.class, gpus, nodes, layout).err();
         let refused =
@@ -180,10 +180,17 @@ impl<'a> Search<'a> {
         let seq_len = model.training.work.seq_len();
         let critical = model.critical_batch().0 / f64::from(seq_len);
         let peak = (intercept * critical / slope).sqrt();
+        // More micro-batches never need less memory, so what fits is the beginning of the grid.
+        let fits = |batch: Sequences| {
+            let configuration = Configuration { layout, micro_batch, global_batch: batch };
+            model.check_memory(self.class, device, &configuration, batch.0 / quantum)
+        };
+        if let Err(refusal) = fits(smallest.global_batch) {
+            return Some(Err(refusal));
+        }
+        grid.truncate(grid.partition_point(|batch| fits(*batch).is_ok()));
         let found = near(&grid, peak).into_iter().map(|global_batch| {
             let configuration = Configuration { layout, micro_batch, global_batch };
-            let micro_batches = global_batch.0 / quantum;
-            model.check_memory(self.class, device, &configuration, micro_batches)?;
             Ok((configuration, model.prediction(global_batch, time(global_batch.0))))
         });
         best_of(found, |(configuration, prediction)| model.rank(configuration, prediction))

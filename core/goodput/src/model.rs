@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::{self, Device};
 use crate::correction::{Corrected, Correction};
-use crate::efficiency::statistical_efficiency;
+use crate::efficiency::{learning_rate_factor, statistical_efficiency};
 use crate::infeasible::Infeasible;
 use crate::memory;
-use crate::noise::NoiseEstimator;
+use crate::noise::{NoNoiseScale, NoiseEstimator};
 use crate::step_time::{Spread, StepTime, step_time};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
@@ -61,6 +61,22 @@ impl JobModel {
     pub fn noise_scale(&self) -> Option<(f64, f64)> {
         let measured = self.noise.noise_scale(self.training.work.seq_len())?;
         Some((measured.phi.0, measured.relative_error))
+    }
+
+    /// Why there is no φ at a configuration; `None` where there is one. Of a single gradient per step none can come, however many
+    /// reports.
+    #[must_use]
+    pub fn no_noise_scale(&self, configuration: Option<&Configuration>) -> Option<NoNoiseScale> {
+        let why = self.noise.explained(self.training.work.seq_len()).err()?;
+        let gradients = configuration.and_then(|at| Some(u64::from(at.layout.dp) * at.accumulation()?));
+        Some(if gradients == Some(1) { NoNoiseScale::SingleGradient } else { why })
+    }
+
+    /// Factor on the learning rate that the recipe's rule gives a batch.
+    #[must_use]
+    pub fn learning_rate_factor(&self, batch: Sequences) -> f64 {
+        let batch = batch.tokens(self.training.work.seq_len());
+        learning_rate_factor(self.training.lr_scaling, self.critical_batch(), self.reference_tokens(), batch)
     }
 
     /// φκ, the batch above which returns diminish. Before any measurement it is assumed to be the reference batch (the recipe
