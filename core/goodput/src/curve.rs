@@ -189,6 +189,11 @@ impl<'a> Search<'a> {
             return Some(Err(refusal));
         }
         grid.truncate(grid.partition_point(|batch| fits(*batch).is_ok()));
+        // A batch of a single gradient ranks behind all others, whatever its goodput (`rank`).
+        let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
+        if model.training.batch.min != model.training.batch.max && single < grid.len() {
+            grid.drain(..single);
+        }
         let found = near(&grid, peak).into_iter().map(|global_batch| {
             let configuration = Configuration { layout, micro_batch, global_batch };
             Ok((configuration, model.prediction(global_batch, time(global_batch.0))))

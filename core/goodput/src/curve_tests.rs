@@ -203,7 +203,7 @@ proptest! {
             }
         }
         match (best, model.best(&class, gpus, nodes)) {
-            (Some((_, best)), Ok(found)) => prop_assert!(found.prediction.goodput.0 >= best.goodput.0 * (1.0 - 1e-5)),
+            (Some(best), Ok(found)) => prop_assert!(found.prediction.goodput.0 >= best.1.goodput.0 * (1.0 - 1e-5), "{best:?} against {found:?}"),
             (None, Err(_)) => {}
             (exhaustive, found) => prop_assert!(false, "{exhaustive:?} against {found:?}"),
         }
