@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use proptest::prelude::*;
+use proptest::prelude::{Just, any, prop, prop_assert, prop_oneof, proptest};
+use proptest::strategy::Strategy as _;
 
 use super::*;
 use crate::table::Table;
