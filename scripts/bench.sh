@@ -5,6 +5,7 @@ cd "$root"
 echo "load average: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) cores"
 cargo bench --quiet -p headway-sim --bench batches
 cargo bench --quiet -p headway-sim --bench rounds
+cargo bench --quiet -p headway-sim --bench curves
 cargo bench --quiet -p headway-scheduler --bench submits
 cargo bench --quiet -p headway-scheduler --bench recovery
 # The solver's peers live outside the tree. Where they cannot be installed, the table comes without them.

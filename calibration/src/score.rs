@@ -196,8 +196,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
+/// Runs that a user would choose among: model, GPU type, GPUs, batch and sequence length.
+type Group<'a> = (&'a str, &'a str, u32, u64, u32);
+
 fn choice(measurements: &[Measurement], predicted: &[Predicted], timed: &[(usize, f64)]) -> Choice {
-    let mut groups: BTreeMap<(&str, &str, u32, u64, u32), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Group, Vec<(f64, f64)>> = BTreeMap::new();
     for (row, truth) in timed {
         let measurement = &measurements[*row];
         let key = (

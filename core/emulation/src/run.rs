@@ -148,7 +148,7 @@ pub struct Run {
 #[derive(Clone, Debug)]
 enum Work {
     Opaque { duration: Seconds },
-    Training { training: Training, truth: StepTruth, device: Device, spread: Spread, now: Now },
+    Training { training: Training, truth: StepTruth, device: Box<Device>, spread: Spread, now: Now },
 }
 
 /// What training runs with at the moment.
@@ -221,7 +221,7 @@ impl Run {
             Workload::Opaque { duration } => (Work::Opaque { duration }, 0.0),
             Workload::Training(training) => {
                 let configuration = order.configuration.ok_or(SettingError::NoConfiguration)?;
-                let device = catalog::device(setting.class).map_err(SettingError::Hardware)?;
+                let device = Box::new(catalog::device(setting.class).map_err(SettingError::Hardware)?);
                 let spread = Spread { gpus, nodes };
                 let truth = StepTruth::hidden(setting.seed, &training.shape, &setting.class.gpu_type);
                 let step_time = truth

@@ -279,6 +279,16 @@ mod tests {
     }
 
     #[test]
+    fn a_twofold_surprise_is_learnt_from_one_report() {
+        for factor in [0.5, 2.0] {
+            let mut correction = Correction::default();
+            let seconds = factor * at(4, 4).1.total().0;
+            teach(&mut correction, 4, 4, seconds);
+            assert!((predicted(&correction, 4, 4).time.0 / seconds - 1.0).abs() < 0.12, "{factor}");
+        }
+    }
+
+    #[test]
     fn uncertainty_shrinks_with_reports_and_is_larger_where_nothing_was_seen() {
         let mut correction = Correction::default();
         teach(&mut correction, 4, 4, 1.4);

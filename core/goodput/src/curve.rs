@@ -7,8 +7,10 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::{self, Device};
 use crate::infeasible::Infeasible;
 use crate::model::JobModel;
+use crate::step_time::{PriorTimes, Spread};
 
 /// Steps of the batch grid: two per doubling. Goodput is flat at its optimum, and few distinct batches mean few changes.
 const GRID: f64 = core::f64::consts::SQRT_2;
@@ -47,10 +49,11 @@ impl JobModel {
         let per_node = class.gpus_per_node.0.max(1);
         let sizes = (range.min.0.max(1)..=range.max.0).map(GpuCount).filter(|gpus| range.allows(*gpus));
         let mut below = (GpuCount(0), TokensPerSecond(0.0));
+        let mut search = Search::new(self, class);
         let points = sizes
             .map(|gpus| {
                 let nodes = NodeCount(gpus.0.div_ceil(per_node));
-                let offer = self.best(class, gpus, nodes);
+                let offer = search.best(gpus, nodes);
                 let marginal = offer.as_ref().ok().map(|offer| {
                     let goodput = offer.prediction.goodput;
                     let gain = (goodput - below.1) * (1.0 / f64::from(gpus.0 - below.0.0));
@@ -65,15 +68,7 @@ impl JobModel {
 
     /// The best configuration of an allocation over all layouts.
     pub fn best(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Infeasible> {
-        let Some(shape) = self.shape() else {
-            return self.measured(gpus).map(|prediction| Offer { configuration: None, prediction });
-        };
-        self.check_allocation(class, gpus, nodes)?;
-        let found = layouts(self, shape, class, gpus, nodes).map(|layout| self.best_batch(class, gpus, nodes, layout));
-        let (configuration, prediction) =
-            best_of(found, |(configuration, prediction)| self.rank(configuration, prediction))
-                .unwrap_or(Err(Infeasible::NoLayout { gpus, nodes }))?;
-        Ok(Offer { configuration: Some(configuration), prediction })
+        Search::new(self, class).best(gpus, nodes)
     }
 
     /// The best micro-batch and global batch of a layout that stays.
@@ -84,49 +79,7 @@ impl JobModel {
         nodes: NodeCount,
         layout: Layout,
     ) -> Result<(Configuration, Prediction), Infeasible> {
-        let largest = self.training.layouts.max_micro_batch.0.max(1);
-        let micro_batches = (0..=largest.ilog2()).map(|power| Sequences(1 << power));
-        let found = micro_batches.flat_map(|micro_batch| {
-            self.likely_batches(class, gpus, nodes, layout, micro_batch).into_iter().map(move |global_batch| {
-                let configuration = Configuration { layout, micro_batch, global_batch };
-                self.predict(class, gpus, nodes, &configuration).map(|prediction| (configuration, prediction))
-            })
-        });
-        let range = self.training.batch;
-        best_of(found, |(configuration, prediction)| self.rank(configuration, prediction))
-            .unwrap_or(Err(Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch: largest }))
-    }
-
-    /// Batches among which the best of the grid is. Step time is a + b·B, so goodput B/((a + bB)(φκ + B)) has one peak, at
-    /// √(a·φκ/b): only its neighbours on the grid can win, and the bounds where the neighbours are refused.
-    fn likely_batches(
-        &self,
-        class: &NodeClass,
-        gpus: GpuCount,
-        nodes: NodeCount,
-        layout: Layout,
-        micro_batch: Sequences,
-    ) -> Vec<Sequences> {
-        let quantum = u64::from(layout.dp) * micro_batch.0;
-        let grid = batch_grid(self.training.batch, quantum);
-        let time = |batch: u64| {
-            let configuration = Configuration { layout, micro_batch, global_batch: Sequences(batch) };
-            self.step_time(class, gpus, nodes, &configuration).ok().map(|step| step.time.0)
-        };
-        let Some((once, twice)) = time(quantum).zip(time(2 * quantum)) else {
-            // Refused for a reason that no batch lifts; one shows it.
-            return grid.into_iter().take(1).collect();
-        };
-        let slope = (twice - once) / quantum as f64;
-        let intercept = (once - slope * quantum as f64).max(0.0);
-        let critical = self.critical_batch().0 / f64::from(self.training.work.seq_len());
-        let peak = (intercept * critical / slope).sqrt();
-        let above = grid.iter().position(|batch| batch.0 as f64 >= peak).unwrap_or(grid.len());
-        let near = [above.saturating_sub(1), above, 0, grid.len().saturating_sub(1)];
-        let mut likely: Vec<Sequences> = near.iter().filter_map(|index| grid.get(*index).copied()).collect();
-        likely.sort();
-        likely.dedup();
-        likely
+        Search::new(self, class).best_batch(gpus, nodes, layout)
     }
 
     /// Order among feasible configurations, greater is better. Where the batch may vary, a step must have two small batches,
@@ -142,6 +95,121 @@ impl JobModel {
         let batch = core::cmp::Reverse(configuration.global_batch.0);
         (min == max || small_batches >= 2, goodput, configuration.micro_batch.0, batch)
     }
+}
+
+/// A search over one class: its device, and what layers take there, are found once.
+struct Search<'a> {
+    model: &'a JobModel,
+    class: &'a NodeClass,
+    prior: Option<(PriorTimes, Device)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(model: &'a JobModel, class: &'a NodeClass) -> Self {
+        let prior = model.shape().zip(catalog::device(class).ok());
+        let prior = prior.map(|(shape, device)| (PriorTimes::new(shape, model.training.precision, device), device));
+        Self { model, class, prior }
+    }
+
+    fn best(&mut self, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Infeasible> {
+        let (model, class) = (self.model, self.class);
+        let Some(shape) = model.shape() else {
+            return model.measured(gpus).map(|prediction| Offer { configuration: None, prediction });
+        };
+        model.check_allocation(class, gpus, nodes)?;
+        let found = layouts(model, shape, class, gpus, nodes).map(|layout| self.best_batch(gpus, nodes, layout));
+        let (configuration, prediction) =
+            best_of(found, |(configuration, prediction)| model.rank(configuration, prediction))
+                .unwrap_or(Err(Infeasible::NoLayout { gpus, nodes }))?;
+        Ok(Offer { configuration: Some(configuration), prediction })
+    }
+
+    /// The best of a layout over micro-batches. Memory only grows with the micro-batch, so after one that fits at no batch no larger
+    /// one is tried.
+    fn best_batch(
+        &mut self,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        layout: Layout,
+    ) -> Result<(Configuration, Prediction), Infeasible> {
+        let model = self.model;
+        let largest = model.training.layouts.max_micro_batch.0.max(1);
+        let mut best: Option<Result<(Configuration, Prediction), Infeasible>> = None;
+        for power in 0..=largest.ilog2() {
+            let found = self.at_micro_batch(gpus, nodes, layout, Sequences(1 << power));
+            let hopeless = matches!(&found, Some(Err(refusal)) if refusal.is_memory());
+            best = best_of(best.into_iter().chain(found), |(configuration, prediction)| {
+                model.rank(configuration, prediction)
+            });
+            if hopeless {
+                break;
+            }
+        }
+        let range = model.training.batch;
+        let (configuration, _) =
+            best.unwrap_or(Err(Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch: largest }))?;
+        // Once more by the way every other question takes, so that both give the same number to the last digit.
+        let prediction = model.predict(self.class, gpus, nodes, &configuration)?;
+        Ok((configuration, prediction))
+    }
+
+    /// The best batch of a layout and micro-batch. Step time is a + b·B, so goodput B/((a + bB)(φκ + B)) has one peak, at
+    /// √(a·φκ/b): only its neighbours on the grid can win, and the bounds where the neighbours are refused.
+    fn at_micro_batch(
+        &mut self,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        layout: Layout,
+        micro_batch: Sequences,
+    ) -> Option<Result<(Configuration, Prediction), Infeasible>> {
+        let model = self.model;
+        let quantum = u64::from(layout.dp) * micro_batch.0;
+        let mut grid = batch_grid(model.training.batch, quantum);
+        let smallest = Configuration { layout, micro_batch, global_batch: *grid.first()? };
+        let refused = model.check_layout(self.class, gpus, nodes, layout).err();
+        let refused =
+            refused.or((layout.gpus() != gpus).then_some(Infeasible::WrongSize { configuration: smallest, gpus }));
+        let Some((prior, device)) = self.prior.as_mut().filter(|_| refused.is_none()) else {
+            return Some(Err(refused.unwrap_or(Infeasible::UnknownGpuType { gpu_type: self.class.gpu_type.clone() })));
+        };
+        let once = Configuration { layout, micro_batch, global_batch: Sequences(quantum) };
+        let unit = prior.step_time(Spread { gpus, nodes }, &once, 1);
+        let time = |batch: u64| model.corrected(&self.class.gpu_type, &unit.repeated(batch / quantum)).time;
+        let slope = (time(2 * quantum).0 - time(quantum).0) / quantum as f64;
+        let intercept = (time(quantum).0 - slope * quantum as f64).max(0.0);
+        let seq_len = model.training.work.seq_len();
+        let critical = model.critical_batch().0 / f64::from(seq_len);
+        let peak = (intercept * critical / slope).sqrt();
+        // More micro-batches never need less memory, so what fits is the beginning of the grid.
+        let fits = |batch: Sequences| {
+            let configuration = Configuration { layout, micro_batch, global_batch: batch };
+            model.check_memory(self.class, device, &configuration, batch.0 / quantum)
+        };
+        if let Err(refusal) = fits(smallest.global_batch) {
+            return Some(Err(refusal));
+        }
+        grid.truncate(grid.partition_point(|batch| fits(*batch).is_ok()));
+        // A batch of a single gradient ranks behind all others, whatever its goodput (`rank`).
+        let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
+        if model.training.batch.min != model.training.batch.max && single < grid.len() {
+            grid.drain(..single);
+        }
+        let found = near(&grid, peak).into_iter().map(|global_batch| {
+            let configuration = Configuration { layout, micro_batch, global_batch };
+            Ok((configuration, model.prediction(global_batch, time(global_batch.0))))
+        });
+        best_of(found, |(configuration, prediction)| model.rank(configuration, prediction))
+    }
+}
+
+/// The neighbours of a peak on an ascending grid, and its ends.
+fn near(grid: &[Sequences], peak: f64) -> Vec<Sequences> {
+    let above = grid.iter().position(|batch| batch.0 as f64 >= peak).unwrap_or(grid.len());
+    let near = [above.saturating_sub(1), above, 0, grid.len().saturating_sub(1)];
+    let mut likely: Vec<Sequences> = near.iter().filter_map(|index| grid.get(*index).copied()).collect();
+    likely.sort();
+    likely.dedup();
+    likely
 }
 
 /// The greatest feasible item, or the refusal nearest to feasible; `None` where there was nothing to try.

@@ -174,3 +174,38 @@ proptest! {
         prop_assert!(ratio < slack && ratio > 1.0 / slack, "{} against {closed}", found.global_batch);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn pruning_never_drops_the_best_of_everything(
+        gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
+        seq_len in prop::sample::select(vec![1024u32, 4096, 8192]), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
+    ) {
+        let shape = ModelShape { seq_len, ..llama3_8b() };
+        let mut training = training(Work::Model(shape), 16, (8, max_batch));
+        training.layouts.max_micro_batch = Sequences(micro);
+        let model = JobModel::new(training);
+        let (class, gpus) = (class_of(gpu, 8), GpuCount(gpus));
+        let nodes = NodeCount(gpus.0.div_ceil(8));
+        let mut best: Option<(Configuration, Prediction)> = None;
+        for layout in layouts(&model, &shape, &class, gpus, nodes) {
+            for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
+                for global_batch in batch_grid(model.training.batch, u64::from(layout.dp) * micro_batch.0) {
+                    let configuration = Configuration { layout, micro_batch, global_batch };
+                    let Ok(prediction) = model.predict(&class, gpus, nodes, &configuration) else { continue };
+                    let rank = |of: &(Configuration, Prediction)| model.rank(&of.0, &of.1);
+                    if best.as_ref().is_none_or(|best| rank(&(configuration, prediction)) > rank(best)) {
+                        best = Some((configuration, prediction));
+                    }
+                }
+            }
+        }
+        match (best, model.best(&class, gpus, nodes)) {
+            (Some(best), Ok(found)) => prop_assert!(found.prediction.goodput.0 >= best.1.goodput.0 * (1.0 - 1e-5), "{best:?} against {found:?}"),
+            (None, Err(_)) => {}
+            (exhaustive, found) => prop_assert!(false, "{exhaustive:?} against {found:?}"),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Statistical efficiency: what a token at batch B is worth, in tokens at the reference batch.
 
 use headway_types::Tokens;
+use headway_types::spec::LrScaling;
 
 /// E(B) = (φκ + B₀) / (φκ + B), all in tokens (the form of Pollux, Qiao et al. 2021, with McCandlish et al. 2018's
 /// noise scale). 1 at the reference
@@ -10,8 +11,44 @@ pub fn statistical_efficiency(critical_batch: Tokens, reference_batch: Tokens, b
     (critical_batch.0 + reference_batch.0) / (critical_batch.0 + batch.0)
 }
 
+/// Factor on the learning rate at a batch, over the one at the reference batch. Square root: Adam (Malladi et al. 2022); linear: SGD (Goyal
+/// et al. 2017); AdaScale: the gain r·(φκ + B₀)/(φκ + r·B₀) at r = B/B₀ (Johnson et al. 2020), between the two.
+#[must_use]
+pub fn learning_rate_factor(rule: LrScaling, critical_batch: Tokens, reference_batch: Tokens, batch: Tokens) -> f64 {
+    let ratio = batch.0 / reference_batch.0;
+    match rule {
+        LrScaling::None => 1.0,
+        LrScaling::Sqrt => ratio.sqrt(),
+        LrScaling::Linear => ratio,
+        LrScaling::Adascale => ratio * statistical_efficiency(critical_batch, reference_batch, batch),
+    }
+}
+
+/// The batch that the norm test asks for (Lau et al., arXiv 2412.21124): the least at which the gradient's variance tr Σ/B is at most η²|G|²,
+/// which in noise-scale units is φ/η². A batch only ever grows by it.
+#[must_use]
+pub fn norm_test_batch(noise_scale: Tokens, eta: NormTestEta, batch: Tokens) -> Tokens {
+    Tokens(batch.0.max(noise_scale.0 / (eta.0 * eta.0)))
+}
+
+/// Bound η on the relative error of a step's gradient in the norm test; the paper uses 0.05 to 0.3, small models need less strictness.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormTestEta(f64);
+
+/// A bound that no gradient could meet.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("the norm test's bound must be above 0 and at most 1, not {0}")]
+pub struct NormTestEtaError(f64);
+
+impl NormTestEta {
+    pub fn try_new(eta: f64) -> Result<Self, NormTestEtaError> {
+        if eta > 0.0 && eta <= 1.0 { Ok(Self(eta)) } else { Err(NormTestEtaError(eta)) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 
@@ -20,7 +57,28 @@ mod tests {
         assert_eq!(statistical_efficiency(Tokens(1e6), Tokens(3e4), Tokens(3e4)), 1.0);
     }
 
+    #[test]
+    fn the_norm_test_asks_for_the_noise_scale_over_eta_squared_and_never_shrinks() {
+        let eta = NormTestEta::try_new(0.2).unwrap();
+        assert!((norm_test_batch(Tokens(1000.0), eta, Tokens(500.0)).0 - 25_000.0).abs() < 1e-6);
+        assert_eq!(norm_test_batch(Tokens(10.0), eta, Tokens(5000.0)), Tokens(5000.0));
+        for wrong in [0.0, -1.0, 1.5, f64::NAN] {
+            assert!(NormTestEta::try_new(wrong).is_err());
+        }
+    }
+
     proptest! {
+        #[test]
+        fn adascale_lies_between_no_change_and_the_linear_rule(
+            critical in 1.0..1e8f64, reference in 1.0..1e7f64, factor in 1.0..1000.0f64,
+        ) {
+            let at = |rule| learning_rate_factor(rule, Tokens(critical), Tokens(reference), Tokens(reference * factor));
+            prop_assert!(at(LrScaling::Adascale) >= 1.0 - 1e-9);
+            prop_assert!(at(LrScaling::Adascale) <= at(LrScaling::Linear) * (1.0 + 1e-9));
+            prop_assert_eq!(at(LrScaling::None), 1.0);
+            prop_assert!(at(LrScaling::Sqrt) <= at(LrScaling::Linear) * (1.0 + 1e-9));
+        }
+
         #[test]
         fn efficiency_falls_and_progress_per_step_rises_with_the_batch(
             critical in 1.0..1e8f64, reference in 1.0..1e7f64, batch in 1.0..1e7f64, factor in 1.01..100.0f64,

@@ -4,13 +4,11 @@
 use headway_types::Seconds;
 
 use crate::architecture::Architecture;
-use crate::collective::{Cluster, Group};
-use crate::kernel::{Kernels, Passes, longer};
+use crate::collective::Cluster;
+use crate::layer::{LayerCosts, rank_layer_parameters};
 use crate::step_time::StepTime;
-use crate::strategy::{Offload, Precision, Recompute, Schedule, Sharding, Strategy};
+use crate::strategy::{Offload, Precision, Sharding, Strategy};
 
-/// Share of context parallelism's ring that attention hides.
-const RING_HIDDEN: f64 = 0.5;
 /// Host link per GPU, bytes/s (PCIe 4 ×16), NVMe per GPU, bytes/s, and the host memory traffic of one GPU's share of the CPU's Adam.
 const HOST_LINK: f64 = 25e9;
 const DISK: f64 = 3e9;
@@ -22,7 +20,17 @@ const HOST_ADAM_BYTES: f64 = 28.0;
 /// Step time term by term.
 #[must_use]
 pub fn step_time_of(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> StepTime {
-    Estimate { architecture, strategy, cluster, kernels: Kernels::new(architecture, strategy, cluster) }.step_time()
+    step_time_with(&LayerCosts::of(architecture, strategy, cluster), architecture, strategy, cluster)
+}
+
+/// The same with a layer's costs known already.
+pub(crate) fn step_time_with(
+    costs: &LayerCosts,
+    architecture: &Architecture,
+    strategy: &Strategy,
+    cluster: &Cluster,
+) -> StepTime {
+    Estimate { architecture, strategy, cluster }.step_time(costs)
 }
 
 /// Layers on the last stage and on the fullest other one.
@@ -48,48 +56,18 @@ impl StageLayers {
     }
 }
 
-/// Seconds of one layer and micro-batch, by what they are spent on.
-#[derive(Clone, Copy, Debug, Default)]
-struct LayerTime {
-    compute: f64,
-    recompute: f64,
-    launches: f64,
-    tensor: f64,
-    context: f64,
-    experts: f64,
-    parameters: f64,
-    /// Of all this, the backward pass.
-    backward: f64,
-}
-
-impl LayerTime {
-    fn total(&self) -> f64 {
-        self.compute + self.recompute + self.launches + self.tensor + self.context + self.experts + self.parameters
-    }
-}
-
-/// Collectives of one layer and pass, each with its forward and backward seconds.
-#[derive(Clone, Copy, Default)]
-struct Exchanges {
-    tensor: Passes,
-    context: Passes,
-    experts: Passes,
-}
-
 struct Estimate<'a> {
     architecture: &'a Architecture,
     strategy: &'a Strategy,
     cluster: &'a Cluster<'a>,
-    kernels: Kernels<'a>,
 }
 
 impl Estimate<'_> {
-    fn step_time(&self) -> StepTime {
+    fn step_time(&self, costs: &LayerCosts) -> StepTime {
         let (strategy, physics) = (self.strategy, &self.cluster.profile.physics);
         let (batches, stages) = (strategy.micro_batches as f64, f64::from(strategy.pp));
-        let layer = self.mean_layer();
+        let LayerCosts { layer, logits, embedding, tokens } = *costs;
         let one = layer.total();
-        let (logits, embedding) = (self.kernels.logits(), self.kernels.embedding());
         let cut = StageLayers::cut(
             self.architecture.layers,
             strategy.pp,
@@ -119,7 +97,7 @@ impl Estimate<'_> {
             expert_collectives: seconds(layer.experts),
             parameter_collectives: seconds(layer.parameters),
             pipeline_bubble: Seconds(waiting * scale),
-            pipeline_transfers: Seconds(self.transfers() * self.straggling()),
+            pipeline_transfers: Seconds(self.transfers(tokens) * self.straggling()),
             data_collectives: Seconds(self.gradient_reduction(forward, backward) * self.straggling()),
             optimizer: Seconds(self.optimizer() * self.straggling()),
             offload: Seconds(self.offload() * self.straggling()),
@@ -133,149 +111,17 @@ impl Estimate<'_> {
         1.0 + self.cluster.profile.physics.straggling * libm::log2(nodes.max(1.0))
     }
 
-    /// A layer, on average over those with and without experts.
-    fn mean_layer(&self) -> LayerTime {
-        let dense = f64::from(self.architecture.dense_layers()) / f64::from(self.architecture.layers);
-        if dense >= 1.0 {
-            return self.layer(self.kernels.dense_layer(), false);
-        }
-        let with_experts = self.layer(self.kernels.expert_layer(), true);
-        if dense <= 0.0 {
-            return with_experts;
-        }
-        let plain = self.layer(self.kernels.dense_layer(), false);
-        let mean = |plain: f64, expert: f64| dense * plain + (1.0 - dense) * expert;
-        LayerTime {
-            compute: mean(plain.compute, with_experts.compute),
-            recompute: mean(plain.recompute, with_experts.recompute),
-            launches: mean(plain.launches, with_experts.launches),
-            tensor: mean(plain.tensor, with_experts.tensor),
-            context: mean(plain.context, with_experts.context),
-            experts: mean(plain.experts, with_experts.experts),
-            parameters: mean(plain.parameters, with_experts.parameters),
-            backward: mean(plain.backward, with_experts.backward),
-        }
-    }
-
-    /// Device, host and collectives of one layer: the host launches ahead while the device works, so the longer of both counts.
-    fn layer(&self, device: Passes, experts: bool) -> LayerTime {
-        let physics = &self.cluster.profile.physics;
-        let exchanges = self.exchanges(experts);
-        let talk = exchanges.tensor + exchanges.context + exchanges.experts;
-        let launches = self.kernels.launches(self.entangled());
-        let forward = longer(device.forward + talk.forward, launches);
-        let backward = longer(device.backward + talk.backward, launches * physics.launch_backward);
-        let again = match self.strategy.recompute {
-            Recompute::None => 0.0,
-            Recompute::Full => forward,
-            Recompute::Selective if self.strategy.fused_attention => {
-                if self.strategy.sharding.gathers() {
-                    0.5 * forward
-                } else {
-                    0.0
-                }
-            }
-            Recompute::Selective => self.kernels.attention().forward,
-        };
-        let parameters = self.parameter_exchange(forward, backward + again);
-        LayerTime {
-            compute: device.forward + device.backward,
-            recompute: again,
-            launches: forward + backward - device.forward - device.backward - talk.forward - talk.backward,
-            tensor: exchanges.tensor.forward + exchanges.tensor.backward,
-            context: exchanges.context.forward + exchanges.context.backward,
-            experts: exchanges.experts.forward + exchanges.experts.backward,
-            parameters: parameters.forward + parameters.backward,
-            backward: backward + again + parameters.backward,
-        }
-    }
-
-    fn entangled(&self) -> bool {
-        let strategy = self.strategy;
-        strategy.tp > 1 && strategy.pp > 1 && strategy.gpus() > self.cluster.scale_up()
-    }
-
-    /// Activation bytes of one micro-batch on one rank.
-    fn activation(&self) -> f64 {
-        self.strategy.precision.bytes() * self.kernels.tokens * f64::from(self.architecture.hidden)
-    }
-
-    /// Tensor: two all-reduces forward and two backward (Shoeybi et al. 2019); under sequence parallelism the same volume as gathers
-    /// and scatters, and one gather again in the backward pass (Korthikanti et al. 2022). Context: a ring of keys and values (Liu et
-    /// al. 2023). Experts: tokens there and back (Lepikhin et al. 2020).
-    fn exchanges(&self, experts: bool) -> Exchanges {
-        let (strategy, physics) = (self.strategy, &self.cluster.profile.physics);
-        let mut exchanges = Exchanges::default();
-        if strategy.tp > 1 {
-            let reduce = self.cluster.group(strategy.tp, 1).all_reduce(self.activation()) * physics.tensor_exposed;
-            let again = if strategy.sequence_parallel { 2.5 } else { 2.0 };
-            exchanges.tensor = Passes { forward: 2.0 * reduce, backward: again * reduce };
-        }
-        if strategy.cp > 1 {
-            let group = self.cluster.group(strategy.cp, strategy.tp);
-            let values = self.kernels.tokens * self.architecture.kv_width() / f64::from(strategy.tp);
-            let ring = (group.members - 1.0) * values * strategy.precision.bytes() / group.bandwidth;
-            let forward = (1.0 - RING_HIDDEN) * ring + group.members * group.hop;
-            exchanges.context = Passes { forward, backward: 2.0 * forward };
-        }
-        if let (true, Some(routed)) = (experts && strategy.ep > 1, self.architecture.experts) {
-            let group = self.cluster.group(strategy.ep, strategy.tp * strategy.cp);
-            let sequence_share = if strategy.sequence_parallel { f64::from(strategy.tp) } else { 1.0 };
-            let there = group.all_to_all(self.activation() * f64::from(routed.active) / sequence_share);
-            exchanges.experts = Passes { forward: 2.0 * there, backward: 2.0 * there };
-        }
-        exchanges
-    }
-
-    /// Replicas that share each layer's parameters.
-    fn gathering(&self) -> Group {
-        let strategy = self.strategy;
-        let members = match strategy.sharding {
-            Sharding::ParametersInNode => strategy.optimizer_shards(self.cluster.gpus_per_node),
-            _ => strategy.dp * strategy.cp,
-        };
-        self.cluster.group(members, strategy.tp)
-    }
-
-    /// Parameters of one rank's part of one layer (routed experts spread over expert parallelism).
-    fn layer_parameters(&self) -> f64 {
-        let dense = f64::from(self.architecture.dense_layers()) / f64::from(self.architecture.layers);
-        let (outside, routed) = self.architecture.layer_parameters();
-        let mean = if dense >= 1.0 {
-            outside
-        } else {
-            dense * self.architecture.dense_layer_parameters()
-                + (1.0 - dense) * (outside + routed / f64::from(self.strategy.ep))
-        };
-        mean / f64::from(self.strategy.tp)
-    }
-
-    /// What of gathering a layer's parameters (and scattering its gradients) computing does not hide, ZeRO-3's volumes (Rajbhandari
-    /// et al. 2020): both proceed together, and each slows the other a little (Galvatron).
-    fn parameter_exchange(&self, forward: f64, backward: f64) -> Passes {
-        let strategy = self.strategy;
-        if !strategy.sharding.gathers() || strategy.dp * strategy.cp <= 1 {
-            return Passes::default();
-        }
-        // Breadth-first schedules gather once per step instead of once per micro-batch.
-        let rounds = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
-        let gather = self.gathering().gather(2.0 * self.layer_parameters()) / rounds;
-        let again = if strategy.sharding == Sharding::Gradients { 0.0 } else { gather };
-        let interference = self.cluster.profile.physics.shard_interference;
-        let exposed = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;
-        Passes { forward: exposed(forward, gather), backward: exposed(backward, gather + again) }
-    }
-
     /// Activations to the next stage and gradients back, on the critical path of every micro-batch (Pipette). Tensor-parallel ranks
     /// send a share each and gather it inside the node.
-    fn transfers(&self) -> f64 {
+    fn transfers(&self, tokens: f64) -> f64 {
         let (strategy, physics) = (self.strategy, &self.cluster.profile.physics);
         if strategy.pp <= 1 {
             return 0.0;
         }
         let between = strategy.gpus() > self.cluster.scale_up();
         let rate = if between { self.cluster.network_rate() } else { self.cluster.link_rate(2) };
-        let one = self.activation() / f64::from(strategy.tp) / rate + physics.transfer_seconds;
+        let activation = strategy.precision.bytes() * tokens * f64::from(self.architecture.hidden);
+        let one = activation / f64::from(strategy.tp) / rate + physics.transfer_seconds;
         2.0 * f64::from(strategy.vpp) * strategy.micro_batches as f64 * one * physics.transfer_exposed
     }
 
@@ -283,7 +129,8 @@ impl Estimate<'_> {
     fn stage_parameters(&self) -> f64 {
         let (architecture, strategy) = (self.architecture, self.strategy);
         let tables = if strategy.pp > 1 || architecture.tied { 1.0 } else { 2.0 };
-        self.layer_parameters() * f64::from(architecture.layers) / f64::from(strategy.pp)
+        rank_layer_parameters(self.architecture, self.strategy) * f64::from(architecture.layers)
+            / f64::from(strategy.pp)
             + tables * architecture.table_parameters() / f64::from(strategy.tp)
     }
 

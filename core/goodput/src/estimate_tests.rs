@@ -6,7 +6,7 @@ use super::*;
 use crate::catalog::Catalog;
 use crate::examples::{gpt3_175b, llama2_7b, llama3_8b};
 use crate::physics::Parameters;
-use crate::strategy::Strategy;
+use crate::strategy::{Recompute, Schedule, Strategy};
 
 fn time(architecture: &Architecture, gpu: &str, stack: Option<&str>, strategy: Strategy) -> StepTime {
     let hardware = Catalog::built_in().find(gpu).unwrap();

@@ -20,6 +20,7 @@ pub mod estimate;
 mod examples;
 pub mod infeasible;
 mod kernel;
+mod layer;
 pub mod memory;
 pub mod model;
 pub mod noise;

@@ -185,16 +185,7 @@ pub fn memory_use(
     configuration: &Configuration,
     micro_batches: u64,
 ) -> MemoryUse {
-    let layout = configuration.layout;
-    let strategy = Strategy {
-        dp: layout.dp,
-        tp: layout.tp,
-        pp: layout.pp,
-        micro_batch: configuration.micro_batch.0,
-        micro_batches,
-        precision: precision.into(),
-        ..Strategy::single()
-    };
+    let strategy = Strategy::with(configuration, micro_batches, precision);
     memory_of(&Architecture::from(shape), &strategy, &Cluster::usual(hardware, unnamed_software(), 1))
 }
 

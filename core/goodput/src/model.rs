@@ -3,17 +3,17 @@
 
 use headway_types::spec::{Training, Work};
 use headway_types::{
-    Configuration, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences, StepReport,
-    Tokens, TokensPerSecond,
+    Configuration, GpuCount, GpuType, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences,
+    StepReport, Tokens, TokensPerSecond,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::{self, Device};
 use crate::correction::{Corrected, Correction};
-use crate::efficiency::statistical_efficiency;
+use crate::efficiency::{learning_rate_factor, statistical_efficiency};
 use crate::infeasible::Infeasible;
 use crate::memory;
-use crate::noise::NoiseEstimator;
+use crate::noise::{NoNoiseScale, NoiseEstimator};
 use crate::step_time::{Spread, StepTime, step_time};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
@@ -63,6 +63,22 @@ impl JobModel {
         Some((measured.phi.0, measured.relative_error))
     }
 
+    /// Why there is no φ at a configuration; `None` where there is one. Of a single gradient per step none can come, however many
+    /// reports.
+    #[must_use]
+    pub fn no_noise_scale(&self, configuration: Option<&Configuration>) -> Option<NoNoiseScale> {
+        let why = self.noise.explained(self.training.work.seq_len()).err()?;
+        let gradients = configuration.and_then(|at| Some(u64::from(at.layout.dp) * at.accumulation()?));
+        Some(if gradients == Some(1) { NoNoiseScale::SingleGradient } else { why })
+    }
+
+    /// Factor on the learning rate that the recipe's rule gives a batch.
+    #[must_use]
+    pub fn learning_rate_factor(&self, batch: Sequences) -> f64 {
+        let batch = batch.tokens(self.training.work.seq_len());
+        learning_rate_factor(self.training.lr_scaling, self.critical_batch(), self.reference_tokens(), batch)
+    }
+
     /// φκ, the batch above which returns diminish. Before any measurement it is assumed to be the reference batch (the recipe
     /// was tuned to sit there); a measurement takes over as its error shrinks, in the logarithm.
     #[must_use]
@@ -93,16 +109,32 @@ impl JobModel {
         nodes: NodeCount,
         configuration: &Configuration,
     ) -> Result<Prediction, Infeasible> {
-        let Some(shape) = self.shape() else { return self.measured(gpus) };
+        if self.shape().is_none() {
+            return self.measured(gpus);
+        }
         let micro_batches = self.check_batch(configuration)?;
         let step = self.step_time(class, gpus, nodes, configuration)?;
-        if let Device::Catalogued(hardware) = catalog::device(class)? {
-            let precision = self.training.precision;
-            memory::check(shape, precision, &class.gpu_type, &hardware, configuration, micro_batches)?;
-        }
-        let throughput = configuration.global_batch.tokens(shape.seq_len) / step.time;
-        let efficiency = self.efficiency(configuration.global_batch);
-        Ok(Prediction { step_time: step.time, throughput, efficiency, goodput: throughput * efficiency, speed_up: 0.0 })
+        self.check_memory(class, &catalog::device(class)?, configuration, micro_batches)?;
+        Ok(self.prediction(configuration.global_batch, step.time))
+    }
+
+    /// Whether a configuration fits its device; of emulated devices the memory is not checked.
+    pub(crate) fn check_memory(
+        &self,
+        class: &NodeClass,
+        device: &Device,
+        configuration: &Configuration,
+        micro_batches: u64,
+    ) -> Result<(), Infeasible> {
+        let (Some(shape), Device::Catalogued(hardware)) = (self.shape(), device) else { return Ok(()) };
+        memory::check(shape, self.training.precision, &class.gpu_type, hardware, configuration, micro_batches)
+    }
+
+    /// What a batch at a step time brings.
+    pub(crate) fn prediction(&self, batch: Sequences, step_time: Seconds) -> Prediction {
+        let throughput = batch.tokens(self.training.work.seq_len()) / step_time;
+        let efficiency = self.efficiency(batch);
+        Prediction { step_time, throughput, efficiency, goodput: throughput * efficiency, speed_up: 0.0 }
     }
 
     /// Corrected step time of a configuration and its relative error, whether or not its batch is allowed and its memory fits.
@@ -134,6 +166,11 @@ impl JobModel {
         let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
         let (device, spread) = (catalog::device(class)?, Spread { gpus, nodes });
         Ok(step_time(shape, self.training.precision, &device, spread, configuration, micro_batches))
+    }
+
+    /// A prior, corrected by what reports taught of the GPU type.
+    pub(crate) fn corrected(&self, gpu_type: &GpuType, prior: &StepTime) -> Corrected {
+        self.correction.apply(gpu_type, prior)
     }
 
     pub(crate) fn shape(&self) -> Option<&ModelShape> {

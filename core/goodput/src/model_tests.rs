@@ -64,6 +64,20 @@ fn a_measured_noise_scale_takes_over_and_kappa_scales_it() {
 }
 
 #[test]
+fn a_single_gradient_per_step_is_named_as_the_reason_for_no_noise_scale() {
+    assert_eq!(model().no_noise_scale(Some(&at(1, 8, 8))), Some(NoNoiseScale::SingleGradient));
+    assert_eq!(model().no_noise_scale(Some(&at(2, 4, 8))), Some(NoNoiseScale::NoReport));
+}
+
+#[test]
+fn the_learning_rate_follows_the_recipes_rule() {
+    let mut model = model();
+    assert_eq!(model.learning_rate_factor(Sequences(64)), 2.0, "four times the batch, by the square root");
+    model.training.lr_scaling = headway_types::spec::LrScaling::Linear;
+    assert_eq!(model.learning_rate_factor(Sequences(64)), 4.0);
+}
+
+#[test]
 fn reported_step_times_correct_what_is_predicted_elsewhere() {
     let mut model = model();
     let prior = predicted(&model, 4, &at(4, 2, 64)).step_time.0;

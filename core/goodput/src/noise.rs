@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// Share of a past sample's weight that is left after one reference batch.
 const DECAY_PER_REFERENCE_BATCH: f64 = 0.995;
-/// Reports before φ is believed at all.
-const ENOUGH: u64 = 5;
+/// Reports before φ is believed: an error needs two, and one odd report must not carry it.
+const ENOUGH: u64 = 3;
+/// Reports from which on a wide error is believed as it is; fewer must agree closely, for their own scatter is uncertain.
+const SETTLED: u64 = 5;
+const AGREED: f64 = 0.1;
 /// Reports before one can be called an outlier, and how far out it must lie, in standard deviations.
 const SPREAD_KNOWN: u64 = 10;
 const OUTLIER: f64 = 8.0;
@@ -20,6 +23,20 @@ pub struct NoiseScale {
     pub phi: Tokens,
     /// Standard error over φ.
     pub relative_error: f64,
+}
+
+/// Why there is no noise scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum NoNoiseScale {
+    #[error("one micro-batch on one replica is a single gradient: there is nothing to compare it with")]
+    SingleGradient,
+    #[error("no report with gradient norms yet")]
+    NoReport,
+    #[error("too few reports yet, or they scatter too much for their number")]
+    TooFewReports,
+    #[error("noise drowns the gradient: |G|² is not above its own error")]
+    Drowned,
 }
 
 /// Decayed sums, kept apart for |G|² and tr Σ: a ratio of means has less bias than a mean of ratios, and one step's
@@ -71,17 +88,25 @@ impl NoiseEstimator {
     /// φ in tokens, once there are enough reports and |G|² stands clear of zero by its own error.
     #[must_use]
     pub fn noise_scale(&self, seq_len: u32) -> Option<NoiseScale> {
+        self.explained(seq_len).ok()
+    }
+
+    /// φ, or why there is none.
+    pub fn explained(&self, seq_len: u32) -> Result<NoiseScale, NoNoiseScale> {
+        if self.reports == 0 {
+            return Err(NoNoiseScale::NoReport);
+        }
         if self.reports < ENOUGH {
-            return None;
+            return Err(NoNoiseScale::TooFewReports);
         }
         let (signal, noise) = (self.signal / self.weight, self.noise / self.weight);
         if signal <= 0.0 || noise <= 0.0 {
-            return None;
+            return Err(NoNoiseScale::Drowned);
         }
         // Share of the newest reports in all: the variance of a weighted mean over that of one report.
         let share = self.weight_sqr / (self.weight * self.weight);
         if share >= 1.0 {
-            return None;
+            return Err(NoNoiseScale::TooFewReports);
         }
         let of_mean = |second: f64, product: f64| (second / self.weight - product) * share / (1.0 - share);
         let signal_variance = of_mean(self.signal_sqr, signal * signal).max(0.0);
@@ -90,8 +115,13 @@ impl NoiseEstimator {
         let relative = signal_variance / (signal * signal) + noise_variance / (noise * noise)
             - 2.0 * covariance / (signal * noise);
         let relative_error = relative.max(0.0).sqrt();
-        let believable = relative_error < 1.0 && signal_variance < signal * signal;
-        believable.then(|| NoiseScale { phi: Tokens(f64::from(seq_len) * noise / signal), relative_error })
+        if relative_error >= 1.0 || signal_variance >= signal * signal {
+            return Err(NoNoiseScale::Drowned);
+        }
+        if self.reports < SETTLED && relative_error > AGREED {
+            return Err(NoNoiseScale::TooFewReports);
+        }
+        Ok(NoiseScale { phi: Tokens(f64::from(seq_len) * noise / signal), relative_error })
     }
 
     fn is_outlier(&self, signal: f64, noise: f64) -> bool {
@@ -183,7 +213,15 @@ mod tests {
 
     #[test]
     fn it_says_nothing_before_it_has_seen_enough() {
-        assert_eq!(fed(1.0, 40.0, 4.0, 16.0, 0.01, 3).noise_scale(64), None);
+        assert_eq!(fed(1.0, 40.0, 4.0, 16.0, 0.01, 0).explained(64), Err(NoNoiseScale::NoReport));
+        assert_eq!(fed(1.0, 40.0, 4.0, 16.0, 0.01, 2).explained(64), Err(NoNoiseScale::TooFewReports));
+    }
+
+    #[test]
+    fn three_reports_that_agree_are_enough_and_four_that_scatter_are_not() {
+        let three = fed(1.0, 40.0, 4.0, 64.0, 0.005, 3).noise_scale(64).unwrap();
+        assert!((three.phi.0 / 2560.0 - 1.0).abs() < 0.1 && three.relative_error < 0.1, "{three:?}");
+        assert_eq!(fed(1.0, 40.0, 4.0, 16.0, 0.4, 4).noise_scale(64), None);
     }
 
     #[test]
@@ -200,7 +238,7 @@ mod tests {
             let sample = NoiseSample { small_sqr: 10.0, big_sqr: 0.5, small_batch: 1.0, big_batch: 16.0 };
             estimator.observe(&sample, Sequences(16), Sequences(16));
         }
-        assert_eq!(estimator.noise_scale(64), None);
+        assert_eq!(estimator.explained(64), Err(NoNoiseScale::Drowned));
     }
 
     #[test]

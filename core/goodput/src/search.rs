@@ -246,7 +246,7 @@ mod tests {
         for ranked in &found.best {
             assert_eq!(ranked.strategy.gpus(), 64);
             assert_eq!(ranked.strategy.global_batch(), 512);
-            assert!(ranked.memory.total() <= USABLE * 80.0 * 1024f64.powi(3));
+            assert!(ranked.memory.total() <= USABLE * 80.0 * (1u64 << 30) as f64);
         }
         assert!(found.best.is_sorted_by(|left, right| left.time.total().0 <= right.time.total().0));
         let tokens = 512.0 * 8192.0 / found.best[0].time.total().0 / 64.0;

@@ -1,13 +1,16 @@
 //! The prior of step time: a sum of terms per optimizer step, each from a formula of the field (docs/goodput.md names them).
 //! What reports teach is not here but in `correction`; this module has no memory.
 
+use std::collections::BTreeMap;
+
 use headway_types::{Configuration, EmulatedDevice, GpuCount, ModelShape, NodeCount, Seconds, spec};
 use serde::{Deserialize, Serialize};
 
 use crate::architecture::Architecture;
 use crate::catalog::Device;
 use crate::collective::Cluster;
-use crate::estimate::step_time_of;
+use crate::estimate::step_time_with;
+use crate::layer::LayerCosts;
 use crate::physics::{Parameters, Profile};
 use crate::shape::{parameters, training_flops_per_token};
 use crate::strategy::Strategy;
@@ -79,6 +82,25 @@ impl StepTime {
         self.tensor_collectives + self.context_collectives + self.expert_collectives + self.parameter_collectives
     }
 
+    /// The same with `times` as many micro-batches: all that follows them grows alike, but for the bubble, which fills and drains the
+    /// pipeline once per step.
+    #[must_use]
+    pub fn repeated(&self, times: u64) -> StepTime {
+        let many = |seconds: Seconds| seconds * times as f64;
+        StepTime {
+            compute: many(self.compute),
+            logits: many(self.logits),
+            recompute: many(self.recompute),
+            launches: many(self.launches),
+            tensor_collectives: many(self.tensor_collectives),
+            context_collectives: many(self.context_collectives),
+            expert_collectives: many(self.expert_collectives),
+            parameter_collectives: many(self.parameter_collectives),
+            pipeline_transfers: many(self.pipeline_transfers),
+            ..*self
+        }
+    }
+
     /// Every term with its name, in the order of a step.
     #[must_use]
     pub fn terms(&self) -> [(&'static str, Seconds); 14] {
@@ -130,22 +152,35 @@ pub fn step_time(
     configuration: &Configuration,
     micro_batches: u64,
 ) -> StepTime {
-    match device {
-        Device::Emulated(emulated) => emulated_step_time(shape, *emulated, configuration, micro_batches),
-        Device::Catalogued(hardware) => {
-            let layout = configuration.layout;
-            let strategy = Strategy {
-                dp: layout.dp,
-                tp: layout.tp,
-                pp: layout.pp,
-                micro_batch: configuration.micro_batch.0,
-                micro_batches,
-                precision: precision.into(),
-                ..Strategy::single()
-            };
-            let cluster = Cluster::usual(hardware, unnamed_software(), spread.per_node());
-            step_time_of(&Architecture::from(shape), &strategy, &cluster)
-        }
+    PriorTimes::new(shape, precision, *device).step_time(spread, configuration, micro_batches)
+}
+
+/// Prior step times of one model on one device. What a layer takes is the same in many layouts, so it is kept from question to question.
+pub(crate) struct PriorTimes {
+    shape: ModelShape,
+    architecture: Architecture,
+    precision: spec::Precision,
+    device: Device,
+    layers: BTreeMap<(u32, u64, bool), LayerCosts>,
+}
+
+impl PriorTimes {
+    pub(crate) fn new(shape: &ModelShape, precision: spec::Precision, device: Device) -> Self {
+        Self { shape: *shape, architecture: Architecture::from(shape), precision, device, layers: BTreeMap::new() }
+    }
+
+    pub(crate) fn step_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {
+        let hardware = match &self.device {
+            Device::Emulated(emulated) => {
+                return emulated_step_time(&self.shape, *emulated, configuration, micro_batches);
+            }
+            Device::Catalogued(hardware) => hardware,
+        };
+        let strategy = Strategy::with(configuration, micro_batches, self.precision);
+        let cluster = Cluster::usual(hardware, unnamed_software(), spread.per_node());
+        let key = (strategy.tp, strategy.micro_batch, LayerCosts::entangled(&strategy, &cluster));
+        let costs = self.layers.entry(key).or_insert_with(|| LayerCosts::of(&self.architecture, &strategy, &cluster));
+        step_time_with(costs, &self.architecture, &strategy, &cluster)
     }
 }
 

@@ -121,19 +121,19 @@ pub struct Strategy {
 
 impl Strategy {
     /// What a job's configuration means today: plain data parallelism around tensor and pipeline parallelism, fused attention,
-    /// everything kept. `None` where the batch does not divide into micro-batches.
+    /// everything kept.
     #[must_use]
-    pub fn of(configuration: &Configuration, precision: spec::Precision) -> Option<Self> {
+    pub fn with(configuration: &Configuration, micro_batches: u64, precision: spec::Precision) -> Self {
         let layout = configuration.layout;
-        Some(Self {
+        Self {
             dp: layout.dp,
             tp: layout.tp,
             pp: layout.pp,
             micro_batch: configuration.micro_batch.0,
-            micro_batches: configuration.accumulation()?,
+            micro_batches,
             precision: precision.into(),
             ..Self::single()
-        })
+        }
     }
 
     /// One GPU, one sequence, nothing shared.

@@ -1,0 +1,202 @@
+//! What one micro-batch costs on one rank: a layer's kernels, the host that launches them, and what ranks exchange within the layer.
+//! Pipelines, gradients and whole steps are `estimate`'s business.
+
+use crate::architecture::Architecture;
+use crate::collective::{Cluster, Group};
+use crate::kernel::{Kernels, Passes, longer};
+use crate::strategy::{Recompute, Schedule, Sharding, Strategy};
+
+/// Share of context parallelism's ring that attention hides.
+const RING_HIDDEN: f64 = 0.5;
+
+/// What one micro-batch costs on one rank. Without sharded parameters it depends on tensor and context parallelism, the micro-batch and
+/// whether launches are entangled, and on nothing else of the layout.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerCosts {
+    pub layer: LayerTime,
+    pub logits: f64,
+    pub embedding: f64,
+    pub tokens: f64,
+}
+
+impl LayerCosts {
+    pub(crate) fn of(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> Self {
+        let kernels = Kernels::new(architecture, strategy, cluster);
+        let layers = Layers { architecture, strategy, cluster, kernels };
+        Self {
+            layer: layers.mean(),
+            logits: layers.kernels.logits(),
+            embedding: layers.kernels.embedding(),
+            tokens: layers.kernels.tokens,
+        }
+    }
+
+    /// Whether tensor collectives queue behind pipeline transfers between nodes.
+    pub(crate) fn entangled(strategy: &Strategy, cluster: &Cluster) -> bool {
+        strategy.tp > 1 && strategy.pp > 1 && strategy.gpus() > cluster.scale_up()
+    }
+}
+
+/// Seconds of one layer and micro-batch, by what they are spent on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LayerTime {
+    pub compute: f64,
+    pub recompute: f64,
+    pub launches: f64,
+    pub tensor: f64,
+    pub context: f64,
+    pub experts: f64,
+    pub parameters: f64,
+    /// Of all this, the backward pass.
+    pub backward: f64,
+}
+
+impl LayerTime {
+    pub(crate) fn total(&self) -> f64 {
+        self.compute + self.recompute + self.launches + self.tensor + self.context + self.experts + self.parameters
+    }
+}
+
+/// Collectives of one layer and pass, each with its forward and backward seconds.
+#[derive(Clone, Copy, Default)]
+struct Exchanges {
+    tensor: Passes,
+    context: Passes,
+    experts: Passes,
+}
+
+struct Layers<'a> {
+    architecture: &'a Architecture,
+    strategy: &'a Strategy,
+    cluster: &'a Cluster<'a>,
+    kernels: Kernels<'a>,
+}
+
+impl Layers<'_> {
+    /// A layer, on average over those with and without experts.
+    fn mean(&self) -> LayerTime {
+        let dense = f64::from(self.architecture.dense_layers()) / f64::from(self.architecture.layers);
+        if dense >= 1.0 {
+            return self.layer(self.kernels.dense_layer(), false);
+        }
+        let with_experts = self.layer(self.kernels.expert_layer(), true);
+        if dense <= 0.0 {
+            return with_experts;
+        }
+        let plain = self.layer(self.kernels.dense_layer(), false);
+        let mean = |plain: f64, expert: f64| dense * plain + (1.0 - dense) * expert;
+        LayerTime {
+            compute: mean(plain.compute, with_experts.compute),
+            recompute: mean(plain.recompute, with_experts.recompute),
+            launches: mean(plain.launches, with_experts.launches),
+            tensor: mean(plain.tensor, with_experts.tensor),
+            context: mean(plain.context, with_experts.context),
+            experts: mean(plain.experts, with_experts.experts),
+            parameters: mean(plain.parameters, with_experts.parameters),
+            backward: mean(plain.backward, with_experts.backward),
+        }
+    }
+
+    /// Device, host and collectives of one layer: the host launches ahead while the device works, so the longer of both counts.
+    fn layer(&self, device: Passes, experts: bool) -> LayerTime {
+        let physics = &self.cluster.profile.physics;
+        let exchanges = self.exchanges(experts);
+        let talk = exchanges.tensor + exchanges.context + exchanges.experts;
+        let launches = self.kernels.launches(LayerCosts::entangled(self.strategy, self.cluster));
+        let forward = longer(device.forward + talk.forward, launches);
+        let backward = longer(device.backward + talk.backward, launches * physics.launch_backward);
+        let again = match self.strategy.recompute {
+            Recompute::None => 0.0,
+            Recompute::Full => forward,
+            Recompute::Selective if self.strategy.fused_attention => {
+                if self.strategy.sharding.gathers() {
+                    0.5 * forward
+                } else {
+                    0.0
+                }
+            }
+            Recompute::Selective => self.kernels.attention().forward,
+        };
+        let parameters = self.parameter_exchange(forward, backward + again);
+        LayerTime {
+            compute: device.forward + device.backward,
+            recompute: again,
+            launches: forward + backward - device.forward - device.backward - talk.forward - talk.backward,
+            tensor: exchanges.tensor.forward + exchanges.tensor.backward,
+            context: exchanges.context.forward + exchanges.context.backward,
+            experts: exchanges.experts.forward + exchanges.experts.backward,
+            parameters: parameters.forward + parameters.backward,
+            backward: backward + again + parameters.backward,
+        }
+    }
+
+    /// Activation bytes of one micro-batch on one rank.
+    fn activation(&self) -> f64 {
+        self.strategy.precision.bytes() * self.kernels.tokens * f64::from(self.architecture.hidden)
+    }
+
+    /// Tensor: two all-reduces forward and two backward (Shoeybi et al. 2019); under sequence parallelism the same volume as gathers
+    /// and scatters, and one gather again in the backward pass (Korthikanti et al. 2022). Context: a ring of keys and values (Liu et
+    /// al. 2023). Experts: tokens there and back (Lepikhin et al. 2020).
+    fn exchanges(&self, experts: bool) -> Exchanges {
+        let (strategy, physics) = (self.strategy, &self.cluster.profile.physics);
+        let mut exchanges = Exchanges::default();
+        if strategy.tp > 1 {
+            let reduce = self.cluster.group(strategy.tp, 1).all_reduce(self.activation()) * physics.tensor_exposed;
+            let again = if strategy.sequence_parallel { 2.5 } else { 2.0 };
+            exchanges.tensor = Passes { forward: 2.0 * reduce, backward: again * reduce };
+        }
+        if strategy.cp > 1 {
+            let group = self.cluster.group(strategy.cp, strategy.tp);
+            let values = self.kernels.tokens * self.architecture.kv_width() / f64::from(strategy.tp);
+            let ring = (group.members - 1.0) * values * strategy.precision.bytes() / group.bandwidth;
+            let forward = (1.0 - RING_HIDDEN) * ring + group.members * group.hop;
+            exchanges.context = Passes { forward, backward: 2.0 * forward };
+        }
+        if let (true, Some(routed)) = (experts && strategy.ep > 1, self.architecture.experts) {
+            let group = self.cluster.group(strategy.ep, strategy.tp * strategy.cp);
+            let sequence_share = if strategy.sequence_parallel { f64::from(strategy.tp) } else { 1.0 };
+            let there = group.all_to_all(self.activation() * f64::from(routed.active) / sequence_share);
+            exchanges.experts = Passes { forward: 2.0 * there, backward: 2.0 * there };
+        }
+        exchanges
+    }
+
+    /// Replicas that share each layer's parameters.
+    fn gathering(&self) -> Group {
+        let strategy = self.strategy;
+        let members = match strategy.sharding {
+            Sharding::ParametersInNode => strategy.optimizer_shards(self.cluster.gpus_per_node),
+            _ => strategy.dp * strategy.cp,
+        };
+        self.cluster.group(members, strategy.tp)
+    }
+
+    /// What of gathering a layer's parameters (and scattering its gradients) computing does not hide, ZeRO-3's volumes (Rajbhandari
+    /// et al. 2020): both proceed together, and each slows the other a little (Galvatron).
+    fn parameter_exchange(&self, forward: f64, backward: f64) -> Passes {
+        let strategy = self.strategy;
+        if !strategy.sharding.gathers() || strategy.dp * strategy.cp <= 1 {
+            return Passes::default();
+        }
+        // Breadth-first schedules gather once per step instead of once per micro-batch.
+        let rounds = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
+        let gather = self.gathering().gather(2.0 * rank_layer_parameters(self.architecture, self.strategy)) / rounds;
+        let again = if strategy.sharding == Sharding::Gradients { 0.0 } else { gather };
+        let interference = self.cluster.profile.physics.shard_interference;
+        let exposed = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;
+        Passes { forward: exposed(forward, gather), backward: exposed(backward, gather + again) }
+    }
+}
+
+/// Parameters of one rank's part of one layer (routed experts spread over expert parallelism).
+pub(crate) fn rank_layer_parameters(architecture: &Architecture, strategy: &Strategy) -> f64 {
+    let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
+    let (outside, routed) = architecture.layer_parameters();
+    let mean = if dense >= 1.0 {
+        outside
+    } else {
+        dense * architecture.dense_layer_parameters() + (1.0 - dense) * (outside + routed / f64::from(strategy.ep))
+    };
+    mean / f64::from(strategy.tp)
+}

@@ -1,0 +1,106 @@
+//! What the goodput model costs: one configuration, and the full curve of a 70-billion-parameter job up to 1,024 GPUs on three GPU
+//! types. `make bench` prints the table that docs/measurements/curves.md keeps.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use headway_goodput::JobModel;
+use headway_goodput::architecture::Architecture;
+use headway_goodput::catalog::Catalog;
+use headway_goodput::collective::Cluster;
+use headway_goodput::estimate::step_time_of;
+use headway_goodput::memory::memory_of;
+use headway_goodput::physics::Parameters;
+use headway_goodput::strategy::{Sharding, Strategy};
+use headway_sim::scenario::training;
+use headway_types::spec::{BatchRange, GpuRange, LayoutLimits, Work};
+use headway_types::{Fabric, GpuCount, GpuType, ModelShape, NodeClass, Sequences, Tokens};
+
+/// Short enough that most batches run through without losing the processor.
+const ROUNDS: u32 = 50;
+const BATCHES: usize = 401;
+const CURVES: u32 = 20;
+const TYPES: [&str; 3] = ["A100-80G", "H100-80G", "B200"];
+
+fn main() {
+    println!("| what | time |");
+    println!("|---|---|");
+    println!("| one configuration: step time and memory | {:.2} µs |", configuration() * 1e6);
+    let (seconds, feasible) = curves();
+    println!("| full curve, 70 B parameters, 1 to 1,024 GPUs, three GPU types | {:.1} ms |", seconds * 1e3);
+    println!("\n{feasible} of the curves' sizes are feasible; median of {CURVES} runs on one core.");
+}
+
+fn shape() -> ModelShape {
+    ModelShape {
+        layers: 80,
+        hidden: 8192,
+        heads: 64,
+        kv_heads: 8,
+        ffn_hidden: 28_672,
+        gated: true,
+        vocab: 128_256,
+        seq_len: 8192,
+        tied: false,
+    }
+}
+
+/// Seconds of one configuration that nothing is known of yet, on average over layouts; the median of many batches.
+fn configuration() -> f64 {
+    let architecture = Architecture::from(&shape());
+    let hardware = Catalog::built_in().find("H100-80G").expect("in the catalog");
+    let profile = Parameters::built_in().profile(None);
+    let cluster = Cluster::usual(&hardware, &profile, 8);
+    let mut batches: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let begin = Instant::now();
+            for round in 0..ROUNDS {
+                let strategy = Strategy {
+                    dp: 64,
+                    tp: 1 << (round % 4),
+                    pp: 4,
+                    micro_batch: u64::from(1 + round % 3),
+                    micro_batches: 16,
+                    sharding: Sharding::Optimizer { group: None },
+                    ..Strategy::single()
+                };
+                black_box(step_time_of(&architecture, &strategy, &cluster).total());
+                black_box(memory_of(&architecture, &strategy, &cluster).total());
+            }
+            begin.elapsed().as_secs_f64() / f64::from(ROUNDS)
+        })
+        .collect();
+    batches.sort_by(f64::total_cmp);
+    batches[batches.len() / 2]
+}
+
+/// Median seconds of three full curves, and how many sizes they offer.
+fn curves() -> (f64, usize) {
+    let mut training = training(Tokens(1e12), true, true);
+    training.work = Work::Model(shape());
+    training.reference_batch = Sequences(512);
+    training.batch = BatchRange { min: Sequences(128), max: Sequences(2048) };
+    training.layouts = LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(8) };
+    let model = JobModel::new(training);
+    let range = GpuRange { min: GpuCount(1), max: GpuCount(1024), sizes: vec![], types: vec![] };
+    let mut times = Vec::new();
+    let mut feasible = 0;
+    for _ in 0..CURVES {
+        let begin = Instant::now();
+        feasible = TYPES
+            .iter()
+            .map(|gpu| {
+                let class = NodeClass {
+                    gpu_type: GpuType((*gpu).to_owned()),
+                    gpus_per_node: GpuCount(8),
+                    emulated: None,
+                    fabric: Fabric { domain: "pod".into() },
+                };
+                model.curve(&class, &range).points.iter().filter(|point| point.offer.is_ok()).count()
+            })
+            .sum();
+        times.push(begin.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2], feasible)
+}
