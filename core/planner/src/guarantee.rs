@@ -30,12 +30,33 @@ pub(crate) struct Guarantees {
     /// Those of them that get back what others borrowed.
     pub reclaiming: BTreeSet<usize>,
     pub relaxed: Vec<Relaxed>,
+    /// Jobs that have something in the witness, within the quotas that bind them.
+    rightful: Vec<usize>,
+    /// Rows of quotas that may be exceeded by borrowing, and what the witness lets them hold.
+    lent: Vec<(usize, i64)>,
 }
 
 impl Guarantees {
     /// Whether a candidate of a job respects what the job is sure of.
     pub fn allow(&self, options: &[Options<'_>], job: usize, candidate: usize) -> bool {
         self.sure.get(&job).is_none_or(|least| options[job].candidates[candidate].gpus >= *least)
+    }
+
+    /// The same with no more borrowing than the witness holds, where a choice takes everything from a job with a right to
+    /// it while others borrow more. Who borrows would otherwise displace who lends, be reclaimed, and displace again.
+    pub fn against_displacement(&self, options: &[Options<'_>], choice: &[usize]) -> Option<Guarantees> {
+        if !self.rightful.iter().any(|&job| options[job].candidates[choice[job]].gpus == GpuCount(0)) {
+            return None;
+        }
+        let used = |row: usize| -> i64 {
+            let uses = options.iter().zip(choice).flat_map(|(of, &at)| &of.candidates[at].uses);
+            uses.filter(|part| part.row as usize == row).map(|part| part.amount).sum()
+        };
+        let mut stricter = self.clone();
+        for &(row, held) in self.lent.iter().filter(|(row, held)| used(*row) > *held) {
+            stricter.capacity[row] = held;
+        }
+        (stricter.capacity != self.capacity).then_some(stricter)
     }
 }
 
@@ -67,8 +88,10 @@ pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarante
     owed.meet_job_floors();
     owed.reclaim();
     owed.serve_the_patient();
+    let (rightful, lent) = (owed.rightful(), owed.lent());
     let (start, capacity) = owed.witness.finish();
-    Guarantees { capacity, start, sure: owed.sure, reclaiming: owed.reclaiming, relaxed: owed.relaxed }
+    let (sure, reclaiming, relaxed) = (owed.sure, owed.reclaiming, owed.relaxed);
+    Guarantees { capacity, start, sure, reclaiming, relaxed, rightful, lent }
 }
 
 /// Whether a job has waited so long that it goes before those that have not. It keeps the right for as long as it had
@@ -259,6 +282,27 @@ impl Owed<'_, '_> {
                 self.witness.capacity[row] = self.witness.used[row].max(quota).min(self.witness.capacity[row]);
             }
         }
+    }
+
+    fn rightful(&self) -> Vec<usize> {
+        let within = |job: &usize| {
+            let lineage = self.round.tree.lineage_of(&self.job(*job).claim.project);
+            let mut quotas = lineage.iter().filter_map(|&project| {
+                let row = self.round.rows.row(&RowKind::Quota { project })?;
+                let quota = self.round.tree.projects[project].quota?;
+                Some(self.witness.used[row as usize] <= i64::from(quota.0))
+            });
+            self.witness.gpus(*job) > GpuCount(0) && quotas.next() == Some(true) && quotas.all(|within| within)
+        };
+        (0..self.options.len()).filter(within).collect()
+    }
+
+    fn lent(&self) -> Vec<(usize, i64)> {
+        let borrows = |(project, of): (usize, &crate::project::PlanProject)| {
+            let row = self.round.rows.row(&RowKind::Quota { project }).filter(|_| of.borrow > GpuCount(0))? as usize;
+            Some((row, self.witness.used[row].max(i64::from(of.quota?.0))))
+        };
+        self.round.tree.projects.iter().enumerate().filter_map(borrows).collect()
     }
 
     /// Projects that hold more than their quota.

@@ -276,7 +276,7 @@ fn can_stay(round: &Round<'_>, job: &PlanJob) -> bool {
     let Some(slots) = round.cluster.slots(&current.placement) else { return false };
     let tolerated = |node: usize| {
         let gate = &round.cluster.classes[round.cluster.class_of(node)].gate;
-        !round.cluster.nodes[node].draining && gate.tolerates(round.input, &round.tree, job)
+        !round.cluster.nodes[node].draining && gate.tolerates(round.input, round.tree, job)
     };
     slots.iter().all(|slot| tolerated(slot.node))
 }

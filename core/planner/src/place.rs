@@ -50,12 +50,12 @@ pub(crate) fn place(
 ) -> Placed {
     let mut placing = Placing::new(round, options, capacity, choice);
     let mut open = Vec::new();
-    for job in 0..options.len() {
+    for (job, of) in options.iter().enumerate() {
         let candidate = placing.candidate(job);
         let keeps = !evicted.contains(&job) && placing.keeps_shape(job, candidate);
-        if let Some(current) = options[job].job.current.as_ref().filter(|_| candidate.stays || keeps) {
+        if let Some(current) = of.job.current.as_ref().filter(|_| candidate.stays || keeps) {
             let slots = round.cluster.known_slots(&current.placement);
-            placing.free.take_hosts(options[job].job, &current.placement, &slots);
+            placing.free.take_hosts(of.job, &current.placement, &slots);
             placing.put(job, slots);
         } else {
             open.extend(candidate.shape.map(|shape| (job, shape)));

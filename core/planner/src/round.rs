@@ -70,8 +70,12 @@ pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&F
     if let Some(force) = force {
         force.narrow(&round, &mut options);
     }
-    let owed = guarantee::guarantees(&round, &options);
-    let decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
+    let mut owed = guarantee::guarantees(&round, &options);
+    let mut decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
+    if let Some(stricter) = owed.against_displacement(&options, &decision.choice) {
+        owed = stricter;
+        decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
+    }
     let report = report(&round, &options, &owed, &decision);
     let assignments = options
         .iter()
