@@ -94,3 +94,25 @@ proptest! {
         prop_assert_eq!(plan.assignments.len() as u32, 8 - wanted + 1);
     }
 }
+
+#[test]
+fn who_borrows_does_not_displace_who_lends_however_much_more_it_is_worth() {
+    let mut node = node(1, "alpha", 1);
+    node.gpus.truncate(1);
+    let mut projects = [project("borrower", None), project("lender", None)];
+    (projects[0].quota, projects[0].borrow) = (Some(GpuCount(0)), GpuCount(1));
+    projects[1].quota = Some(GpuCount(5));
+    let (mut dear, mut rightful) = (rigid(1, 1), rigid(2, 1));
+    (dear.priority, dear.claim.project) = (Priority(99), "borrower".into());
+    (rightful.priority, rightful.claim.project) = (Priority(78), "lender".into());
+    let placement = Placement::try_new(vec![NodeSlice { node: node.node, gpus: node.gpus.clone() }]).unwrap();
+    dear.current = Some(crate::builder::bare(placement));
+    let mut input = round(vec![node], vec![dear, rightful]);
+    input.projects = projects.to_vec();
+    input.policy.power = 1.0;
+    for turn in 0..4 {
+        let plan = planned(&input);
+        assert_eq!(plan.assignments.keys().collect::<Vec<_>>(), [&job_id(2)], "in round {turn}");
+        input = crate::builder::after(&input, &plan);
+    }
+}
