@@ -64,6 +64,11 @@ enum Command {
     Plan(command::plan::Plan),
     /// What happened, with reasons.
     Events(command::events::Events),
+    /// Best configurations of a model on GPUs, from its architecture alone; or the model against measurements.
+    Estimate(Box<command::estimate::Estimate>),
+    /// The goodput model: fit its constants, list the models and GPU types it knows by name.
+    #[command(subcommand)]
+    Model(command::model::Model),
     /// Submit three demonstration jobs to a running cluster and watch them.
     Demo(demo::Demo),
     /// Print a completion script.
@@ -123,6 +128,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         Command::Plan(plan) => command::plan::run(&cli.connection.client()?, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
+        Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
+        Command::Model(model) => command::model::run(&print, &model)?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
         Command::Completion { shell } => {
             use clap::CommandFactory as _;

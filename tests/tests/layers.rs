@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &["types"]),
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
     ("agent", &["types", "node", "emulation", "api"]),
+    ("calibration", &["goodput"]),
     ("sim", &["types", "goodput", "planner", "engine", "node", "forecast", "emulation"]),
 ];
 
