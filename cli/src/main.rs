@@ -77,6 +77,11 @@ enum Command {
     Policy(command::policy::Policy),
     /// What happened, with reasons.
     Events(command::events::Events),
+    /// Best configurations of a model on GPUs, from its architecture alone; or the model against measurements.
+    Estimate(Box<command::estimate::Estimate>),
+    /// The goodput model: fit its constants, list the models and GPU types it knows by name.
+    #[command(subcommand)]
+    Model(command::model::Model),
     /// Submit three demonstration jobs to a running cluster and watch them.
     Demo(demo::Demo),
     /// Print a completion script.
@@ -146,6 +151,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Plan(plan) => command::plan::run(&cli.connection.client()?, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
+        Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
+        Command::Model(model) => command::model::run(&print, &model)?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
         Command::Completion { shell } => {
             use clap::CommandFactory as _;

@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &["types"]),
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
     ("agent", &["types", "node", "emulation", "api"]),
+    ("calibration", &["goodput"]),
     ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
 ];
 

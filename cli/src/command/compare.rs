@@ -39,8 +39,22 @@ struct Scoreboard {
 }
 
 const HEADERS: [&str; 16] = [
-    "SOURCE", "ROWS", "MAPE", "MEDIAN", "P90", "BIAS", "1-FACTOR", "CONST-MFU", "RHO", "GROUPS", "TOP1", "TOP3", "IN5%",
-    "MEMORY", "OOM-RECALL", "OOM-PREC",
+    "SOURCE",
+    "ROWS",
+    "MAPE",
+    "MEDIAN",
+    "P90",
+    "BIAS",
+    "1-FACTOR",
+    "CONST-MFU",
+    "RHO",
+    "GROUPS",
+    "TOP1",
+    "TOP3",
+    "IN5%",
+    "MEMORY",
+    "OOM-RECALL",
+    "OOM-PREC",
 ];
 
 /// Reads measurement files.
@@ -97,11 +111,7 @@ fn show(
             .iter()
             .map(|((source, skip), rows)| Skipped { source: source.clone(), rows: *rows, reason: skip.to_string() })
             .collect(),
-        assumed: table
-            .assumed()
-            .into_iter()
-            .map(|((source, column), rows)| Assumed { source, rows, column })
-            .collect(),
+        assumed: table.assumed().into_iter().map(|((source, column), rows)| Assumed { source, rows, column }).collect(),
         unnamed_software: measurements
             .iter()
             .filter(|row| parameters.stack_of(&row.source, &row.framework).is_none())
@@ -112,8 +122,13 @@ fn show(
     }
     println!("{}", print.table(&HEADERS, board.scores.iter().map(line)));
     println!();
-    println!("{} rows used. MAPE, median, p90, bias, memory (MAPE) and regret in per cent; 1-FACTOR after the best single factor;", board.used);
-    println!("CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same model, GPUs, batch and sequence.");
+    println!(
+        "{} rows used. MAPE, median, p90, bias, memory (MAPE) and regret in per cent; 1-FACTOR after the best single factor;",
+        board.used
+    );
+    println!(
+        "CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same model, GPUs, batch and sequence."
+    );
     for skipped in &board.skipped {
         println!("skipped {:5} of {}: {}", skipped.rows, skipped.source, skipped.reason);
     }

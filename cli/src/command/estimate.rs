@@ -172,10 +172,13 @@ fn architecture(estimate: &Estimate) -> Result<Architecture, Failure> {
 /// "64xH100" → 64 and the catalog's name; an unmistakable beginning is enough.
 fn gpus(text: &str, catalog: &Catalog) -> Result<(u32, String), Failure> {
     let usage = |why: String| Failure::new(Kind::Usage, why).hint("write --gpus 64xH100; see `headway model hardware`");
-    let (count, name) = text.split_once('x').ok_or_else(|| usage(format!("\"{text}\" is no number of GPUs of a type")))?;
-    let count: u32 = count.parse().ok().filter(|count| (1..=1 << 20).contains(count)).ok_or_else(|| {
-        usage(format!("\"{count}\" is no number of GPUs"))
-    })?;
+    let (count, name) =
+        text.split_once('x').ok_or_else(|| usage(format!("\"{text}\" is no number of GPUs of a type")))?;
+    let count: u32 = count
+        .parse()
+        .ok()
+        .filter(|count| (1..=1 << 20).contains(count))
+        .ok_or_else(|| usage(format!("\"{count}\" is no number of GPUs")))?;
     if let Some(known) = catalog.canonical(name) {
         return Ok((count, known.to_owned()));
     }
@@ -247,14 +250,31 @@ fn show(print: &Printer, answer: &Answer, explain: bool) -> Result<(), Failure> 
         answer.global_batch,
         answer.evaluated
     );
-    let headers = ["CONFIGURATION", "STEP", "TOKENS/S/GPU", "MFU", "BUBBLE", "WAITING", "STATES", "ACTIVATIONS", "LOGITS", "TOTAL"];
+    let headers = [
+        "CONFIGURATION",
+        "STEP",
+        "TOKENS/S/GPU",
+        "MFU",
+        "BUBBLE",
+        "WAITING",
+        "STATES",
+        "ACTIVATIONS",
+        "LOGITS",
+        "TOTAL",
+    ];
     println!("{}", print.table(&headers, answer.best.iter().map(row)));
     if explain && let Some(best) = answer.best.first() {
         println!("\nEvery term of the best, in seconds:");
         let terms = best.terms.iter().filter(|(_, seconds)| **seconds > 0.0);
-        println!("{}", print.table(&["TERM", "SECONDS", "SHARE"], terms.map(|(name, seconds)| {
-            vec![(*name).to_owned(), format!("{seconds:.4}"), percent(seconds / best.step_time_seconds)]
-        })));
+        println!(
+            "{}",
+            print.table(
+                &["TERM", "SECONDS", "SHARE"],
+                terms.map(|(name, seconds)| {
+                    vec![(*name).to_owned(), format!("{seconds:.4}"), percent(seconds / best.step_time_seconds)]
+                })
+            )
+        );
         println!("\nLeft out:");
         for (why, count) in &answer.excluded {
             println!("{count:6}× {why}");

@@ -2,10 +2,13 @@
 
 pub mod agent;
 pub mod cancel;
+pub mod compare;
 pub mod describe;
+pub mod estimate;
 pub mod events;
 pub mod job;
 pub mod logs;
+pub mod model;
 pub mod node;
 pub mod plan;
 pub mod policy;

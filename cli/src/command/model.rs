@@ -128,7 +128,8 @@ fn list_hardware(print: &Printer) -> Result<(), Failure> {
         &known,
         &["NAME", "PEAK FLOP/S", "BEST MATMUL", "MEMORY", "BANDWIDTH", "LINK", "NETWORK", "MEASURED"],
         |name| {
-            let measured = catalog.family(name).is_some_and(|family| Parameters::built_in().family.contains_key(family));
+            let measured =
+                catalog.family(name).is_some_and(|family| Parameters::built_in().family.contains_key(family));
             catalog.find(name).map_or_else(Vec::new, |gpu| {
                 vec![
                     (*name).to_owned(),
