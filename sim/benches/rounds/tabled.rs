@@ -10,7 +10,9 @@ use rand::{RngExt, SeedableRng};
 
 use crate::modelled::{input, job, node};
 
-const SIZES: [(u32, u32); 4] = [(200, 512), (1_000, 4_096), (5_000, 20_000), (20_000, 100_000)];
+/// Jobs and GPUs; in the last two most jobs wait.
+const SIZES: [(u32, u32); 6] =
+    [(200, 512), (1_000, 4_096), (5_000, 20_000), (20_000, 100_000), (5_000, 1_024), (100_000, 4_096)];
 /// Name, speed of one GPU, share of the cluster in eighths.
 const TYPES: [(&str, f64, u32); 3] = [("A100-80G", 1.0, 4), ("H100-80G", 2.3, 3), ("B200", 4.6, 1)];
 const PROJECTS: u32 = 20;
