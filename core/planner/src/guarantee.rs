@@ -142,9 +142,19 @@ impl Owed<'_, '_> {
 
     /// Sheds what the present holds beyond a row's capacity; what nobody can give up raises the capacity.
     fn keep_capacities(&mut self) {
+        // Who has a floor keeps it while others can give.
+        for job in 0..self.options.len() {
+            if let Some(least) = self.floor_size(job).filter(|least| self.witness.gpus(job) >= *least) {
+                self.witness.protect(job, least);
+            }
+        }
         for row in 0..self.witness.capacity.len() {
             let kind = &self.round.rows.kinds[row];
             if matches!(kind, RowKind::Floor { .. } | RowKind::Moves) || self.witness.shed(row, &Victims::Anyone) {
+                continue;
+            }
+            self.witness.unprotect();
+            if self.witness.shed(row, &Victims::Anyone) {
                 continue;
             }
             let (kept, wanted) = (self.witness.used[row], self.witness.capacity[row]);
@@ -162,6 +172,15 @@ impl Owed<'_, '_> {
                 self.relax(self.round.rows.describe(row), reason);
             }
         }
+        self.witness.unprotect();
+    }
+
+    /// The size that meets a job's floor: between two sizes the larger, above all sizes the largest.
+    fn floor_size(&self, job: usize) -> Option<GpuCount> {
+        let floor = self.job(job).claim.floor;
+        let sizes = || self.options[job].candidates.iter().map(|one| one.gpus);
+        let least = sizes().filter(|gpus| *gpus >= floor).min().or_else(|| sizes().max());
+        least.filter(|_| floor > GpuCount(0))
     }
 
     /// Every project's floor, deepest project first: meeting a part helps the whole.
@@ -233,9 +252,7 @@ impl Owed<'_, '_> {
         let owed = |job: &usize| self.job(*job).claim.floor > GpuCount(0);
         for job in self.by_right((0..self.options.len()).filter(owed).collect()) {
             let floor = self.job(job).claim.floor;
-            let sizes = || self.options[job].candidates.iter().map(|one| one.gpus);
-            // A floor between two sizes is met by the larger; one above all sizes by the largest.
-            let Some(least) = sizes().filter(|gpus| *gpus >= floor).min().or_else(|| sizes().max()) else { continue };
+            let Some(least) = self.floor_size(job) else { continue };
             let rule = floor_of_job(self.job(job));
             if !self.secure(job, least, &Victims::UpTo { priority: Priority(u8::MAX) }) {
                 self.relax(rule, format!("{floor} GPUs: no more can be freed for it now"));

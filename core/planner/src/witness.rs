@@ -86,6 +86,11 @@ impl<'a, 'r> Witness<'a, 'r> {
         *kept = (*kept).max(least);
     }
 
+    /// Nobody is protected any more.
+    pub fn unprotect(&mut self) {
+        self.protected.clear();
+    }
+
     fn set(&mut self, job: usize, candidate: usize) {
         self.journal.push((job, self.choice[job]));
         let candidates = &self.options[job].candidates;

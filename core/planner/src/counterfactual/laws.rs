@@ -62,7 +62,7 @@ fn rounds() -> impl Strategy<Value = PlanInput> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig { cases: 48, ..crate::laws::config() })]
 
     #[test]
     fn no_answer_claims_what_the_check_refuses(input in rounds(), gpus in 1u32..6) {

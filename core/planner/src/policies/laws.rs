@@ -104,7 +104,7 @@ fn rounds() -> impl Strategy<Value = PlanInput> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig { cases: 48, ..crate::laws::config() })]
 
     #[test]
     fn every_policy_makes_plans_that_hold_and_explain_every_job(input in rounds()) {
@@ -328,7 +328,7 @@ mod first_come {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig { cases: 32, ..crate::laws::config() })]
 
         /// Small jobs keep coming, each of which would fit at once; the large one still starts when it was promised.
         #[test]
