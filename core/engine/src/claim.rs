@@ -1,6 +1,6 @@
 //! What a job is owed, what bounds it and what it needs, as the planner is told. Reads rows; changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Bounds, Claim, Needs, PlanJob, PlanNode, Spread};
 use headway_types::spec::Topology;
@@ -10,6 +10,9 @@ use crate::account::GpuTime;
 use crate::entry::JobEntry;
 use crate::record::{Job, JobState, StopCause, Turn};
 use crate::state::Engine;
+
+/// How long a job that waits avoids the nodes that failed it.
+const SUSPICION: Seconds = Seconds(60.0);
 
 impl Engine {
     pub(crate) fn claim(&self, job: &Job) -> Claim {
@@ -94,15 +97,25 @@ impl Engine {
         }
     }
 
-    /// Whether the nodes that are not to be avoided are enough for the job's least size. Where they are not, another
-    /// attempt on a node that failed it beats waiting for ever.
+    /// Whether the job could soon run without the nodes that failed it: another one of them, or enough that are alike,
+    /// could hold its least size, and it has not waited for them for long. Where not, another attempt on a node that
+    /// failed it beats waiting for ever.
     fn could_run_beside(&self, job: &Job, avoid: &BTreeSet<NodeId>) -> bool {
+        if matches!(job.state, JobState::Queued { since } if self.now.since(since).0 > SUSPICION.0) {
+            return false;
+        }
         let range = &job.spec.role().gpus;
-        let usable = self.nodes.iter().filter(|(id, entry)| {
-            !avoid.contains(id) && entry.node.takes_work() && range.accepts(&entry.node.inventory.gpu_type)
-        });
-        let healthy: u32 = usable.map(|(_, entry)| entry.node.inventory.healthy().0).sum();
-        healthy >= range.min.0
+        let least = if job.spec.training().is_some() { range.min } else { range.max };
+        let mut alike: BTreeMap<GpuCount, u32> = BTreeMap::new();
+        for (id, entry) in &self.nodes {
+            let inventory = &entry.node.inventory;
+            if !avoid.contains(id) && entry.node.takes_work() && range.accepts(&inventory.gpu_type) {
+                *alike.entry(inventory.healthy()).or_default() += 1;
+            }
+        }
+        alike.into_iter().any(|(gpus, nodes)| {
+            gpus >= least || (gpus.0 > 0 && least.0.is_multiple_of(gpus.0) && least.0 / gpus.0 <= nodes)
+        })
     }
 }
 
