@@ -35,7 +35,7 @@ browser_tests() {
     node --test --test-reporter=spec
 }
 
-core=(-p headway-types -p headway-goodput -p headway-planner -p headway-engine -p headway-node -p headway-forecast)
+core=(-p headway-types -p headway-goodput -p headway-solver -p headway-planner -p headway-calibration -p headway-engine -p headway-node -p headway-forecast)
 
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
