@@ -142,19 +142,19 @@ impl Owed<'_, '_> {
 
     /// Sheds what the present holds beyond a row's capacity; what nobody can give up raises the capacity.
     fn keep_capacities(&mut self) {
-        // Who has a floor keeps it while others can give.
-        for job in 0..self.options.len() {
-            if let Some(least) = self.floor_size(job).filter(|least| self.witness.gpus(job) >= *least) {
-                self.witness.protect(job, least);
-            }
-        }
         for row in 0..self.witness.capacity.len() {
             let kind = &self.round.rows.kinds[row];
-            if matches!(kind, RowKind::Floor { .. } | RowKind::Moves) || self.witness.shed(row, &Victims::Anyone) {
+            if matches!(kind, RowKind::Floor { .. } | RowKind::Moves) || self.witness.excess(row) <= 0 {
                 continue;
             }
+            // Who has a floor keeps it while others can give.
+            self.protect_floors();
+            let mut kept_within = self.witness.shed(row, &Victims::Anyone);
             self.witness.unprotect();
-            if self.witness.shed(row, &Victims::Anyone) {
+            kept_within = kept_within
+                || self.witness.shed(row, &Victims::Anyone)
+                || self.witness.shed_in_part(row, &Victims::Anyone);
+            if kept_within {
                 continue;
             }
             let (kept, wanted) = (self.witness.used[row], self.witness.capacity[row]);
@@ -172,7 +172,14 @@ impl Owed<'_, '_> {
                 self.relax(self.round.rows.describe(row), reason);
             }
         }
-        self.witness.unprotect();
+    }
+
+    fn protect_floors(&mut self) {
+        for job in 0..self.options.len() {
+            if let Some(least) = self.floor_size(job).filter(|least| self.witness.gpus(job) >= *least) {
+                self.witness.protect(job, least);
+            }
+        }
     }
 
     /// The size that meets a job's floor: between two sizes the larger, above all sizes the largest.

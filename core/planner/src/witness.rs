@@ -32,7 +32,7 @@ pub(crate) struct Witness<'a, 'r> {
     round: &'r Round<'a>,
     options: &'r [Options<'a>],
     choice: Vec<usize>,
-    /// What each change since the last mark replaced, so that an attempt can be taken back.
+    /// What each change replaced, so that attempts can be taken back to where they began.
     journal: Vec<(usize, usize)>,
     pub used: Vec<i64>,
     /// Per row, the jobs whose choice takes some of it: only they can give it back.
@@ -115,27 +115,48 @@ impl<'a, 'r> Witness<'a, 'r> {
     }
 
     /// Brings a row within its capacity at the expense of `victims`, where that is possible without overdrawing others.
+    /// Changes nothing where it is not.
     pub fn shed(&mut self, row: usize, victims: &Victims) -> bool {
+        let mark = self.journal.len();
+        if self.shed_in_part(row, victims) {
+            return true;
+        }
+        self.take_back(mark);
+        // Where moves are few, the one change that does alone may be dearer for its size than those that do not suffice.
+        let alone = self.cheapest_change(row, victims, self.excess(row));
+        alone.is_some_and(|(job, at)| {
+            self.set(job, at);
+            true
+        })
+    }
+
+    /// Brings a row as near to its capacity as it goes, cheapest loss per unit first; whether it is within it then.
+    pub fn shed_in_part(&mut self, row: usize, victims: &Victims) -> bool {
         while self.excess(row) > 0 {
-            let mut best: Option<(f64, usize, usize)> = None;
-            for job in self.holders[row].iter().copied().filter(|&job| self.may_give(job, victims)) {
-                let now = self.options[job].candidates[self.choice[job]].value.0;
-                for (at, candidate) in self.options[job].candidates.iter().enumerate() {
-                    let relief = (-self.delta(job, at, row)).min(self.excess(row));
-                    let kept = self.protected.get(&job).is_none_or(|least| candidate.gpus >= *least);
-                    if relief <= 0 || !kept || !self.harmless(job, at) {
-                        continue;
-                    }
-                    let rate = (now - candidate.value.0) as f64 / relief as f64;
-                    if best.is_none_or(|(least, ..)| rate < least) {
-                        best = Some((rate, job, at));
-                    }
-                }
-            }
-            let Some((_, job, at)) = best else { return false };
+            let Some((job, at)) = self.cheapest_change(row, victims, 1) else { return false };
             self.set(job, at);
         }
         true
+    }
+
+    /// The change that loses least per unit it gives back, of those that give back at least so much.
+    fn cheapest_change(&self, row: usize, victims: &Victims, least_relief: i64) -> Option<(usize, usize)> {
+        let mut best: Option<(f64, usize, usize)> = None;
+        for job in self.holders[row].iter().copied().filter(|&job| self.may_give(job, victims)) {
+            let now = self.options[job].candidates[self.choice[job]].value.0;
+            for (at, candidate) in self.options[job].candidates.iter().enumerate() {
+                let relief = (-self.delta(job, at, row)).min(self.excess(row));
+                let kept = self.protected.get(&job).is_none_or(|least| candidate.gpus >= *least);
+                if relief < least_relief || !kept || !self.harmless(job, at) {
+                    continue;
+                }
+                let rate = (now - candidate.value.0) as f64 / relief as f64;
+                if best.is_none_or(|(least, ..)| rate < least) {
+                    best = Some((rate, job, at));
+                }
+            }
+        }
+        best.map(|(_, job, at)| (job, at))
     }
 
     /// Whether a change overdraws no row more than it is, moves included.
@@ -176,11 +197,11 @@ impl<'a, 'r> Witness<'a, 'r> {
     /// The next larger size of a job at the expense of anyone, fellows in need included, where that brings a row that is
     /// beyond its capacity nearer to it.
     pub fn trade(&mut self, job: usize, row: usize) -> bool {
-        let (before, short) = ((self.choice.clone(), self.used.clone()), self.excess(row));
+        let (mark, short) = (self.journal.len(), self.excess(row));
         if self.grow(job, &Victims::Anyone) && self.excess(row) < short {
             return true;
         }
-        (self.choice, self.used) = before;
+        self.take_back(mark);
         false
     }
 
@@ -198,13 +219,13 @@ impl<'a, 'r> Witness<'a, 'r> {
         let overdrawn: Vec<bool> = (0..self.used.len()).map(|row| self.excess(row) > 0).collect();
         let held = self.protected.insert(job, least);
         let raised = order.into_iter().any(|at| {
-            self.journal.clear();
+            let mark = self.journal.len();
             self.set(job, at);
             let mut rows = (0..overdrawn.len()).filter(|&row| !overdrawn[row]);
             let shed = rows.clone().all(|row| self.shed_unless_floor(row, victims));
             let fits = shed && rows.all(|row| self.excess(row) <= 0);
             if !fits {
-                self.take_back();
+                self.take_back(mark);
             }
             fits
         });
@@ -215,13 +236,12 @@ impl<'a, 'r> Witness<'a, 'r> {
         raised
     }
 
-    /// Undoes every change since the journal was cleared.
-    fn take_back(&mut self) {
-        let changes = std::mem::take(&mut self.journal);
-        for (job, before) in changes.into_iter().rev() {
+    /// Undoes every change since the journal was this long.
+    fn take_back(&mut self, mark: usize) {
+        for (job, before) in self.journal.split_off(mark).into_iter().rev() {
             self.set(job, before);
         }
-        self.journal.clear();
+        self.journal.truncate(mark);
     }
 
     /// A floor that taking breaks cannot be shed: it has to be respected from the start.
