@@ -10,7 +10,7 @@ use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
 use headway_types::{
     AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeReport, NoiseSample,
-    Seconds, StopMode, Tier, Tokens,
+    Seconds, StopMode, Tokens,
 };
 
 fn failed(message: &str) -> GroupOutcome {
