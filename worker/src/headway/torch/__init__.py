@@ -1,0 +1,20 @@
+"""Measuring the gradient noise scale in PyTorch, in any layout.
+
+`GradientAccumulator` owns the gradients of a training loop of one's own: it accumulates, reduces over replicas and
+measures. `NoiseMeter` only listens, where DistributedDataParallel, FSDP2 or another framework owns them.
+"""
+
+from headway.torch.accumulator import GradientAccumulator, Reduced, Summed, views
+from headway.torch.ranks import Ranks, UnknownLayout
+from headway.torch.squares import Preconditioner, Unmeasured
+
+__all__ = [
+    "GradientAccumulator",
+    "Preconditioner",
+    "Ranks",
+    "Reduced",
+    "Summed",
+    "UnknownLayout",
+    "Unmeasured",
+    "views",
+]
