@@ -55,11 +55,13 @@ class Gang:
         """Gives the groups back; the world itself stays."""
         if self.mesh is None:
             return
-        for dimension in DIMENSIONS:
-            dist.destroy_process_group(self.mesh.get_group(dimension))
+        groups = [self.mesh.get_group(dimension) for dimension in DIMENSIONS]
         if self._ends is not None:
-            dist.destroy_process_group(self._ends)
+            groups.append(self._ends)
         self.mesh, self._ends = None, None
+        # A dimension that spans the world has the world's own group, which stays.
+        for group in {id(group): group for group in groups if group is not dist.group.WORLD}.values():
+            dist.destroy_process_group(group)
 
 
 def join(device: torch.device, timeout_s: float = 120.0) -> None:

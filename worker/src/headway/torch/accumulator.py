@@ -231,16 +231,13 @@ class GradientAccumulator:
         assert gradient is not None, "the hook runs after accumulation"
         parameter.grad = None
         slot = self._slots[id(parameter)]
-        piece = self._partial(slot, gradient) if slot.group is None else local(gradient)
+        piece = local(placed_like(gradient, slot.parameter))
         if id(parameter) in self._pending:
             self._flush()
         self._pending[id(parameter)] = piece
         self._pending_bytes += piece.nbytes
         if self._pending_bytes >= PENDING_BYTES:
             self._flush()
-
-    def _partial(self, slot: _Slot, gradient: Tensor) -> Tensor:
-        return local(placed_like(gradient, slot.parameter))
 
     @torch.no_grad()
     def _flush(self) -> None:
