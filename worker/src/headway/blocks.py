@@ -70,11 +70,11 @@ def stretch(block: Block, first: int, last: int, values: Tensor) -> Iterator[Blo
         at = end
 
 
-def overlap(ours: Block, offset: Extent, size: Extent) -> tuple[slice, ...] | None:
-    """Where another rectangle of the same tensor meets ours, in coordinates of the whole tensor."""
+def overlap(offset: Extent, size: Extent, other_offset: Extent, other_size: Extent) -> tuple[slice, ...] | None:
+    """Where two rectangles of the same tensor meet, in coordinates of the whole tensor."""
     met = []
-    for our_at, our_size, at, length in zip(ours.offset, ours.tensor.shape, offset, size, strict=True):
-        start, end = max(our_at, at), min(our_at + our_size, at + length)
+    for at, length, other_at, other_length in zip(offset, size, other_offset, other_size, strict=True):
+        start, end = max(at, other_at), min(at + length, other_at + other_length)
         if start >= end:
             return None
         met.append(slice(start, end))

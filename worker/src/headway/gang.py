@@ -51,17 +51,21 @@ class Gang:
         """The first and the last stage of this rank's pipeline, if this rank is one of them."""
         return self._ends
 
-    def close(self) -> None:
-        """Gives the groups back; the world itself stays."""
-        if self.mesh is None:
-            return
-        groups = [self.mesh.get_group(dimension) for dimension in DIMENSIONS]
-        if self._ends is not None:
-            groups.append(self._ends)
-        self.mesh, self._ends = None, None
-        # A dimension that spans the world has the world's own group, which stays.
-        for group in {id(group): group for group in groups if group is not dist.group.WORLD}.values():
-            dist.destroy_process_group(group)
+
+class Gangs:
+    """The layouts this process has been in. Their groups are kept: PyTorch's caches of tensor placements refer to them
+    by name and take a mesh of the same ranks for the same mesh, so a group that is destroyed may still be called; and a
+    layout that comes back needs no new ones."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._known: dict[Layout, Gang] = {}
+
+    def of(self, layout: Layout) -> Gang:
+        """Every rank of the world calls it with the same layout."""
+        if layout not in self._known:
+            self._known[layout] = Gang(layout, self._device)
+        return self._known[layout]
 
 
 def join(device: torch.device, timeout_s: float = 120.0) -> None:

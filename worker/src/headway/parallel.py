@@ -42,11 +42,10 @@ class Recipe:
 class Parallel:
     """Call in the order: `initialise` or fill `blocks`; then per step `train`, `reduce`, `update`; `close` at the end."""
 
-    def __init__(self, recipe: Recipe, configuration: Configuration, device: torch.device) -> None:
-        check(recipe.shape, configuration, configuration.layout.ranks())
-        self.configuration, self.device = configuration, device
+    def __init__(self, recipe: Recipe, configuration: Configuration, gang: Gang) -> None:
+        check(recipe.shape, configuration, gang.layout.ranks())
+        self.configuration, self.gang, self.device = configuration, gang, gang.device
         self._recipe = recipe
-        self.gang = Gang(configuration.layout, device)
         self._stream = torch.bfloat16 if recipe.bf16 else torch.float32
         self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16)
         self._fsdp = fully_sharded(configuration)
@@ -153,11 +152,10 @@ class Parallel:
         return float(total) / micro_batches
 
     def close(self) -> None:
-        """Lets go of groups and hooks. Only copies of its blocks may be used afterwards."""
+        """Lets go of parameters and hooks. Only copies of its blocks may be used afterwards."""
         self.gradients.close()
         self._pipeline = None
-        self._parts = {}
-        self.gang.close()
+        self._parts, self._named = {}, {}
 
     def _parameters(self) -> list[Block]:
         return [block_of(name, parameter) for name, parameter in self._named.items()]
