@@ -92,6 +92,8 @@ class GradientAccumulator:
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
         self._device = local(everything[0]).device
         self._shard, self._every, self._preconditioner = shard, every, preconditioner
+        if preconditioner is not None and (shard or sharded):
+            raise UnknownLayout("the second moment is sharded over replicas, but micro-batches' gradients are whole")
         self._allocate()
         self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
         self._pieces = self._runs()
@@ -231,16 +233,13 @@ class GradientAccumulator:
         assert gradient is not None, "the hook runs after accumulation"
         parameter.grad = None
         slot = self._slots[id(parameter)]
-        piece = self._partial(slot, gradient) if slot.group is None else local(gradient)
+        piece = local(placed_like(gradient, slot.parameter))
         if id(parameter) in self._pending:
             self._flush()
         self._pending[id(parameter)] = piece
         self._pending_bytes += piece.nbytes
         if self._pending_bytes >= PENDING_BYTES:
             self._flush()
-
-    def _partial(self, slot: _Slot, gradient: Tensor) -> Tensor:
-        return local(placed_like(gradient, slot.parameter))
 
     @torch.no_grad()
     def _flush(self) -> None:
