@@ -5,11 +5,14 @@ measures. `NoiseMeter` only listens, where DistributedDataParallel, FSDP2 or ano
 """
 
 from headway.torch.accumulator import GradientAccumulator, Reduced, Summed, views
+from headway.torch.meter import Measured, NoiseMeter
 from headway.torch.ranks import Ranks, UnknownLayout
 from headway.torch.squares import Preconditioner, Unmeasured
 
 __all__ = [
     "GradientAccumulator",
+    "Measured",
+    "NoiseMeter",
     "Preconditioner",
     "Ranks",
     "Reduced",

@@ -92,6 +92,8 @@ class GradientAccumulator:
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
         self._device = local(everything[0]).device
         self._shard, self._every, self._preconditioner = shard, every, preconditioner
+        if preconditioner is not None and (shard or sharded):
+            raise UnknownLayout("the second moment is sharded over replicas, but micro-batches' gradients are whole")
         self._allocate()
         self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
         self._pieces = self._runs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,18 +50,25 @@ class Squares:
                 elif piece.scale is not None:
                     by_copies[piece.copies].append(piece.values / piece.scale)
             for copies, tensors in by_copies.items():
-                self.sums[which] += sum_of_squares(tensors) / copies
+                self.sums[which] += _sum_of_squares(torch._foreach_norm(tensors, 2.0, precision(tensors[0]))) / copies
+
+    def add_norms(self, norms: Sequence[Tensor], copies: int) -> None:
+        """The same of raw gradients whose norms are known."""
+        self.sums[RAW] += _sum_of_squares(norms) / copies
 
     def clear(self) -> None:
         self.sums.zero_()
 
 
-def sum_of_squares(tensors: list[Tensor]) -> Tensor:
-    """In one sweep. A CPU sums in double precision; a GPU's kernel sums blocks in single precision, which is as good,
-    and half the arithmetic. Squares are taken in double precision: those of a scaled loss overflow single."""
-    precision = torch.float64 if tensors[0].device.type == "cpu" else torch.float32
-    norms = torch._foreach_norm(tensors, 2.0, precision)
-    return torch.stack(norms).double().square().sum()
+def precision(gradient: Tensor) -> torch.dtype:
+    """To sum squares in. A CPU sums in double precision; a GPU's kernel sums blocks in single precision, which is as
+    good, and half the arithmetic."""
+    return torch.float64 if gradient.device.type == "cpu" else torch.float32
+
+
+def _sum_of_squares(norms: Sequence[Tensor]) -> Tensor:
+    """Norms are squared in double precision: the squares of a scaled loss overflow single."""
+    return torch.stack(list(norms)).double().square().sum()
 
 
 @dataclass(frozen=True)
