@@ -13,6 +13,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from headway.flops import ModelShape
 
+Device = torch.device | str | None
+
 _KEPT = {
     torch.ops.aten.mm.default,
     torch.ops.aten.addmm.default,
@@ -26,9 +28,9 @@ _KEPT = {
 class RmsNorm(nn.Module):
     """In fp32 whatever the activations are."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, device: Device = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
+        self.weight = nn.Parameter(torch.ones(size, device=device))
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.rms_norm(x.float(), (x.shape[-1],), self.weight.float(), 1e-5).to(x.dtype)
@@ -37,14 +39,14 @@ class RmsNorm(nn.Module):
 class Attention(nn.Module):
     """Queries, keys and values apart, so that tensor parallelism can cut each by heads."""
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, device: Device = None) -> None:
         super().__init__()
         self.size = shape.hidden // shape.heads
         kv_hidden = shape.kv_heads * self.size
-        self.query = nn.Linear(shape.hidden, shape.hidden, bias=False)
-        self.key = nn.Linear(shape.hidden, kv_hidden, bias=False)
-        self.value = nn.Linear(shape.hidden, kv_hidden, bias=False)
-        self.out = nn.Linear(shape.hidden, shape.hidden, bias=False)
+        self.query = nn.Linear(shape.hidden, shape.hidden, bias=False, device=device)
+        self.key = nn.Linear(shape.hidden, kv_hidden, bias=False, device=device)
+        self.value = nn.Linear(shape.hidden, kv_hidden, bias=False, device=device)
+        self.out = nn.Linear(shape.hidden, shape.hidden, bias=False, device=device)
 
     def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
         q, k, v = (self._by_head(project(x)) for project in (self.query, self.key, self.value))
@@ -60,11 +62,11 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, device: Device = None) -> None:
         super().__init__()
-        self.gate = nn.Linear(shape.hidden, shape.ffn_hidden, bias=False)
-        self.up = nn.Linear(shape.hidden, shape.ffn_hidden, bias=False)
-        self.down = nn.Linear(shape.ffn_hidden, shape.hidden, bias=False)
+        self.gate = nn.Linear(shape.hidden, shape.ffn_hidden, bias=False, device=device)
+        self.up = nn.Linear(shape.hidden, shape.ffn_hidden, bias=False, device=device)
+        self.down = nn.Linear(shape.ffn_hidden, shape.hidden, bias=False, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
         projected: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
@@ -74,13 +76,13 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Recomputes itself in the backward pass if asked: wholly, or all but its matrix products and attention."""
 
-    def __init__(self, shape: ModelShape, recompute: str) -> None:
+    def __init__(self, shape: ModelShape, recompute: str, device: Device = None) -> None:
         super().__init__()
         self._recompute = recompute
-        self.attention_norm = RmsNorm(shape.hidden)
-        self.attention = Attention(shape)
-        self.feed_forward_norm = RmsNorm(shape.hidden)
-        self.feed_forward = FeedForward(shape)
+        self.attention_norm = RmsNorm(shape.hidden, device)
+        self.attention = Attention(shape, device)
+        self.feed_forward_norm = RmsNorm(shape.hidden, device)
+        self.feed_forward = FeedForward(shape, device)
 
     def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
         if self._recompute == "none" or not torch.is_grad_enabled():
@@ -111,6 +113,7 @@ class Decoder(nn.Module):
         layers: range | None = None,
         recompute: str = "none",
         stream: torch.dtype = torch.float32,
+        device: Device = None,
     ) -> None:
         super().__init__()
         if not shape.gated:
@@ -119,11 +122,13 @@ class Decoder(nn.Module):
         self.shape, self.embeds, self.projects = shape, layers.start == 0, layers.stop == shape.layers
         self._stream = stream
         if self.embeds:
-            self.embedding = nn.Embedding(shape.vocab, shape.hidden)
-        self.layers = nn.ModuleDict({str(index): Layer(shape, recompute) for index in layers})
+            # Drawing normal numbers for a tensor without memory, as its constructor would, imports torch.compile.
+            unset = torch.empty(shape.vocab, shape.hidden, device=device)
+            self.embedding = nn.Embedding.from_pretrained(unset, freeze=False)
+        self.layers = nn.ModuleDict({str(index): Layer(shape, recompute, device) for index in layers})
         if self.projects:
-            self.norm = RmsNorm(shape.hidden)
-            self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
+            self.norm = RmsNorm(shape.hidden, device)
+            self.head = nn.Linear(shape.hidden, shape.vocab, bias=False, device=device)
         self.tie()
         self._rotation: Tensor | None = None
         if seed is not None:

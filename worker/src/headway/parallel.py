@@ -51,7 +51,7 @@ class Parallel:
         self._fsdp = fully_sharded(configuration)
         replicas = configuration.layout.dp if configuration.execution.sharding == "optimizer" else 1
         flat = None if self._fsdp else flatten(list(self._parts.values()), replicas)
-        ranks = Ranks() if self.gang.mesh is None else Ranks.of(self.gang.mesh)
+        ranks = Ranks(gang.group("dp"), gang.group("tp"), gang.group("pp"))
         self.gradients = GradientAccumulator(
             list(self._parts.values()), ranks, shard=replicas > 1, summed=self._tied_over_stages()
         )

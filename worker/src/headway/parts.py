@@ -74,9 +74,9 @@ def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: boo
     parts = {}
     # Memory for a parameter is taken only once its share is known. A tied parameter is one through two modules, and
     # would be two after that.
-    with torch.device(gang.device if shape.tied else "meta"):
-        for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
-            parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream)
+    device = gang.device if shape.tied else "meta"
+    for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
+        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device)
     for part in parts.values():
         if layout.tp > 1:
             _cut(part, gang, execution)

@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,13 +51,15 @@ class Saver:
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, step: int, samples_seen: int, blocks: list[Block], scalars: Scalars) -> None:
+    def start(
+        self, step: int, samples_seen: int, blocks: Callable[[], list[Block]], scalars: Scalars
+    ) -> None:
         """Copies the state and returns; an earlier save is waited for."""
         if self._directory is None:
             return
         self.wait()
         self.began = time.monotonic()
-        copy = staged(blocks)
+        copy = staged(blocks())
         staging = time.monotonic() - self.began
         draft = Draft(self._directory, self._generation, step)
         self._thread = threading.Thread(
