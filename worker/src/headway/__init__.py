@@ -14,7 +14,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 """
 
 from headway.environment import Environment
-from headway.message import Checkpoint, Configuration, Configure, Directive, Layout, Stop
+from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
 from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, stopped
 from headway.window import StepSummary, StepWindow
@@ -25,6 +25,7 @@ __all__ = [
     "Configure",
     "Directive",
     "Environment",
+    "Execution",
     "Layout",
     "NoiseAverage",
     "NoiseSample",
