@@ -13,6 +13,7 @@ from tiny import LENGTH, Tiny, batch, loss_of
 from torch.nn.parallel import DistributedDataParallel
 
 import headway
+from headway import checkpoint
 from headway.launch import Termination, fork_ranks
 from headway.torch import StepReporter
 
@@ -25,11 +26,9 @@ def script(steps: int) -> int:
     def rank(_: Termination) -> int:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.distributed.init_process_group("gloo")
-        joined = headway.init(batch="live")
-        assert joined is not None
         model = DistributedDataParallel(Tiny())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        reporter = StepReporter(model, micro_batch=SMALL, sequence_length=LENGTH, every=2, report_every_s=0.0)
+        reporter = StepReporter(model, micro_batch=SMALL, sequence_length=LENGTH, every=2, report_every_s=0.0, batch="live")
         accumulation, micro_batch = 2, SMALL
         while reporter.step < steps:
             optimizer.zero_grad()
@@ -41,6 +40,8 @@ def script(steps: int) -> int:
             optimizer.step()
             if asked.configure is not None:
                 micro_batch = asked.configure.configuration.micro_batch
+            if asked.save and torch.distributed.get_rank() == 0:
+                reporter.save(lambda directory: torch.save(model.state_dict(), directory / "state.pt"))
             if asked.stop:
                 os.write(1, f"asked {asked}\n".encode())
                 return reporter.stopped()
@@ -52,7 +53,8 @@ def script(steps: int) -> int:
 
 def run(tmp_path: Path, say: Message | int, code: int, steps: int = 1_000_000) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agent.sock")
-    worker = Worker(lambda: script(steps), environment(agent, 2, SMALL, 8, HEADWAY_SAMPLES_SEEN="64"), tmp_path / "log")
+    more = {"HEADWAY_SAMPLES_SEEN": "64", "HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    worker = Worker(lambda: script(steps), environment(agent, 2, SMALL, 8, **more), tmp_path / "log")
 
     def hear(message: Message) -> None:
         if message["type"] == "step" and message["step"] == 2:
@@ -79,6 +81,12 @@ def test_steps_are_reported_with_their_noise_until_ordered_to_stop(tmp_path: Pat
     assert [("noise" in step) for step in steps] == [step["step"] % 2 == 1 for step in steps]
     assert steps[0]["noise"]["small_batch"] == 2.0 and steps[0]["noise"]["big_batch"] == 8.0
     assert steps[0]["tokens"] == 8 * LENGTH
+    (offer,) = agent.of("checkpoint")
+    manifest = checkpoint.read_manifest(offer["path"])
+    checkpoint.verify(offer["path"], manifest)
+    assert (manifest.step, manifest.samples_seen) == (offer["step"], offer["samples_seen"])
+    assert [file.name for file in manifest.files] == ["state.pt"]
+    assert list((tmp_path / "saved" / "g1").iterdir()) == [Path(offer["path"])], "nothing else is left there"
     assert agent.messages[-1]["type"] == "stopped" and agent.messages[-1]["step"] == steps[-1]["step"]
     assert (tmp_path / "log").read_text().count("asked Asked(save=True, stop=True, exit_code=0") == 2
 

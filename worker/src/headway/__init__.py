@@ -16,6 +16,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
+from headway.saving import saving
 from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, stopped
 from headway.window import StepSummary, StepWindow
 
@@ -41,5 +42,6 @@ __all__ = [
     "phases",
     "poll",
     "report",
+    "saving",
     "stopped",
 ]

@@ -1,20 +1,25 @@
 """Headway for a training script of one's own: one call per step measures the noise, reports, and tells every rank the
 same of what the scheduler asks.
 
-    environment = headway.init(batch="restart")
     reporter = headway.torch.StepReporter(model, micro_batch=8, sequence_length=1024)   # wrapped or sharded already
     ...
         asked = reporter.end_step(loss, accumulation)       # after the last backward, before clipping
         optimizer.step()
+        if asked.save and rank == 0:
+            reporter.save(lambda directory: torch.save(state, directory / "state.pt"))
         if asked.stop:
-            sys.exit(reporter.stopped())                    # after saving, if asked.save
+            sys.exit(reporter.stopped())
 """
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed
@@ -40,8 +45,8 @@ class Asked:
 
 
 class StepReporter:
-    """Make it on every rank, after `headway.init` and once the modules are wrapped. It counts steps and samples on from
-    the checkpoint the job was resumed from."""
+    """Make it on every rank, once the modules are wrapped. It counts steps and samples on from the checkpoint the job
+    was resumed from."""
 
     def __init__(
         self,
@@ -51,8 +56,13 @@ class StepReporter:
         ranks: Ranks | None = None,
         every: int = EVERY,
         report_every_s: float = 1.0,
+        batch: str = "restart",
+        layout: str = "restart",
     ) -> None:
-        """`micro_batch`: sequences per backward. `every`: the noise is measured at each so manieth step."""
+        """`micro_batch`: sequences per backward. `every`: the noise is measured at each so manieth step. `batch` and
+        `layout` are what `headway.init` is told, where the script has not called it itself."""
+        if headway.joined() is None:
+            headway.init(batch=batch, layout=layout)
         self.meter = NoiseMeter(*modules, ranks=ranks, every=every)
         environment = headway.joined()
         self.step = environment.resume_step if environment else 0
@@ -96,7 +106,7 @@ class StepReporter:
             tokens=global_batch * self._sequence_length,
             duration_s=now - self._ended_at,
             configuration=self._configuration(global_batch),
-            loss=loss_sum / max(losses, 1.0),
+            loss=loss_sum / losses if losses else math.nan,
             noise=measured.noise,
         )
         self._ended_at = now
@@ -105,6 +115,15 @@ class StepReporter:
         if self._asked.configure is not None:
             self._micro_batch = self._asked.configure.configuration.micro_batch
         return self._asked
+
+    def save(self, write: Callable[[Path], object]) -> None:
+        """Lets `write` fill an empty directory with flat files, and offers it as this step's checkpoint. On one rank. A
+        full disk ends no training: it is said, and the checkpoint before stands."""
+        try:
+            with headway.saving(step=self.step, samples_seen=self.samples_seen) as directory:
+                write(directory)
+        except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
+            print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
 
     def stopped(self) -> int:
         """Says that this job stops as asked, after its last checkpoint; exit with what this returns."""
@@ -144,7 +163,8 @@ class StepReporter:
             configuration = Configuration(self._layout(), int(micro_batch), int(global_batch))
             configure = Configure(int(revision) - 1, configuration, lr_scale)
         code = headway.Stop(save > 0.0, signalled=not ordered).exit_code if stop else 0
-        return Asked(save > 0.0, stop > 0.0, code, configure)
+        saves = self._environment is not None and self._environment.checkpoint_dir is not None
+        return Asked(save > 0.0 and saves, stop > 0.0, code, configure)
 
     def _layout(self) -> Layout:
         launched = self._environment.configuration if self._environment else None
