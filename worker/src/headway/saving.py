@@ -20,7 +20,7 @@ from headway.checkpoint import Draft
 
 @contextlib.contextmanager
 def saving(*, step: int, samples_seen: int) -> Iterator[Path]:
-    """An empty directory to write flat files to; complete or invisible, whenever the machine dies. Raises whatever the
+    """An empty directory to write to; complete or invisible, whenever the machine dies. Raises whatever the
     block raises, and then keeps nothing."""
     environment = sdk.joined()
     if environment is None or environment.checkpoint_dir is None:
@@ -30,7 +30,8 @@ def saving(*, step: int, samples_seen: int) -> Iterator[Path]:
     draft.prepare()
     try:
         yield draft.path
-        files = [draft.entry(file.name) for file in sorted(draft.path.iterdir())]
+        written = sorted(each for each in draft.path.rglob("*") if each.is_file())
+        files = [draft.entry(str(each.relative_to(draft.path))) for each in written]
         saved = draft.existing() or draft.commit(environment.job_id, samples_seen, files)
     except BaseException:
         draft.abandon()

@@ -90,7 +90,7 @@ class StepReporter:
         micro-batch's mean loss, 1/accumulation unless given. `gradient_norm`: see `NoiseMeter.measure`.
         """
         scale = gradient_scale if gradient_scale is not None else 1.0 / accumulation
-        known = [0.0, 0.0] if loss is None else [float(loss), 1.0]
+        known = [0.0, 0.0] if loss is None else [_number(loss), 1.0]
         measured = self.meter.measure(
             self._micro_batch, scale, accumulation, gradient_norm, extra=[*known, *self._hear()]
         )
@@ -117,7 +117,7 @@ class StepReporter:
         return self._asked
 
     def save(self, write: Callable[[Path], object]) -> None:
-        """Lets `write` fill an empty directory with flat files, and offers it as this step's checkpoint. On one rank. A
+        """Lets `write` fill an empty directory, and offers it as this step's checkpoint. On one rank. A
         full disk ends no training: it is said, and the checkpoint before stands."""
         try:
             with headway.saving(step=self.step, samples_seen=self.samples_seen) as directory:
@@ -125,9 +125,13 @@ class StepReporter:
         except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
             print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
 
+    def finished(self) -> None:
+        """Reports the steps that are not reported yet, at the end of training."""
+        self._report(self._window.flush())
+
     def stopped(self) -> int:
         """Says that this job stops as asked, after its last checkpoint; exit with what this returns."""
-        self._report(self._window.flush())
+        self.finished()
         if self._hears:
             headway.stopped(step=self.step, samples_seen=self.samples_seen)
             headway.close()
@@ -187,3 +191,7 @@ class StepReporter:
                 loss=summary.loss,
                 noise=summary.noise,
             )
+
+
+def _number(loss: Tensor | float) -> float:
+    return float(loss.detach()) if isinstance(loss, Tensor) else loss
