@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 import torch
-from tiny import Tiny, batch, loss_of
+from tiny import VOCAB, WIDTH, Tiny, batch, loss_of
 from torch import Tensor, nn
 
 from headway.noise import NoiseAverage
@@ -40,10 +40,14 @@ def trained(steps: int = 20) -> tuple[Tiny, torch.optim.Adam]:
 
 
 def second_moment(optimizer: torch.optim.Adam, parameter: nn.Parameter) -> Tensor | None:
+    """Bias-corrected, and nearly nothing for the rarest tokens' rows of the embedding, as in a large vocabulary."""
     state = optimizer.state.get(parameter)
     if not state:
         return None
-    return state["exp_avg_sq"] / (1.0 - 0.95 ** float(state["step"]))
+    moment = state["exp_avg_sq"] / (1.0 - 0.95 ** float(state["step"]))
+    if parameter.shape == (VOCAB, WIDTH):
+        moment[VOCAB - 2 :] *= 1e-6
+    return moment
 
 
 def brute_force(model: Tiny, examples: int, scale: Tensor | None = None) -> tuple[float, float]:
@@ -111,8 +115,14 @@ def preconditioned(damping: float) -> tuple[float, float]:
 
 
 def test_the_damped_preconditioned_estimate_meets_brute_force() -> None:
-    estimate, truth = preconditioned(0.1)
-    assert estimate == pytest.approx(truth, rel=0.25)
+    estimate, truth = preconditioned(0.3)
+    assert estimate == pytest.approx(truth, rel=0.1)
+
+
+def test_without_damping_rare_rows_spoil_the_estimate() -> None:
+    """Why there is damping at all."""
+    estimate, truth = preconditioned(1e-3)
+    assert abs(estimate / truth - 1.0) > 0.25
 
 
 def test_small_and_big_see_the_same_preconditioner() -> None:

@@ -16,7 +16,8 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
-from headway.sdk import busy, checkpoint_done, close, init, phases, poll, report, stopped
+from headway.saving import saving
+from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, stopped
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -37,8 +38,10 @@ __all__ = [
     "checkpoint_done",
     "close",
     "init",
+    "joined",
     "phases",
     "poll",
     "report",
+    "saving",
     "stopped",
 ]

@@ -8,7 +8,7 @@ reduced, so the small batch is the micro-batch in every layout.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,8 @@ class Measured:
 
     noise: NoiseSample | None = None
     unmeasured: Unmeasured | None = None
+    # The sums over ranks of the extra values given to `measure`.
+    extra: tuple[float, ...] = ()
 
 
 class NoiseMeter:
@@ -72,25 +74,24 @@ class NoiseMeter:
         gradient_scale: float = 1.0,
         micro_batches: int | None = None,
         gradient_norm: float | None = None,
+        extra: Sequence[float] = (),
     ) -> Measured:
         """Ends a step. Call it on every rank after the last backward, before unscaling, clipping and the optimizer.
 
         `micro_batch`: sequences per micro-batch. `gradient_scale`: the factor on each micro-batch's mean loss, such as
         1/accumulation, times the scale of half precision. `micro_batches`: per replica; by default, how often the busiest
         parameter was heard. `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a framework
-        that keeps gradients elsewhere than in `p.grad`.
+        that keeps gradients elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce, which then
+        happens at every step; all ranks must give equally many.
         """
         if not self.measuring:
             self._steps += 1
-            return Measured(unmeasured=Unmeasured.NOT_DUE)
+            return Measured(unmeasured=Unmeasured.NOT_DUE, extra=self._sum([], extra))
         heard = micro_batches if micro_batches is not None else max(self._seen.values(), default=0)
         self._flush()
         small = self._squares.sums[RAW] / gradient_scale**2
         big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square(heard * gradient_scale)
-        packed = torch.stack([small, big])
-        if torch.distributed.is_initialized():
-            torch.distributed.all_reduce(packed)
-        small_sum, big_sqr = packed.tolist()
+        small_sum, big_sqr, *extra_sums = self._sum([small, big], extra)
         self._squares.clear()
         self._seen.clear()
         self._steps += 1
@@ -98,7 +99,19 @@ class NoiseMeter:
             big_sqr = float(gradient_norm) ** 2
         sample = StepSquares(small_sum, big_sqr).sample(micro_batch, self.ranks.replicas * heard)
         self.not_finite += sample is Unmeasured.NOT_FINITE
-        return Measured(sample) if isinstance(sample, NoiseSample) else Measured(unmeasured=sample)
+        if isinstance(sample, NoiseSample):
+            return Measured(sample, extra=tuple(extra_sums))
+        return Measured(unmeasured=sample, extra=tuple(extra_sums))
+
+    def _sum(self, squares: list[Tensor], extra: Sequence[float]) -> tuple[float, ...]:
+        """Over the world, in one all-reduce; none where there is nothing to sum."""
+        if not squares and not extra:
+            return ()
+        more = torch.tensor(list(extra), dtype=torch.float64).to(self._squares.sums.device)
+        packed = torch.cat([torch.stack(squares), more]) if squares else more
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(packed)
+        return tuple(packed.tolist())
 
     def _listen(self, parameter: nn.Parameter) -> RemovableHandle:
         copies, key = self.ranks.copies_in_replica(parameter), id(parameter)

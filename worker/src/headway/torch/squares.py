@@ -97,7 +97,7 @@ class Preconditioner:
     estimate is garbage. Small and big squares of a step see the same v, that of the step before.
     """
 
-    def __init__(self, second_moment: SecondMoment, damping: float = 0.1) -> None:
+    def __init__(self, second_moment: SecondMoment, damping: float = 0.3) -> None:
         self._second_moment = second_moment
         self._damping = damping
         self._mean = math.nan
