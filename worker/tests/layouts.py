@@ -22,7 +22,7 @@ from headway.gang import Gangs
 from headway.message import Configuration, Execution, Layout
 from headway.parallel import Parallel, Recipe
 from headway.reshard import exchange
-from headway.saving import Saver
+from headway.saver import Saver
 
 warnings.filterwarnings("ignore", module="torch")
 

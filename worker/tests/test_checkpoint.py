@@ -13,7 +13,7 @@ import torch
 from headway import checkpoint, sharded
 from headway.blocks import Block, block_of, stretch
 from headway.checkpoint import CheckpointError, Draft
-from headway.saving import Saver
+from headway.saver import Saver
 
 VALUES = torch.arange(12.0).view(4, 3)
 

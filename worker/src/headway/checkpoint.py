@@ -118,7 +118,9 @@ def read_manifest(path: str | Path) -> Manifest:
 def verify(path: str | Path, manifest: Manifest, share: slice = slice(None)) -> None:
     """Checks files against the manifest, or a rank's share of them; raises CheckpointError with the first that differs."""
     for each in manifest.files[share]:
-        file = Path(path) / Path(each.name).name
+        file = Path(path) / each.name
+        if not file.resolve().is_relative_to(Path(path).resolve()):
+            raise CheckpointError(f"{path} names {each.name}, which lies elsewhere")
         try:
             good = file.stat().st_size == each.size and sha256(file) == each.sha256
         except OSError as error:

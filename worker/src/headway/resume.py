@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from headway.checkpoint import CheckpointError, Manifest, earlier, read_manifest, verify
 from headway.environment import Environment
-from headway.saving import PROGRESS_FILE
+from headway.saver import PROGRESS_FILE
 
 Item = TypeVar("Item")
 

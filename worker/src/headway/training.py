@@ -33,7 +33,7 @@ from headway.pacing import Pacer
 from headway.parallel import Parallel, Recipe
 from headway.parts import CannotRun, check
 from headway.reshard import exchange
-from headway.saving import Saver
+from headway.saver import Saver
 from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 
