@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,9 @@ from headway.blocks import Block
 from headway.checkpoint import CheckpointError
 
 INDEX_FILE = ".metadata"
+
+# A process that trains alone means to.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
 
 
 def write(path: Path, blocks: list[Block], group: dist.ProcessGroup | None) -> None:

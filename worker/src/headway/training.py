@@ -249,10 +249,16 @@ class _Training:
         exchange(held, self._parallel.blocks(), self._control)
         self._parallel.optimizer_steps = steps
         done = time.monotonic()
-        self._say(
-            f"resharded in {done - began:.2f} s: staging {staging - began:.2f}, groups {grouping - staging:.2f}, "
-            f"model {building - grouping:.2f}, exchange {done - building:.2f}"
-        )
+        phases = {
+            "staging": staging - began,
+            "groups": grouping - staging,
+            "build": building - grouping,
+            "exchange": done - building,
+        }
+        if self._rank == 0:
+            headway.phases({name: round(seconds, 4) for name, seconds in phases.items()})
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in phases.items())
+        self._say(f"resharded in {done - began:.2f} s: {told}")
 
     def _start(self) -> None:
         """From a checkpoint if one is named, else from the beginning."""
