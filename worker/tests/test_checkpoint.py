@@ -12,7 +12,7 @@ import torch
 
 from headway import checkpoint, sharded
 from headway.blocks import Block, block_of, stretch
-from headway.checkpoint import CheckpointError, Draft
+from headway.checkpoint import CheckpointError
 from headway.saver import Saver
 
 VALUES = torch.arange(12.0).view(4, 3)

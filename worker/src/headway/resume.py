@@ -1,5 +1,5 @@
-"""Which checkpoint a rank starts from, the same on all ranks. A broken one is never read: if the one named is broken, the
-job's newest whole one of an earlier generation takes its place, and that is said loudly."""
+"""Which checkpoint a rank starts from, the same on all ranks. A broken one is never read: if the one named is broken,
+the job's newest whole one of an earlier generation takes its place, and that is said loudly."""
 
 from __future__ import annotations
 

@@ -41,7 +41,11 @@ class Saver:
         self._directory, self._job, self._generation = directory, job, generation
         self._rank = rank
         # Training may use its groups meanwhile, so the threads need one of their own; NCCL cannot carry their objects.
-        self._group = dist.new_group(backend="gloo") if world > 1 and directory else None
+        self._group: dist.ProcessGroup | None = None
+        if world > 1 and directory:
+            group = dist.new_group(backend="gloo")
+            assert isinstance(group, dist.ProcessGroup), "every rank is in it"
+            self._group = group
         self._thread: threading.Thread | None = None
         self._finished: list[Finished] = []
         self._failure: str | None = None
@@ -51,9 +55,7 @@ class Saver:
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def start(
-        self, step: int, samples_seen: int, blocks: Callable[[], list[Block]], scalars: Scalars
-    ) -> None:
+    def start(self, step: int, samples_seen: int, blocks: Callable[[], list[Block]], scalars: Scalars) -> None:
         """Copies the state and returns; an earlier save is waited for."""
         if self._directory is None:
             return
@@ -80,9 +82,7 @@ class Saver:
         failure, self._failure = self._failure, None
         return failure is None
 
-    def _save(
-        self, draft: Draft, samples_seen: int, blocks: list[Block], scalars: Scalars, staging: float
-    ) -> None:
+    def _save(self, draft: Draft, samples_seen: int, blocks: list[Block], scalars: Scalars, staging: float) -> None:
         try:
             saved = self._write(draft, samples_seen, blocks, scalars)
         except Exception as error:  # of whatever kind, from disk or peers: training goes on

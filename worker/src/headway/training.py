@@ -381,4 +381,6 @@ def _device(wanted: str, emulated: bool) -> torch.device:
 
 
 def _control(device: torch.device) -> dist.ProcessGroup:
-    return dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
+    group = dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
+    assert isinstance(group, dist.ProcessGroup), "this rank is in the world"
+    return group
