@@ -156,6 +156,18 @@ def test_a_framework_that_keeps_gradients_elsewhere_tells_their_norm() -> None:
     assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
 
 
+def test_a_mean_gradient_that_nobody_told_gives_no_sample() -> None:
+    """Taken for zero, it would make the noise infinite."""
+    model = Tiny()
+    meter = NoiseMeter(model, every=1)
+    for _ in range(2):
+        for start in range(0, GLOBAL, SMALL):
+            inputs, targets = batch(start, SMALL)
+            loss_of(model(inputs), targets).backward()
+        model.zero_grad()
+        assert meter.measure(SMALL).unmeasured is Unmeasured.NO_MEAN
+
+
 def test_listening_changes_no_gradient() -> None:
     def gradients(listen: Callable[[nn.Module], object]) -> list[torch.Tensor]:
         model = Tiny()

@@ -40,8 +40,9 @@ def script(steps: int) -> int:
             optimizer.step()
             if asked.configure is not None:
                 micro_batch = asked.configure.configuration.micro_batch
-            if asked.save and torch.distributed.get_rank() == 0:
-                reporter.save(lambda directory: torch.save(model.state_dict(), directory / "state.pt"))
+            if asked.save:
+                rank = torch.distributed.get_rank()
+                reporter.save_together(lambda directory: torch.save(model.state_dict(), directory / f"{rank}.pt"))
             if asked.stop:
                 os.write(1, f"asked {asked}\n".encode())
                 return reporter.stopped()
@@ -85,7 +86,7 @@ def test_steps_are_reported_with_their_noise_until_ordered_to_stop(tmp_path: Pat
     manifest = checkpoint.read_manifest(offer["path"])
     checkpoint.verify(offer["path"], manifest)
     assert (manifest.step, manifest.samples_seen) == (offer["step"], offer["samples_seen"])
-    assert [file.name for file in manifest.files] == ["state.pt"]
+    assert sorted(file.name for file in manifest.files) == ["0.pt", "1.pt"]
     assert list((tmp_path / "saved" / "g1").iterdir()) == [Path(offer["path"])], "nothing else is left there"
     assert agent.messages[-1]["type"] == "stopped" and agent.messages[-1]["step"] == steps[-1]["step"]
     assert (tmp_path / "log").read_text().count("asked Asked(save=True, stop=True, exit_code=0") == 2

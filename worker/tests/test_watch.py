@@ -47,6 +47,30 @@ def test_what_the_script_says_of_a_step_counts() -> None:
     assert told == {"step": 10, "steps": 1, "samples_seen": 104, "tokens": 4096, "duration_s": 0.5}
 
 
+def test_megatrons_line_is_read() -> None:
+    """As it prints it."""
+    pattern = (
+        r"iteration +(?P<step>\d+)/.*consumed samples: +(?P<consumed>\d+).*"
+        r"iteration \(ms\): (?P<milliseconds>[\d.]+).*lm loss: (?P<loss>\S+)"
+    )
+    line = (
+        " [2026-08-22 15:22:22.000001] iteration       10/   50000 | consumed samples:         2560 | "
+        "elapsed time per iteration (ms): 1250.5 | learning rate: 3.000000E-05 | global batch size:   256 | "
+        "lm loss: 8.123456E+00 | loss scale: 1.0 | grad norm: 2.345 | number of skipped iterations:   0 |"
+    )
+    told = reader(pattern).read(line, 1.0)
+    assert told is not None
+    assert (told["step"], told["samples_seen"], told["duration_s"], told["loss"]) == (10, 2560, 1.2505, 8.123456)
+
+
+def test_torchtitans_coloured_line_is_read() -> None:
+    line = "\x1b[31mstep: 20  \x1b[32mloss:  4.81234  \x1b[38;2;180;60;0mgrad_norm:  1.2345  \x1b[36mmemory: 10.00GiB"
+    lines = Reader(re.compile(r"step: +(?P<step>\d+) .*?loss: +(?P<loss>[\d.]+)"), Sizes(8, None, 16, True), 0, 0.0)
+    assert lines.read(line.replace("step: 20", "step: 10"), 1.0) is None
+    told = lines.read(line, 6.0)
+    assert told == {"step": 20, "steps": 10, "samples_seen": 160, "tokens": 1280, "duration_s": 5.0, "loss": 4.81234}
+
+
 def test_an_old_step_and_nonsense_are_ignored() -> None:
     lines = reader()
     lines.read("step 7 loss 1", 1.0)

@@ -3,9 +3,11 @@
     python -m headway.watch --line 'step (?P<step>\\d+).* loss (?P<loss>[\\d.]+)' -- torchrun train.py --batch 8
 
 Every line of the script's output is passed on, and searched. Named groups say what is in it: `step` (which must be
-there), `loss`, `seconds` (per step), `tokens` and `samples` (per step). What no group says is worked out: time from the
-clock, samples from `--samples-per-step` or the job's global batch, tokens from `--tokens-per-step` or the samples and
-`--sequence-length`. Such a job measures no noise and takes no live change. A stop reaches the script as SIGTERM.
+there), `loss`, `seconds` or `milliseconds` (per step), `tokens` and `samples` (per step), `consumed` (samples since the
+beginning). What no group says is worked out: time from the clock, samples from `--samples-per-step` or the job's global
+batch, tokens from `--tokens-per-step` or the samples and `--sequence-length`. Such a job measures no noise and takes no
+live change. A stop reaches the script as SIGTERM. With `--resumes` the script finds its own last checkpoint when it is
+started again, and numbers its steps on; only then may the scheduler change its layout.
 
 It needs no PyTorch, and it never ends the script because of what it printed.
 """
@@ -28,6 +30,7 @@ from headway.environment import Environment
 
 CANNOT_RUN, NOT_FOUND, KILLED = 2, 127, 128
 TICK_S = 0.5
+GROUPS = {"step", "loss", "seconds", "milliseconds", "tokens", "samples", "consumed"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Sizes:
     samples: int
     tokens: int | None
     sequence_length: int
+    # Steps are numbered over all starts of the script, so that the number tells the samples.
+    resumes: bool = False
 
 
 class Reader:
@@ -63,8 +68,11 @@ class Reader:
         samples = int(_number(groups, "samples") or self._sizes.samples)
         tokens = _number(groups, "tokens") or self._sizes.tokens or samples * self._sizes.sequence_length
         seconds = _number(groups, "seconds")
+        if (milliseconds := _number(groups, "milliseconds")) is not None:
+            seconds = milliseconds / 1000.0
         duration = steps * seconds if seconds is not None else now - self._at
-        self._samples_seen += steps * samples
+        consumed = int(step) * samples if self._sizes.resumes else self._samples_seen + steps * samples
+        self._samples_seen = int(_number(groups, "consumed") or consumed)
         self._at = now
         if first and seconds is None:
             return None
@@ -82,8 +90,8 @@ class Reader:
 def main(arguments: list[str] | None = None) -> int:
     """The script's exit code; 0 where it ended because the scheduler ordered a stop, 143 where only a signal did."""
     options = _options(arguments)
-    environment = headway.init(batch="never", layout="never")
-    if environment is not None and environment.rank != 0:
+    environment = headway.init(batch="never", layout="restart" if options.resumes else "never")
+    if environment is not None and not _is_here(options.on):
         os.execvp(options.command[0], options.command)
     sizes = _sizes(options, environment)
     seen = environment.samples_seen if environment else 0
@@ -141,6 +149,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--samples-per-step", type=int, help="sequences; default: the job's global batch")
     parser.add_argument("--tokens-per-step", type=int)
     parser.add_argument("--sequence-length", type=int, default=1)
+    parser.add_argument("--resumes", action="store_true", help="started again, it goes on from its own checkpoint")
+    parser.add_argument("--on", choices=["first", "last"], default="first", help="the node whose output has the steps")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the script's own command")
     options = parser.parse_args(arguments)
     options.command = [part for index, part in enumerate(options.command) if index or part != "--"]
@@ -154,16 +164,21 @@ def _pattern(text: str) -> re.Pattern[str]:
         pattern = re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"no regular expression: {error}") from error
-    unknown = set(pattern.groupindex) - {"step", "loss", "seconds", "tokens", "samples"}
-    if unknown or "step" not in pattern.groupindex:
-        raise argparse.ArgumentTypeError("groups must be named step, and perhaps loss, seconds, tokens, samples")
+    if "step" not in pattern.groupindex or set(pattern.groupindex) - GROUPS:
+        raise argparse.ArgumentTypeError(f"one group must be named step, and the others among {sorted(GROUPS)}")
     return pattern
+
+
+def _is_here(where: str) -> bool:
+    """Whether this node's output is the one to read. One process per node runs this."""
+    node, nodes = int(os.environ.get("NODE_RANK", "0")), int(os.environ.get("NNODES", "1"))
+    return node == (0 if where == "first" else nodes - 1)
 
 
 def _sizes(options: argparse.Namespace, environment: Environment | None) -> Sizes:
     configuration = environment.configuration if environment else None
     samples = options.samples_per_step or (configuration.global_batch if configuration else 1)
-    return Sizes(samples, options.tokens_per_step, options.sequence_length)
+    return Sizes(samples, options.tokens_per_step, options.sequence_length, options.resumes)
 
 
 def _number(groups: Mapping[str, str | None], name: str) -> float | None:

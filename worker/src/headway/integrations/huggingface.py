@@ -11,7 +11,6 @@ step is reported without its noise. The Trainer's batch sizes are its own argume
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +71,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         if not self._measured:
-            self._end_step(gradient_norm=math.nan)  # clipped already, so there is nothing to measure
+            self._end_step(gradient_norm=0.0)  # clipped already, so there is nothing to measure
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

@@ -86,12 +86,12 @@ class NoiseMeter:
         """
         if not self.measuring:
             self._steps += 1
-            return Measured(unmeasured=Unmeasured.NOT_DUE, extra=self._sum([], extra))
+            return Measured(unmeasured=Unmeasured.NOT_DUE, extra=self.sum_over_world(extra))
         heard = micro_batches if micro_batches is not None else max(self._seen.values(), default=0)
         self._flush()
         small = self._squares.sums[RAW] / gradient_scale**2
         big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square(heard * gradient_scale)
-        small_sum, big_sqr, *extra_sums = self._sum([small, big], extra)
+        small_sum, big_sqr, *extra_sums = self.sum_over_world(extra, [small, big])
         self._squares.clear()
         self._seen.clear()
         self._steps += 1
@@ -103,12 +103,12 @@ class NoiseMeter:
             return Measured(sample, extra=tuple(extra_sums))
         return Measured(unmeasured=sample, extra=tuple(extra_sums))
 
-    def _sum(self, squares: list[Tensor], extra: Sequence[float]) -> tuple[float, ...]:
-        """Over the world, in one all-reduce; none where there is nothing to sum."""
-        if not squares and not extra:
+    def sum_over_world(self, values: Sequence[float], squares: Sequence[Tensor] = ()) -> tuple[float, ...]:
+        """Squares and then values, in one all-reduce; none where there is nothing to sum."""
+        if not squares and not values:
             return ()
-        more = torch.tensor(list(extra), dtype=torch.float64).to(self._squares.sums.device)
-        packed = torch.cat([torch.stack(squares), more]) if squares else more
+        more = torch.tensor(list(values), dtype=torch.float64).to(self._squares.sums.device)
+        packed = torch.cat([torch.stack(list(squares)), more]) if squares else more
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
         return tuple(packed.tolist())

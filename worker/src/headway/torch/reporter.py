@@ -13,6 +13,7 @@ same of what the scheduler asks.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -26,6 +27,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 import headway
+from headway.checkpoint import Draft
 from headway.environment import Environment
 from headway.message import Configuration, Configure, Layout
 from headway.torch.meter import EVERY, NoiseMeter
@@ -124,6 +126,30 @@ class StepReporter:
                 write(directory)
         except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
             print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
+
+    def save_together(self, write: Callable[[Path], object]) -> None:
+        """The same where every rank writes its part into one directory, which all must see. Call it on every rank. If one
+        fails there is no checkpoint, and the one before stands."""
+        environment = headway.joined()
+        assert environment is not None and environment.checkpoint_dir is not None, "nobody else asks to save"
+        if self._leads:
+            self.save(lambda directory: self._write_part(write, directory))
+        else:
+            with contextlib.suppress(OSError):
+                self._write_part(write, Draft(environment.checkpoint_dir, environment.generation, self.step).path)
+
+    def _write_part(self, write: Callable[[Path], object], directory: Path) -> None:
+        """Between two meetings of all ranks: the directory is there; every part is."""
+        self.meter.sum_over_world([0.0])
+        try:
+            write(directory)
+            failed = 0.0
+        except (OSError, RuntimeError) as error:
+            print(f"writing a part of {directory} failed: {error}", file=sys.stderr, flush=True)
+            failed = 1.0
+        (failures,) = self.meter.sum_over_world([failed])
+        if failures:
+            raise OSError(f"{failures:g} ranks could not write their part")
 
     def finished(self) -> None:
         """Reports the steps that are not reported yet, at the end of training."""

@@ -22,6 +22,7 @@ class Unmeasured(enum.Enum):
     NOT_DUE = "not due at this cadence"
     ONE_SMALL_BATCH = "one small batch: data-parallel degree times accumulation is 1"
     NOT_FINITE = "a gradient is not finite"
+    NO_MEAN = "nobody told the mean gradient: it is not in p.grad, and no norm of it was given"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class StepSquares:
     def sample(self, micro_batch: float, count: int) -> NoiseSample | Unmeasured:
         if count < 2:
             return Unmeasured.ONE_SMALL_BATCH
+        if self.big == 0.0 and self.small_sum > 0.0:
+            return Unmeasured.NO_MEAN
         sample = NoiseSample(self.small_sum / count, self.big, float(micro_batch), float(micro_batch * count))
         return sample if sample.is_finite() else Unmeasured.NOT_FINITE
 
