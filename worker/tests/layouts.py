@@ -73,8 +73,8 @@ def tokens(samples: range) -> torch.Tensor:
 class Trainee:
     """One rank's training, which may change its layout as it goes."""
 
-    def __init__(self, shape: ModelShape, configuration: Configuration) -> None:
-        self._recipe, self._gangs = Recipe(shape), Gangs(torch.device("cpu"))
+    def __init__(self, shape: ModelShape, configuration: Configuration, bf16: bool = False) -> None:
+        self._recipe, self._gangs = Recipe(shape, bf16=bf16), Gangs(torch.device("cpu"))
         self.parallel = self._build(configuration)
         self.parallel.initialise()
         self.samples_seen = 0

@@ -35,6 +35,15 @@ def test_a_tied_model_loses_the_same_in_every_layout(name: str, tmp_path: Path) 
     assert furthest(losses, alone(4, TIED)) < TOLERANCE
 
 
+@pytest.mark.parametrize("name", ["pp2 dp2, interleaved, ZeRO-2", "pp2 tp2, sequence parallel"])
+def test_half_precision_agrees_to_its_rounding(name: str, tmp_path: Path) -> None:
+    configuration = LAYOUTS[name]
+    losses = gang(tmp_path, 4, lambda: Trainee(TINY, configuration, bf16=True).train(4))
+    expected = Trainee(TINY, ALONE, bf16=True).train(4)
+    assert furthest(losses, expected) < 2e-3
+    assert furthest([expected], alone(4)) > TOLERANCE, "it is another precision"
+
+
 # Each of the six layouts once as the source and once as the target; all thirty pairs are in `soak`.
 RING = list(zip(SIX, [*list(SIX)[1:], next(iter(SIX))], strict=True))
 
