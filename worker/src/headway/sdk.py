@@ -55,6 +55,11 @@ class _Session:
             self.send({"type": "busy", "steps": self._busy_steps, "busy_s": self._busy_s}, droppable=True)
             self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, now
 
+    def phases(self, durations_s: dict[str, float]) -> None:
+        startup_s = self._environment.startup_s
+        before = {} if startup_s is None else {"startup": round(startup_s, 4)}
+        self.send({"type": "phases", "phases": {**before, **durations_s}})
+
     def transport(self) -> Transport:
         """Started on first use."""
         if self._transport is None:
@@ -185,9 +190,10 @@ def busy(seconds: float, *, steps: int = 1) -> None:
 
 
 def phases(durations_s: dict[str, float]) -> None:
-    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step."""
+    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step. What came before the
+    script is added: startup."""
     if _session is not None:
-        _session.send({"type": "phases", "phases": durations_s})
+        _session.phases(durations_s)
 
 
 def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256: str, duration_s: float) -> None:
