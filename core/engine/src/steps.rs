@@ -102,7 +102,8 @@ impl Engine {
             let took = began.since(stopped);
             message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
             self.edit_job(job, |job| {
-                let known = job.downtime.unwrap_or(took);
+                // The first move that is measured replaces what was only inferred from a start.
+                let known = job.downtime.filter(|_| job.moved_for.0 > 0.0).unwrap_or(took);
                 job.downtime = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
                 job.moved_for += took;
             });
