@@ -184,10 +184,12 @@ impl Engine {
         }
         if sane && self.jobs.get_mut(&job).is_some_and(|entry| entry.start_told.replace(generation) != Some(generation))
         {
-            let told = phases.iter().take(PHASES_TOLD).map(|(phase, one)| format!("{phase} {:.2} s", one.0));
-            let told: Vec<String> = told.collect();
-            let message = format!("{} needed {total:.2} s to start: {}", self.job_name(job), told.join(", "));
-            self.note(Note::new("job.start_measured", message).job(job).with("generation", generation));
+            let told: Vec<_> = phases.iter().take(PHASES_TOLD).collect();
+            let words: Vec<String> = told.iter().map(|(phase, one)| format!("{phase} {:.2} s", one.0)).collect();
+            let message = format!("{} needed {total:.2} s to start: {}", self.job_name(job), words.join(", "));
+            let note = Note::new("job.start_measured", message).job(job).with("generation", generation);
+            let number = |note: Note, (phase, one): (&String, &Seconds)| note.with(&format!("{phase}_seconds"), one.0);
+            self.note(told.into_iter().fold(note, number));
         }
     }
 }
