@@ -9,6 +9,7 @@ it forked goes on.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -68,7 +69,15 @@ class Launch:
         sys.orig_argv = [sys.orig_argv[0], "-m", *sys.argv]
         _draw_anew()
         gc.enable()
-        runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            # The trainer holds nothing that an interpreter must be taken apart for, which takes as long as a start.
+            if self.module == "headway.trainer":
+                _leave(end)
+            raise
+        finally:
+            gc.unfreeze()  # what others hold is released as at any other end
 
 
 class _Shown:
@@ -176,6 +185,15 @@ class _Zygote:
         os.close(go)
         _supervise(exit_status, request["directory"])
         return Launch(module, arguments, os.getcwd())
+
+
+def _leave(end: SystemExit) -> None:
+    """Ends the process after all that has asked to be called at its end."""
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _supervise(exit_status: int, directory: str) -> None:
