@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
-use headway_engine::event::Request;
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::{
@@ -185,6 +185,31 @@ fn an_odd_loss_is_told_once_a_minute_and_a_start_once() {
     cluster.pass_beating(61.0, &[0]);
     cluster.report(0, NodeReport::LossAnomaly { job, generation, step: 9, loss: None, usual: None });
     assert_eq!(cluster.count("job.loss_not_finite"), 1);
+}
+
+#[test]
+fn a_first_step_that_is_heard_of_after_the_next_stop_ends_no_move() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
+    cluster.start(job);
+    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
+    assert!(matches!(cluster.request(Request::Change { job, change }), Reply::Job(_)));
+    cluster.pass_beating(1.0, &[0]);
+    assert!(
+        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }),
+        "{:?}",
+        cluster.state(job)
+    );
+    cluster.steps(job, 16, None);
+    assert_eq!((cluster.count("job.training"), cluster.jobs[&job].downtime), (1, None));
+    cluster.pass_beating(4.0, &[0]);
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(1.0, &[0]);
+    cluster.start(job);
+    cluster.pass_beating(5.0, &[0]);
+    cluster.steps(job, 32, None);
+    let downtime = cluster.jobs[&job].downtime.unwrap().0;
+    assert!((9.0..=11.0).contains(&downtime), "asked to stop 11 s ago, and the first step took one: {downtime}");
 }
 
 #[test]
