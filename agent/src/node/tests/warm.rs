@@ -21,13 +21,17 @@ fn limits(idle: Duration) -> WarmLimits {
 }
 
 fn agent(dir: &TempDir) -> Agent {
+    agent_with(dir, fixture::config(dir.path(), 1))
+}
+
+fn agent_with(dir: &TempDir, config: AgentConfig) -> Agent {
     let torch = dir.path().join("lib/torch");
     std::fs::create_dir_all(&torch).unwrap();
     std::fs::write(torch.join("__init__.py"), "from torch import cuda\n").unwrap();
     std::fs::write(torch.join("cuda.py"), "def is_initialized():\n    return False\n").unwrap();
     std::fs::write(torch.join("version.py"), "").unwrap();
     std::fs::write(dir.path().join("script.py"), SCRIPT).unwrap();
-    Agent::start_with(dir.path(), AgentConfig { warm: limits(Duration::ZERO), ..fixture::config(dir.path(), 1) })
+    Agent::start_with(dir.path(), AgentConfig { warm: limits(Duration::ZERO), ..config })
 }
 
 fn order(agent: &Agent, dir: &TempDir, generation: u64, what: &str) -> LaunchOrder {
@@ -80,6 +84,62 @@ async fn a_stop_reaches_all_that_a_warm_worker_started() {
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
     assert!(!process::tests::exists(child), "a child outlived its group");
+}
+
+#[tokio::test]
+async fn what_hides_from_a_warm_worker_is_in_its_cgroup() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(real) = crate::cgroup::tests::Real::make("warm") else { return };
+    let cgroups = CgroupRoot::At(real.0.clone());
+    let agent = agent_with(&dir, AgentConfig { cgroups, ..fixture::config(dir.path(), 1) });
+    let order = order(&agent, &dir, 1, "hide");
+    warm_up(&agent, &order).await;
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "child").await;
+    assert!(output.starts_with("up warm"), "{output}");
+    let rank = real.0.join(format!("workers-{}/{}-g1/rank-0", order.placement.first_node(), order.job));
+    let members = std::fs::read_to_string(rank.join("cgroup.procs")).unwrap();
+    assert_eq!(members.lines().count(), 3, "supervisor, worker and child: {members}");
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+    assert!(!rank.exists());
+}
+
+#[tokio::test]
+async fn a_warm_worker_of_an_agent_of_root_is_its_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    // An interpreter that everybody may use.
+    let python = "/usr/bin/python3";
+    if Users::new(RunAs::Owner).is_err() || !Path::new(python).exists() {
+        return;
+    }
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let config = AgentConfig { run_as: RunAs::Owner, python: python.into(), ..fixture::config(dir.path(), 1) };
+    let agent = agent_with(&dir, config);
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let shared = dir.path().join("checkpoints");
+    std::fs::create_dir(&shared).unwrap();
+    nix::unistd::chown(&shared, Some(nobody.uid), None).unwrap();
+    // The package itself may lie where only this user can read.
+    let package = dir.path().join("lib/headway");
+    std::fs::create_dir(&package).unwrap();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("worker/src/headway");
+    for file in std::fs::read_dir(sources).unwrap().flatten().filter(|file| file.path().is_file()) {
+        std::fs::copy(file.path(), package.join(file.file_name())).unwrap();
+    }
+    std::fs::write(
+        dir.path().join("script.py"),
+        "import os, sys\nprint('torch' in sys.modules, os.getresuid(), os.getgroups())\n",
+    )
+    .unwrap();
+    let mut order = order(&agent, &dir, 1, "0");
+    order.owner = "nobody".into();
+    order.run.env.insert("PYTHONPATH".into(), dir.path().join("lib").display().to_string());
+    warm_up(&agent, &order).await;
+    agent.launch(&order).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    let (user, group) = (nobody.uid, nobody.gid);
+    assert_eq!(agent.output(&order, 0, ")").await, format!("True ({user}, {user}, {user}) [{group}]\n"));
 }
 
 #[tokio::test]
