@@ -95,12 +95,22 @@ impl Cgroups {
 
     /// Makes a rank's cgroup; the words make a command start inside it.
     pub(crate) fn words(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<Vec<String>> {
+        let path = self.make(job, generation, rank)?;
+        const JOIN: &str = r#"echo 0 >"$0/cgroup.procs" || exit 126; exec "$@""#;
+        Ok(["/bin/sh", "-c", JOIN, &path.display().to_string()].map(String::from).into())
+    }
+
+    /// Makes a rank's cgroup and moves a process into it, with all that this process starts from then on.
+    pub(crate) fn take_in(&self, job: JobId, generation: Generation, rank: u32, pid: u32) -> io::Result<()> {
+        fs::write(self.make(job, generation, rank)?.join("cgroup.procs"), pid.to_string())
+    }
+
+    fn make(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<PathBuf> {
         let path = self.rank(job, generation, rank);
         fs::create_dir_all(self.group(job, generation))?;
         enable_memory(&self.group(job, generation));
         fs::create_dir_all(&path)?;
-        const JOIN: &str = r#"echo 0 >"$0/cgroup.procs" || exit 126; exec "$@""#;
-        Ok(["/bin/sh", "-c", JOIN, &path.display().to_string()].map(String::from).into())
+        Ok(path)
     }
 
     /// SIGKILL to everything in the group at once.

@@ -10,6 +10,7 @@ use crate::cgroup::CgroupRoot;
 use crate::gpu::Device;
 use crate::logs::OutputLimits;
 use crate::user::RunAs;
+use crate::warm::WarmLimits;
 
 /// Everything an agent needs to know.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct AgentConfig {
     pub report_every: Duration,
     /// How much of workers' output is kept.
     pub output: OutputLimits,
+    /// Interpreters that are kept warm.
+    pub warm: WarmLimits,
     /// PEM certificates to trust; required with `https`.
     pub tls_ca: Option<PathBuf>,
 }

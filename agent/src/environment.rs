@@ -6,9 +6,12 @@ use std::path::Path;
 
 use headway_node::Share;
 use headway_types::spec::{Command, LrScaling, RunPer};
-use headway_types::{Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory};
+use headway_types::{Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
 
 use crate::process::MARK;
+
+/// What differs between the ranks of a node.
+const PER_RANK: [&str; 3] = ["RANK", "LOCAL_RANK", MARK];
 
 /// What the node adds to an order.
 pub(crate) struct Host<'a> {
@@ -27,6 +30,16 @@ pub(crate) struct Member {
     pub(crate) rank: u32,
     pub(crate) argv: Vec<String>,
     pub(crate) variables: BTreeMap<String, String>,
+    /// Those of the variables that do not belong to this one launch: what the node and the job itself set. `None` if the
+    /// job's have placeholders, which are filled in anew every time.
+    pub(crate) lasting: Option<BTreeMap<String, String>>,
+}
+
+impl Member {
+    /// Says when the launch began, so that the worker can tell what its start took.
+    pub(crate) fn launched_at(&mut self, at: Timestamp) {
+        self.variables.insert("HEADWAY_LAUNCHED_AT".to_owned(), format!("{:.6}", at.0 as f64 / 1e6));
+    }
 }
 
 /// The mark of a generation on a node; that of a rank follows with `mark_of_rank`.
@@ -51,17 +64,24 @@ pub(crate) fn members(
         RunPer::Gpu => share.slice.gpus.len() as u32,
     };
     let values = placeholders(order, port, host, share);
-    let common = common(order, port, secret, host, share, &values)?;
+    let launch = launch_variables(order, port, secret, host, share);
+    let mut lasting = lasting(host.inventory, host.inherited, is_loopback(&master_address(order)));
+    for (name, value) in &order.run.env {
+        lasting.insert(name.clone(), fill(value, &values)?);
+    }
+    let constant = order.run.env.iter().all(|(name, value)| lasting.get(name) == Some(value));
+    // None of the user's may replace the contract.
+    lasting.retain(|name, _| !launch.contains_key(name) && !PER_RANK.contains(&name.as_str()));
     let argv = argv(order, &values)?;
     let group = mark(host.inventory.node, order.job, order.generation);
     Ok((0..processes)
         .map(|local_rank| {
             let rank = share.first_rank + local_rank;
-            let mut variables = common.clone();
-            variables.insert("RANK".into(), rank.to_string());
-            variables.insert("LOCAL_RANK".into(), local_rank.to_string());
-            variables.insert(MARK.into(), mark_of_rank(&group, rank));
-            Member { rank, argv: argv.clone(), variables }
+            let mut variables = lasting.clone();
+            variables.extend(launch.clone());
+            let of_rank = [rank.to_string(), local_rank.to_string(), mark_of_rank(&group, rank)];
+            variables.extend(PER_RANK.map(String::from).into_iter().zip(of_rank));
+            Member { rank, argv: argv.clone(), variables, lasting: constant.then(|| lasting.clone()) }
         })
         .collect())
 }
@@ -79,30 +99,34 @@ fn fill(text: &str, values: &BTreeMap<String, String>) -> Result<String, String>
     headway_api::spec::render(text, values).map_err(|error| error.to_string())
 }
 
-/// Variables all ranks of the node share. The user's come first: none of them may replace the contract.
-fn common(
-    order: &LaunchOrder,
-    port: u16,
-    secret: &str,
-    host: &Host<'_>,
-    share: &Share<'_>,
-    values: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, String>, String> {
-    let inventory = host.inventory;
-    let mut variables = host.inherited.clone();
+/// What the node sets for every launch, whatever the job.
+pub(crate) fn lasting(
+    inventory: &NodeInventory,
+    inherited: &BTreeMap<String, String>,
+    stays_here: bool,
+) -> BTreeMap<String, String> {
+    let mut variables = inherited.clone();
     variables.insert("PYTHONUNBUFFERED".into(), "1".into());
     if inventory.emulated.is_some() {
         // Emulated devices share the node's cores; a thread pool per worker would fight over them.
         variables.insert("OMP_NUM_THREADS".into(), "1".into());
     }
-    let address = master_address(order);
-    if is_loopback(&inventory.address) && is_loopback(&address) {
+    if is_loopback(&inventory.address) && stays_here {
         variables.insert("GLOO_SOCKET_IFNAME".into(), "lo".into());
     }
-    for (name, value) in &order.run.env {
-        variables.insert(name.clone(), fill(value, values)?);
-    }
+    variables
+}
 
+/// The contract's variables that all ranks of the node share.
+fn launch_variables(
+    order: &LaunchOrder,
+    port: u16,
+    secret: &str,
+    host: &Host<'_>,
+    share: &Share<'_>,
+) -> BTreeMap<String, String> {
+    let inventory = host.inventory;
+    let mut variables = BTreeMap::new();
     let gpus = share.slice.gpus.len();
     let mut set = |name: &str, value: String| variables.insert(name.to_owned(), value);
     set("WORLD_SIZE", order.placement.gpus().to_string());
@@ -111,7 +135,7 @@ fn common(
     set("NODE_RANK", share.node_rank.to_string());
     set("NNODES", order.placement.nodes().to_string());
     set("GPUS_PER_NODE", gpus.to_string());
-    set("MASTER_ADDR", address);
+    set("MASTER_ADDR", master_address(order));
     set("MASTER_PORT", port.to_string());
     set("TORCHELASTIC_RUN_ID", format!("{}-{}", order.job, order.generation));
     set("CUDA_VISIBLE_DEVICES", visible_devices(inventory, share));
@@ -138,13 +162,14 @@ fn common(
         set("HEADWAY_RESUME_PATH", resume.path.clone());
         set("HEADWAY_RESUME_STEP", resume.step.to_string());
         set("HEADWAY_SAMPLES_SEEN", resume.samples_seen.to_string());
+        set("HEADWAY_RESUME_MANIFEST_SHA256", resume.manifest_sha256.clone());
     }
     set("HEADWAY_GRACE", order.grace.0.to_string());
     if let Some(device) = inventory.emulated {
         set("HEADWAY_DEVICE_FLOPS", device.flop_per_second.to_string());
         set("HEADWAY_LINK_BYTES_PER_SECOND", device.link_bytes_per_second.to_string());
     }
-    Ok(variables)
+    variables
 }
 
 fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'_>) -> BTreeMap<String, String> {
@@ -207,6 +232,8 @@ fn lr_scaling(rule: LrScaling) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use headway_types::{CheckpointRef, Sequences};
+
     use super::*;
     use crate::node::tests::fixture;
 
@@ -244,5 +271,39 @@ mod tests {
         }
         assert_eq!(members[0].argv, ["sh", "-c", "echo 2 4242"]);
         assert!(!variables.contains_key("HEADWAY_RESUME_PATH"));
+        assert_eq!(members[1].lasting, None, "{{job_name}} is filled in for each launch");
+        order.run.env.insert("MINE".into(), "same".into());
+        let share = Share::of(&order, inventory.node).unwrap();
+        let member = super::members(&order, &share, 4242, "s3cret", &host).unwrap().remove(1);
+        let lasting = member.lasting.unwrap();
+        let names: Vec<&str> = lasting.keys().map(String::as_str).collect();
+        assert_eq!(names, ["GLOO_SOCKET_IFNAME", "MINE", "OMP_NUM_THREADS", "PATH", "PYTHONUNBUFFERED"]);
+    }
+
+    #[test]
+    fn who_resumes_is_told_which_manifest_was_committed() {
+        let inventory = fixture::inventory(1);
+        let mut order = fixture::order(&inventory, 3, "true");
+        order.resume = Some(CheckpointRef {
+            generation: Generation(2),
+            path: "/c/g2/step-000000007".into(),
+            step: 7,
+            samples_seen: Sequences(112),
+            manifest_sha256: "ab12".into(),
+        });
+        let inherited = BTreeMap::new();
+        let (socket, headway) = (Path::new("/run/s"), Path::new("/bin/headway"));
+        let host = Host { inventory: &inventory, socket, python: "py", headway, inherited: &inherited };
+        let share = Share::of(&order, inventory.node).unwrap();
+        let mut member = members(&order, &share, 1, "", &host).unwrap().remove(0);
+        member.launched_at(Timestamp(1_500_000));
+        for (name, value) in [
+            ("HEADWAY_RESUME_PATH", "/c/g2/step-000000007"),
+            ("HEADWAY_RESUME_MANIFEST_SHA256", "ab12"),
+            ("HEADWAY_SAMPLES_SEEN", "112"),
+            ("HEADWAY_LAUNCHED_AT", "1.500000"),
+        ] {
+            assert_eq!(member.variables.get(name).map(String::as_str), Some(value), "{name}");
+        }
     }
 }

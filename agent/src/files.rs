@@ -78,6 +78,11 @@ impl Files {
         self.root.join("faults.json")
     }
 
+    /// What a warm interpreter says on its standard error.
+    pub(crate) fn complaints(&self, number: u64) -> PathBuf {
+        self.root.join(format!("warm-{number}.log"))
+    }
+
     fn ledger(&self) -> PathBuf {
         self.root.join("ledger.json")
     }

@@ -3,22 +3,26 @@
 //! the next agent learns it too.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use headway_node::{Exit, NodeEvent, Process};
 use headway_types::spec::RunPer;
 use headway_types::{Fault, Generation, JobId, LaunchOrder};
+use nix::sys::signal::SIGKILL;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use crate::cause::{self, Before};
 use crate::cgroup::OutOfMemory;
+use crate::clock::now;
 use crate::connections::Connections;
 use crate::environment::{self, Member};
 use crate::files::{read_beginning, write_durably};
@@ -26,6 +30,7 @@ use crate::node::Input;
 use crate::process;
 use crate::site::Site;
 use crate::user::{UnixUser, give};
+use crate::warm::{Cold, Descriptors, Kind, Request, Warm};
 
 /// Enters the working directory as the job's user, keeps SIGTERM from the shell itself (the command gets it: traps are
 /// not inherited) and records how it ended, in place: the file has its blocks already, should the disk be full.
@@ -51,11 +56,38 @@ pub(crate) struct Launcher {
     site: Arc<Site>,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
+    warm: Warm,
+    starts: Arc<Starts>,
+}
+
+/// Workers started since the agent began, of those that could have started warm.
+#[derive(Default)]
+struct Starts {
+    warm: AtomicU64,
+    cold: AtomicU64,
+}
+
+/// What a rank needs on this node besides its command.
+struct Place {
+    output: OwnedFd,
+    exit_status: OwnedFd,
+    exit_status_path: PathBuf,
+    directory: PathBuf,
+}
+
+/// How this agent learns of a process's end.
+enum Tie {
+    Child(Child),
+    /// Forked by a warm interpreter on this agent's word.
+    Forked,
+    /// Started by an earlier agent.
+    Adopted,
 }
 
 impl Launcher {
     pub(crate) fn new(site: Arc<Site>, inputs: mpsc::Sender<Input>, connections: Connections) -> Self {
-        Self { site, inputs, connections }
+        let warm = Warm::new(Arc::clone(&site));
+        Self { site, inputs, connections, warm, starts: Arc::default() }
     }
 
     /// Starts the group and watches it; answers `Spawned` and then each `Exited`, or `SpawnFailed`.
@@ -65,15 +97,15 @@ impl Launcher {
             let (job, generation) = (order.job, order.generation);
             let before = Before::now();
             let started = match launcher.site.user(&order.owner).await {
-                Ok(user) => launcher.start_all(&order, port, user.as_ref()),
+                Ok(user) => launcher.start_all(&order, port, user.as_ref()).await,
                 Err(fault) => Err(fault),
             };
             match started {
                 Ok(children) => {
                     let processes = children.iter().map(|(process, _)| *process).collect();
                     launcher.tell(NodeEvent::Spawned { job, generation, processes }).await;
-                    for (process, child) in children {
-                        launcher.watch(&order, process, Some(child), before);
+                    for (process, tie) in children {
+                        launcher.watch(&order, process, tie, before);
                     }
                 }
                 Err(fault) => launcher.fail(job, generation, fault).await,
@@ -84,8 +116,39 @@ impl Launcher {
     /// Watches processes an earlier agent started.
     pub(crate) fn adopt(&self, order: &LaunchOrder, processes: Vec<Process>) {
         for process in processes {
-            self.watch(order, process, None, Before::now());
+            self.watch(order, process, Tie::Adopted, Before::now());
         }
+        self.warm_up(order.clone());
+    }
+
+    /// Has an interpreter warmed up for the next launch of this job, without waiting for it.
+    pub(crate) fn warm_up(&self, order: LaunchOrder) {
+        let launcher = self.clone();
+        tokio::spawn(async move {
+            if let Some(kind) = launcher.kind(&order).await {
+                launcher.warm.want(&kind);
+            }
+        });
+    }
+
+    /// Looks after the warm interpreters. Never ends by itself.
+    pub(crate) async fn keep_warm(self) {
+        if let Some(kind) = self.site.usual_kind() {
+            self.warm.want(&kind);
+        }
+        self.warm.run().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn warm(&self) -> &Warm {
+        &self.warm
+    }
+
+    /// The kind of interpreter that could start the order; `None` if it must start cold.
+    pub(crate) async fn kind(&self, order: &LaunchOrder) -> Option<Kind> {
+        let user = self.site.user_of_started(&order.owner).await.ok()?;
+        let members = self.site.members(order, 0, "", user.as_ref()).ok()?;
+        Kind::of(members.first()?, user.as_ref())
     }
 
     /// Kills what a launch that was cut short may have started.
@@ -112,12 +175,13 @@ impl Launcher {
         self.tell(NodeEvent::SpawnFailed { job, generation, fault }).await;
     }
 
-    fn start_all(
+    async fn start_all(
         &self,
         order: &LaunchOrder,
         port: u16,
         user: Option<&UnixUser>,
-    ) -> Result<Vec<(Process, Child)>, Fault> {
+    ) -> Result<Vec<(Process, Tie)>, Fault> {
+        let began = now();
         let (files, job, generation) = (&self.site.files, order.job, order.generation);
         let directory = files.group(job, generation);
         files
@@ -129,29 +193,84 @@ impl Launcher {
             .and_then(|()| give(&path, user))
             .map_err(|error| Fault::of_node(format!("storing the worker secret: {error}")))?;
         let members = self.site.members(order, port, &secret, user)?;
-        let start = |member: Member| {
+        let mut started = Vec::new();
+        for mut member in members {
             let rank = member.rank;
+            member.launched_at(began);
             let failed = |error| Fault::of_node(format!("starting rank {rank}: {error}"));
-            self.start(order, member, user).map_err(failed)
-        };
-        members.into_iter().map(start).collect()
+            started.push(self.start(order, &member, user).await.map_err(failed)?);
+        }
+        Ok(started)
     }
 
-    fn start(&self, order: &LaunchOrder, member: Member, user: Option<&UnixUser>) -> std::io::Result<(Process, Child)> {
-        let (files, rank) = (&self.site.files, member.rank);
+    async fn start(&self, order: &LaunchOrder, member: &Member, user: Option<&UnixUser>) -> io::Result<(Process, Tie)> {
+        let place = self.place(order, member.rank, user)?;
+        if self.site.warm.interpreters > 0
+            && let Some(kind) = Kind::of(member, user)
+        {
+            let (job_id, generation, rank) = (order.job, order.generation, member.rank);
+            match self.start_warm(order, member, &kind, &place).await {
+                Ok(process) => {
+                    let number = self.count(&self.starts.warm);
+                    tracing::info!(%job_id, %generation, rank, number, "a worker was started warm");
+                    return Ok((process, Tie::Forked));
+                }
+                Err(reason) => {
+                    let number = self.count(&self.starts.cold);
+                    tracing::info!(%job_id, %generation, rank, number, %reason, "a worker is started cold");
+                }
+            }
+        }
+        self.start_cold(order, member, user, place)
+    }
+
+    /// Makes the files of a rank.
+    fn place(&self, order: &LaunchOrder, rank: u32, user: Option<&UnixUser>) -> io::Result<Place> {
+        let files = &self.site.files;
         let log = files.log(order.job, order.generation, rank);
         let output = OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
         give(&log, user)?;
-        let exit_status = files.exit_status(order.job, order.generation, rank);
-        OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&exit_status)?
-            .write_all(NO_STATUS.as_bytes())?;
-        give(&exit_status, user)?;
-        let workdir = order.run.workdir.as_ref().map_or_else(|| files.work(order.job), PathBuf::from);
+        let path = files.exit_status(order.job, order.generation, rank);
+        let mut status = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
+        status.write_all(NO_STATUS.as_bytes())?;
+        give(&path, user)?;
+        let directory = order.run.workdir.as_ref().map_or_else(|| files.work(order.job), PathBuf::from);
+        Ok(Place { output: output.into(), exit_status: status.into(), exit_status_path: path, directory })
+    }
+
+    /// Has a warm interpreter fork the worker. It does nothing before it is known here and in its cgroup, and ends by
+    /// itself should this be given up.
+    async fn start_warm(
+        &self,
+        order: &LaunchOrder,
+        member: &Member,
+        kind: &Kind,
+        place: &Place,
+    ) -> Result<Process, Cold> {
+        let (waits, mut go) = std::io::pipe()?;
+        let waits = waits.into();
+        let directory = place.directory.as_path();
+        let request = Request { arguments: &member.argv[2..], variables: &member.variables, directory };
+        let descriptors = Descriptors { output: &place.output, exit_status: &place.exit_status, go: &waits };
+        let pid = self.warm.fork(kind, &request, &descriptors).await?;
+        if let Some(cgroups) = &self.site.cgroups {
+            cgroups.take_in(order.job, order.generation, member.rank, pid)?;
+        }
+        let marked = process::mark_of(pid).as_ref() == member.variables.get(process::MARK);
+        let started = process::started(pid).filter(|_| marked);
+        let started = started.ok_or_else(|| io::Error::other("it does not show in /proc"))?;
+        go.write_all(b"!")?;
+        Ok(Process { rank: member.rank, pid, started })
+    }
+
+    fn start_cold(
+        &self,
+        order: &LaunchOrder,
+        member: &Member,
+        user: Option<&UnixUser>,
+        place: Place,
+    ) -> io::Result<(Process, Tie)> {
+        let rank = member.rank;
         let mut words = match &self.site.cgroups {
             Some(cgroups) => cgroups.words(order.job, order.generation, rank)?,
             None => Vec::new(),
@@ -160,24 +279,28 @@ impl Launcher {
         words.extend(["/bin/sh", "-c", WRAPPER].map(String::from));
         let child = Command::new(&words[0])
             .args(&words[1..])
-            .arg(exit_status)
-            .arg(workdir)
+            .arg(place.exit_status_path)
+            .arg(place.directory)
             .args(&member.argv)
             .env_clear()
             .envs(&member.variables)
             .current_dir("/")
             .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
+            .stdout(place.output.try_clone()?)
+            .stderr(place.output)
             .process_group(0)
             .spawn()?;
         let identity = child.id().and_then(|pid| Some(Process { rank, pid, started: process::started(pid)? }));
-        let process = identity.ok_or_else(|| std::io::Error::other("it does not show in /proc"))?;
-        Ok((process, child))
+        let process = identity.ok_or_else(|| io::Error::other("it does not show in /proc"))?;
+        Ok((process, Tie::Child(child)))
+    }
+
+    fn count(&self, starts: &AtomicU64) -> u64 {
+        starts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Waits for the end of a process, then for the end of all it started and of all they said, then says so.
-    fn watch(&self, order: &LaunchOrder, process: Process, child: Option<Child>, before: Before) {
+    fn watch(&self, order: &LaunchOrder, process: Process, tie: Tie, before: Before) {
         let (launcher, order) = (self.clone(), order.clone());
         let (job, generation) = (order.job, order.generation);
         let group = environment::mark(self.site.inventory.now().node, job, generation);
@@ -187,8 +310,10 @@ impl Launcher {
             RunPer::Gpu => process.rank..process.rank + 1,
         };
         tokio::spawn(async move {
-            let exit = match child {
-                Some(mut child) => match child.wait().await {
+            let kind = launcher.kind(&order).await;
+            let held = kind.clone().map(|kind| launcher.warm.hold(kind));
+            let exit = match tie {
+                Tie::Child(mut child) => match child.wait().await {
                     Ok(status) => match (status.code(), status.signal()) {
                         (Some(code), _) => Exit::Code(code),
                         (None, Some(signal)) => Exit::Signal(signal),
@@ -196,16 +321,23 @@ impl Launcher {
                     },
                     Err(error) => {
                         tracing::warn!(pid = process.pid, %error, "waiting for a worker failed");
-                        launcher.await_adopted(job, generation, &process).await
+                        launcher.await_end(job, generation, &process).await.unwrap_or(Exit::Unknown)
                     }
                 },
-                None => launcher.await_adopted(job, generation, &process).await,
+                Tie::Adopted => launcher.await_end(job, generation, &process).await.unwrap_or(Exit::Unknown),
+                // Its supervisor writes whatever comes; only SIGKILL gives it no time to.
+                Tie::Forked => {
+                    launcher.await_end(job, generation, &process).await.unwrap_or(Exit::Signal(SIGKILL as i32))
+                }
             };
             process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
             let killed = launcher.end_cgroup(job, generation, process.rank).await;
             launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;
             let fault = cause::of(exit, before, killed, &order, &launcher.site.inventory.now());
             launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit, fault }).await;
+            // It may come back, and scripts that say nothing to the agent were not seen to have imported.
+            kind.inspect(|kind| launcher.warm.want(kind));
+            drop(held);
         });
     }
 
@@ -219,11 +351,11 @@ impl Launcher {
 
     /// The status comes from a file that the job's own user could have written: it can lie about that job only, and
     /// only while no agent is there to see the end itself.
-    async fn await_adopted(&self, job: JobId, generation: Generation, process: &Process) -> Exit {
+    async fn await_end(&self, job: JobId, generation: Generation, process: &Process) -> Option<Exit> {
         process::ended(process).await;
         let written = read_beginning(&self.site.files.exit_status(job, generation, process.rank), STATUS_LIMIT).ok();
         let complete = written.filter(|text| text.ends_with('\n'));
-        complete.and_then(|text| text.trim().parse().ok()).map_or(Exit::Unknown, Exit::Code)
+        complete.and_then(|text| text.trim().parse().ok()).map(Exit::Code)
     }
 
     async fn tell(&self, event: NodeEvent) {

@@ -30,6 +30,7 @@ mod process;
 mod session;
 mod site;
 mod user;
+mod warm;
 mod worker_socket;
 
 pub use cgroup::CgroupRoot;
@@ -38,6 +39,7 @@ pub use emulated::emulated_worker_main;
 pub use fleet::{FleetConfig, FleetGroup, FleetGroupError, run_fleet};
 pub use logs::OutputLimits;
 pub use user::RunAs;
+pub use warm::WarmLimits;
 
 use std::sync::Arc;
 
@@ -108,7 +110,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let observer = Observer::new(config.report_every, Arc::clone(&outbox));
     let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
-    let node = Node::load(Arc::clone(&site), launcher, observer.clone(), Arc::clone(&outbox), inputs.clone())?;
+    let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
     let session = Session { dialer, files, inputs, outbox };
     let offer = site.inventory.now();
@@ -122,5 +124,6 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         () = socket => Ok(()),
         () = observer.run() => Ok(()),
         () = housekeeping::run(site) => Ok(()),
+        () = launcher.keep_warm() => Ok(()),
     }
 }

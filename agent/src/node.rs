@@ -167,6 +167,10 @@ impl Node {
         };
         let directory = format!("{}/{generation}", group.order.checkpoint_dir);
         let home = Home { directory, owner: group.order.owner.clone() };
+        if !group.greeted {
+            // It has imported: from now on another import is not in its way.
+            self.launcher.warm_up(group.order.clone());
+        }
         self.observer.open(job, generation);
         let _full_or_gone = lines.try_send(AgentLine::Welcome);
         let known = self.workers.entry((job, generation)).or_default();

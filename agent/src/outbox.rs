@@ -118,6 +118,7 @@ fn replaces(newer: &NodeReport, older: &NodeReport) -> bool {
             | (R::Declared { .. }, R::Declared { .. })
             | (R::CheckpointWritten { .. }, R::CheckpointWritten { .. })
             | (R::StartPhases { .. }, R::StartPhases { .. })
+            | (R::LossAnomaly { .. }, R::LossAnomaly { .. })
             | (R::Inventory { .. }, R::Inventory { .. })
     );
     same_kind && subject(newer) == subject(older)
@@ -132,6 +133,7 @@ fn subject(report: &NodeReport) -> Option<(JobId, Generation)> {
         NodeReport::CheckpointWritten { job, checkpoint, .. } => Some((*job, checkpoint.generation)),
         NodeReport::Declared { job, generation, .. }
         | NodeReport::RankTimes { job, generation, .. }
+        | NodeReport::LossAnomaly { job, generation, .. }
         | NodeReport::StartPhases { job, generation, .. } => Some((*job, *generation)),
     }
 }

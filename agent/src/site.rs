@@ -18,6 +18,7 @@ use crate::housekeeping::Census;
 use crate::inventory::Inventory;
 use crate::logs::OutputLimits;
 use crate::user::{UnixUser, Users};
+use crate::warm::{Kind, WarmLimits};
 
 pub(crate) struct Site {
     pub(crate) files: Files,
@@ -26,6 +27,7 @@ pub(crate) struct Site {
     pub(crate) users: Users,
     pub(crate) cgroups: Option<Cgroups>,
     pub(crate) output: OutputLimits,
+    pub(crate) warm: WarmLimits,
     /// The ledger as it was last stored, for who must not wait for the node's loop.
     pub(crate) census: watch::Sender<Census>,
     python: String,
@@ -46,9 +48,9 @@ impl Site {
             .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
             .collect();
         let (python, headway) = (config.python.clone(), config.headway_binary.clone());
-        let (output, census) = (config.output, watch::Sender::default());
+        let (output, warm, census) = (config.output, config.warm, watch::Sender::default());
         let cgroups = Cgroups::open(&config.cgroups, inventory.now().node)?;
-        Ok(Self { files, inventory, gpus, users, cgroups, output, census, python, headway, inherited })
+        Ok(Self { files, inventory, gpus, users, cgroups, output, warm, census, python, headway, inherited })
     }
 
     /// The user a job of this owner is to run as. Directory services may take their time to answer.
@@ -83,8 +85,7 @@ impl Site {
         let Some(share) = Share::of(order, inventory.node) else {
             return Err(Fault::of_infrastructure("the placement does not name this node"));
         };
-        let mut inherited = self.inherited.clone();
-        inherited.extend(user.map(UnixUser::variables).unwrap_or_default());
+        let inherited = self.inherited(user);
         let host = Host {
             inventory: &inventory,
             socket: &self.files.socket(),
@@ -93,5 +94,18 @@ impl Site {
             inherited: &inherited,
         };
         environment::members(order, &share, port, secret, &host).map_err(Fault::of_job)
+    }
+
+    /// What an order needs that names this node's interpreter and sets no variables, where one user runs all jobs.
+    pub(crate) fn usual_kind(&self) -> Option<Kind> {
+        let user = self.users.only()?;
+        let variables = environment::lasting(&self.inventory.now(), &self.inherited(user.as_ref()), true);
+        Some(Kind { user, interpreter: self.python.clone(), variables })
+    }
+
+    fn inherited(&self, user: Option<&UnixUser>) -> BTreeMap<String, String> {
+        let mut inherited = self.inherited.clone();
+        inherited.extend(user.map(UnixUser::variables).unwrap_or_default());
+        inherited
     }
 }

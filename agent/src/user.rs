@@ -49,11 +49,11 @@ impl FromStr for RunAs {
 }
 
 /// A user other than the agent's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UnixUser {
     name: String,
-    uid: Uid,
-    gid: Gid,
+    uid: u32,
+    gid: u32,
     home: PathBuf,
     shell: PathBuf,
 }
@@ -129,7 +129,15 @@ impl Users {
             return Err(Fault::of_job(format!("jobs of owner {name} would run as root, which this node never does")));
         }
         let User { name, uid, gid, dir, shell, .. } = user;
-        Ok(Some(UnixUser { name, uid, gid, home: dir, shell }))
+        Ok(Some(UnixUser { name, uid: uid.as_raw(), gid: gid.as_raw(), home: dir, shell }))
+    }
+
+    /// The user of all jobs, if that is the operator's choice.
+    pub(crate) fn only(&self) -> Option<Option<UnixUser>> {
+        match &self.run_as {
+            RunAs::Owner => None,
+            RunAs::Agent | RunAs::User(_) => self.of("").ok(),
+        }
     }
 
     /// The user a group of this owner was started as. Without an owner it was started by an agent of an earlier release,
@@ -165,7 +173,7 @@ fn may_read_others(status: &str) -> bool {
 /// Gives a file or directory to the user.
 pub(crate) fn give(path: &Path, user: Option<&UnixUser>) -> std::io::Result<()> {
     match user {
-        Some(user) => Ok(chown(path, Some(user.uid), Some(user.gid))?),
+        Some(user) => Ok(chown(path, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?),
         None => Ok(()),
     }
 }

@@ -228,6 +228,7 @@ impl Worker {
                 }
             },
             WorkerLine::Phases { phases } => Some(WorkerMessage::Phases { phases }),
+            WorkerLine::LossAnomaly { step, loss, usual } => Some(WorkerMessage::LossAnomaly { step, loss, usual }),
             WorkerLine::Stopped { step, samples_seen } => Some(WorkerMessage::Stopped { step, samples_seen }),
             WorkerLine::Hello(_) | WorkerLine::Heartbeat | WorkerLine::Unknown => None,
         }

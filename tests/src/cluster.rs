@@ -23,6 +23,9 @@ pub struct Cluster {
     pub url: String,
     agent_url: String,
     gpus: u32,
+    /// Interpreters each agent keeps warm.
+    warm: usize,
+    python: String,
     server: Option<Process>,
     agents: Vec<Option<Process>>,
     postgres: Option<PrivatePostgres>,
@@ -30,8 +33,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts Postgres, the scheduler and `nodes` agents with `gpus` emulated devices each, and waits for them.
+    /// Starts Postgres, the scheduler and `nodes` agents with `gpus` emulated devices each, and waits for them. No
+    /// interpreter is kept warm.
     pub async fn start(nodes: usize, gpus: u32) -> Self {
+        let python = std::env::var("HEADWAY_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
+        Self::start_with(nodes, gpus, 0, python).await
+    }
+
+    /// The same with `warm` interpreters per agent.
+    pub async fn start_with(nodes: usize, gpus: u32, warm: usize, python: String) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
         open_to_postgres(dir.path());
@@ -47,6 +57,8 @@ impl Cluster {
             url,
             agent_url: format!("http://127.0.0.1:{agents}"),
             gpus,
+            warm,
+            python,
             server: None,
             agents: Vec::new(),
             postgres: Some(postgres),
@@ -116,7 +128,9 @@ impl Cluster {
             "--link-bytes-per-second",
             "4000000",
             "--python",
-            &std::env::var("HEADWAY_TEST_PYTHON").unwrap_or_else(|_| "python3".into()),
+            &self.python,
+            "--warm-interpreters",
+            &self.warm.to_string(),
             "--run-as",
             "agent",
             "--report-every-seconds",
@@ -147,6 +161,10 @@ impl Cluster {
     /// SIGSTOP or SIGCONT of an agent.
     pub fn signal_agent(&self, index: usize, signal: Signal) {
         self.agents[index].as_ref().expect("the agent runs").signal(signal);
+    }
+
+    pub fn agent_pid(&self, index: usize) -> i32 {
+        self.agents[index].as_ref().expect("the agent runs").pid()
     }
 
     /// SIGSTOP or SIGCONT of the scheduler.

@@ -17,6 +17,7 @@ import pytest
 from agent import JOB, FakeAgent, environment
 
 import headway
+from headway.environment import Environment
 
 CONFIGURE = {
     "type": "configure",
@@ -112,6 +113,30 @@ def test_hello_comes_first_and_reports_follow_the_welcome(agent: FakeAgent) -> N
         "noise": {"small_sqr": 0.81, "big_sqr": 0.22, "small_batch": 4.0, "big_batch": 16.0},
     }
     assert phases == {"type": "phases", "phases": {"import": 3.1}}
+
+
+def test_the_start_of_a_rank_counts_from_the_launch_to_its_process(
+    agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = time.time() - 100.0
+    monkeypatch.setenv("HEADWAY_LAUNCHED_AT", f"{launched:.6f}")
+    monkeypatch.setenv("HEADWAY_STARTED_AT", f"{launched + 1.5:.6f}")
+    headway.init()
+    headway.phases({"import": 3.1})
+    agent.serve(lambda: bool(agent.of("phases")))
+    assert agent.of("phases") == [{"type": "phases", "phases": {"startup": 1.5, "import": 3.1}}]
+    monkeypatch.delenv("HEADWAY_STARTED_AT")
+    started = Environment.read(os.environ)
+    assert started is not None and started.startup_s is not None
+    assert 0.0 <= started.startup_s <= 100.0, "this process began between then and now, or before"
+
+
+def test_a_loss_that_is_no_number_is_told_once(agent: FakeAgent) -> None:
+    headway.init()
+    for step in (1, 2):
+        headway.report(step=step, samples_seen=8 * step, tokens=8, duration_s=1.0, loss=float("nan"))
+    agent.serve(lambda: len(agent.of("step")) == 2)
+    assert agent.of("loss_anomaly") == [{"type": "loss_anomaly", "step": 1}]
 
 
 def test_nothing_but_hello_goes_out_without_a_welcome(agent: FakeAgent) -> None:

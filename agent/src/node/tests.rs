@@ -1,6 +1,8 @@
 //! The node's loop with real processes: launch, failure, stop, restart of the agent, the worker socket.
 #![allow(clippy::unwrap_used)]
 
+mod warm;
+
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -39,6 +41,7 @@ pub(crate) mod fixture {
     use super::*;
     use crate::cgroup::CgroupRoot;
     use crate::config::{AgentConfig, DeclaredGpus, GpuOffer};
+    use crate::warm::WarmLimits;
 
     pub(crate) fn config(data_dir: &Path, gpus: u32) -> AgentConfig {
         AgentConfig {
@@ -60,6 +63,7 @@ pub(crate) mod fixture {
             cgroups: CgroupRoot::Off,
             report_every: Duration::from_millis(200),
             output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
+            warm: WarmLimits { interpreters: 0, idle: Duration::from_secs(3600) },
             tls_ca: None,
         }
     }
@@ -102,6 +106,7 @@ struct Agent {
     inventory: Inventory,
     files: Files,
     lock: Lock,
+    launcher: Launcher,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -127,13 +132,13 @@ impl Agent {
         let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
         let socket = socket.unwrap();
         let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
-        let node = Node::load(site, launcher, observer.clone(), Arc::clone(&outbox), inputs.clone()).unwrap();
+        let node = Node::load(site, launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone()).unwrap();
         let tasks = vec![
             tokio::spawn(socket),
             tokio::spawn(observer.run()),
             tokio::spawn(async move { node.run(receiver).await.unwrap() }),
         ];
-        Self { inputs, outbox, inventory, files, lock, tasks }
+        Self { inputs, outbox, inventory, files, lock, launcher, tasks }
     }
 
     fn order(&self, dir: &TempDir, generation: u64, line: &str) -> LaunchOrder {

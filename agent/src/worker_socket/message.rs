@@ -23,6 +23,14 @@ pub(super) enum WorkerLine {
     Phases {
         phases: BTreeMap<String, Seconds>,
     },
+    LossAnomaly {
+        step: u64,
+        /// Absent if it is no finite number.
+        #[serde(default)]
+        loss: Option<f64>,
+        #[serde(default)]
+        usual: Option<f64>,
+    },
     Stopped {
         step: u64,
         samples_seen: Sequences,

@@ -89,6 +89,13 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                 checkpoint: checkpoint(present("checkpoint", written.checkpoint)?),
                 duration: seconds("duration_seconds", written.duration_seconds)?,
             },
+            Body::LossAnomaly(anomaly) => NodeReport::LossAnomaly {
+                job: parse("job_id", &anomaly.job_id)?,
+                generation: Generation(anomaly.generation),
+                step: anomaly.step,
+                loss: anomaly.loss,
+                usual: anomaly.usual_loss,
+            },
             Body::StartPhases(phases) => NodeReport::StartPhases {
                 job: parse("job_id", &phases.job_id)?,
                 generation: Generation(phases.generation),

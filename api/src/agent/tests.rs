@@ -142,6 +142,8 @@ fn from_agent() -> Vec<AgentToScheduler> {
         NodeReport::Steps { report: Box::new(steps(Some(2.3), Some(noise))) },
         NodeReport::Steps { report: Box::new(steps(None, None)) },
         NodeReport::CheckpointWritten { job, checkpoint: checkpoint(), duration: Seconds(0.31) },
+        NodeReport::LossAnomaly { job, generation, step: 9, loss: Some(7.5), usual: Some(2.5) },
+        NodeReport::LossAnomaly { job, generation, step: 9, loss: None, usual: None },
         NodeReport::StartPhases { job, generation, phases: BTreeMap::from([("import".into(), Seconds(3.1))]) },
     ];
     reports.extend(phases.into_iter().map(|phase| NodeReport::Group { status: status(phase) }));

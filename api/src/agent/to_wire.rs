@@ -49,6 +49,13 @@ impl From<&NodeReport> for wire::AgentMessage {
                     duration_seconds: duration.0,
                 })
             }
+            NodeReport::LossAnomaly { job, generation, step, loss, usual } => Body::LossAnomaly(wire::LossAnomaly {
+                job_id: job.to_string(),
+                generation: generation.0,
+                step: *step,
+                loss: *loss,
+                usual_loss: *usual,
+            }),
             NodeReport::StartPhases { job, generation, phases } => Body::StartPhases(wire::StartPhases {
                 job_id: job.to_string(),
                 generation: generation.0,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use headway_agent::{AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, OutputLimits, RunAs};
+use headway_agent::{
+    AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, OutputLimits, RunAs, WarmLimits,
+};
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
 use super::shutdown_token;
@@ -70,6 +72,12 @@ pub struct Agent {
     /// Output of ended groups kept altogether, bytes on disk.
     #[arg(long, default_value_t = 10 << 30)]
     pub output_bytes: u64,
+    /// Python interpreters kept warm, so that moved jobs start without importing torch again; 0: none.
+    #[arg(long, default_value_t = 2)]
+    pub warm_interpreters: usize,
+    /// Seconds that a warm interpreter is kept without a job on this node that could use it.
+    #[arg(long, default_value_t = 3600)]
+    pub warm_idle_seconds: u64,
     /// PEM certificate authority of the scheduler.
     #[arg(long)]
     pub tls_ca: Option<PathBuf>,
@@ -155,6 +163,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             age: Duration::from_secs(agent.output_hours * 3600),
             total: Bytes(agent.output_bytes),
         },
+        warm: WarmLimits { interpreters: agent.warm_interpreters, idle: Duration::from_secs(agent.warm_idle_seconds) },
         tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))

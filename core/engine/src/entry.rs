@@ -25,6 +25,10 @@ pub(crate) struct JobEntry {
     pub save_time: Option<Seconds>,
     /// Set while a move is under way, to measure its downtime.
     pub moving_since: Option<Timestamp>,
+    /// The newest generation whose start the log told of.
+    pub start_told: Option<Generation>,
+    /// When the log last told of its loss.
+    pub anomaly_at: Option<Timestamp>,
     /// A user's request to save now, until a newer checkpoint is committed.
     pub save_wanted: Option<Timestamp>,
     pub model_saved_at: Option<Timestamp>,
@@ -64,6 +68,8 @@ impl JobEntry {
             step_time: None,
             save_time: None,
             moving_since: None,
+            start_told: None,
+            anomaly_at: None,
             save_wanted: None,
             model_saved_at: None,
             planned_noise: None,

@@ -3,7 +3,9 @@
 //! repeated until its effect is seen.
 
 use headway_types::report::Flexibility;
-use headway_types::{AgentCommand, Assignment, Configuration, Generation, GroupPhase, JobId, NodeId, StopMode, Tier};
+use headway_types::{
+    AgentCommand, Assignment, Configuration, Generation, GroupPhase, JobId, NodeId, Seconds, StopMode, Tier,
+};
 
 use crate::draft::Note;
 use crate::entry::Seen;
@@ -12,6 +14,9 @@ use crate::grant::{checkpoint_policy, lr_scale};
 use crate::input::capabilities;
 use crate::record::{Allocation, JobState, LastChange, PolicyMode, StopCause, Wish};
 use crate::state::Engine;
+
+/// What is left of a broken gang gets between SIGTERM and SIGKILL: time for last words, not for a checkpoint.
+const BROKEN_GRACE: Seconds = Seconds(3.0);
 
 impl Engine {
     pub(crate) fn reconcile(&mut self) {
@@ -224,12 +229,15 @@ impl Engine {
             Some(Wish::Cancelled { grace, .. }) => *grace,
             _ => None,
         };
-        let grace = wished.unwrap_or(policy.grace);
+        let broken =
+            matches!(cause, StopCause::GangBroken { .. } | StopCause::Hung { .. } | StopCause::NodeLost { .. });
+        let usual = if broken && BROKEN_GRACE.0 < policy.grace.0 { BROKEN_GRACE } else { policy.grace };
+        let grace = wished.unwrap_or(usual);
         let mode = match cause {
             // A gang that never trained has nothing to save or to say.
             StopCause::GangBroken { .. } if allocation.training_at.is_none() => StopMode::Kill,
             // A broken gang hangs in its collectives and cannot save.
-            StopCause::GangBroken { .. } | StopCause::Hung { .. } | StopCause::NodeLost { .. } => StopMode::Terminate,
+            _ if broken => StopMode::Terminate,
             _ => StopMode::Checkpoint,
         };
         for (node, part) in parts {

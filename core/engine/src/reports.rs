@@ -13,10 +13,17 @@ use crate::event::{Actor, SessionId};
 use crate::record::Checkpoint;
 use crate::state::Engine;
 
+<<<<<<< HEAD
 /// The phase of a change of layout in memory.
 const RESHARD: &str = "reshard";
 /// Seconds; what is beyond a day is no measurement, and what is infinite could not be stored.
 const LONGEST: f64 = 86_400.0;
+=======
+/// Phases of a start that the log names.
+const PHASES_TOLD: usize = 12;
+/// Between two words in the log on the loss of one job.
+const ANOMALY_PAUSE: Seconds = Seconds(60.0);
+>>>>>>> agentfast
 
 impl Engine {
     pub(crate) fn hear(&mut self, node: NodeId, session: SessionId, report: NodeReport) {
@@ -51,6 +58,11 @@ impl Engine {
             NodeReport::Steps { report } => self.step_reported(node, *report),
             NodeReport::CheckpointWritten { job, checkpoint, duration } => {
                 self.checkpoint_written(node, job, checkpoint, duration);
+            }
+            NodeReport::LossAnomaly { job, generation, step, loss, usual } => {
+                if self.is_placed_on(job, generation, node) {
+                    self.loss_anomaly(node, job, generation, (step, loss, usual));
+                }
             }
             NodeReport::StartPhases { job, generation, phases } => {
                 if self.is_placed_on(job, generation, node) {
@@ -140,6 +152,32 @@ impl Engine {
         self.note(note.with("generation", generation).with("reference_tokens", format!("{:.0}", progress.0)));
     }
 
+    /// Told in the log, at most once a minute per job; what to do about it is for people to say.
+    fn loss_anomaly(
+        &mut self,
+        node: NodeId,
+        job: JobId,
+        generation: Generation,
+        (step, loss, usual): (u64, Option<f64>, Option<f64>),
+    ) {
+        if !self.is_newest(job, generation) {
+            return;
+        }
+        let now = self.now;
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        if entry.anomaly_at.is_some_and(|at| now.since(at).0 < ANOMALY_PAUSE.0) {
+            return;
+        }
+        entry.anomaly_at = Some(now);
+        let name = &entry.job.spec.name;
+        let usual = usual.map(|usual| format!("; {usual:.4} was usual")).unwrap_or_default();
+        let (kind, message) = match loss {
+            Some(loss) => ("job.loss_spike", format!("the loss of {name} was {loss:.4} at step {step}{usual}")),
+            None => ("job.loss_not_finite", format!("the loss of {name} was no finite number at step {step}{usual}")),
+        };
+        self.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
+    }
+
     /// Before a restart was ever measured, the first start tells what one costs.
     fn start_phases(&mut self, job: JobId, generation: Generation, phases: &BTreeMap<String, Seconds>) {
         if !self.is_newest(job, generation) {
@@ -154,6 +192,15 @@ impl Engine {
         let sane = (0.0..=LONGEST).contains(&total) && total > 0.0;
         if sane && self.jobs.get(&job).is_some_and(|entry| entry.job.downtime.is_none()) {
             self.edit_job(job, |job| job.downtime = Some(Seconds(total)));
+        }
+        if sane && self.jobs.get_mut(&job).is_some_and(|entry| entry.start_told.replace(generation) != Some(generation))
+        {
+            let told: Vec<_> = phases.iter().take(PHASES_TOLD).collect();
+            let words: Vec<String> = told.iter().map(|(phase, one)| format!("{phase} {:.2} s", one.0)).collect();
+            let message = format!("{} needed {total:.2} s to start: {}", self.job_name(job), words.join(", "));
+            let note = Note::new("job.start_measured", message).job(job).with("generation", generation);
+            let number = |note: Note, (phase, one): (&String, &Seconds)| note.with(&format!("{phase}_seconds"), one.0);
+            self.note(told.into_iter().fold(note, number));
         }
     }
 }

@@ -98,11 +98,14 @@ impl Engine {
         self.edit_allocation(key, |allocation| allocation.training_at = Some(began));
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         let mut message = format!("{} trains under {}", entry.job.spec.name, key.1);
-        if let Some(stopped) = entry.moving_since.take() {
+        // A first step that is heard of only after the next stop ends no move.
+        let moved = if matches!(entry.job.state, JobState::Stopping { .. }) { None } else { entry.moving_since.take() };
+        if let Some(stopped) = moved {
             let took = began.since(stopped);
             message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
             self.edit_job(job, |job| {
-                let known = job.downtime.unwrap_or(took);
+                // The first move that is measured replaces what was only inferred from a start.
+                let known = job.downtime.filter(|_| job.moved_for.0 > 0.0).unwrap_or(took);
                 job.downtime = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
                 job.moved_for += took;
             });

@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
-use headway_engine::event::Request;
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
@@ -152,13 +152,65 @@ fn a_failed_rank_takes_the_gang_down_and_the_job_starts_again_after_a_pause() {
     let nodes = cluster.nodes_of(job);
     cluster.group(nodes[0], job, GroupPhase::Ended { outcome: failed("rank 0 exited with code 1") });
     assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::GangBroken { .. }, .. }));
-    assert!(!cluster.stops(job).is_empty());
+    let graces: Vec<f64> = cluster
+        .commands
+        .iter()
+        .filter_map(|(_, command)| match command {
+            AgentCommand::Stop { grace, .. } => Some(grace.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(graces, [3.0], "ranks that hang in a collective cannot save, so they are not waited for");
     cluster.group(nodes[1], job, GroupPhase::Ended { outcome: GroupOutcome::Stopped });
     assert!(matches!(cluster.state(job), JobState::Queued { .. }));
     cluster.pass_beating(3.0, &[0, 1]);
     assert!(matches!(cluster.state(job), JobState::Queued { .. }));
     cluster.pass_beating(10.0, &[0, 1]);
     assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
+}
+
+#[test]
+fn an_odd_loss_is_told_once_a_minute_and_a_start_once() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 2));
+    cluster.start(job);
+    let generation = Generation(1);
+    let phases = || [("startup", 0.1), ("import", 3.0)].map(|(name, one)| (name.to_owned(), Seconds(one))).into();
+    for loss in [Some(9.0), None] {
+        cluster.report(0, NodeReport::LossAnomaly { job, generation, step: 7, loss, usual: Some(2.5) });
+        cluster.report(0, NodeReport::StartPhases { job, generation, phases: phases() });
+    }
+    assert_eq!((cluster.count("job.loss_spike"), cluster.count("job.loss_not_finite")), (1, 0));
+    assert_eq!(cluster.count("job.start_measured"), 1);
+    assert_eq!(cluster.jobs[&job].downtime, Some(Seconds(3.1)), "until a move is measured");
+    cluster.pass_beating(61.0, &[0]);
+    cluster.report(0, NodeReport::LossAnomaly { job, generation, step: 9, loss: None, usual: None });
+    assert_eq!(cluster.count("job.loss_not_finite"), 1);
+}
+
+#[test]
+fn a_first_step_that_is_heard_of_after_the_next_stop_ends_no_move() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
+    cluster.start(job);
+    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
+    assert!(matches!(cluster.request(Request::Change { job, change }), Reply::Job(_)));
+    cluster.pass_beating(1.0, &[0]);
+    assert!(
+        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }),
+        "{:?}",
+        cluster.state(job)
+    );
+    cluster.steps(job, 16, None);
+    assert_eq!((cluster.count("job.training"), cluster.jobs[&job].downtime), (1, None));
+    cluster.pass_beating(4.0, &[0]);
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(1.0, &[0]);
+    cluster.start(job);
+    cluster.pass_beating(5.0, &[0]);
+    cluster.steps(job, 32, None);
+    let downtime = cluster.jobs[&job].downtime.unwrap().0;
+    assert!((9.0..=11.0).contains(&downtime), "asked to stop 11 s ago, and the first step took one: {downtime}");
 }
 
 #[test]

@@ -69,6 +69,12 @@ pub enum WorkerMessage {
     Phases {
         phases: BTreeMap<String, Seconds>,
     },
+    /// The loss is no finite number (`None`), or far above what is usual for it.
+    LossAnomaly {
+        step: u64,
+        loss: Option<f64>,
+        usual: Option<f64>,
+    },
     /// It will exit before its work is done, as asked.
     Stopped {
         step: u64,

@@ -25,6 +25,9 @@ pub struct Group {
     /// Whether a worker announced that it exits early.
     #[serde(default)]
     pub stopped: bool,
+    /// Step at which a worker said that its loss was no finite number: why it fails, if it does.
+    #[serde(default)]
+    pub diverged_at: Option<u64>,
     /// Newest live change, repeated to a worker that reconnects.
     #[serde(default)]
     pub change: Option<LiveChange>,
@@ -163,7 +166,16 @@ impl Phase {
 
 impl Group {
     pub(crate) fn new(order: LaunchOrder, phase: Phase) -> Self {
-        Self { order, phase, declared: None, greeted: false, stopped: false, change: None, checkpoint: None }
+        Self {
+            order,
+            phase,
+            declared: None,
+            greeted: false,
+            stopped: false,
+            diverged_at: None,
+            change: None,
+            checkpoint: None,
+        }
     }
 
     #[must_use]

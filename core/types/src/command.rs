@@ -184,7 +184,15 @@ pub enum NodeReport {
         generation: Generation,
         busy: BTreeMap<u32, Seconds>,
     },
-    /// Seconds by phase of a worker's start (import, rendezvous, load, first step), for learning downtime.
+    /// The loss is no finite number (`None`), or far above what is usual for it; sent when that begins.
+    LossAnomaly {
+        job: JobId,
+        generation: Generation,
+        step: u64,
+        loss: Option<f64>,
+        usual: Option<f64>,
+    },
+    /// Seconds by phase of a worker's start (startup, import, rendezvous, load, first step), for learning downtime.
     StartPhases {
         job: JobId,
         generation: Generation,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,8 +26,10 @@ class Environment:
     checkpoint_every_s: float | None
     resume_path: str | None
     resume_step: int
+    resume_manifest_sha256: str | None
     samples_seen: int
     grace_s: float | None
+    startup_s: float | None
     device_flops: float | None
     link_bytes_per_second: float | None
 
@@ -53,11 +57,33 @@ class Environment:
             checkpoint_every_s=number("HEADWAY_CHECKPOINT_EVERY"),
             resume_path=variables.get("HEADWAY_RESUME_PATH") or None,
             resume_step=int(variables.get("HEADWAY_RESUME_STEP") or 0),
+            resume_manifest_sha256=variables.get("HEADWAY_RESUME_MANIFEST_SHA256") or None,
             samples_seen=int(variables.get("HEADWAY_SAMPLES_SEEN") or 0),
             grace_s=number("HEADWAY_GRACE"),
+            startup_s=_startup_s(variables),
             device_flops=number("HEADWAY_DEVICE_FLOPS"),
             link_bytes_per_second=number("HEADWAY_LINK_BYTES_PER_SECOND"),
         )
+
+
+def process_started_at() -> float:
+    """When the kernel started this process, in seconds since 1970; now, where the kernel does not say."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as stat:
+            ticks = int(stat.read().rsplit(")", 1)[1].split()[19])
+        return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.time()
+
+
+def _startup_s(variables: Mapping[str, str]) -> float | None:
+    """From the agent's decision to launch to the start of the process that runs the script. Ranks that were forked later
+    are told when that was. The clock may have been set meanwhile: no time is negative."""
+    launched = variables.get("HEADWAY_LAUNCHED_AT")
+    if not launched:
+        return None
+    started = variables.get("HEADWAY_STARTED_AT")
+    return max(0.0, (float(started) if started else process_started_at()) - float(launched))
 
 
 def _configuration(variables: Mapping[str, str]) -> Configuration | None:

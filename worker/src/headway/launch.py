@@ -13,10 +13,18 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from headway.environment import process_started_at
+
 _PR_SET_PDEATHSIG = 1
 # Exit code of a rank that stopped in good order because of SIGTERM, without an order over the socket: its work is not
 # done, and whoever reads the code (perhaps an agent that was away) must not take it for success.
 TERMINATED = 128 + signal.SIGTERM
+
+
+def one_thread_per_library() -> None:
+    """As torchrun does, unless the job says otherwise. Before the imports: the libraries start their threads there."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 class Termination:
@@ -44,6 +52,7 @@ def fork_ranks(count: int, main: Callable[[Termination], int]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     gc.freeze()
     sys.stdout.flush()
+    os.environ["HEADWAY_STARTED_AT"] = repr(process_started_at())
     children = set()
     for local in range(count):
         child = os.fork()

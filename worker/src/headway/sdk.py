@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Any
 
+from headway.anomaly import LossWatch
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Stop, parse_directive
 from headway.noise import NoiseSample
@@ -40,6 +41,7 @@ class _Session:
         self._checkpoint = False
         self._terminated = False
         self._transport: Transport | None = None
+        self._losses = LossWatch()
         self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
         self.configuration = environment.configuration
 
@@ -54,6 +56,19 @@ class _Session:
         if now - self._busy_told >= BUSY_EVERY_S:
             self.send({"type": "busy", "steps": self._busy_steps, "busy_s": self._busy_s}, droppable=True)
             self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, now
+
+    def loss(self, step: int, loss: float) -> None:
+        """Tells of an odd one."""
+        found = self._losses.see(loss)
+        if found is not None:
+            numbers = {"loss": found.loss, "usual": found.usual}
+            told = {name: number for name, number in numbers.items() if number is not None}
+            self.send({"type": "loss_anomaly", "step": step, **told})
+
+    def phases(self, durations_s: dict[str, float]) -> None:
+        startup_s = self._environment.startup_s
+        before = {} if startup_s is None else {"startup": round(startup_s, 4)}
+        self.send({"type": "phases", "phases": {**before, **durations_s}})
 
     def transport(self) -> Transport:
         """Started on first use."""
@@ -159,7 +174,10 @@ def report(
     loss: float | None = None,
     noise: NoiseSample | None = None,
 ) -> None:
-    """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones."""
+    """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones.
+
+    A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides.
+    """
     if _session is None:
         return
     message: dict[str, Any] = {
@@ -173,8 +191,10 @@ def report(
     configuration = configuration or _session.configuration
     if configuration is not None:
         message["configuration"] = configuration.to_json()
-    if loss is not None and math.isfinite(loss):
-        message["loss"] = loss
+    if loss is not None:
+        _session.loss(step, loss)
+        if math.isfinite(loss):
+            message["loss"] = loss
     if noise is not None and noise.is_finite():
         message["noise"] = noise.to_json()
     _session.send(message, droppable=True)
@@ -190,9 +210,10 @@ def busy(seconds: float, *, steps: int = 1) -> None:
 
 
 def phases(durations_s: dict[str, float]) -> None:
-    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step."""
+    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step. What came before the
+    script is added: startup."""
     if _session is not None:
-        _session.send({"type": "phases", "phases": durations_s})
+        _session.phases(durations_s)
 
 
 def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256: str, duration_s: float) -> None:

@@ -134,6 +134,10 @@ impl Ledger {
         let Some(member) = members.iter_mut().find(|m| m.process.rank == rank && m.exit.is_none()) else { return };
         member.exit = Some(exit);
         out.persist = true;
+        let fault = fault.or_else(|| {
+            let step = group.diverged_at?;
+            Some(Fault::of_job(format!("its loss was no finite number at step {step}")))
+        });
         let failure = if matches!(group.phase, Phase::Running { .. }) { failure(rank, exit, fault) } else { None };
         if group.phase.members().iter().all(|member| member.exit.is_some()) {
             let outcome = outcome(group, failure);
@@ -183,6 +187,13 @@ impl Ledger {
             }
             WorkerMessage::Phases { phases } => {
                 out.reports.push(NodeReport::StartPhases { job, generation, phases });
+            }
+            WorkerMessage::LossAnomaly { step, loss, usual } => {
+                if loss.is_none() && group.diverged_at.is_none() {
+                    group.diverged_at = Some(step);
+                    out.persist = true;
+                }
+                out.reports.push(NodeReport::LossAnomaly { job, generation, step, loss, usual });
             }
             WorkerMessage::Stopped { .. } => {
                 if !group.stopped {

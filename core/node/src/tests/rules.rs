@@ -249,3 +249,19 @@ fn the_ledger_survives_its_written_form() {
     let text = serde_json::to_string(&ledger).unwrap();
     assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
 }
+
+#[test]
+fn a_group_that_fails_after_its_loss_was_no_number_says_so() {
+    let order = order(1, 1, &["a"]);
+    let mut ledger = running(&order);
+    let said = |loss| worker(&order, WorkerMessage::LossAnomaly { step: 7, loss, usual: Some(2.5) });
+    assert!(!ledger.handle(at(0), said(Some(9.0))).persist, "a spike is no cause of death");
+    let outcome = ledger.handle(at(0), said(None));
+    let expected =
+        NodeReport::LossAnomaly { job: order.job, generation: order.generation, step: 7, loss: None, usual: Some(2.5) };
+    assert_eq!((outcome.persist, outcome.reports), (true, vec![expected]));
+    let outcome = ledger.handle(at(1), exited(&order, 0, Exit::Code(3)));
+    let fault = Fault::of_job("rank 0 exited with code 3: its loss was no finite number at step 7");
+    let failed = GroupOutcome::Failed { exit_code: Some(3), fault };
+    assert_eq!(status(&outcome).phase, GroupPhase::Ended { outcome: failed });
+}
