@@ -70,6 +70,9 @@ class _Session:
         before = {} if startup_s is None else {"startup": round(startup_s, 4)}
         self.send({"type": "phases", "phases": {**before, **durations_s}})
 
+    def resharded(self, durations_s: dict[str, float]) -> None:
+        self.send({"type": "phases", "phases": {f"reshard_{name}": took for name, took in durations_s.items()}})
+
     def transport(self) -> Transport:
         """Started on first use."""
         if self._transport is None:
@@ -214,6 +217,12 @@ def phases(durations_s: dict[str, float]) -> None:
     script is added: startup."""
     if _session is not None:
         _session.phases(durations_s)
+
+
+def resharded(durations_s: dict[str, float]) -> None:
+    """What another layout, taken without a restart, has cost by phase; a script that does so says `layout="live"`."""
+    if _session is not None:
+        _session.resharded(durations_s)
 
 
 def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256: str, duration_s: float) -> None:
