@@ -1,4 +1,4 @@
-"""How long a change of layout takes by phase, in memory and by checkpoint; `python soak/reshard_time.py` prints a table.
+"""How long a change of layout takes by phase, in memory and by checkpoint. `python soak/reshard_time.py` prints it.
 
 Four ranks over gloo and a decoder of 8 million parameters. Interpreter starts are not in it: in memory there is none,
 and by checkpoint they come on top."""
