@@ -1,6 +1,6 @@
 """Fenced checkpoints on disk: each generation writes below its own directory and nowhere else, and a directory is
-complete exactly when its manifest matches its files (docs/worker-protocol.md, "Checkpoint on disk"). What the files hold
-is their writer's business; nothing here needs PyTorch."""
+complete exactly when its manifest matches its files (docs/worker-protocol.md, "Checkpoint on disk"). What the files
+hold is their writer's business; nothing here needs PyTorch."""
 
 from __future__ import annotations
 
@@ -116,9 +116,12 @@ def read_manifest(path: str | Path) -> Manifest:
 
 
 def verify(path: str | Path, manifest: Manifest, share: slice = slice(None)) -> None:
-    """Checks files against the manifest, or a rank's share of them; raises CheckpointError with the first that differs."""
+    """Checks the files, or a rank's share of them, against the manifest; raises CheckpointError with the first that
+    differs."""
     for each in manifest.files[share]:
-        file = Path(path) / Path(each.name).name
+        file = Path(path) / each.name
+        if not file.resolve().is_relative_to(Path(path).resolve()):
+            raise CheckpointError(f"{path} names {each.name}, which lies elsewhere")
         try:
             good = file.stat().st_size == each.size and sha256(file) == each.sha256
         except OSError as error:

@@ -1,6 +1,6 @@
-"""A corpus whose sample i is a pure function of i, so that every layout, batch and resume point sees each sample exactly
-once and in the same order. No state, no shuffle buffer: `samples_seen` is the whole position. Tokens are the bytes of
-text, or come from a file of unsigned 16- or 32-bit integers, which is mapped and not read."""
+"""A corpus whose sample i is a pure function of i, so that every layout, batch and resume point sees each sample
+exactly once and in the same order. No state, no shuffle buffer: `samples_seen` is the whole position. Tokens are the
+bytes of text, or come from a file of unsigned 16- or 32-bit integers, which is mapped and not read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Corpus:
             return Corpus(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), seq_len, token_bytes)
 
     def sample(self, index: int) -> bytes:
-        """Training sample `index`: seq_len + 1 tokens. Each epoch is another permutation of all chunks."""
+        """Training sample `index`: seq_len + 1 tokens. Each epoch is another permutation of all
+        chunks."""
         epoch, position = divmod(index, self.training)
         return self._chunk(permute(position, self.training, epoch))
 

@@ -32,7 +32,7 @@ class Gang:
                 for shard in range(layout.tp):
                     ends = [int(stages[0, replica, shard]), int(stages[-1, replica, shard])]
                     group = dist.new_group(ends)  # every rank takes part in making every group
-                    if self.rank in ends:
+                    if isinstance(group, dist.ProcessGroup) and self.rank in ends:
                         self._ends = group
 
     def coordinate(self, dimension: str) -> int:

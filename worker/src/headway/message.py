@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -14,7 +14,6 @@ class Layout:
     dp: int
     tp: int = 1
     pp: int = 1
-
 
     def ranks(self) -> int:
         return self.dp * self.tp * self.pp
@@ -69,7 +68,7 @@ class Configuration:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Configuration:
         layout, execution = value["layout"], value.get("execution") or {}
-        known = {field.name: type(field.default) for field in fields(Execution)}
+        known = {name: type(plain) for name, plain in asdict(Execution()).items()}
         return Configuration(
             Layout(int(layout["dp"]), int(layout["tp"]), int(layout["pp"])),
             int(value["micro_batch"]),

@@ -58,7 +58,7 @@ class Attention(nn.Module):
 
     def _by_head(self, projected: Tensor) -> Tensor:
         """(batch, length, this rank's heads × size) to (batch, heads, length, size)."""
-        return projected.unflatten(-1, (-1, self.size)).transpose(1, 2)
+        return projected.view(*projected.shape[:-1], -1, self.size).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -89,9 +89,10 @@ class Layer(nn.Module):
             return self._compute(x, rotation)
         # The model draws no random numbers, so there is no generator's state to restore.
         run = partial(checkpoint, self._compute, x, rotation, use_reentrant=False, preserve_rng_state=False)
-        if self._recompute == "full":
-            return run()
-        return run(context_fn=partial(create_selective_checkpoint_contexts, _keep_products))
+        if self._recompute == "selective":
+            run = partial(run, context_fn=partial(create_selective_checkpoint_contexts, _keep_products))
+        computed: Tensor = run()
+        return computed
 
     def _compute(self, x: Tensor, rotation: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), rotation)
@@ -124,7 +125,7 @@ class Decoder(nn.Module):
         if self.embeds:
             # Drawing normal numbers for a tensor without memory, as its constructor would, imports torch.compile.
             unset = torch.empty(shape.vocab, shape.hidden, device=device)
-            self.embedding = nn.Embedding.from_pretrained(unset, freeze=False)
+            self.embedding = nn.Embedding.from_pretrained(unset, freeze=False)  # type: ignore[no-untyped-call]
         self.layers = nn.ModuleDict({str(index): Layer(shape, recompute, device) for index in layers})
         if self.projects:
             self.norm = RmsNorm(shape.hidden, device)
@@ -162,9 +163,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def initial(
-    shape: ModelShape, seed: int, name: str, size: torch.Size, device: torch.device | None = None
-) -> Tensor:
+def initial(shape: ModelShape, seed: int, name: str, size: torch.Size, device: torch.device | None = None) -> Tensor:
     """A parameter's first value, by its name alone: the same in every layout, and no broadcast is needed. Residual
     outputs start smaller (GPT-2); a tied projection is the embedding under another name."""
     if len(size) == 1:
@@ -191,6 +190,6 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
 
 
 def _keep_products(_: object, operation: object, *__: object, **___: object) -> CheckpointPolicy:
-    """Norms, rotations and gates are cheap to do again; products and attention are not (Korthikanti et al. 2022 recompute
-    the attention core instead, which fused attention does by itself)."""
+    """Norms, rotations and gates are cheap to do again; products and attention are not (Korthikanti et al. 2022
+    recompute the attention core instead, which fused attention does by itself)."""
     return CheckpointPolicy.MUST_SAVE if operation in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE

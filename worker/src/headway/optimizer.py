@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed
@@ -54,8 +55,9 @@ class AdamW:
             if id(parameter) not in in_flat:
                 whole = block_of(name, parameter)
                 owned.append(_Owned(whole, 0, whole.tensor, _sharded_gradient(parameter)))
-        self._decays = ((weight_decay, [i for i, each in enumerate(owned) if len(each.whole.shape) > 1]),)
-        self._decays += ((0.0, [i for i, each in enumerate(owned) if len(each.whole.shape) == 1]),)
+        matrices = [i for i, each in enumerate(owned) if len(each.whole.shape) > 1]
+        gains = [i for i, each in enumerate(owned) if len(each.whole.shape) == 1]
+        self._decays = ((weight_decay, matrices), (0.0, gains))
         self._parts = owned
         self._first = [torch.zeros_like(each.values) for each in owned]
         self._second = [torch.zeros_like(each.values) for each in owned]
@@ -90,7 +92,7 @@ class AdamW:
 
     def blocks(self) -> list[Block]:
         """Both moments, named after their parameter."""
-        found = []
+        found: list[Block] = []
         for each, first, second in zip(self._parts, self._first, self._second, strict=True):
             found += each.blocks(f"first.{each.whole.name}", first)
             found += each.blocks(f"second.{each.whole.name}", second)
@@ -107,7 +109,7 @@ class AdamW:
                 whole = block_of(names[id(parameter)], parameter)
                 values = whole.tensor.view(-1)[low - at : high - at]
                 gradient = self._gradients.mean[low - start : high - start]
-                yield _Owned(whole, low - at, values, lambda gradient=gradient: gradient)
+                yield _Owned(whole, low - at, values, partial(_same, gradient))
             at += size
 
     def _gather(self) -> None:
@@ -116,6 +118,11 @@ class AdamW:
         if self._flat is not None and end - start < self._flat.numel():
             group = self._gradients.ranks.data
             torch.distributed.all_gather_into_tensor(self._flat, self._flat[start:end].clone(), group=group)
+
+
+def _same(gradient: Tensor) -> Tensor:
+    """A view of the accumulator's buffer, which stays where it is."""
+    return gradient
 
 
 def _sharded_gradient(parameter: nn.Parameter) -> Callable[[], Tensor]:

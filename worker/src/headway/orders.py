@@ -61,4 +61,5 @@ class Orders:
                 cp, ep, vpp, SCHEDULES[schedule], SHARDINGS[sharding], RECOMPUTES[recompute], bool(sequence)
             )
             configuration = Configuration(Layout(dp, tp, pp), micro, batch, execution)
-        return Orders(*flags, configuration, lr_scale)
+        stop, stop_ordered, stop_saves, save = flags
+        return Orders(stop, stop_ordered, stop_saves, save, configuration, lr_scale)

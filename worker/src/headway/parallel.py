@@ -1,7 +1,7 @@
 """One rank's share of a model in training under one configuration: groups, parts, gradients, optimizer, schedule.
 
-It is built from nothing, filled from first values, a checkpoint or its predecessor's blocks, and closed as a whole; so a
-running process can take another layout. A change of batch or micro-batch alone only rebuilds the schedule.
+It is built from nothing, filled from first values, a checkpoint or its predecessor's blocks, and closed as a whole; so
+a running process can take another layout. A change of batch or micro-batch alone only rebuilds the schedule.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed
@@ -24,6 +25,9 @@ from headway.optimizer import AdamW
 from headway.parts import build, check, flatten, fully_sharded
 from headway.torch import GradientAccumulator, Ranks, Reduced, Summed
 from headway.vocabulary import cut_by_vocabulary, loss_of_logits
+
+if TYPE_CHECKING:
+    from headway.pipeline import Pipeline
 
 EVALUATED_AT_ONCE = 4
 
@@ -40,7 +44,7 @@ class Recipe:
 
 
 class Parallel:
-    """Call in the order: `initialise` or fill `blocks`; then per step `train`, `reduce`, `update`; `close` at the end."""
+    """Call in this order: `initialise` or fill `blocks`; per step `train`, `reduce`, `update`; `close` at the end."""
 
     def __init__(self, recipe: Recipe, configuration: Configuration, gang: Gang) -> None:
         check(recipe.shape, configuration, gang.layout.ranks())
@@ -87,24 +91,25 @@ class Parallel:
         return model + self._optimizer.blocks()
 
     def train(self, tokens: Tensor, pace: Callable[[float, int], None] = lambda *_: None) -> None:
-        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens. `pace` is told when each
-        micro-batch began, where they run one by one."""
+        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens. `pace` is told when
+        each micro-batch began, where they run one by one."""
         with cut_by_vocabulary(self.gang), self._precision():
             if self._pipeline is not None:
                 count = self.configuration.accumulation() or 0
-                for loss in self._pipeline.train(tokens) or [None] * count:
-                    self.gradients.end_micro_batch(loss)
+                losses: list[Tensor | None] = list(self._pipeline.train(tokens))
+                for each in losses or [None] * count:
+                    self.gradients.end_micro_batch(each)
                 return
             (part,) = self._parts.values()
-            micro_batches = tokens.split(self.configuration.micro_batch)
-            for number, each in enumerate(micro_batches, start=1):
+            micro_batches = torch.split(tokens, self.configuration.micro_batch)
+            for number, samples in enumerate(micro_batches, start=1):
                 began = time.monotonic()
                 if self._fsdp and self.configuration.execution.sharding == "gradients":
                     part.set_reshard_after_backward(number == len(micro_batches))  # type: ignore[operator]
-                loss = self._loss(part(each[:, :-1]), each[:, 1:])
+                loss = self._loss(part(samples[:, :-1]), samples[:, 1:])
                 loss.backward()  # type: ignore[no-untyped-call]
                 self.gradients.end_micro_batch(loss)
-                pace(began, len(each))
+                pace(began, len(samples))
 
     def reduce(self, extra: list[float]) -> Reduced:
         """The step's mean gradient, loss and noise, the same on all ranks; `extra` is summed over them."""
@@ -113,10 +118,6 @@ class Parallel:
     def update(self, reduced: Reduced, learning_rate: float) -> None:
         self.gradients.clip(reduced, self._recipe.clip)
         self._optimizer.step(learning_rate)
-        self.gradients.clear()
-
-    def discard(self) -> None:
-        """Forgets the step's gradients without using them."""
         self.gradients.clear()
 
     def configure(self, configuration: Configuration) -> None:
@@ -143,7 +144,9 @@ class Parallel:
                 losses = schedule.evaluate(tokens)
             else:
                 (part,) = self._parts.values()
-                losses = [self._loss(part(each[:, :-1]), each[:, 1:]) for each in tokens.split(EVALUATED_AT_ONCE)]
+                losses = [
+                    self._loss(part(each[:, :-1]), each[:, 1:]) for each in torch.split(tokens, EVALUATED_AT_ONCE)
+                ]
         counted = [loss.double() for number, loss in zip(own, losses, strict=False) if number < micro_batches]
         total = torch.stack(counted).sum() / layout.tp if counted else torch.zeros((), dtype=torch.float64)
         total = total.to(self.device)
@@ -173,13 +176,11 @@ class Parallel:
         """First and last stage each hold a copy of the tied embedding, and a term of its gradient."""
         if not self._recipe.shape.tied or self.gang.ends is None:
             return []
-        weights = [part.embedding.weight if part.embeds else part.head.weight for part in self._end_parts()]
+        names = ("embedding.weight", "head.weight")
+        weights = [weight for part in self._parts.values() for name, weight in part.named_parameters() if name in names]
         return [Summed(weights, self.gang.ends)]
 
-    def _end_parts(self):  # type: ignore[no-untyped-def]
-        return [part for part in self._parts.values() if part.embeds or part.projects]
-
-    def _schedule(self, micro_batch: int, count: int):  # type: ignore[no-untyped-def]
+    def _schedule(self, micro_batch: int, count: int) -> Pipeline | None:
         if self.configuration.layout.pp == 1:
             return None
         from headway.pipeline import Pipeline  # imports much that only pipelines need

@@ -39,7 +39,9 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         f"unknown words in {execution}": execution.schedule not in SCHEDULES
         or execution.sharding not in SHARDINGS
         or execution.recompute not in RECOMPUTES,
-        "a tied model's pipeline cannot be fully sharded": shape.tied and layout.pp > 1 and fully_sharded(configuration),
+        "a tied model's pipeline cannot be fully sharded": shape.tied
+        and layout.pp > 1
+        and fully_sharded(configuration),
     }
     for complaint, holds in wrong.items():
         if holds:

@@ -3,6 +3,9 @@ the micro-batch or their number changes, which costs no step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.distributed.pipelining import (
@@ -12,6 +15,8 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
     ScheduleLoopedBFS,
 )
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
+from torch.distributed.pipelining.stage import _PipelineStageBase
 
 from headway.gang import Gang
 from headway.message import Configuration
@@ -36,7 +41,7 @@ class Pipeline:
         self._micro_batch, self._count = micro_batch, count
         self._first = any(part.embeds for part in parts.values())
         self._last = any(part.projects for part in parts.values())
-        stages = [
+        stages: list[_PipelineStageBase] = [
             PipelineStage(
                 part,
                 stage,
@@ -48,14 +53,15 @@ class Pipeline:
             )
             for stage, part in sorted(parts.items())
         ]
-        arguments = {"n_microbatches": count, "loss_fn": loss, "scale_grads": False}
+        arguments: dict[str, Any] = {"n_microbatches": count, "loss_fn": loss, "scale_grads": False}
+        self._schedule: PipelineScheduleSingle | PipelineScheduleMulti
         if execution.schedule == "breadth_first":
             self._schedule = ScheduleLoopedBFS(stages, **arguments)
         elif execution.vpp > 1:
             self._schedule = ScheduleInterleaved1F1B(stages, **arguments)
         else:
-            kind = ScheduleGPipe if execution.schedule == "gpipe" else Schedule1F1B
-            self._schedule = kind(stages[0], **arguments)
+            single = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[execution.schedule]
+            self._schedule = single(stages[0], **arguments)
 
     def train(self, tokens: Tensor) -> list[Tensor]:
         """Forward and backward; the micro-batches' losses where this rank has the last stage, else nothing."""
@@ -65,10 +71,10 @@ class Pipeline:
         """Forward only."""
         return self._run(self._schedule.eval, tokens)
 
-    def _run(self, step: object, tokens: Tensor) -> list[Tensor]:
-        micro_batches = tokens.split(self._micro_batch)
+    def _run(self, step: Callable[..., object], tokens: Tensor) -> list[Tensor]:
+        micro_batches = torch.split(tokens, self._micro_batch)
         losses: list[Tensor] = []
-        step(  # type: ignore[operator]
+        step(
             arg_mbs=[(each[:, :-1],) for each in micro_batches] if self._first else None,
             target_mbs=[each[:, 1:] for each in micro_batches] if self._last else None,
             losses=losses if self._last else None,

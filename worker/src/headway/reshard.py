@@ -68,7 +68,7 @@ def exchange(held: list[Block], wanted: list[Block], group: dist.ProcessGroup | 
         received = torch.empty(sum(sizes))
         dist.all_to_all_single(received, sent, sizes, [sum(p.numel() for p in pieces) for pieces in outgoing], group)
     arrived = [each for pieces in incoming for each in pieces]
-    for each, values in zip(arrived, received.split([each.size() for each in arrived]), strict=True):
+    for each, values in zip(arrived, torch.split(received, [each.size() for each in arrived]), strict=True):
         target = within(needed[each.needed], each.region)
         target.copy_(values.view(target.shape))
 

@@ -1,5 +1,5 @@
-"""Which checkpoint a rank starts from, the same on all ranks. A broken one is never read: if the one named is broken, the
-job's newest whole one of an earlier generation takes its place, and that is said loudly."""
+"""Which checkpoint a rank starts from, the same on all ranks. A broken one is never read: if the one named is broken,
+the job's newest whole one of an earlier generation takes its place, and that is said loudly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from headway.checkpoint import CheckpointError, Manifest, earlier, read_manifest, verify
 from headway.environment import Environment
-from headway.saving import PROGRESS_FILE
+from headway.saver import PROGRESS_FILE
 
 Item = TypeVar("Item")
 

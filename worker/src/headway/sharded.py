@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import (
-    DefaultLoadPlanner,
-    DefaultSavePlanner,
-    FileSystemReader,
-    FileSystemWriter,
-    load,
-    save,
-)
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -29,25 +24,34 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from headway.blocks import Block
 from headway.checkpoint import CheckpointError
 
 INDEX_FILE = ".metadata"
 
+# A process that trains alone means to.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+
 
 def write(path: Path, blocks: list[Block], group: dist.ProcessGroup | None) -> None:
     """Every rank of the group calls it with what it holds; copies are written once."""
     writer = FileSystemWriter(path, single_file_per_rank=True, sync_files=True, thread_count=1)
     with _told_plainly():
-        save(_by_name(blocks), storage_writer=writer, planner=_SavePlanner(), process_group=group, no_dist=group is None)
+        save(
+            _by_name(blocks), storage_writer=writer, planner=_SavePlanner(), process_group=group, no_dist=group is None
+        )
 
 
 def read(path: str, blocks: list[Block], group: dist.ProcessGroup | None) -> None:
     """Fills every block, whatever layout wrote the files."""
     reader = FileSystemReader(path)
     with _told_plainly():
-        load(_by_name(blocks), storage_reader=reader, planner=_LoadPlanner(), process_group=group, no_dist=group is None)
+        load(
+            _by_name(blocks), storage_reader=reader, planner=_LoadPlanner(), process_group=group, no_dist=group is None
+        )
 
 
 def files_of(path: Path, rank: int) -> list[str]:
@@ -73,6 +77,10 @@ def _by_name(blocks: list[Block]) -> dict[str, list[Block]]:
     return dict(named)
 
 
+def _by_index(named: Mapping[str, list[Block]]) -> dict[MetadataIndex, Block]:
+    return {_index(block): block for blocks in named.values() for block in blocks}
+
+
 def _index(block: Block, number: int | None = None) -> MetadataIndex:
     return MetadataIndex(block.name, torch.Size(block.offset), number)
 
@@ -88,7 +96,7 @@ class _SavePlanner(DefaultSavePlanner):
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
 
     def create_local_plan(self) -> SavePlan:
-        self._blocks = {_index(block): block for blocks in self.state_dict.values() for block in blocks}
+        self._blocks = _by_index(self.state_dict)
         self.plan = SavePlan([self._item(block) for block in self._blocks.values()])
         return self.plan
 
@@ -111,8 +119,9 @@ class _LoadPlanner(DefaultLoadPlanner):
         self.state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
 
     def create_local_plan(self) -> LoadPlan:
+        assert self.metadata is not None, "set up before planning"
         items = []
-        self._blocks = {_index(block): block for blocks in self.state_dict.values() for block in blocks}
+        self._blocks = _by_index(self.state_dict)
         for name, blocks in self.state_dict.items():
             saved = self.metadata.state_dict_metadata.get(name)
             if saved is None or isinstance(saved, BytesStorageMetadata):

@@ -33,7 +33,7 @@ from headway.pacing import Pacer
 from headway.parallel import Parallel, Recipe
 from headway.parts import CannotRun, check
 from headway.reshard import exchange
-from headway.saving import Saver
+from headway.saver import Saver
 from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 
@@ -121,6 +121,7 @@ class _Training:
             reduced = self._train_step()
             if reduced is None:
                 self._report(self._window.flush())
+                self._finish_saving()
                 print(f"training has diverged after step {self._step}", file=sys.stderr, flush=True)
                 return DIVERGED
             if "first_step" not in self._phases:
@@ -249,10 +250,16 @@ class _Training:
         exchange(held, self._parallel.blocks(), self._control)
         self._parallel.optimizer_steps = steps
         done = time.monotonic()
-        self._say(
-            f"resharded in {done - began:.2f} s: staging {staging - began:.2f}, groups {grouping - staging:.2f}, "
-            f"model {building - grouping:.2f}, exchange {done - building:.2f}"
-        )
+        phases = {
+            "staging": staging - began,
+            "groups": grouping - staging,
+            "build": building - grouping,
+            "exchange": done - building,
+        }
+        if self._rank == 0:
+            headway.phases({name: round(seconds, 4) for name, seconds in phases.items()})
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in phases.items())
+        self._say(f"resharded in {done - began:.2f} s: {told}")
 
     def _start(self) -> None:
         """From a checkpoint if one is named, else from the beginning."""
@@ -375,4 +382,6 @@ def _device(wanted: str, emulated: bool) -> torch.device:
 
 
 def _control(device: torch.device) -> dist.ProcessGroup:
-    return dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
+    group = dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
+    assert isinstance(group, dist.ProcessGroup), "this rank is in the world"
+    return group
