@@ -86,12 +86,18 @@ def test_a_pattern_that_cannot_work_is_refused(pattern: str) -> None:
         watch.main(["--line", pattern, "--", "true"])
 
 
-def run(tmp_path: Path, steps: int, script_code: int, code: int, order: Message | None = None) -> FakeAgent:
+def run(
+    tmp_path: Path, steps: int, script_code: int, code: int, order: Message | None = None, opaque: bool = False
+) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agent.sock")
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "train.py"), str(steps), str(script_code)]
     arguments = ["--line", LINE, "--sequence-length", "16", "--", *command]
-    worker = Worker(lambda: watch.main(arguments), environment(agent, 1, 2, 8), tmp_path / "log")
+    variables = environment(agent, 1, 2, 8)
+    if opaque:
+        arguments = ["--samples-per-step", "6", *arguments]
+        variables = {name: value for name, value in variables.items() if not name.endswith(("_BATCH", "_DP"))}
+    worker = Worker(lambda: watch.main(arguments), variables, tmp_path / "log")
 
     def hear(message: Message) -> None:
         if order is not None and message["type"] == "step" and message["step"] == 5:
@@ -114,6 +120,12 @@ def test_a_scripts_steps_are_reported(tmp_path: Path) -> None:
     last = agent.of("step")[-1]
     assert (last["step"], last["samples_seen"], last["tokens"], last["loss"]) == (20, 160, 128, 0.2)
     assert agent.of("hello")[0]["capabilities"] == {"batch": "never", "layout": "never"}
+
+
+def test_a_job_without_a_model_is_reported_too(tmp_path: Path) -> None:
+    last = run(tmp_path, 20, 0, 0, opaque=True).of("step")[-1]
+    assert last["configuration"] == {"layout": {"dp": 1, "tp": 1, "pp": 1}, "micro_batch": 6, "global_batch": 6}
+    assert last["samples_seen"] == 120
 
 
 def test_a_scripts_failure_is_its_own(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import headway
 from headway.environment import Environment
+from headway.message import Configuration, Layout
 
 CANNOT_RUN, NOT_FOUND, KILLED = 2, 127, 128
 TICK_S = 0.5
@@ -52,6 +53,7 @@ class Reader:
         self._samples_seen = samples_seen
         self._step: int | None = None
         self._at = started
+        self.samples = sizes.samples
 
     def read(self, line: str, now: float) -> dict[str, float | int] | None:
         """What `headway.report` is to be told of this line; None if it tells of no new step."""
@@ -66,6 +68,7 @@ class Reader:
         steps = 1 if self._step is None else int(step) - self._step
         first, self._step = self._step is None, int(step)
         samples = int(_number(groups, "samples") or self._sizes.samples)
+        self.samples = samples
         tokens = _number(groups, "tokens") or self._sizes.tokens or samples * self._sizes.sequence_length
         seconds = _number(groups, "seconds")
         if (milliseconds := _number(groups, "milliseconds")) is not None:
@@ -133,7 +136,7 @@ def _follow(child: subprocess.Popen[bytes], reader: Reader) -> headway.Stop | No
         for line in lines:
             told = reader.read(line.decode(errors="replace"), time.monotonic())
             if told is not None:
-                headway.report(**told)  # type: ignore[arg-type]
+                headway.report(configuration=_configuration(reader.samples), **told)  # type: ignore[arg-type]
 
 
 def _available(child: subprocess.Popen[bytes]) -> bytes | None:
@@ -173,6 +176,16 @@ def _is_here(where: str) -> bool:
     """Whether this node's output is the one to read. One process per node runs this."""
     node, nodes = int(os.environ.get("NODE_RANK", "0")), int(os.environ.get("NNODES", "1"))
     return node == (0 if where == "first" else nodes - 1)
+
+
+def _configuration(samples: int) -> Configuration | None:
+    """A job without a model is launched without one, but a step's report needs it: all ranks share the samples."""
+    environment = headway.joined()
+    if environment is None or environment.configuration is not None:
+        return None
+    world = int(os.environ.get("NNODES", "1")) * int(os.environ.get("GPUS_PER_NODE", "1"))
+    ranks = world if samples % world == 0 else 1
+    return Configuration(Layout(ranks), samples // ranks, samples)
 
 
 def _sizes(options: argparse.Namespace, environment: Environment | None) -> Sizes:
