@@ -141,6 +141,7 @@ def test_stages_share_layers_out_evenly() -> None:
     "configuration",
     [
         configured(dp=3),
+        configured(tp=0),
         configured(tp=4),
         configured(pp=8),
         configured(pp=4, micro_batch=4),
