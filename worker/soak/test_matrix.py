@@ -57,7 +57,7 @@ def test_twenty_steps_agree(
     assert difference < TOLERANCE
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.permutations(SIX, 2))
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(SIX, 2)))
 def test_a_checkpoint_goes_from_any_to_any(
     before: str, after: str, undisturbed: list[float], record: Record, tmp_path: Path
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 from gang import gang
 from layouts import ALONE, GLOBAL, LAYOUTS, SIX, TIED, TINY, Trainee, alone, configured, furthest, tokens
 
-from headway.message import Configuration
+from headway.flops import ModelShape
+from headway.message import Configuration, Execution, Layout
 from headway.parts import CannotRun, check, stage_layers
 
 TOLERANCE = 1e-5
@@ -76,6 +77,28 @@ def test_a_checkpoint_is_read_in_another_layout(
     assert furthest(gang(tmp_path, 4, change), undisturbed[:4]) < TOLERANCE
 
 
+def test_shares_need_not_be_even(tmp_path: Path) -> None:
+    """Five layers on three stages, 259 rows and 21,000-odd elements on three replicas."""
+    odd = ModelShape(layers=5, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=259, seq_len=16)
+    plan = [
+        Configuration(Layout(3), 2, 12, Execution(sharding="optimizer")),
+        Configuration(Layout(1, 1, 3), 2, 12),
+        Configuration(Layout(3), 2, 12, Execution(sharding="parameters")),
+        Configuration(Layout(3), 2, 12, Execution(sharding="optimizer")),
+    ]
+
+    def change() -> list[float]:
+        trainee = Trainee(odd, plan[0])
+        losses = trainee.train(1)
+        for each in plan[1:]:
+            trainee.reshard(each)
+            losses += trainee.train(1)
+        return losses
+
+    expected = Trainee(odd, Configuration(Layout(1), 2, 12)).train(4)
+    assert furthest(gang(tmp_path, 3, change), expected) < TOLERANCE
+
+
 def test_any_reconfigurations_see_every_sample_once(tmp_path: Path) -> None:
     """Batch, micro-batch and layout change at random; each step's loss is that of one rank on the next samples."""
     choice = random.Random(7)
@@ -118,6 +141,7 @@ def test_stages_share_layers_out_evenly() -> None:
     "configuration",
     [
         configured(dp=3),
+        configured(tp=0),
         configured(tp=4),
         configured(pp=8),
         configured(pp=4, micro_batch=4),

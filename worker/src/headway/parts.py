@@ -24,6 +24,8 @@ class CannotRun(Exception):
 def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     """Raises CannotRun where this trainer cannot train the model so."""
     layout, execution = configuration.layout, configuration.execution
+    if min(layout.dp, layout.tp, layout.pp, execution.vpp) < 1:
+        raise CannotRun(f"{configuration} has a degree below 1")
     tp, stages = layout.tp, layout.pp * execution.vpp
     wrong = {
         f"{layout} is not for {world} ranks": layout.ranks() != world,

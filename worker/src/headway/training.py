@@ -121,6 +121,7 @@ class _Training:
             reduced = self._train_step()
             if reduced is None:
                 self._report(self._window.flush())
+                self._finish_saving()
                 print(f"training has diverged after step {self._step}", file=sys.stderr, flush=True)
                 return DIVERGED
             if "first_step" not in self._phases:

@@ -1,0 +1,117 @@
+"""A Hugging Face Trainer under a fake agent. Runs only where Transformers is installed: it is no dependency of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from agent import FakeAgent, Message, Worker, environment
+
+from headway import checkpoint
+from headway.torch import GradientAccumulator
+
+transformers = pytest.importorskip("transformers")
+LENGTH = 16
+
+
+class Text(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        tokens = torch.randint(32, (LENGTH,), generator=torch.Generator().manual_seed(index))
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    shape = transformers.LlamaConfig(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=LENGTH,
+    )
+    return transformers.LlamaForCausalLM(shape)
+
+
+class InOrder(transformers.Trainer):  # type: ignore[misc]
+    def _get_train_sampler(self, *_: object) -> torch.utils.data.Sampler[int]:
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+def script(folder: Path, steps: int) -> int:
+    from headway.integrations import huggingface
+
+    os.environ.pop("WORLD_SIZE")  # one rank without a launcher
+    os.environ.pop("RANK")
+    os.environ.pop("LOCAL_RANK")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "out"),
+        max_steps=steps,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=3,
+        max_grad_norm=1e-3,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = InOrder(model(), arguments, train_dataset=Text())
+    resume = huggingface.follow(trainer, sequence_length=LENGTH, every=1)
+    try:
+        trainer.train(resume_from_checkpoint=resume)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def run(tmp_path: Path, steps: int, code: int, **variables: str) -> FakeAgent:
+    agent = FakeAgent(tmp_path / "agent.sock")
+    more = {"HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved"), **variables}
+    worker = Worker(lambda: script(tmp_path, steps), environment(agent, 1, 2, 6, **more), tmp_path / "log")
+
+    def hear(message: Message) -> None:
+        if message["type"] == "step" and code:
+            os.kill(worker.pid, signal.SIGTERM)
+
+    try:
+        agent.serve(worker.ended, hear=hear)
+        agent.serve(lambda: not agent.connections, deadline_s=5.0)
+    finally:
+        worker.kill()
+        agent.hang_up()
+    assert worker.code == code, (tmp_path / "log").read_text()
+    return agent
+
+
+def test_the_first_steps_noise_is_that_of_the_unclipped_gradients(tmp_path: Path) -> None:
+    agent = run(tmp_path, 1, 0)
+    (step,) = agent.of("step")
+    reference = model()
+    gradients = GradientAccumulator(reference.parameters())
+    for start in range(0, 6, 2):
+        tokens = torch.stack([Text()[index]["input_ids"] for index in range(start, start + 2)])
+        loss = reference(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        gradients.end_micro_batch(loss)
+    expected = gradients.reduce(2)
+    assert expected.noise is not None
+    assert step["noise"] == pytest.approx(expected.noise.to_json(), rel=1e-4)
+    assert step["loss"] == pytest.approx(expected.loss, rel=1e-5)
+    assert (step["samples_seen"], step["tokens"]) == (6, 6 * LENGTH)
+
+
+def test_sigterm_saves_a_checkpoint_that_another_generation_resumes(tmp_path: Path) -> None:
+    agent = run(tmp_path, 1_000_000, 143)
+    offer = agent.of("checkpoint")[-1]
+    checkpoint.verify(offer["path"], checkpoint.read_manifest(offer["path"]))
+    assert agent.messages[-1]["type"] == "stopped"
+    resumed = {"HEADWAY_RESUME_PATH": offer["path"], "HEADWAY_SAMPLES_SEEN": str(offer["samples_seen"])}
+    second = run(tmp_path, offer["step"] + 3, 0, HEADWAY_GENERATION="2", **resumed)
+    assert second.of("step")[-1]["step"] == offer["step"] + 3
+    assert second.of("step")[-1]["samples_seen"] == offer["samples_seen"] + 18
