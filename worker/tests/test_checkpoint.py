@@ -53,6 +53,14 @@ def test_the_manifest_is_told_by_its_checksum(tmp_path: Path) -> None:
     assert saved.manifest_sha256 == hashlib.sha256((Path(saved.path) / "manifest.json").read_bytes()).hexdigest()
 
 
+def test_another_manifest_than_the_committed_one_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    committed = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
+    assert checkpoint.read_manifest(path, committed).step == 1
+    with pytest.raises(CheckpointError, match="not the one the scheduler has committed"):
+        checkpoint.read_manifest(path, "0" * 64)
+
+
 def test_training_that_goes_on_does_not_change_what_is_saved(tmp_path: Path) -> None:
     values = VALUES.clone()
     saver = Saver(str(tmp_path), "job", 3, rank=0, world=1)

@@ -97,11 +97,14 @@ class Draft:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def read_manifest(path: str | Path) -> Manifest:
-    """Raises CheckpointError where there is none that makes sense."""
+def read_manifest(path: str | Path, committed_sha256: str | None = None) -> Manifest:
+    """Raises CheckpointError where there is none that makes sense, or not the one that was committed."""
     directory = Path(path)
     try:
-        manifest = json.loads((directory / MANIFEST).read_text())
+        text = (directory / MANIFEST).read_bytes()
+        if committed_sha256 is not None and hashlib.sha256(text).hexdigest() != committed_sha256:
+            raise CheckpointError(f"the manifest of {directory} is not the one the scheduler has committed")
+        manifest = json.loads(text)
         return Manifest(
             job=str(manifest["job"]),
             generation=int(manifest["generation"]),

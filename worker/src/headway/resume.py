@@ -23,7 +23,7 @@ def choose(environment: Environment, group: dist.ProcessGroup | None) -> tuple[s
     if named is None:
         return None
     rank = 0 if group is None else dist.get_rank(group)
-    manifest, complaint = _checked(named, rank, 1 if group is None else dist.get_world_size(group))
+    manifest, complaint = _checked(named, environment.resume_manifest_sha256, rank, 1 if group is None else dist.get_world_size(group))
     complaints = [each for each in _gather(complaint, group) if each is not None]
     if not complaints:
         assert manifest is not None, "no complaint, so it was read"
@@ -55,10 +55,10 @@ def scalars(path: str) -> dict[str, Any]:
     return state
 
 
-def _checked(path: str, rank: int, world: int) -> tuple[Manifest | None, str | None]:
+def _checked(path: str, committed_sha256: str | None, rank: int, world: int) -> tuple[Manifest | None, str | None]:
     """The manifest, and what is wrong with this rank's share of the files."""
     try:
-        manifest = read_manifest(path)
+        manifest = read_manifest(path, committed_sha256)
         verify(path, manifest, slice(rank, None, world))
     except CheckpointError as error:
         return None, str(error)

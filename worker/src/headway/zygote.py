@@ -33,6 +33,7 @@ VERSION = 1
 # fresh, in the state in which a cold start would find them.
 PRELOADED = (
     "torch",
+    "torch._dynamo",
     "torch.distributed",
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.fsdp",
