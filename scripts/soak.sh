@@ -5,6 +5,10 @@ cd "$root"
 seeds=${HEADWAY_SOAK_SEEDS:-10000}
 rounds=${HEADWAY_SOAK_ROUNDS:-20}
 cargo build --workspace --all-targets --quiet
+worker_matrix() {
+    (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s soak)
+}
+step "worker, every layout and every pair of layouts" worker_matrix
 step "simulation, $seeds lifetimes" cargo run --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test -p headway-tests --test submits -- --nocapture
 for round in $(seq "$rounds"); do

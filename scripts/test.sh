@@ -3,17 +3,19 @@
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 
-rust_tests() { # packages… as -p arguments
+# Nextest selects among what the build step has built. Cargo alone builds some crates again, with the fewer features that
+# these packages need.
+rust_tests() { # packages…
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --profile ci --no-tests=pass "$@"
+        cargo nextest run --profile ci --no-tests=pass --workspace -E "$(printf 'package(%s) + ' "$@")none()"
     else
-        cargo test "$@"
+        cargo test "${@/#/--package=}"
     fi
 }
 
 cluster_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --profile ci --no-tests=pass -p headway-tests
+        rust_tests headway-tests
     else
         cargo test -p headway-tests -- --test-threads=1
     fi
@@ -35,7 +37,8 @@ browser_tests() {
     node --test --test-reporter=spec
 }
 
-core=(-p headway-types -p headway-goodput -p headway-solver -p headway-planner -p headway-calibration -p headway-engine -p headway-node -p headway-forecast)
+core=(headway-types headway-goodput headway-solver headway-planner headway-calibration headway-engine headway-node headway-emulation
+    headway-forecast)
 
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
@@ -45,8 +48,8 @@ step "format" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "build" cargo build --workspace --all-targets --quiet
 step "core" rust_tests "${core[@]}"
-step "store, scheduler, agent, api, cli" rust_tests -p headway-api -p headway-scheduler -p headway-agent -p headway-cli
-step "simulation" rust_tests -p headway-sim
+step "store, scheduler, agent, api, cli" rust_tests headway-api headway-scheduler headway-agent headway-cli
+step "simulation" rust_tests headway-sim
 step "worker" worker_tests
 export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
 step "end to end and crash" cluster_tests

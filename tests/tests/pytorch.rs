@@ -44,12 +44,17 @@ async fn real_training_moves_between_gpus_and_finishes() {
     let cluster = Cluster::start(2, 2).await;
     let client = &cluster.client;
     let first = client.submit_yaml(&yaml("first", 1, 50, 6_000), None).await.unwrap().jobs[0].id.to_string();
-    let before = until("real training with a measured noise scale", PATIENCE, || async {
+    let before = until("a start on more than its minimum, alone on the cluster", PATIENCE, || async {
         let job = client.job(&first).await.ok()?.job;
-        (job.loss.is_some() && job.noise_scale_tokens.is_some()).then_some(job)
+        (job.gpus >= 2).then_some(job)
     })
     .await;
-    assert!(before.gpus >= 2, "alone on the cluster it takes more than its minimum");
+    // What it holds from here on is its model's affair: on a busy machine two ranks may be no faster than one.
+    until("real training with a measured noise scale", PATIENCE, || async {
+        let job = client.job(&first).await.ok()?.job;
+        (job.loss.is_some() && job.noise_scale_tokens.is_some()).then_some(())
+    })
+    .await;
 
     let second = client.submit_yaml(&yaml("second", 2, 90, 600), None).await.unwrap().jobs[0].id.to_string();
     for (id, what) in [(&second, "the second job to finish"), (&first, "the first job to finish")] {

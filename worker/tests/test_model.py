@@ -9,7 +9,7 @@ from headway.data import Corpus, permute
 from headway.flops import ModelShape
 from headway.model import Decoder
 from headway.noise import NoiseAverage, NoiseSample
-from headway.optimizer import FlatAdamW
+from headway.optimizer import AdamW
 from headway.torch import GradientAccumulator
 
 TINY = ModelShape(layers=2, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16)
@@ -66,7 +66,7 @@ def test_noise_matches_brute_force_over_single_sequences() -> None:
     tr S is a few per cent at this count; that of |G|^2 about 2 sqrt(phi / nB), so 0.15 holds both."""
     model = Decoder(TINY, seed=1)
     gradients = GradientAccumulator(model.parameters())
-    optimizer = FlatAdamW([name for name, _ in model.named_parameters()], gradients)
+    optimizer = AdamW(dict(model.named_parameters()), gradients)
     for step in range(30):
         gradients_of(model, gradients, 1000 + 8 * step, 4, 2)
         optimizer.step(3e-3)
@@ -119,10 +119,10 @@ def test_one_small_batch_gives_no_sample() -> None:
     assert gradients.reduce(4).noise is None
 
 
-def test_the_flat_optimizer_is_adamw() -> None:
+def test_the_optimizer_is_adamw() -> None:
     model, reference = Decoder(TINY, seed=3), Decoder(TINY, seed=3)
     gradients = GradientAccumulator(model.parameters())
-    optimizer = FlatAdamW([name for name, _ in model.named_parameters()], gradients)
+    optimizer = AdamW(dict(model.named_parameters()), gradients)
     groups = [
         {"params": [p for p in reference.parameters() if p.dim() > 1], "weight_decay": 0.1},
         {"params": [p for p in reference.parameters() if p.dim() == 1], "weight_decay": 0.0},

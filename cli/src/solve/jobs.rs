@@ -286,7 +286,7 @@ impl Round<'_> {
             Some(seconds) => self.findings.seconds(seconds, format_args!("{field}.restart_seconds")),
             None => RESTART,
         };
-        Downtime { batch: Seconds(0.0), micro_batch: MICRO_BATCH, restart }
+        Downtime { batch: Seconds(0.0), micro_batch: MICRO_BATCH, layout: None, restart }
     }
 
     fn freedom(&mut self, job: &Job, field: &str) -> Freedom {

@@ -11,7 +11,7 @@ use crate::draft::Note;
 use crate::entry::Seen;
 use crate::gang::Part;
 use crate::grant::{checkpoint_policy, lr_scale};
-use crate::input::{RESIZE_WINDOW, capabilities};
+use crate::input::capabilities;
 use crate::record::{Allocation, JobState, LastChange, PolicyMode, StopCause, Wish};
 use crate::state::Engine;
 
@@ -88,10 +88,8 @@ impl Engine {
     fn reconfigure(&mut self, job: JobId, reason: &str, draining: bool) {
         let at = self.now;
         self.edit_job(job, |job| {
-            job.reconfigurations += 1;
             job.last_change = Some(LastChange { at, reason: reason.into() });
-            job.moved_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
-            job.moved_at.push(at);
+            job.count_move(at);
         });
         self.stop(job, if draining { StopCause::Drain } else { StopCause::Rescale }, reason);
     }
@@ -106,8 +104,8 @@ impl Engine {
         let reason = self.reason_of(job).unwrap_or_else(|| format!("{from} becomes {to}"));
         match flexibility {
             Flexibility::Never => {}
-            Flexibility::Live if tier.is_live() => self.change_live(job, allocation, from, to, &reason),
-            Flexibility::Live | Flexibility::Restart => self.reconfigure(job, &reason, false),
+            Flexibility::Live => self.change_live(job, allocation, from, to, &reason),
+            Flexibility::Restart => self.reconfigure(job, &reason, false),
         }
     }
 
@@ -133,19 +131,21 @@ impl Engine {
             one.predicted_goodput = goodput;
         });
         let at = self.now;
+        let is_layout = from.tier_to(&to) == Some(Tier::Layout);
         self.edit_job(job, |job| {
-            job.batch_changes += 1;
             job.last_change = Some(LastChange { at, reason: reason.into() });
+            if is_layout { job.count_move(at) } else { job.batch_changes += 1 }
         });
-        let message = format!(
-            "{} goes from batch {} to {} (micro-batch {} to {}): {reason}",
-            self.job_name(job),
-            from.global_batch,
-            to.global_batch,
-            from.micro_batch,
-            to.micro_batch
-        );
-        let note = Note::new("job.batch_changed", message).job(job).with("from", from).with("to", to);
+        let name = self.job_name(job);
+        let (kind, message) = if is_layout {
+            ("job.layout_changed", format!("{name} goes from {from} to {to} in memory: {reason}"))
+        } else {
+            let (batch, micro_batch) = (from.global_batch, from.micro_batch);
+            let change =
+                format!("batch {batch} to {} (micro-batch {micro_batch} to {})", to.global_batch, to.micro_batch);
+            ("job.batch_changed", format!("{name} goes from {change}: {reason}"))
+        };
+        let note = Note::new(kind, message).job(job).with("from", from).with("to", to);
         self.note(note.with("revision", revision));
     }
 

@@ -100,7 +100,7 @@ pub(crate) fn job(number: u32, min: u32, max: u32) -> PlanJob {
         work: PlanWork::Model(model()),
         capabilities: FLEXIBLE,
         current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), restart: Seconds(30.0) },
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), layout: None, restart: Seconds(30.0) },
         rework: Seconds(0.0),
         remaining: None,
         freedom: Freedom::Free,

@@ -131,6 +131,7 @@ fn check_job(job: &PlanJob) -> Result<(), PlanError> {
     of.whole("range.max", job.range.max.0.into(), job.range.min.0.max(1).into()..=u32::MAX.into())?;
     of.number("downtime.batch", job.downtime.batch.0, 0.0..=LONG)?;
     of.number("downtime.micro_batch", job.downtime.micro_batch.0, 0.0..=LONG)?;
+    of.optional("downtime.layout", job.downtime.layout.map(|it| it.0), 0.0..=LONG)?;
     of.number("downtime.restart", job.downtime.restart.0, 0.0..=LONG)?;
     of.number("rework", job.rework.0, 0.0..=LONG)?;
     of.optional("remaining", job.remaining.map(|it| it.0), 0.0..=MUCH)?;

@@ -117,6 +117,9 @@ impl PlanWork {
 pub struct Downtime {
     pub batch: Seconds,
     pub micro_batch: Seconds,
+    /// Another layout on the same GPUs, taken in memory: only of a script whose layout is live. `None`: as long as a restart.
+    #[serde(default)]
+    pub layout: Option<Seconds>,
     /// Layout change or migration: checkpoint, stop, start, load, first step.
     pub restart: Seconds,
 }

@@ -256,6 +256,10 @@ impl<'a, 'r> Maker<'a, 'r> {
             None => Seconds(0.0),
             Some(Tier::Batch) => self.job.downtime.batch,
             Some(Tier::MicroBatch) => self.job.downtime.micro_batch,
+            // What is in memory is not redone.
+            Some(Tier::Layout) if self.job.capabilities.layout == Flexibility::Live => {
+                self.job.downtime.layout.unwrap_or(self.job.downtime.restart)
+            }
             Some(Tier::Layout | Tier::Migration) => self.job.downtime.restart + self.job.rework,
         }
     }

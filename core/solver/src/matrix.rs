@@ -25,19 +25,18 @@ impl Factors {
             if weight(pivot) < 1e-9 {
                 return false;
             }
+            let (above, below) = self.cells.split_at_mut((step + 1) * size);
+            let top = &mut above[step * size..];
             if pivot != step {
                 self.order.swap(pivot, step);
-                (0..size).for_each(|column| self.cells.swap(pivot * size + column, step * size + column));
+                top.swap_with_slice(&mut below[(pivot - step - 1) * size..][..size]);
             }
-            let (above, below) = self.cells.split_at_mut((step + 1) * size);
-            let top = &above[step * size..];
+            let (head, tail) = top.split_at(step + 1);
             for row in below.chunks_exact_mut(size) {
-                if row[step] != 0.0 {
-                    let factor = row[step] / top[step];
-                    row[step] = factor;
-                    for column in step + 1..size {
-                        row[column] -= factor * top[column];
-                    }
+                let (left, right) = row.split_at_mut(step + 1);
+                if left[step] != 0.0 {
+                    left[step] /= head[step];
+                    subtract(right, left[step], tail);
                 }
             }
         }
@@ -49,12 +48,13 @@ impl Factors {
         let n = self.size;
         let mut x: Vec<f64> = self.order.iter().map(|&row| right[row]).collect();
         for row in 0..n {
-            let known: f64 = (0..row).map(|column| self.cells[row * n + column] * x[column]).sum();
+            let known: f64 = self.row(row)[..row].iter().zip(&x).map(|(cell, x)| cell * x).sum();
             x[row] -= known;
         }
         for row in (0..n).rev() {
-            let known: f64 = (row + 1..n).map(|column| self.cells[row * n + column] * x[column]).sum();
-            x[row] = (x[row] - known) / self.cells[row * n + row];
+            let cells = self.row(row);
+            let known: f64 = cells[row + 1..].iter().zip(&x[row + 1..]).map(|(cell, x)| cell * x).sum();
+            x[row] = (x[row] - known) / cells[row];
         }
         x
     }
@@ -64,12 +64,14 @@ impl Factors {
         let n = self.size;
         let mut y = right.to_vec();
         for row in 0..n {
-            let known: f64 = (0..row).map(|column| self.cells[column * n + row] * y[column]).sum();
-            y[row] = (y[row] - known) / self.cells[row * n + row];
+            let cells = self.row(row);
+            let (known, unknown) = y.split_at_mut(row + 1);
+            known[row] /= cells[row];
+            subtract(unknown, known[row], &cells[row + 1..]);
         }
         for row in (0..n).rev() {
-            let known: f64 = (row + 1..n).map(|column| self.cells[column * n + row] * y[column]).sum();
-            y[row] -= known;
+            let (unknown, known) = y.split_at_mut(row);
+            subtract(unknown, known[0], &self.row(row)[..row]);
         }
         let mut x = vec![0.0; n];
         for (place, &row) in self.order.iter().enumerate() {
@@ -77,6 +79,15 @@ impl Factors {
         }
         x
     }
+
+    fn row(&self, row: usize) -> &[f64] {
+        &self.cells[row * self.size..][..self.size]
+    }
+}
+
+/// `from` less so many times `what`.
+fn subtract(from: &mut [f64], times: f64, what: &[f64]) {
+    from.iter_mut().zip(what).for_each(|(from, what)| *from -= times * what);
 }
 
 #[cfg(test)]

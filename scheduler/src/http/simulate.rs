@@ -93,7 +93,7 @@ fn hypothetical(id: JobId, spec: &JobSpec, input: &PlanInput) -> PlanJob {
         work: model.unwrap_or(PlanWork::Opaque),
         capabilities: training.map_or(Capabilities::UNKNOWN_SCRIPT, |training| training.reconfigure),
         current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), restart: RESTART },
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), layout: None, restart: RESTART },
         rework: Seconds(0.0),
         remaining: training.and_then(|training| training.target),
         freedom: Freedom::Free,

@@ -60,7 +60,7 @@ pub fn job(name: String, range: GpuRange, work: PlanWork, priority: Priority, id
         work,
         capabilities: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
         current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), restart: Seconds(60.0) },
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), layout: None, restart: Seconds(60.0) },
         rework: Seconds(0.0),
         remaining: None,
         freedom: Freedom::Free,

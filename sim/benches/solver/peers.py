@@ -1,4 +1,4 @@
-"""Solves one instance with cvxpy and two of its solvers: peers.py INSTANCE GAP SECONDS. One JSON line per solver.
+"""Solves one instance with cvxpy and three of its solvers: peers.py INSTANCE GAP SECONDS. One JSON line per solver.
 
 CPU seconds are those of `Problem.solve`, modelling included, as whoever uses cvxpy pays for both; the solver's own share
 is named in the status.
@@ -32,6 +32,7 @@ once = sp.csr_matrix((np.ones(size), (group, range(size))), shape=(len(instance[
 
 peers = {
     "HIGHS": {"mip_rel_gap": gap, "time_limit": limit, "threads": 1},
+    "CBC": {"allowablePercentageGap": gap * 100, "maximumSeconds": limit, "numberThreads": 1},
     "GLPK_MI": {"glpk": {"msg_lev": "GLP_MSG_OFF", "mip_gap": gap, "tm_lim": int(limit * 1000)}},
 }
 for name, options in peers.items():

@@ -5,7 +5,7 @@ use std::process::Command;
 use headway_solver::{Column, Program};
 use serde_json::{Value, json};
 
-use crate::instance::{Shape, instance};
+use crate::instance::Shape;
 use crate::{Run, Target};
 
 /// Wall seconds that each peer is given.
@@ -30,7 +30,7 @@ pub fn compare(python: &str, targets: &[(&Target, Vec<Run>)]) {
 
 fn answers(python: &str, target: &Target, seed: u64) -> Vec<Value> {
     let path = std::env::temp_dir().join(format!("headway-instance-{}.json", std::process::id()));
-    std::fs::write(&path, export(&instance(target.shape, seed))).expect("the temporary folder can be written");
+    std::fs::write(&path, export(&(target.draw)(target.shape, seed))).expect("the temporary folder can be written");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/solver/peers.py");
     let output = Command::new("timeout")
         .args([
@@ -63,7 +63,8 @@ fn tell(target: &Target, seed: u64, run: &Run, answer: &Value) {
     let text = |key: &str| answer[key].as_str().unwrap_or("?").to_owned();
     let Shape { jobs, gpus, types, .. } = target.shape;
     println!(
-        "| {jobs}, {gpus}, {types} | {:.0e} | {seed} | {} | {seconds:.2} s | {:.1} ms | **{:.0}** | {against} | {} |",
+        "| {jobs}, {gpus}, {types}{} | {:.0e} | {seed} | {} | {seconds:.2} s | {:.1} ms | **{:.0}** | {against} | {} |",
+        target.remark,
         target.tolerance,
         text("peer"),
         run.seconds * 1e3,

@@ -14,9 +14,10 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 """
 
 from headway.environment import Environment
-from headway.message import Checkpoint, Configuration, Configure, Directive, Layout, Stop
-from headway.noise import NoiseAverage, NoiseSample
-from headway.sdk import busy, checkpoint_done, close, init, phases, poll, report, stopped
+from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
+from headway.noise import NoiseAverage, NoiseSample, NoiseScale
+from headway.saving import saving
+from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, stopped
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "Configure",
     "Directive",
     "Environment",
+    "Execution",
     "Layout",
     "NoiseAverage",
     "NoiseSample",
+    "NoiseScale",
     "StepSummary",
     "StepWindow",
     "Stop",
@@ -35,8 +38,10 @@ __all__ = [
     "checkpoint_done",
     "close",
     "init",
+    "joined",
     "phases",
     "poll",
     "report",
+    "saving",
     "stopped",
 ]

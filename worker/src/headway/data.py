@@ -1,8 +1,10 @@
-"""A byte-level corpus whose sample i is a pure function of i, so that every layout, batch and resume point sees each
-sample exactly once and in the same order. No state, no shuffle buffer: `samples_seen` is the whole position."""
+"""A corpus whose sample i is a pure function of i, so that every layout, batch and resume point sees each sample
+exactly once and in the same order. No state, no shuffle buffer: `samples_seen` is the whole position. Tokens are the
+bytes of text, or come from a file of unsigned 16- or 32-bit integers, which is mapped and not read."""
 
 from __future__ import annotations
 
+import mmap
 import sysconfig
 from pathlib import Path
 
@@ -12,16 +14,18 @@ _MASK = (1 << 32) - 1
 
 
 class Corpus:
-    """Text cut into chunks of `seq_len` bytes plus the next byte; its tail is held out for evaluation."""
+    """Tokens cut into chunks of `seq_len` plus the next one; the tail is held out for evaluation."""
 
-    def __init__(self, text: bytes, seq_len: int) -> None:
+    def __init__(self, text: bytes | mmap.mmap, seq_len: int, token_bytes: int = 1) -> None:
         self._text = text
         self._seq_len = seq_len
-        chunks = (len(text) - 1) // seq_len
+        self.token_bytes = token_bytes
+        tokens = len(text) // token_bytes
+        chunks = (tokens - 1) // seq_len
         self.held_out = max(1, int(chunks * HELD_OUT_SHARE))
         self.training = chunks - self.held_out
         if self.training < 1:
-            raise ValueError(f"the corpus has {len(text)} bytes, too few for sequences of {seq_len}")
+            raise ValueError(f"the corpus has {tokens} tokens, too few for sequences of {seq_len}")
 
     @staticmethod
     def read(directory: str | None, seq_len: int) -> Corpus:
@@ -33,8 +37,15 @@ class Corpus:
             files = [path for path in Path(directory).rglob("*") if path.is_file()]
         return Corpus(b"\n".join(path.read_bytes() for path in sorted(files)), seq_len)
 
+    @staticmethod
+    def map(path: str, seq_len: int, token_bytes: int) -> Corpus:
+        """A file of tokens in the machine's byte order; all ranks of a node share its pages."""
+        with open(path, "rb") as file:
+            return Corpus(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), seq_len, token_bytes)
+
     def sample(self, index: int) -> bytes:
-        """Training sample `index`: seq_len + 1 bytes. Each epoch is another permutation of all chunks."""
+        """Training sample `index`: seq_len + 1 tokens. Each epoch is another permutation of all
+        chunks."""
         epoch, position = divmod(index, self.training)
         return self._chunk(permute(position, self.training, epoch))
 
@@ -44,7 +55,7 @@ class Corpus:
 
     def _chunk(self, chunk: int) -> bytes:
         start = chunk * self._seq_len
-        return self._text[start : start + self._seq_len + 1]
+        return self._text[start * self.token_bytes : (start + self._seq_len + 1) * self.token_bytes]
 
 
 def permute(position: int, size: int, key: int) -> int:

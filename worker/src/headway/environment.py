@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headway.message import Configuration, Layout
+from headway.message import Configuration, Execution, Layout
 
 
 @dataclass(frozen=True)
@@ -93,4 +93,22 @@ def _configuration(variables: Mapping[str, str]) -> Configuration | None:
     if not all(values):
         return None
     dp, tp, pp, micro, batch = (int(value or 0) for value in values)
-    return Configuration(Layout(dp, tp, pp), micro, batch)
+    return Configuration(Layout(dp, tp, pp), micro, batch, _execution(variables))
+
+
+def _execution(variables: Mapping[str, str]) -> Execution:
+    """What is not named is done the plain way."""
+    plain = Execution()
+
+    def text(name: str, default: object) -> str:
+        return variables.get(f"HEADWAY_{name}") or str(default)
+
+    return Execution(
+        cp=int(text("CP", plain.cp)),
+        ep=int(text("EP", plain.ep)),
+        vpp=int(text("VPP", plain.vpp)),
+        schedule=text("SCHEDULE", plain.schedule),
+        sharding=text("SHARDING", plain.sharding),
+        recompute=text("RECOMPUTE", plain.recompute),
+        sequence_parallel=text("SEQUENCE_PARALLEL", plain.sequence_parallel).lower() in ("true", "1"),
+    )

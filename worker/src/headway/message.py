@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -15,14 +15,37 @@ class Layout:
     tp: int = 1
     pp: int = 1
 
+    def ranks(self) -> int:
+        return self.dp * self.tp * self.pp
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a layout is carried out, where that is not the plain way."""
+
+    cp: int = 1
+    """Degree of context parallelism."""
+    ep: int = 1
+    """Degree of expert parallelism."""
+    vpp: int = 1
+    """Chunks of layers per pipeline stage; more than one interleaves them."""
+    schedule: str = "1f1b"
+    """1f1b, gpipe or breadth_first."""
+    sharding: str = "none"
+    """What data-parallel replicas share out among them: none, optimizer, gradients or parameters (ZeRO-0 to 3)."""
+    recompute: str = "none"
+    """Activations computed again in the backward pass: none, selective or full."""
+    sequence_parallel: bool = False
+
 
 @dataclass(frozen=True)
 class Configuration:
-    """Layout, micro-batch and global batch; batches in sequences."""
+    """Layout, micro-batch, global batch and how they are carried out; batches in sequences."""
 
     layout: Layout
     micro_batch: int
     global_batch: int
+    execution: Execution = Execution()
 
     def accumulation(self) -> int | None:
         """Micro-batches each replica accumulates per step, or None where the batch does not divide."""
@@ -33,15 +56,24 @@ class Configuration:
 
     def to_json(self) -> dict[str, Any]:
         layout = {"dp": self.layout.dp, "tp": self.layout.tp, "pp": self.layout.pp}
-        return {"layout": layout, "micro_batch": self.micro_batch, "global_batch": self.global_batch}
+        value: dict[str, Any] = {
+            "layout": layout,
+            "micro_batch": self.micro_batch,
+            "global_batch": self.global_batch,
+        }
+        if self.execution != Execution():
+            value["execution"] = asdict(self.execution)
+        return value
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Configuration:
-        layout = value["layout"]
+        layout, execution = value["layout"], value.get("execution") or {}
+        known = {name: type(plain) for name, plain in asdict(Execution()).items()}
         return Configuration(
             Layout(int(layout["dp"]), int(layout["tp"]), int(layout["pp"])),
             int(value["micro_batch"]),
             int(value["global_batch"]),
+            Execution(**{name: kind(execution[name]) for name, kind in known.items() if name in execution}),
         )
 
 

@@ -1,105 +1,179 @@
-"""A small Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Nothing distributed here."""
+"""A small Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU. It can be built in part, for
+one stage of a pipeline. Nothing distributed here; `parallel` lays it out over ranks."""
 
 from __future__ import annotations
+
+import hashlib
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from headway.flops import ModelShape
 
+Device = torch.device | str | None
+
+_KEPT = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+}
+
 
 class RmsNorm(nn.Module):
-    def __init__(self, size: int) -> None:
+    """In fp32 whatever the activations are."""
+
+    def __init__(self, size: int, device: Device = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
+        self.weight = nn.Parameter(torch.ones(size, device=device))
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, (x.shape[-1],), self.weight, 1e-5)
+        return functional.rms_norm(x.float(), (x.shape[-1],), self.weight.float(), 1e-5).to(x.dtype)
 
 
 class Attention(nn.Module):
-    def __init__(self, shape: ModelShape) -> None:
+    """Queries, keys and values apart, so that tensor parallelism can cut each by heads."""
+
+    def __init__(self, shape: ModelShape, device: Device = None) -> None:
         super().__init__()
-        self.heads, self.kv_heads = shape.heads, shape.kv_heads
         self.size = shape.hidden // shape.heads
-        kv_hidden = self.kv_heads * self.size
-        self.qkv = nn.Linear(shape.hidden, shape.hidden + 2 * kv_hidden, bias=False)
-        self.out = nn.Linear(shape.hidden, shape.hidden, bias=False)
+        kv_hidden = shape.kv_heads * self.size
+        self.query = nn.Linear(shape.hidden, shape.hidden, bias=False, device=device)
+        self.key = nn.Linear(shape.hidden, kv_hidden, bias=False, device=device)
+        self.value = nn.Linear(shape.hidden, kv_hidden, bias=False, device=device)
+        self.out = nn.Linear(shape.hidden, shape.hidden, bias=False, device=device)
 
     def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
-        batch, length, hidden = x.shape
-        heads = self.qkv(x).view(batch, length, self.heads + 2 * self.kv_heads, self.size).transpose(1, 2)
-        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k, v = (self._by_head(project(x)) for project in (self.query, self.key, self.value))
         y = functional.scaled_dot_product_attention(
-            rotate(q, rotation), rotate(k, rotation), v, is_causal=True, enable_gqa=self.heads != self.kv_heads
+            rotate(q, rotation), rotate(k, rotation), v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
         )
-        projected: Tensor = self.out(y.transpose(1, 2).reshape(batch, length, hidden))
+        projected: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return projected
+
+    def _by_head(self, projected: Tensor) -> Tensor:
+        """(batch, length, this rank's heads × size) to (batch, heads, length, size)."""
+        return projected.view(*projected.shape[:-1], -1, self.size).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, device: Device = None) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(shape.hidden, 2 * shape.ffn_hidden, bias=False)
-        self.down = nn.Linear(shape.ffn_hidden, shape.hidden, bias=False)
+        self.gate = nn.Linear(shape.hidden, shape.ffn_hidden, bias=False, device=device)
+        self.up = nn.Linear(shape.hidden, shape.ffn_hidden, bias=False, device=device)
+        self.down = nn.Linear(shape.ffn_hidden, shape.hidden, bias=False, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        projected: Tensor = self.down(functional.silu(gate) * up)
+        projected: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
         return projected
 
 
 class Layer(nn.Module):
-    def __init__(self, shape: ModelShape) -> None:
+    """Recomputes itself in the backward pass if asked: wholly, or all but its matrix products and attention."""
+
+    def __init__(self, shape: ModelShape, recompute: str, device: Device = None) -> None:
         super().__init__()
-        self.attention_norm = RmsNorm(shape.hidden)
-        self.attention = Attention(shape)
-        self.feed_forward_norm = RmsNorm(shape.hidden)
-        self.feed_forward = FeedForward(shape)
+        self._recompute = recompute
+        self.attention_norm = RmsNorm(shape.hidden, device)
+        self.attention = Attention(shape, device)
+        self.feed_forward_norm = RmsNorm(shape.hidden, device)
+        self.feed_forward = FeedForward(shape, device)
 
     def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
+        if self._recompute == "none" or not torch.is_grad_enabled():
+            return self._compute(x, rotation)
+        # The model draws no random numbers, so there is no generator's state to restore.
+        run = partial(checkpoint, self._compute, x, rotation, use_reentrant=False, preserve_rng_state=False)
+        if self._recompute == "selective":
+            run = partial(run, context_fn=partial(create_selective_checkpoint_contexts, _keep_products))
+        computed: Tensor = run()
+        return computed
+
+    def _compute(self, x: Tensor, rotation: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), rotation)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x
 
 
 class Decoder(nn.Module):
-    """Tokens in, logits out. Its parameter count is exactly `ModelShape.parameters()`."""
+    """Tokens in, logits out; or, built from some of the layers only, what lies between.
 
-    def __init__(self, shape: ModelShape, seed: int = 0) -> None:
+    The part with layer 0 embeds, the part with the last layer projects. Parameters are named as in the whole model, and
+    the whole model has exactly `ModelShape.parameters()` of them. Without a seed the parameters are left unset.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        seed: int | None = 0,
+        layers: range | None = None,
+        recompute: str = "none",
+        stream: torch.dtype = torch.float32,
+        device: Device = None,
+    ) -> None:
         super().__init__()
         if not shape.gated:
             raise ValueError("this decoder has a gated feed-forward")
-        self.embedding = nn.Embedding(shape.vocab, shape.hidden)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.norm = RmsNorm(shape.hidden)
-        self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
-        if shape.tied:
-            self.head.weight = self.embedding.weight
-        self.register_buffer("rotation", rotary(shape.seq_len, shape.hidden // shape.heads), persistent=False)
-        self._initialise(shape, torch.Generator().manual_seed(seed))
+        layers = range(shape.layers) if layers is None else layers
+        self.shape, self.embeds, self.projects = shape, layers.start == 0, layers.stop == shape.layers
+        self._stream = stream
+        if self.embeds:
+            # Drawing normal numbers for a tensor without memory, as its constructor would, imports torch.compile.
+            unset = torch.empty(shape.vocab, shape.hidden, device=device)
+            self.embedding = nn.Embedding.from_pretrained(unset, freeze=False)  # type: ignore[no-untyped-call]
+        self.layers = nn.ModuleDict({str(index): Layer(shape, recompute, device) for index in layers})
+        if self.projects:
+            self.norm = RmsNorm(shape.hidden, device)
+            self.head = nn.Linear(shape.hidden, shape.vocab, bias=False, device=device)
+        self.tie()
+        self._rotation: Tensor | None = None
+        if seed is not None:
+            for name, parameter in self.named_parameters():
+                with torch.no_grad():
+                    parameter.copy_(initial(shape, seed, name, parameter.shape, parameter.device))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x, self.rotation)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+    def tie(self) -> None:
+        """The output projection and the embedding are one parameter, where the shape says so and both are here."""
+        if self.shape.tied and self.embeds and self.projects:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens (batch, seq_len), or the hidden state of the layers before."""
+        if self._rotation is None or self._rotation.device != x.device:
+            self._rotation = rotary(self.shape.seq_len, self.shape.hidden // self.shape.heads).to(x.device)
+        if self.embeds:
+            x = self.embedding(x).to(self._stream)
+        for layer in self.layers.values():
+            x = layer(x, self._rotation)
+        if self.projects:
+            x = self.head(self.norm(x))
+        return x
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Mean next-token cross-entropy of (batch, seq_len + 1) tokens."""
-        logits = self(tokens[:, :-1])
-        return functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        """Mean next-token cross-entropy of (batch, seq_len + 1) tokens, for the whole model."""
+        return cross_entropy(self(tokens[:, :-1]), tokens[:, 1:])
 
-    def _initialise(self, shape: ModelShape, generator: torch.Generator) -> None:
-        """The same on every rank: no broadcast is needed. Residual outputs start smaller (GPT-2)."""
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                residual = name.endswith(("attention.out.weight", "down.weight"))
-                scale = 0.02 / (2 * shape.layers) ** 0.5 if residual else 0.02
-                with torch.no_grad():
-                    parameter.normal_(0.0, scale, generator=generator)
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def initial(shape: ModelShape, seed: int, name: str, size: torch.Size, device: torch.device | None = None) -> Tensor:
+    """A parameter's first value, by its name alone: the same in every layout, and no broadcast is needed. Residual
+    outputs start smaller (GPT-2); a tied projection is the embedding under another name."""
+    if len(size) == 1:
+        return torch.ones(size, device=device)
+    name = "embedding.weight" if shape.tied and name == "head.weight" else name
+    number = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:7], "big")
+    residual = name.endswith(("attention.out.weight", "down.weight"))
+    scale = 0.02 / (2 * shape.layers) ** 0.5 if residual else 0.02
+    generator = torch.Generator(device or "cpu").manual_seed(number)
+    return torch.empty(size, device=device).normal_(0.0, scale, generator=generator)
 
 
 def rotary(length: int, size: int) -> Tensor:
@@ -113,3 +187,9 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     cos, sin = rotation[0, : x.shape[-2]].to(x.dtype), rotation[1, : x.shape[-2]].to(x.dtype)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+def _keep_products(_: object, operation: object, *__: object, **___: object) -> CheckpointPolicy:
+    """Norms, rotations and gates are cheap to do again; products and attention are not (Korthikanti et al. 2022
+    recompute the attention core instead, which fused attention does by itself)."""
+    return CheckpointPolicy.MUST_SAVE if operation in _KEPT else CheckpointPolicy.PREFER_RECOMPUTE

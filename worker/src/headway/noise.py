@@ -42,27 +42,71 @@ class NoiseSample:
         }
 
 
+@dataclass(frozen=True)
+class NoiseScale:
+    """φ in sequences, and the standard error of the estimate."""
+
+    sequences: float
+    standard_error: float
+
+
 class NoiseAverage:
     """Smooths numerator and denominator apart, weighted by samples: the mean of ratios would be biased."""
 
     def __init__(self, horizon_sequences: float) -> None:
         """`horizon_sequences`: over how many sequences the average looks back."""
         self._horizon = horizon_sequences
-        self._variance = 0.0
-        self._gradient_sqr = 0.0
         self._weight = 0.0
+        self._mean = _Moments()
+        # The same sums with squared weights, for the error.
+        self._squared_weight = 0.0
+        self._spread = _Moments()
 
     def add(self, sample: NoiseSample, steps: int = 1) -> None:
         """Takes a finite sample; one broken step must not poison the average."""
         if not sample.is_finite():
             return
         keep = math.exp(-steps * sample.big_batch / self._horizon)
-        self._variance = keep * self._variance + (1.0 - keep) * sample.variance()
-        self._gradient_sqr = keep * self._gradient_sqr + (1.0 - keep) * sample.gradient_sqr()
-        self._weight = keep * self._weight + (1.0 - keep)
+        new = 1.0 - keep
+        variance, gradient_sqr = sample.variance(), sample.gradient_sqr()
+        self._weight = keep * self._weight + new
+        self._mean.add(keep, new, variance, gradient_sqr)
+        self._squared_weight = keep**2 * self._squared_weight + new**2
+        self._spread.add(keep**2, new**2, variance, gradient_sqr)
 
     def scale(self) -> float | None:
         """φ in sequences; None while the signal does not stand out of the noise."""
-        if self._weight == 0.0 or self._gradient_sqr <= 0.0:
+        if self._weight == 0.0 or self._mean.gradient_sqr <= 0.0:
             return None
-        return self._variance / self._gradient_sqr
+        return self._mean.variance / self._mean.gradient_sqr
+
+    def estimate(self) -> NoiseScale | None:
+        """φ with its standard error; None from a single step, or while φ itself is None.
+
+        The error of a ratio of weighted means (Cochran 1977, chapter 6, with weights; to first order what a jackknife over
+        the steps gives): se² = Σ w²(S - φG)² / (Σ w G)² · n/(n - 1), with S = tr Σ and G = |G|² of a step and the
+        effective number of steps n = (Σ w)²/Σ w². It knows nothing of steps that are alike because the weights are.
+        """
+        scale = self.scale()
+        if scale is None or self._weight**2 <= self._squared_weight * (1.0 + 1e-9):
+            return None
+        steps = self._weight**2 / self._squared_weight
+        spread = self._spread
+        residual = spread.variance_sqr - 2.0 * scale * spread.product + scale**2 * spread.gradient_sqr_sqr
+        error_sqr = max(0.0, residual) / self._mean.gradient_sqr**2 * steps / (steps - 1.0)
+        return NoiseScale(scale, math.sqrt(error_sqr))
+
+
+class _Moments:
+    """Weighted sums of S, G and their products over steps, the older ones fading."""
+
+    def __init__(self) -> None:
+        self.variance = self.gradient_sqr = 0.0
+        self.variance_sqr = self.product = self.gradient_sqr_sqr = 0.0
+
+    def add(self, keep: float, weight: float, variance: float, gradient_sqr: float) -> None:
+        self.variance = keep * self.variance + weight * variance
+        self.gradient_sqr = keep * self.gradient_sqr + weight * gradient_sqr
+        self.variance_sqr = keep * self.variance_sqr + weight * variance**2
+        self.product = keep * self.product + weight * variance * gradient_sqr
+        self.gradient_sqr_sqr = keep * self.gradient_sqr_sqr + weight * gradient_sqr**2

@@ -1,63 +1,133 @@
-"""AdamW on flat buffers: a few vector operations a step instead of several per parameter, and no import of
-torch.compile, which the optimizers of torch.optim pull in at first use and which costs seconds at every restart."""
+"""AdamW over what this rank owns of a model: all of it, its slice of one flat buffer (a distributed optimizer), or the
+shards FSDP2 gave it. It calls PyTorch's fused kernel itself, as the optimizers of torch.optim pull in torch.compile at
+first use, which costs seconds at every restart."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
 import torch
-from torch import Tensor
+import torch.distributed
+from torch import Tensor, nn
 
-from headway.torch import GradientAccumulator, views
+from headway.blocks import Block, block_of, stretch
+from headway.torch import GradientAccumulator
+from headway.torch.ranks import local
 
 
-class FlatAdamW:
-    """Owns the parameters of an accumulator: their data become views of one flat buffer."""
+@dataclass
+class _Owned:
+    """Consecutive elements of this rank's piece of a parameter, which this rank updates."""
+
+    whole: Block
+    first: int
+    values: Tensor
+    gradient: Callable[[], Tensor]
+
+    def blocks(self, name: str, values: Tensor) -> Iterator[Block]:
+        """`values`, of these elements, as rectangles of a global tensor of that name."""
+        place = Block(name, self.whole.shape, self.whole.offset, self.whole.tensor)
+        yield from stretch(place, self.first, self.first + values.numel(), values.view(-1))
+
+
+class AdamW:
+    """Loshchilov and Hutter 2019, algorithm 2, in fp32. Matrices decay; norm gains do not."""
 
     def __init__(
         self,
-        names: list[str],
+        named: dict[str, nn.Parameter],
         gradients: GradientAccumulator,
+        flat: Tensor | None = None,
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: float = 0.1,
     ) -> None:
-        parameters = gradients.parameters
-        self._names = names
-        self._gradients = gradients
+        """`flat`: the buffer in which the accumulator's parameters lie end to end; without one, each is updated by
+        itself. Where the accumulator keeps but a slice of the gradient, the slices are gathered after the update."""
+        self._gradients, self._flat = gradients, flat
         self._betas, self._eps = betas, eps
-        with torch.no_grad():
-            self._flat = torch.cat([parameter.flatten() for parameter in parameters])
-            for parameter, view in zip(parameters, views(self._flat, parameters), strict=True):
-                parameter.data = view
-        # Matrices decay; norm gains do not.
-        decay = [torch.full((p.numel(),), weight_decay if p.dim() > 1 else 0.0) for p in parameters]
-        self._decay = torch.cat(decay).to(self._flat.device)
-        self._first = torch.zeros_like(self._flat)
-        self._second = torch.zeros_like(self._flat)
-        self._steps = 0
+        names = {id(parameter): name for name, parameter in named.items()}
+        in_flat = {id(parameter) for parameter in gradients.parameters}
+        owned = list(self._owned(names))
+        for name, parameter in named.items():
+            if id(parameter) not in in_flat:
+                whole = block_of(name, parameter)
+                owned.append(_Owned(whole, 0, whole.tensor, _sharded_gradient(parameter)))
+        matrices = [i for i, each in enumerate(owned) if len(each.whole.shape) > 1]
+        gains = [i for i, each in enumerate(owned) if len(each.whole.shape) == 1]
+        self._decays = ((weight_decay, matrices), (0.0, gains))
+        self._parts = owned
+        self._first = [torch.zeros_like(each.values) for each in owned]
+        self._second = [torch.zeros_like(each.values) for each in owned]
+        device = owned[0].values.device if owned else torch.device("cpu")
+        self._count = torch.zeros((), device=device)
+        self.steps = 0
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Loshchilov and Hutter 2019, algorithm 2, with the accumulator's mean gradient."""
-        gradient = self._gradients.mean
-        beta1, beta2 = self._betas
-        self._steps += 1
-        self._first.lerp_(gradient, 1.0 - beta1)
-        self._second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        denominator = (self._second / (1.0 - beta2**self._steps)).sqrt_().add_(self._eps)
-        self._flat.addcmul_(self._flat, self._decay, value=-learning_rate)
-        self._flat.addcdiv_(self._first, denominator, value=-learning_rate / (1.0 - beta1**self._steps))
+        """One update with the accumulator's mean gradient."""
+        self.steps += 1
+        self._count.fill_(self.steps)
+        for weight_decay, chosen in self._decays:
+            chosen = [i for i in chosen if self._parts[i].values.numel()]
+            if chosen:
+                torch._fused_adamw_(
+                    [self._parts[i].values for i in chosen],
+                    [self._parts[i].gradient() for i in chosen],
+                    [self._first[i] for i in chosen],
+                    [self._second[i] for i in chosen],
+                    [],
+                    [self._count] * len(chosen),
+                    lr=learning_rate,
+                    beta1=self._betas[0],
+                    beta2=self._betas[1],
+                    weight_decay=weight_decay,
+                    eps=self._eps,
+                    amsgrad=False,
+                    maximize=False,
+                )
+        self._gather()
 
-    def state(self) -> dict[str, object]:
-        """By parameter name, so that it outlives this layout of the buffers."""
-        return {"steps": self._steps, "first": self._by_name(self._first), "second": self._by_name(self._second)}
+    def blocks(self) -> list[Block]:
+        """Both moments, named after their parameter."""
+        found: list[Block] = []
+        for each, first, second in zip(self._parts, self._first, self._second, strict=True):
+            found += each.blocks(f"first.{each.whole.name}", first)
+            found += each.blocks(f"second.{each.whole.name}", second)
+        return found
 
-    @torch.no_grad()
-    def load(self, state: dict[str, object]) -> None:
-        self._steps = int(state["steps"])  # type: ignore[call-overload]
-        for flat, key in ((self._first, "first"), (self._second, "second")):
-            saved = state[key]
-            for name, view in self._by_name(flat).items():
-                view.copy_(saved[name])  # type: ignore[index]
+    def _owned(self, names: dict[int, str]) -> Iterator[_Owned]:
+        """What of each accumulated parameter lies in this rank's slice of the mean gradient."""
+        start, end = self._gradients.shard_range()
+        at = 0
+        for parameter in self._gradients.parameters:
+            size = local(parameter).numel()
+            low, high = max(at, start), min(at + size, end)
+            if low < high:
+                whole = block_of(names[id(parameter)], parameter)
+                values = whole.tensor.view(-1)[low - at : high - at]
+                gradient = self._gradients.mean[low - start : high - start]
+                yield _Owned(whole, low - at, values, partial(_same, gradient))
+            at += size
 
-    def _by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        return dict(zip(self._names, views(flat, self._gradients.parameters), strict=True))
+    def _gather(self) -> None:
+        """Every replica gets the slices that the others updated."""
+        start, end = self._gradients.shard_range()
+        if self._flat is not None and end - start < self._flat.numel():
+            group = self._gradients.ranks.data
+            torch.distributed.all_gather_into_tensor(self._flat, self._flat[start:end].clone(), group=group)
+
+
+def _same(gradient: Tensor) -> Tensor:
+    """A view of the accumulator's buffer, which stays where it is."""
+    return gradient
+
+
+def _sharded_gradient(parameter: nn.Parameter) -> Callable[[], Tensor]:
+    def gradient() -> Tensor:
+        assert parameter.grad is not None, "FSDP2 has reduced every gradient"
+        return local(parameter.grad)
+
+    return gradient

@@ -6,25 +6,39 @@ from __future__ import annotations
 import time
 
 from headway.flops import ModelShape
+from headway.message import Configuration
 
 
 class Pacer:
     """Without stated speeds it never waits."""
 
     def __init__(
-        self, shape: ModelShape, replicas: int, device_flops: float | None, link_bytes_per_second: float | None
+        self,
+        shape: ModelShape,
+        configuration: Configuration,
+        device_flops: float | None,
+        link_bytes_per_second: float | None,
     ) -> None:
+        layout = configuration.layout
+        shards = layout.tp * layout.pp
+        self._stages = layout.pp
+        self._chunks = configuration.execution.vpp
         self._seconds_per_sequence = 0.0
         self._reduce_seconds = 0.0
         if device_flops:
-            self._seconds_per_sequence = shape.training_flops_per_token() * shape.seq_len / device_flops
+            self._seconds_per_sequence = shape.training_flops_per_token() * shape.seq_len / device_flops / shards
         if link_bytes_per_second:
             # A ring all-reduce moves 2(n - 1)/n of the fp32 gradient over each link.
-            ring = 2 * (replicas - 1) / replicas
-            self._reduce_seconds = ring * 4 * shape.parameters() / link_bytes_per_second
+            ring = 2 * (layout.dp - 1) / layout.dp
+            self._reduce_seconds = ring * 4 * shape.parameters() / shards / link_bytes_per_second
 
     def after_micro_batch(self, started: float, sequences: int) -> None:
         _sleep_until(started + sequences * self._seconds_per_sequence)
+
+    def after_pipeline(self, started: float, sequences: int, micro_batches: int) -> None:
+        """All micro-batches and the bubble of filling and draining, (p - 1)/(v m) (Narayanan et al. 2021, 2.2)."""
+        bubble = (self._stages - 1) / (self._chunks * micro_batches)
+        _sleep_until(started + sequences * self._seconds_per_sequence * (1.0 + bubble))
 
     def after_reduce(self, started: float) -> None:
         _sleep_until(started + self._reduce_seconds)

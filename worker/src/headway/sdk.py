@@ -153,6 +153,11 @@ def init(
     return environment
 
 
+def joined() -> Environment | None:
+    """What `init` found; None outside Headway."""
+    return None if _session is None else _session._environment
+
+
 def poll() -> Directive | None:
     """The next thing the scheduler asks for. Call it on rank 0 at a step boundary and let every rank do the same."""
     return None if _session is None else _session.next_directive()

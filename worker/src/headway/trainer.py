@@ -38,16 +38,33 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     recipe.add_argument("--seed", type=int, default=0)
     recipe.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     recipe.add_argument("--corpus", help="directory of text; default: the sources of Python's standard library")
+    recipe.add_argument(
+        "--token-bytes",
+        type=int,
+        choices=[1, 2, 4],
+        default=1,
+        help="2 or 4: --corpus is a file of unsigned tokens of this size",
+    )
     recipe.add_argument("--max-samples", type=int, default=1 << 62, help="sequences after which training is complete")
     recipe.add_argument("--micro-batch", type=int, default=4)
     recipe.add_argument("--global-batch", type=int, default=16)
+    layout = parser.add_argument_group("layout", "only outside Headway; data parallelism takes the ranks left")
+    layout.add_argument("--tp", type=int, default=1)
+    layout.add_argument("--pp", type=int, default=1)
+    layout.add_argument("--vpp", type=int, default=1, help="chunks of layers per stage")
+    layout.add_argument("--schedule", choices=["1f1b", "gpipe", "breadth_first"], default="1f1b")
+    layout.add_argument("--sharding", choices=["none", "optimizer", "gradients", "parameters"], default="none")
+    layout.add_argument("--recompute", choices=["none", "selective", "full"], default="none")
+    layout.add_argument("--sequence-parallel", action="store_true")
     run = parser.add_argument_group("run")
     run.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     run.add_argument("--report-every", type=float, default=1.0, help="seconds of steps per report")
     run.add_argument("--no-fork", action="store_true", help="this process is one rank, as under torchrun")
     parsed = parser.parse_args(arguments)
-    if parsed.vocab < 256:
+    if parsed.token_bytes == 1 and parsed.vocab < 256:
         parser.error("--vocab must be at least 256: the corpus is bytes")
+    if parsed.token_bytes > 1 and not parsed.corpus:
+        parser.error("--token-bytes needs a file of tokens as --corpus")
     try:
         parsed.shape = ModelShape(
             parsed.layers,
@@ -73,6 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     import headway.training as training  # torch comes in only now, after the options are known good
 
+    training.preload(chosen)
     corpus = training.read_corpus(chosen)
     import_s = time.time() - _started_at()
 

@@ -1,105 +1,78 @@
-"""One rank of the reference trainer: the data-parallel loop, what it reports and how it follows the scheduler.
+"""One rank of the reference trainer: the loop, what it reports and how it follows the scheduler.
 
 All ranks act at the same step: what a rank was asked rides in the step's own small all-reduce, and takes effect after
-it.
+it. A new batch is trained with at the next step; a new layout on the same ranks is taken in memory, between two steps.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime
+import importlib
 import math
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict
 
 import torch
-import torch.distributed
+import torch.distributed as dist
 
 import headway
-from headway import checkpoint
+from headway import resume, sharded
+from headway.blocks import staged
+from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
+from headway.gang import Gangs, join
 from headway.launch import TERMINATED, Termination
-from headway.message import Configuration, Layout
-from headway.model import Decoder
+from headway.learning_rate import LearningRate
+from headway.message import Configuration, Execution, Layout
 from headway.noise import NoiseAverage
-from headway.optimizer import FlatAdamW
+from headway.orders import Orders
 from headway.pacing import Pacer
-from headway.torch import GradientAccumulator, Reduced
+from headway.parallel import Parallel, Recipe
+from headway.parts import CannotRun, check
+from headway.reshard import exchange
+from headway.saver import Saver
+from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 
-REWARM_STEPS = 10
 EVALUATED = 256
 NOISE_HORIZON = 4096.0
 CANNOT_RUN, DIVERGED = 2, 3
+_TOKENS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
 
-class CannotRun(Exception):
-    """The job as configured makes no sense for this trainer."""
+def preload(options: argparse.Namespace) -> None:
+    """Imports what the first configuration needs beyond plain data parallelism, before the ranks are forked."""
+    environment = Environment.read(os.environ)
+    configuration = environment.configuration if environment else None
+    layout = configuration.layout if configuration else Layout(1, options.tp, options.pp)
+    sharding = configuration.execution.sharding if configuration else options.sharding
+    modules = ["headway.pipeline"] if layout.pp > 1 else []
+    if layout.tp > 1 or sharding in ("gradients", "parameters"):
+        # Taking a part of a mesh imports the compiler, though nothing here is compiled.
+        modules += ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch._dynamo"]
+    for module in modules:
+        importlib.import_module(module)
 
 
 def read_corpus(options: argparse.Namespace) -> Corpus:
     """Before the fork, so that the ranks of a node share its pages."""
-    return Corpus.read(options.corpus, options.seq_len)
+    if options.token_bytes == 1:
+        return Corpus.read(options.corpus, options.seq_len)
+    return Corpus.map(options.corpus, options.seq_len, options.token_bytes)
 
 
 def run(options: argparse.Namespace, corpus: Corpus, termination: Termination, import_s: float) -> int:
     """A rank's life, from rendezvous to exit code."""
     try:
         return _Training(options, corpus, termination, import_s).run()
-    except (CannotRun, checkpoint.CheckpointError) as error:
+    except (CannotRun, CheckpointError) as error:
         print(f"cannot train: {error}", file=sys.stderr, flush=True)
         return CANNOT_RUN
     finally:
         headway.close()
-
-
-@dataclass
-class _Asked:
-    """What the scheduler (or a signal) asked this rank since the last step."""
-
-    stop: bool = False
-    stop_ordered: bool = False
-    stop_saves: bool = False
-    save: bool = False
-    configure: headway.Configure | None = None
-
-    def encode(self) -> list[float]:
-        """Summed over ranks; only rank 0 fills in the configuration, so the sum is its value."""
-        flags = [float(flag) for flag in (self.stop, self.stop_ordered, self.stop_saves, self.save)]
-        if self.configure is None:
-            return [*flags, 0.0, 0.0, 0.0]
-        configuration = self.configure.configuration
-        return [*flags, float(configuration.micro_batch), float(configuration.global_batch), self.configure.lr_scale]
-
-
-class _LearningRate:
-    """The base rate times the batch's factor, re-warmed over a few steps when that changes; warmed up at the start."""
-
-    def __init__(self, base: float, warmup_steps: int, scale: float) -> None:
-        self._base, self._warmup_steps = base, warmup_steps
-        self._scale = self._target = scale
-        self._left = 0
-
-    def aim(self, scale: float) -> None:
-        if scale != self._target:
-            self._target, self._left = scale, REWARM_STEPS
-
-    def next(self, step: int) -> float:
-        """For the step after `step` finished ones."""
-        if self._left:
-            self._scale += (self._target - self._scale) / self._left
-            self._left -= 1
-        return self._base * self._scale * min(1.0, (step + 1) / max(1, self._warmup_steps))
-
-    def state(self) -> dict[str, float]:
-        return {"scale": self._scale, "target": self._target, "left": self._left}
-
-    def load(self, state: dict[str, float]) -> None:
-        self._scale, self._target, self._left = state["scale"], state["target"], int(state["left"])
 
 
 class _Training:
@@ -108,7 +81,8 @@ class _Training:
         self._options, self._corpus, self._termination = options, corpus, termination
         self._rank, self._world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self._environment = Environment.read(os.environ)
-        self._configuration = self._first_configuration()
+        configuration = self._first_configuration()
+        check(options.shape, configuration, self._world)
         # Every rank tells how long it works. Each node's first rank also hears what the agent asks; only rank 0 reports
         # and takes configurations.
         self._connected = os.environ.get("LOCAL_RANK", "0") == "0"
@@ -117,33 +91,31 @@ class _Training:
             headway.poll()
         emulated = self._environment is not None and self._environment.device_flops is not None
         self._device = _device(options.device, emulated)
-        _rendezvous(self._rank, self._world, self._device)
+        join(self._device)
+        # What is not a tensor of the device travels over this group; NCCL could not carry it.
+        self._control = _control(self._device) if self._world > 1 else None
+        self._gangs = Gangs(self._device)
         joined = time.monotonic()
 
-        model = Decoder(options.shape, options.seed).to(self._device)
-        names = [name for name, _ in model.named_parameters()]
-        self._model = model
-        self._gradients = GradientAccumulator(model.parameters())
-        self._optimizer = FlatAdamW(names, self._gradients, weight_decay=options.weight_decay)
-        scale = self._environment.lr_scale if self._environment else 1.0
-        self._learning_rate = _LearningRate(options.lr, options.warmup_steps, scale)
-        self._step, self._samples_seen = 0, 0
-        self._resume()
-        self._learning_rate.aim(scale)
-        self._pacer = Pacer(
-            options.shape,
-            self._world,
-            self._environment.device_flops if self._environment else None,
-            self._environment.link_bytes_per_second if self._environment else None,
+        self._recipe = Recipe(
+            options.shape, options.seed, options.weight_decay, options.clip, options.precision == "bf16"
         )
+        self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
+        scale = self._environment.lr_scale if self._environment else 1.0
+        self._learning_rate = LearningRate(options.lr, options.warmup_steps, scale)
+        self._step, self._samples_seen = 0, 0
+        self._start()
+        self._learning_rate.aim(scale)
+        self._pacer = self._pace(configuration)
         self._window = StepWindow(options.report_every)
         self._noise = NoiseAverage(NOISE_HORIZON)
-        self._saved_at = time.monotonic()
-        self._phases = {"import": import_s, "rendezvous": joined - began, "load": self._saved_at - joined}
+        self._saver = self._saving()
+        self._save_wanted = False
+        self._phases = {"import": import_s, "rendezvous": joined - began, "load": time.monotonic() - joined}
 
     def run(self) -> int:
         """Steps until the samples are used up, someone asks to stop, or the loss breaks."""
-        self._say(f"model of {self._options.shape.parameters()} parameters, {self._configuration}")
+        self._say(f"model of {self._options.shape.parameters()} parameters, {self._parallel.configuration}")
         first = time.monotonic()
         while self._samples_seen < self._options.max_samples:
             reduced = self._train_step()
@@ -154,36 +126,39 @@ class _Training:
             if "first_step" not in self._phases:
                 self._phases["first_step"] = time.monotonic() - first
                 self._tell_phases()
-            stop, ordered, stop_saves, save, micro_batch, global_batch, lr_scale = reduced.extra
-            if stop:
-                return self._stop(ordered=ordered > 0, saving=stop_saves > 0)
-            if save:
+            self._tell_saved()
+            orders = Orders.decode(reduced.extra)
+            if orders.stop:
+                return self._stop(orders)
+            if orders.save:
                 self._save()
-            if global_batch:
-                self._configuration = Configuration(Layout(self._world), int(micro_batch), int(global_batch))
-                self._learning_rate.aim(lr_scale)
-                self._say(f"now {self._configuration}, learning rate x {lr_scale:g}")
+            if orders.configuration is not None:
+                self._configure(orders.configuration, orders.lr_scale)
         self._report(self._window.flush())
-        if not self._save():
+        self._save()
+        if not self._finish_saving():
             return 1
-        if self._rank == 0:
-            self._say(f"complete: evaluation loss {self._evaluate():.4f} after {self._samples_seen} samples")
+        loss = self._parallel.evaluate(self._held_out, EVALUATED)
+        self._say(f"complete: evaluation loss {loss:.4f} after {self._samples_seen} samples")
         return 0
 
     def _train_step(self) -> Reduced | None:
         """One optimizer step; None, with nothing changed, if loss or gradient is no finite number on any rank."""
         started = time.monotonic()
-        configuration = self._configuration
-        self._micro_batches(configuration)
+        configuration = self._parallel.configuration
+        samples = configuration.global_batch // configuration.layout.dp
+        first = self._samples_seen + self._parallel.replica * samples
+        # This replica's share: consecutive samples of the global order.
+        self._parallel.train(self._tokens(range(first, first + samples)), self._pacer.after_micro_batch)
+        if configuration.layout.pp > 1:
+            self._pacer.after_pipeline(started, samples, samples // configuration.micro_batch)
         reducing = time.monotonic()
         headway.busy(reducing - started)
-        reduced = self._gradients.reduce(configuration.micro_batch, self._poll().encode())
+        reduced = self._parallel.reduce(self._poll().encode())
         self._pacer.after_reduce(reducing)
         if not (math.isfinite(reduced.loss) and math.isfinite(reduced.gradient_sqr)):
             return None
-        self._gradients.clip(reduced, self._options.clip)
-        self._optimizer.step(self._learning_rate.next(self._step))
-        self._gradients.clear()
+        self._parallel.update(reduced, self._learning_rate.next(self._step))
         self._step += 1
         self._samples_seen += configuration.global_batch
         summary = StepSummary(
@@ -199,136 +174,169 @@ class _Training:
         self._report(self._window.add(summary))
         return reduced
 
-    def _micro_batches(self, configuration: Configuration) -> None:
-        """This rank's share of the step's samples: consecutive micro-batches of the global order."""
-        micro_batch, accumulation = configuration.micro_batch, configuration.accumulation()
-        assert accumulation is not None, "checked when the configuration was taken"
-        first = self._samples_seen + self._rank * accumulation * micro_batch
-        for start in range(first, first + accumulation * micro_batch, micro_batch):
-            began = time.monotonic()
-            tokens = self._tokens([self._corpus.sample(index) for index in range(start, start + micro_batch)])
-            with self._precision():
-                loss = self._model.loss(tokens)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._gradients.end_micro_batch(loss)
-            self._pacer.after_micro_batch(began, micro_batch)
-
-    def _poll(self) -> _Asked:
+    def _poll(self) -> Orders:
         """Everything asked of this rank since the last step."""
-        asked = _Asked()
+        orders = Orders()
         if self._termination.requested:
-            asked.stop = asked.stop_saves = True
+            orders.stop = orders.stop_saves = True
         if not self._connected:
-            return asked
+            return orders
         while (directive := headway.poll()) is not None:
             match directive:
                 case headway.Stop(checkpoint=saves):
-                    asked.stop = asked.stop_ordered = True
-                    asked.stop_saves = asked.stop_saves or saves
+                    orders.stop = orders.stop_ordered = True
+                    orders.stop_saves = orders.stop_saves or saves
                 case headway.Checkpoint():
-                    asked.save = True
+                    self._save_wanted = True
                 case headway.Configure() if self._rank == 0 and self._can_follow(directive.configuration):
-                    asked.configure = directive
+                    orders.take(directive)
         every = self._environment.checkpoint_every_s if self._environment else None
-        if self._rank == 0 and every and time.monotonic() - self._saved_at >= every:
-            asked.save = True
-        return asked
+        if self._rank == 0 and every and time.monotonic() - self._saver.began >= every:
+            self._save_wanted = True
+        # A save that is still being written is not waited for.
+        if self._save_wanted and not self._saver.busy:
+            orders.save, self._save_wanted = True, False
+        return orders
 
     def _can_follow(self, configuration: Configuration) -> bool:
-        """A layout change comes as a new generation; a batch that does not divide is a mistake of the sender."""
-        good = configuration.layout == Layout(self._world) and configuration.accumulation() is not None
-        if not good:
-            print(f"ignored an impossible {configuration}", file=sys.stderr, flush=True)
-        return good
+        """Other ranks come as a new generation; what cannot be trained is a mistake of the sender."""
+        try:
+            check(self._options.shape, configuration, self._world)
+        except CannotRun as error:
+            print(f"ignored an impossible {configuration}: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def _first_configuration(self) -> Configuration:
         launched = self._environment.configuration if self._environment else None
+        if launched is not None:
+            return launched
         options = self._options
-        configuration = launched or Configuration(Layout(self._world), options.micro_batch, options.global_batch)
-        if configuration.layout != Layout(self._world):
-            raise CannotRun(f"{configuration.layout} on {self._world} ranks: this trainer is data-parallel only")
-        if configuration.accumulation() is None:
-            raise CannotRun(f"{configuration} does not divide")
-        return configuration
-
-    def _resume(self) -> None:
-        environment = self._environment
-        if environment is None or environment.resume_path is None:
-            return
-        loaded = checkpoint.load(environment.resume_path)
-        if loaded.samples_seen != environment.samples_seen:
-            raise checkpoint.CheckpointError(
-                f"{environment.resume_path} holds {loaded.samples_seen} samples, not {environment.samples_seen}"
-            )
-        self._model.load_state_dict(loaded.states["model"])
-        self._optimizer.load(loaded.states["optimizer"])
-        self._learning_rate.load(loaded.states["learning_rate"])
-        self._step, self._samples_seen = loaded.step, loaded.samples_seen
-        self._say(f"resumed step {loaded.step}, {loaded.samples_seen} samples, from {environment.resume_path}")
-
-    def _save(self) -> bool:
-        """On rank 0 only; the others meet it in the next all-reduce. False if it failed, which ends no training."""
-        environment = self._environment
-        if self._rank != 0 or environment is None or environment.checkpoint_dir is None:
-            return True
-        began = time.monotonic()
-        states = {
-            "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state(),
-            "learning_rate": self._learning_rate.state(),
-        }
-        try:
-            saved = checkpoint.save(
-                environment.checkpoint_dir,
-                environment.job_id,
-                environment.generation,
-                self._step,
-                self._samples_seen,
-                states,
-            )
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            print(f"checkpoint at step {self._step} failed: {error}", file=sys.stderr, flush=True)
-            return False
-        finally:
-            self._saved_at = time.monotonic()
-        headway.checkpoint_done(
-            step=self._step,
-            samples_seen=self._samples_seen,
-            path=saved.path,
-            manifest_sha256=saved.manifest_sha256,
-            duration_s=self._saved_at - began,
+        execution = Execution(
+            vpp=options.vpp,
+            schedule=options.schedule,
+            sharding=options.sharding,
+            recompute=options.recompute,
+            sequence_parallel=options.sequence_parallel,
         )
-        self._say(f"checkpoint {saved.path} in {self._saved_at - began:.2f} s")
-        return True
+        layout = Layout(max(1, self._world // (options.tp * options.pp)), options.tp, options.pp)
+        return Configuration(layout, options.micro_batch, options.global_batch, execution)
 
-    def _stop(self, ordered: bool, saving: bool) -> int:
+    def _configure(self, configuration: Configuration, lr_scale: float) -> None:
+        """From the next step on."""
+        old = self._parallel.configuration
+        if (configuration.layout, configuration.execution) == (old.layout, old.execution):
+            self._parallel.configure(configuration)
+        else:
+            self._reshard(configuration)
+        self._pacer = self._pace(configuration)
+        self._learning_rate.aim(lr_scale)
+        self._say(f"now {configuration}, learning rate x {lr_scale:g}")
+
+    def _reshard(self, configuration: Configuration) -> None:
+        """Another layout of the same ranks, by way of CPU memory; no process restarts and no step is lost."""
+        began = time.monotonic()
+        held, steps = staged(self._parallel.blocks()), self._parallel.optimizer_steps
+        self._parallel.close()
+        del self._parallel
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        staging = time.monotonic()
+        gang = self._gangs.of(configuration.layout)
+        grouping = time.monotonic()
+        self._parallel = Parallel(self._recipe, configuration, gang)
+        building = time.monotonic()
+        exchange(held, self._parallel.blocks(), self._control)
+        self._parallel.optimizer_steps = steps
+        done = time.monotonic()
+        phases = {
+            "staging": staging - began,
+            "groups": grouping - staging,
+            "build": building - grouping,
+            "exchange": done - building,
+        }
+        if self._rank == 0:
+            headway.phases({name: round(seconds, 4) for name, seconds in phases.items()})
+        told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in phases.items())
+        self._say(f"resharded in {done - began:.2f} s: {told}")
+
+    def _start(self) -> None:
+        """From a checkpoint if one is named, else from the beginning."""
+        chosen = resume.choose(self._environment, self._control) if self._environment else None
+        if chosen is None:
+            self._parallel.initialise()
+            return
+        path, manifest = chosen
+        state = resume.scalars(path)
+        if state.get("model") != asdict(self._options.shape):
+            raise CheckpointError(f"{path} is of another model")
+        sharded.read(path, self._parallel.blocks(), self._control)
+        self._parallel.optimizer_steps = int(state["optimizer_steps"])
+        self._learning_rate.load(state["learning_rate"])
+        self._step, self._samples_seen = manifest.step, manifest.samples_seen
+        self._say(f"resumed step {manifest.step}, {manifest.samples_seen} samples, from {path}")
+
+    def _saving(self) -> Saver:
+        environment = self._environment
+        if environment is None:
+            return Saver(None, "", 0, self._rank, self._world)
+        directory = environment.checkpoint_dir
+        return Saver(directory, environment.job_id, environment.generation, self._rank, self._world)
+
+    def _save(self) -> None:
+        """Begins to save; on all ranks at the same step."""
+        state = {
+            "optimizer_steps": self._parallel.optimizer_steps,
+            "learning_rate": self._learning_rate.state(),
+            "model": asdict(self._options.shape),
+        }
+        self._saver.start(self._step, self._samples_seen, self._parallel.blocks, state)
+
+    def _finish_saving(self) -> bool:
+        good = self._saver.wait()
+        self._tell_saved()
+        return good
+
+    def _tell_saved(self) -> None:
+        for one in self._saver.take():
+            headway.checkpoint_done(
+                step=one.step,
+                samples_seen=one.samples_seen,
+                path=one.saved.path,
+                manifest_sha256=one.saved.manifest_sha256,
+                duration_s=one.duration_s,
+            )
+            self._say(f"checkpoint {one.saved.path} in {one.duration_s:.2f} s, {one.staging_s:.2f} s of it waiting")
+
+    def _stop(self, orders: Orders) -> int:
         """The exit code says whether the scheduler ordered this; if only a signal did, the work is wanted still."""
         self._report(self._window.flush())
-        if saving:
+        if orders.stop_saves:
             self._save()
+        self._finish_saving()
         if self._connected:
             headway.stopped(step=self._step, samples_seen=self._samples_seen)
         self._say(f"stopped at step {self._step}, {self._samples_seen} samples")
-        return 0 if ordered else TERMINATED
+        return 0 if orders.stop_ordered else TERMINATED
 
-    @torch.no_grad()
-    def _evaluate(self) -> float:
-        """Mean loss on held-out text."""
-        losses = []
-        for start in range(0, EVALUATED, 32):
-            tokens = self._tokens([self._corpus.held_out_sample(index) for index in range(start, start + 32)])
-            with self._precision():
-                losses.append(self._model.loss(tokens).item())
-        return sum(losses) / len(losses)
+    def _tokens(self, samples: range) -> torch.Tensor:
+        return self._as_tokens([self._corpus.sample(index) for index in samples])
 
-    def _tokens(self, samples: list[bytes]) -> torch.Tensor:
-        flat = torch.frombuffer(bytearray(b"".join(samples)), dtype=torch.uint8)
+    def _held_out(self, samples: range) -> torch.Tensor:
+        return self._as_tokens([self._corpus.held_out_sample(index) for index in samples])
+
+    def _as_tokens(self, samples: list[bytes]) -> torch.Tensor:
+        flat = torch.frombuffer(bytearray(b"".join(samples)), dtype=_TOKENS[self._corpus.token_bytes])
         return flat.view(len(samples), -1).to(self._device, torch.long)
 
-    def _precision(self) -> contextlib.AbstractContextManager[object]:
-        if self._options.precision == "fp32":
-            return contextlib.nullcontext()
-        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+    def _pace(self, configuration: Configuration) -> Pacer:
+        environment = self._environment
+        return Pacer(
+            self._options.shape,
+            configuration,
+            environment.device_flops if environment else None,
+            environment.link_bytes_per_second if environment else None,
+        )
 
     def _report(self, summaries: list[StepSummary]) -> None:
         if self._rank != 0:
@@ -372,16 +380,7 @@ def _device(wanted: str, emulated: bool) -> torch.device:
     return device
 
 
-def _rendezvous(rank: int, world: int, device: torch.device) -> None:
-    """Joins the gang; alone there is nobody to meet."""
-    if world == 1:
-        return
-    if os.environ.setdefault("MASTER_ADDR", "127.0.0.1") in ("127.0.0.1", "localhost"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    os.environ.setdefault("MASTER_PORT", "29500")
-    torch.distributed.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        rank=rank,
-        world_size=world,
-        timeout=datetime.timedelta(seconds=120),
-    )
+def _control(device: torch.device) -> dist.ProcessGroup:
+    group = dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
+    assert isinstance(group, dist.ProcessGroup), "this rank is in the world"
+    return group

@@ -8,6 +8,8 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::input::RESIZE_WINDOW;
+
 /// A job: what was asked (spec), what was decided (state, generation), what was reached (checkpoint, progress).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -63,6 +65,9 @@ pub struct Job {
     /// Downtime of a restart as measured, from the stop to the first step after it.
     #[serde(default)]
     pub downtime: Option<Seconds>,
+    /// Downtime of a change of layout in memory, as the script last told.
+    #[serde(default)]
+    pub layout_downtime: Option<Seconds>,
     /// All downtime that moves have cost so far; `elastic.max_overhead` bounds it.
     #[serde(default)]
     pub moved_for: Seconds,
@@ -84,6 +89,13 @@ pub struct Job {
 }
 
 impl Job {
+    /// One more move, for `elastic.max_resizes_per_hour` too.
+    pub(crate) fn count_move(&mut self, at: Timestamp) {
+        self.reconfigurations += 1;
+        self.moved_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
+        self.moved_at.push(at);
+    }
+
     /// A job as it is submitted.
     #[must_use]
     pub fn new(id: JobId, spec: JobSpec, owner: String, now: Timestamp) -> Self {
@@ -112,6 +124,7 @@ impl Job {
             layout: None,
             pin: None,
             downtime: None,
+            layout_downtime: None,
             moved_for: Seconds(0.0),
             moved_at: Vec::new(),
             not_before: None,

@@ -31,7 +31,7 @@ fn full() -> PlanInput {
 type Set = fn(&mut PlanInput, f64);
 
 /// Every number that is not a count, by the name an error gives it.
-const NUMBERS: [(&str, Set); 32] = [
+const NUMBERS: [(&str, Set); 33] = [
     ("power", |input, to| input.policy.power = to),
     ("epsilon", |input, to| input.policy.epsilon = to),
     ("horizon", |input, to| input.policy.horizon = Seconds(to)),
@@ -50,6 +50,7 @@ const NUMBERS: [(&str, Set); 32] = [
     ("usage", |input, to| input.projects[0].usage = to),
     ("downtime.batch", |input, to| input.jobs[0].downtime.batch = Seconds(to)),
     ("downtime.micro_batch", |input, to| input.jobs[0].downtime.micro_batch = Seconds(to)),
+    ("downtime.layout", |input, to| input.jobs[0].downtime.layout = Some(Seconds(to))),
     ("downtime.restart", |input, to| input.jobs[0].downtime.restart = Seconds(to)),
     ("rework", |input, to| input.jobs[0].rework = Seconds(to)),
     ("remaining", |input, to| input.jobs[0].remaining = Some(Tokens(to))),

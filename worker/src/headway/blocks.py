@@ -1,0 +1,94 @@
+"""Training state as rectangles of named global tensors: what a checkpoint stores and a change of layout moves about.
+
+A layout decides which rectangles a rank holds and nothing else does, so state saved under one layout can be read back
+under any other. Copies are allowed; gaps are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Extent = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """This rank's rectangle of a tensor: `tensor` holds the elements from `offset` on, in the rectangle's own shape."""
+
+    name: str
+    shape: Extent
+    """Of the whole tensor."""
+    offset: Extent
+    tensor: Tensor
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where it lies in the whole tensor."""
+        return tuple(slice(at, at + size) for at, size in zip(self.offset, self.tensor.shape, strict=True))
+
+    def renamed(self, name: str, tensor: Tensor) -> Block:
+        """Another tensor of the same place, such as a moment of a parameter."""
+        return Block(name, self.shape, self.offset, tensor.view(self.tensor.shape))
+
+
+def block_of(name: str, parameter: Tensor) -> Block:
+    """What this rank holds of a parameter, which may be a DTensor."""
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    if not isinstance(parameter, DTensor):
+        return Block(name, tuple(parameter.shape), (0,) * parameter.dim(), parameter.detach())
+    _, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+    return Block(name, tuple(parameter.shape), tuple(offset), parameter.to_local().detach())
+
+
+def stretch(block: Block, first: int, last: int, values: Tensor) -> Iterator[Block]:
+    """The rectangles that elements `first` to `last` of a block make up when it is read row by row: the end of a row,
+    whole rows, the beginning of a row. `values` holds those elements, end to end."""
+    size = block.tensor.shape
+    if len(size) < 2:
+        if first < last:
+            yield Block(block.name, block.shape, (block.offset[0] + first,), values)
+        return
+    width = size[1:].numel()
+    at = first
+    while at < last:
+        row, column = divmod(at, width)
+        if column or last - at < width:
+            # A piece of one row; deeper tensors than matrices do not occur in a decoder.
+            end = min(last, (row + 1) * width)
+            sizes: Extent = (1, end - at)
+        else:
+            end = at + (last - at) // width * width
+            sizes = ((end - at) // width, width)
+        offset = (block.offset[0] + row, block.offset[1] + column)
+        yield Block(block.name, block.shape, offset, values[at - first : end - first].view(sizes))
+        at = end
+
+
+def overlap(offset: Extent, size: Extent, other_offset: Extent, other_size: Extent) -> tuple[slice, ...] | None:
+    """Where two rectangles of the same tensor meet, in coordinates of the whole tensor."""
+    met = []
+    for at, length, other_at, other_length in zip(offset, size, other_offset, other_size, strict=True):
+        start, end = max(at, other_at), min(at + length, other_at + other_length)
+        if start >= end:
+            return None
+        met.append(slice(start, end))
+    return tuple(met)
+
+
+def within(block: Block, met: tuple[slice, ...]) -> Tensor:
+    """The part of a block at these coordinates of the whole tensor, as a view."""
+    return block.tensor[tuple(slice(m.start - at, m.stop - at) for m, at in zip(met, block.offset, strict=True))]
+
+
+def staged(blocks: list[Block]) -> list[Block]:
+    """A copy in CPU memory, which training that goes on does not touch."""
+    return [
+        Block(each.name, each.shape, each.offset, torch.empty_like(each.tensor, device="cpu").copy_(each.tensor))
+        for each in blocks
+    ]

@@ -1,0 +1,84 @@
+"""Who the ranks are to each other under one layout: a mesh of pipeline stages, replicas and tensor-parallel shards, the
+last next to each other. Made and unmade as a whole, so that a running process can take another layout."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from headway.message import Layout
+
+DIMENSIONS = ("pp", "dp", "tp")
+
+
+class Gang:
+    """One rank's place in the mesh. Alone there is no mesh and no group."""
+
+    def __init__(self, layout: Layout, device: torch.device) -> None:
+        self.layout, self.device = layout, device
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.mesh: DeviceMesh | None = None
+        self._ends: dist.ProcessGroup | None = None
+        if layout.ranks() == 1:
+            return
+        self.mesh = init_device_mesh(device.type, (layout.pp, layout.dp, layout.tp), mesh_dim_names=DIMENSIONS)
+        if layout.pp > 1:
+            stages = self.mesh.mesh
+            for replica in range(layout.dp):
+                for shard in range(layout.tp):
+                    ends = [int(stages[0, replica, shard]), int(stages[-1, replica, shard])]
+                    group = dist.new_group(ends)  # every rank takes part in making every group
+                    if isinstance(group, dist.ProcessGroup) and self.rank in ends:
+                        self._ends = group
+
+    def coordinate(self, dimension: str) -> int:
+        return 0 if self.mesh is None else int(self.mesh.get_local_rank(dimension))
+
+    def group(self, dimension: str) -> dist.ProcessGroup | None:
+        return None if self.mesh is None else self.mesh.get_group(dimension)
+
+    def part(self, dimension: str) -> DeviceMesh:
+        """The one-dimensional mesh of this rank's peers."""
+        assert self.mesh is not None, "a rank alone has no peers"
+        return self.mesh[dimension]
+
+    @property
+    def ends(self) -> dist.ProcessGroup | None:
+        """The first and the last stage of this rank's pipeline, if this rank is one of them."""
+        return self._ends
+
+
+class Gangs:
+    """The layouts this process has been in. Their groups are kept: PyTorch's caches of tensor placements refer to them
+    by name and take a mesh of the same ranks for the same mesh, so a group that is destroyed may still be called; and a
+    layout that comes back needs no new ones."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._known: dict[Layout, Gang] = {}
+
+    def of(self, layout: Layout) -> Gang:
+        """Every rank of the world calls it with the same layout."""
+        if layout not in self._known:
+            self._known[layout] = Gang(layout, self._device)
+        return self._known[layout]
+
+
+def join(device: torch.device, timeout_s: float = 120.0) -> None:
+    """Meets the other ranks; alone there is nobody to meet."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return
+    if os.environ.setdefault("MASTER_ADDR", "127.0.0.1") in ("127.0.0.1", "localhost"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("MASTER_PORT", "29500")
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        rank=int(os.environ.get("RANK", "0")),
+        world_size=world,
+        timeout=datetime.timedelta(seconds=timeout_s),
+    )

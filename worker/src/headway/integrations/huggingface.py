@@ -1,0 +1,140 @@
+"""Hugging Face Transformers: a `Trainer` that reports its steps with their gradient noise, saves and stops as asked.
+
+    trainer = Trainer(...)
+    resume = headway.integrations.huggingface.follow(trainer, sequence_length=1024)
+    trainer.train(resume_from_checkpoint=resume)
+
+It listens through Accelerate's gradient clipping, which the Trainer calls at each step while the gradients are still
+whole, and through a callback. Gradients over several device meshes (tensor parallelism) are clipped elsewhere; such a
+step is reported without its noise. The Trainer's batch sizes are its own arguments: give it the launch's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+import headway
+from headway.torch import Asked, StepReporter
+
+
+def follow(trainer: Trainer, sequence_length: int, every: int = 4) -> str | None:
+    """Attaches Headway to a Trainer; returns the checkpoint to resume from. A no-op outside a Headway job."""
+    environment = headway.init(batch="restart", layout="restart")
+    if environment is None:
+        return None
+    if environment.checkpoint_dir is not None:
+        # This generation's own directory; the Trainer adds checkpoint-<step>.
+        trainer.args.output_dir = f"{environment.checkpoint_dir}/g{environment.generation}"
+    trainer.add_callback(_Callback(trainer, sequence_length, every))
+    return environment.resume_path
+
+
+class _Callback(TrainerCallback):  # type: ignore[misc]
+    """One step: training_step for each micro-batch, clipping, the optimizer, on_step_end, on_save."""
+
+    def __init__(self, trainer: Trainer, sequence_length: int, every: int) -> None:
+        self._trainer = trainer
+        self._sequence_length, self._every = sequence_length, every
+        self._reporter: StepReporter | None = None
+        self._asked = Asked()
+        self._loss: Tensor | None = None
+        self._measured = False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
+        """The model is wrapped and sharded by now."""
+        self._reporter = StepReporter(
+            model,
+            micro_batch=args.per_device_train_batch_size,
+            sequence_length=self._sequence_length,
+            every=self._every,
+        )
+        self._reporter.step = state.global_step
+        self._trainer.training_step = self._noting_the_loss(self._trainer.training_step)
+        accelerator = self._trainer.accelerator
+        accelerator.clip_grad_norm_ = self._measuring_first(accelerator.clip_grad_norm_)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self._loss, self._measured = None, False
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        if not self._measured:
+            self._end_step(gradient_norm=0.0)  # clipped already, so there is nothing to measure
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> TrainerControl:
+        """Every rank was told the same, so all save and stop together."""
+        control.should_save = control.should_save or self._asked.save
+        control.should_training_stop = control.should_training_stop or self._asked.stop
+        return control
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """The Trainer's directory becomes a checkpoint of the job, once every rank has written its part."""
+        environment, reporter = headway.joined(), self._reporter
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        if environment is None or environment.checkpoint_dir is None or reporter is None or not state.is_world_process_zero:
+            return
+        written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        reporter.save(lambda directory: _move(written, directory))
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A run that was told to stop ends here, before whatever the script does with a finished model."""
+        if self._reporter is None:
+            return
+        self._reporter.finished()
+        if self._asked.stop:
+            sys.exit(self._reporter.stopped())
+
+    def _noting_the_loss(self, training_step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Each micro-batch's share of the step's mean loss."""
+
+        def noting(*arguments: Any, **keywords: Any) -> Tensor:
+            loss = training_step(*arguments, **keywords)
+            self._loss = loss if self._loss is None else self._loss + loss
+            return loss
+
+        return noting
+
+    def _measuring_first(self, clip: Callable[..., Any]) -> Callable[..., Any]:
+        """Before the gradients are unscaled and clipped. The Trainer may clip without limit to learn the norm."""
+
+        def measuring(*arguments: Any, **keywords: Any) -> Any:
+            if self._measured:
+                return clip(*arguments, **keywords)
+            if self._trainer.is_deepspeed_enabled:
+                norm = clip(*arguments, **keywords)
+                self._end_step(gradient_norm=float(norm))
+                return norm
+            self._end_step()
+            return clip(*arguments, **keywords)
+
+        return measuring
+
+    def _end_step(self, gradient_norm: float | None = None) -> None:
+        assert self._reporter is not None, "training has begun"
+        accumulation = self._trainer.current_gradient_accumulation_steps
+        scaler = getattr(self._trainer.accelerator, "scaler", None)
+        scale = scaler.get_scale() if scaler is not None else 1.0
+        self._asked = self._reporter.end_step(self._loss, accumulation, scale / accumulation, gradient_norm)
+        self._measured = True
+
+
+def _move(source: Path, target: Path) -> None:
+    """Within one file system, so that it costs nothing."""
+    for each in source.iterdir():
+        each.rename(target / each.name)
+    source.rmdir()

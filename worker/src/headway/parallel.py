@@ -1,0 +1,193 @@
+"""One rank's share of a model in training under one configuration: groups, parts, gradients, optimizer, schedule.
+
+It is built from nothing, filled from first values, a checkpoint or its predecessor's blocks, and closed as a whole; so
+a running process can take another layout. A change of batch or micro-batch alone only rebuilds the schedule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from headway.blocks import Block, block_of
+from headway.flops import ModelShape
+from headway.gang import Gang
+from headway.message import Configuration
+from headway.model import initial
+from headway.optimizer import AdamW
+from headway.parts import build, check, flatten, fully_sharded
+from headway.torch import GradientAccumulator, Ranks, Reduced, Summed
+from headway.vocabulary import cut_by_vocabulary, loss_of_logits
+
+if TYPE_CHECKING:
+    from headway.pipeline import Pipeline
+
+EVALUATED_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, whatever the layout."""
+
+    shape: ModelShape
+    seed: int = 0
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    bf16: bool = False
+
+
+class Parallel:
+    """Call in this order: `initialise` or fill `blocks`; per step `train`, `reduce`, `update`; `close` at the end."""
+
+    def __init__(self, recipe: Recipe, configuration: Configuration, gang: Gang) -> None:
+        check(recipe.shape, configuration, gang.layout.ranks())
+        self.configuration, self.gang, self.device = configuration, gang, gang.device
+        self._recipe = recipe
+        self._stream = torch.bfloat16 if recipe.bf16 else torch.float32
+        self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16)
+        self._fsdp = fully_sharded(configuration)
+        replicas = configuration.layout.dp if configuration.execution.sharding == "optimizer" else 1
+        flat = None if self._fsdp else flatten(list(self._parts.values()), replicas)
+        ranks = Ranks(gang.group("dp"), gang.group("tp"), gang.group("pp"))
+        self.gradients = GradientAccumulator(
+            list(self._parts.values()), ranks, shard=replicas > 1, summed=self._tied_over_stages()
+        )
+        self._named = self._name_parameters()
+        self._optimizer = AdamW(self._named, self.gradients, flat, weight_decay=recipe.weight_decay)
+        self._loss = loss_of_logits(self.gang)
+        self._pipeline = self._schedule(configuration.micro_batch, configuration.accumulation() or 0)
+
+    @property
+    def replica(self) -> int:
+        """Which share of a step's samples this rank trains on."""
+        return self.gang.coordinate("dp")
+
+    @property
+    def optimizer_steps(self) -> int:
+        return self._optimizer.steps
+
+    @optimizer_steps.setter
+    def optimizer_steps(self, steps: int) -> None:
+        self._optimizer.steps = steps
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """First values, the same in every layout."""
+        shape, seed = self._recipe.shape, self._recipe.seed
+        for block in self._parameters():
+            whole = initial(shape, seed, block.name, torch.Size(block.shape), self.device)
+            block.tensor.copy_(whole[block.slices])
+
+    def blocks(self) -> list[Block]:
+        """The whole state of model and optimizer that this rank holds; writing to them sets it."""
+        model = [each.renamed(f"model.{each.name}", each.tensor) for each in self._parameters()]
+        return model + self._optimizer.blocks()
+
+    def train(self, tokens: Tensor, pace: Callable[[float, int], None] = lambda *_: None) -> None:
+        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens. `pace` is told when
+        each micro-batch began, where they run one by one."""
+        with cut_by_vocabulary(self.gang), self._precision():
+            if self._pipeline is not None:
+                count = self.configuration.accumulation() or 0
+                losses: list[Tensor | None] = list(self._pipeline.train(tokens))
+                for each in losses or [None] * count:
+                    self.gradients.end_micro_batch(each)
+                return
+            (part,) = self._parts.values()
+            micro_batches = torch.split(tokens, self.configuration.micro_batch)
+            for number, samples in enumerate(micro_batches, start=1):
+                began = time.monotonic()
+                if self._fsdp and self.configuration.execution.sharding == "gradients":
+                    part.set_reshard_after_backward(number == len(micro_batches))  # type: ignore[operator]
+                loss = self._loss(part(samples[:, :-1]), samples[:, 1:])
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.gradients.end_micro_batch(loss)
+                pace(began, len(samples))
+
+    def reduce(self, extra: list[float]) -> Reduced:
+        """The step's mean gradient, loss and noise, the same on all ranks; `extra` is summed over them."""
+        return self.gradients.reduce(self.configuration.micro_batch, extra)
+
+    def update(self, reduced: Reduced, learning_rate: float) -> None:
+        self.gradients.clip(reduced, self._recipe.clip)
+        self._optimizer.step(learning_rate)
+        self.gradients.clear()
+
+    def configure(self, configuration: Configuration) -> None:
+        """Takes another batch or micro-batch; nothing is lost."""
+        old = self.configuration
+        assert (configuration.layout, configuration.execution) == (old.layout, old.execution), "needs another Parallel"
+        self.configuration = configuration
+        self._pipeline = self._schedule(configuration.micro_batch, configuration.accumulation() or 0)
+
+    @torch.no_grad()
+    def evaluate(self, read: Callable[[range], Tensor], samples: int) -> float:
+        """Mean loss over the samples, each counted once; the same on all ranks."""
+        micro_batches = samples // EVALUATED_AT_ONCE
+        layout = self.configuration.layout
+        share = -(-micro_batches // layout.dp)
+        share = -(-share // layout.pp) * layout.pp  # the schedules want a multiple of the stages
+        own = range(self.replica * share, (self.replica + 1) * share)
+        first, last = own.start * EVALUATED_AT_ONCE, own.stop * EVALUATED_AT_ONCE
+        tokens = read(range(first, last))
+        with cut_by_vocabulary(self.gang), self._precision():
+            if self._pipeline is not None:
+                schedule = self._schedule(EVALUATED_AT_ONCE, share)
+                assert schedule is not None
+                losses = schedule.evaluate(tokens)
+            else:
+                (part,) = self._parts.values()
+                losses = [
+                    self._loss(part(each[:, :-1]), each[:, 1:]) for each in torch.split(tokens, EVALUATED_AT_ONCE)
+                ]
+        counted = [loss.double() for number, loss in zip(own, losses, strict=False) if number < micro_batches]
+        total = torch.stack(counted).sum() / layout.tp if counted else torch.zeros((), dtype=torch.float64)
+        total = total.to(self.device)
+        if self.gang.mesh is not None:
+            torch.distributed.all_reduce(total)
+        return float(total) / micro_batches
+
+    def close(self) -> None:
+        """Lets go of parameters and hooks. Only copies of its blocks may be used afterwards."""
+        self.gradients.close()
+        self._pipeline = None
+        self._parts, self._named = {}, {}
+
+    def _parameters(self) -> list[Block]:
+        return [block_of(name, parameter) for name, parameter in self._named.items()]
+
+    def _name_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """By the names of the whole model; a tied projection alone on the last stage goes by the embedding's."""
+        named = {}
+        for part in self._parts.values():
+            for name, parameter in part.named_parameters():
+                tied = self._recipe.shape.tied and name == "head.weight"
+                named["embedding.weight" if tied else name] = parameter
+        return named
+
+    def _tied_over_stages(self) -> list[Summed]:
+        """First and last stage each hold a copy of the tied embedding, and a term of its gradient."""
+        if not self._recipe.shape.tied or self.gang.ends is None:
+            return []
+        names = ("embedding.weight", "head.weight")
+        weights = [weight for part in self._parts.values() for name, weight in part.named_parameters() if name in names]
+        return [Summed(weights, self.gang.ends)]
+
+    def _schedule(self, micro_batch: int, count: int) -> Pipeline | None:
+        if self.configuration.layout.pp == 1:
+            return None
+        from headway.pipeline import Pipeline  # imports much that only pipelines need
+
+        return Pipeline(self._parts, self.configuration, self.gang, self._loss, self._stream, micro_batch, count)
+
+    def _precision(self) -> contextlib.AbstractContextManager[object]:
+        if not self._recipe.bf16:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)

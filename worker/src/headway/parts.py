@@ -1,0 +1,169 @@
+"""The parts of a decoder that one rank holds under a layout: its chunks of layers, cut by tensor parallelism and, where
+asked, shared out by FSDP2. Only builds; running them is `parallel`'s."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headway.flops import ModelShape
+from headway.gang import Gang
+from headway.message import Configuration, Execution
+from headway.model import Decoder
+from headway.torch.ranks import as_dtensor, local
+
+SCHEDULES = ("1f1b", "gpipe", "breadth_first")
+SHARDINGS = ("none", "optimizer", "gradients", "parameters")
+RECOMPUTES = ("none", "selective", "full")
+
+
+class CannotRun(Exception):
+    """The job as configured makes no sense for this trainer."""
+
+
+def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
+    """Raises CannotRun where this trainer cannot train the model so."""
+    layout, execution = configuration.layout, configuration.execution
+    tp, stages = layout.tp, layout.pp * execution.vpp
+    wrong = {
+        f"{layout} is not for {world} ranks": layout.ranks() != world,
+        f"{configuration} does not divide": configuration.accumulation() is None,
+        "context and expert parallelism are not in this trainer": execution.cp != 1 or execution.ep != 1,
+        f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
+            size % tp for size in (shape.heads, shape.kv_heads, shape.ffn_hidden, shape.vocab)
+        ),
+        f"tp {tp} does not divide the sequence": execution.sequence_parallel and shape.seq_len % tp != 0,
+        f"{shape.layers} layers are too few for {stages} stages": shape.layers < stages,
+        "chunks of layers need a pipeline, and a schedule that interleaves": execution.vpp > 1
+        and (layout.pp == 1 or execution.schedule == "gpipe"),
+        f"unknown words in {execution}": execution.schedule not in SCHEDULES
+        or execution.sharding not in SHARDINGS
+        or execution.recompute not in RECOMPUTES,
+        "a tied model's pipeline cannot be fully sharded": shape.tied
+        and layout.pp > 1
+        and fully_sharded(configuration),
+    }
+    for complaint, holds in wrong.items():
+        if holds:
+            raise CannotRun(complaint)
+    accumulation = configuration.accumulation() or 0
+    if layout.pp == 1:
+        return
+    if accumulation < layout.pp and execution.schedule == "1f1b":
+        raise CannotRun(f"{accumulation} micro-batches are fewer than {layout.pp} stages")
+    rounds = max(1, accumulation // layout.pp)
+    if execution.vpp > 1 and accumulation % rounds:
+        raise CannotRun(f"{accumulation} micro-batches do not interleave in {rounds} rounds")
+
+
+def fully_sharded(configuration: Configuration) -> bool:
+    """Whether FSDP2 reduces the gradients, instead of the accumulator."""
+    return configuration.layout.dp > 1 and configuration.execution.sharding in ("gradients", "parameters")
+
+
+def stage_layers(layers: int, stages: int) -> list[range]:
+    """Consecutive layers for each stage; the first ones take what is left over, since the last one also projects."""
+    each, over = divmod(layers, stages)
+    starts = [stage * each + min(stage, over) for stage in range(stages + 1)]
+    return [range(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+
+
+def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: bool) -> dict[int, Decoder]:
+    """This rank's parts by stage, their parameters on the device and not yet set."""
+    layout, execution = configuration.layout, configuration.execution
+    stages = stage_layers(shape.layers, layout.pp * execution.vpp)
+    stream = torch.bfloat16 if bf16 else torch.float32
+    parts = {}
+    # Memory for a parameter is taken only once its share is known. A tied parameter is one through two modules, and
+    # would be two after that.
+    device = gang.device if shape.tied else "meta"
+    for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
+        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device)
+    for part in parts.values():
+        if layout.tp > 1:
+            _cut(part, gang, execution)
+            part.tie()
+        if fully_sharded(configuration):
+            _share_out(part, gang, execution, bf16)
+        if not shape.tied:
+            part.to_empty(device=gang.device)
+    return parts
+
+
+def flatten(parts: list[Decoder], multiple: int) -> Tensor:
+    """Lays the parameters end to end in one buffer and makes them views of it, in the order of `parameters()`; the
+    buffer's size is a multiple of the given number."""
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
+    parameters: dict[int, nn.Parameter] = {}
+    for part in parts:
+        for module in part.modules():
+            for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+                owners.setdefault(id(parameter), []).append((module, name))
+        parameters.update({id(parameter): parameter for parameter in part.parameters()})
+    pieces = [local(parameter).detach() for parameter in parameters.values()]
+    total = sum(piece.numel() for piece in pieces)
+    flat = torch.zeros(-(-total // multiple) * multiple, device=pieces[0].device)
+    at = 0
+    for (key, parameter), piece in zip(parameters.items(), pieces, strict=True):
+        view = flat[at : at + piece.numel()].view(piece.shape)
+        at += piece.numel()
+        placed = as_dtensor(parameter)
+        if placed is not None:
+            view = type(placed).from_local(
+                view,
+                placed.device_mesh,
+                placed.placements,
+                run_check=False,
+                shape=placed.shape,
+                stride=placed.stride(),
+            )
+        replacement = nn.Parameter(view)
+        for module, name in owners[key]:
+            setattr(module, name, replacement)
+    return flat
+
+
+def _cut(part: Decoder, gang: Gang, execution: Execution) -> None:
+    """Megatron's tensor parallelism (Shoeybi et al. 2019), with the sequence cut between its regions if asked
+    (Korthikanti et al. 2022). Logits stay cut by vocabulary."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    sequence = execution.sequence_parallel
+    between = Shard(1) if sequence else Replicate()
+    whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+    attended = PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None))
+    plan: dict[str, object] = {"layers.*.attention": attended, "layers.*.feed_forward": whole}
+    for name in ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up"):
+        plan[f"layers.*.{name}"] = ColwiseParallel()
+    for name in ("attention.out", "feed_forward.down"):
+        plan[f"layers.*.{name}"] = RowwiseParallel(output_layouts=between)
+    if sequence:
+        plan["layers.*.attention_norm"] = plan["layers.*.feed_forward_norm"] = SequenceParallel()
+    if part.embeds:
+        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    if part.projects:
+        plan["head"] = ColwiseParallel(input_layouts=between)
+        if sequence:
+            plan["norm"] = SequenceParallel()
+    parallelize_module(part, gang.part("tp"), plan, src_data_rank=None)  # type: ignore[arg-type]
+
+
+def _share_out(part: Decoder, gang: Gang, execution: Execution, bf16: bool) -> None:
+    """ZeRO-2 and ZeRO-3 by FSDP2: gradients are reduced into shards at once; parameters stay gathered between forward
+    and backward, or not."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if bf16 else None, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    again = execution.sharding == "parameters"
+    for layer in part.layers.values():
+        fully_shard(layer, mesh=gang.part("dp"), reshard_after_forward=again, mp_policy=policy)
+    fully_shard(part, mesh=gang.part("dp"), reshard_after_forward=again, mp_policy=policy)

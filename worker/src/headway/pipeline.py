@@ -1,0 +1,96 @@
+"""One step's micro-batches through this rank's stages, by a schedule of torch.distributed.pipelining. Rebuilt whenever
+the micro-batch or their number changes, which costs no step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleLoopedBFS,
+)
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
+from torch.distributed.pipelining.stage import _PipelineStageBase
+
+from headway.gang import Gang
+from headway.message import Configuration
+from headway.model import Decoder
+from headway.vocabulary import LossOfLogits
+
+
+class Pipeline:
+    """Schedules `count` micro-batches of `micro_batch` sequences."""
+
+    def __init__(
+        self,
+        parts: dict[int, Decoder],
+        configuration: Configuration,
+        gang: Gang,
+        loss: LossOfLogits,
+        stream: torch.dtype,
+        micro_batch: int,
+        count: int,
+    ) -> None:
+        execution = configuration.execution
+        self._micro_batch, self._count = micro_batch, count
+        self._first = any(part.embeds for part in parts.values())
+        self._last = any(part.projects for part in parts.values())
+        stages: list[_PipelineStageBase] = [
+            PipelineStage(
+                part,
+                stage,
+                configuration.layout.pp * execution.vpp,
+                gang.device,
+                input_args=self._sample(part, configuration, stream, entering=True),
+                output_args=self._sample(part, configuration, stream, entering=False),
+                group=gang.group("pp"),
+            )
+            for stage, part in sorted(parts.items())
+        ]
+        arguments: dict[str, Any] = {"n_microbatches": count, "loss_fn": loss, "scale_grads": False}
+        self._schedule: PipelineScheduleSingle | PipelineScheduleMulti
+        if execution.schedule == "breadth_first":
+            self._schedule = ScheduleLoopedBFS(stages, **arguments)
+        elif execution.vpp > 1:
+            self._schedule = ScheduleInterleaved1F1B(stages, **arguments)
+        else:
+            single = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[execution.schedule]
+            self._schedule = single(stages[0], **arguments)
+
+    def train(self, tokens: Tensor) -> list[Tensor]:
+        """Forward and backward; the micro-batches' losses where this rank has the last stage, else nothing."""
+        return self._run(self._schedule.step, tokens)
+
+    def evaluate(self, tokens: Tensor) -> list[Tensor]:
+        """Forward only."""
+        return self._run(self._schedule.eval, tokens)
+
+    def _run(self, step: Callable[..., object], tokens: Tensor) -> list[Tensor]:
+        micro_batches = torch.split(tokens, self._micro_batch)
+        losses: list[Tensor] = []
+        step(
+            arg_mbs=[(each[:, :-1],) for each in micro_batches] if self._first else None,
+            target_mbs=[each[:, 1:] for each in micro_batches] if self._last else None,
+            losses=losses if self._last else None,
+            return_outputs=False,
+        )
+        return [loss.detach() for loss in losses]
+
+    def _sample(self, part: Decoder, configuration: Configuration, stream: torch.dtype, entering: bool) -> Tensor:
+        """The shape and type of what enters or leaves a stage on this rank, without memory."""
+        shape, tp = part.shape, configuration.layout.tp
+        if entering and part.embeds:
+            return torch.empty(self._micro_batch, shape.seq_len, dtype=torch.long, device="meta")
+        if not entering and part.projects:
+            product = torch.float32 if stream == torch.float32 else torch.bfloat16
+            size = (self._micro_batch, shape.seq_len, shape.vocab // tp)
+            return torch.empty(size, dtype=product, device="meta", requires_grad=True)
+        length = shape.seq_len // tp if configuration.execution.sequence_parallel else shape.seq_len
+        size = (self._micro_batch, length, shape.hidden)
+        return torch.empty(size, dtype=stream, device="meta", requires_grad=True)

@@ -1,0 +1,353 @@
+"""Gradient accumulation that owns the step's gradients, reduces them over replicas and measures the noise on the way.
+
+Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
+single precision; so a step over dp replicas with M micro-batches each yields K = dp·M small batches whatever the
+layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
+reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and only measured here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from headway.noise import NoiseSample
+from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
+from headway.torch.squares import PRECONDITIONED, RAW, Piece, Preconditioner, Squares, StepSquares, Unmeasured
+from headway.torch.unsharded import sharded_parameters, watch
+
+PENDING_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What one optimizer step's gradients came to, the same on all ranks. The mean gradient is in `p.grad`."""
+
+    loss: float
+    # Squared norm of the mean gradient over the whole model.
+    gradient_sqr: float
+    # None where the step has none; `unmeasured` says why.
+    noise: NoiseSample | None
+    # The sums over ranks of the extra values given to `reduce`.
+    extra: list[float]
+    unmeasured: Unmeasured | None = None
+    # The same of the gradient as Adam scales it, where a preconditioner was given and has seen a step.
+    preconditioned: NoiseSample | None = None
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Parameters whose gradient on this rank is only one term of a sum over a group: tied embeddings on the first and
+    the last pipeline stage, or norms of plain tensors under sequence parallelism. The accumulator sums them, and squares
+    the sum of each micro-batch; for that it keeps their micro-batches' gradients until the step's end."""
+
+    parameters: Sequence[nn.Parameter]
+    group: torch.distributed.ProcessGroup
+
+
+@dataclass
+class _Slot:
+    """Where one parameter's gradient goes."""
+
+    parameter: nn.Parameter
+    view: Tensor
+    copies: int
+    group: torch.distributed.ProcessGroup | None = None
+    terms: list[Tensor] = field(default_factory=list)
+
+
+class GradientAccumulator:
+    """Owns the gradients of the parameters given, or of the modules': after `reduce`, `p.grad` is the mean gradient.
+
+    Per micro-batch: backward of the mean loss (not divided by the accumulation), then `end_micro_batch`; with a pipeline
+    schedule (`scale_grads=False`) that once per micro-batch after the schedule's step. Per step: `reduce`, then clipping
+    and the optimizer, then `clear`.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[nn.Parameter | nn.Module],
+        ranks: Ranks | None = None,
+        *,
+        shard: bool = False,
+        every: int = 1,
+        summed: Sequence[Summed] = (),
+        preconditioner: Preconditioner | None = None,
+    ) -> None:
+        """`shard`: each replica keeps only its slice of the mean gradient (`mean`, `shard_range`), as a distributed
+        optimizer wants it. `every`: noise is measured at each so manieth step."""
+        self.ranks = ranks if ranks is not None else Ranks()
+        self.ranks.check()
+        parts = list(parts)
+        modules = [part for part in parts if isinstance(part, nn.Module)]
+        given = [part.parameters() if isinstance(part, nn.Module) else [part] for part in parts]
+        everything = unique(itertools.chain.from_iterable(given))
+        sharded = sharded_parameters(modules)
+        self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
+        self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
+        self._device = local(everything[0]).device
+        self._shard, self._every, self._preconditioner = shard, every, preconditioner
+        if preconditioner is not None and (shard or sharded):
+            raise UnknownLayout("the second moment is sharded over replicas, but micro-batches' gradients are whole")
+        self._allocate()
+        self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
+        self._pieces = self._runs()
+        self._squares = Squares(self._device)
+        self._losses = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._pending: dict[int, Tensor] = {}
+        self._pending_bytes = 0
+        self._count = self._steps = 0
+        self.not_finite = 0
+        self._hooks = [each.register_post_accumulate_grad_hook(self._take) for each in self.parameters]
+        self._hooks += watch(modules, lambda gathered: gathered.register_hook(self._square_of(gathered)))
+        self.clear()
+
+    def close(self) -> None:
+        """Lets go of the parameters, so that another accumulator may take them."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    @property
+    def measuring(self) -> bool:
+        """Whether this step's noise is measured."""
+        return self._steps % self._every == 0
+
+    def end_micro_batch(self, loss: Tensor | None = None) -> None:
+        """One more micro-batch is done. `loss` is its mean loss, on the ranks that know it."""
+        self._flush()
+        if loss is not None:
+            self._losses += local(loss.detach()) / self.ranks.loss_copies
+        self._count += 1
+
+    @torch.no_grad()
+    def reduce(self, micro_batch: int, extra: Sequence[float] = (), gradient_scale: float = 1.0) -> Reduced:
+        """Averages over micro-batches and replicas and measures, before any clipping.
+
+        `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
+        small all-reduce of the whole world; all ranks must give equally many.
+        """
+        self._flush()
+        count = self.ranks.replicas * self._count
+        measuring = self.measuring
+        self._sum_terms(measuring)
+        self._average(count, gradient_scale)
+        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
+        tail = self._big(measuring)
+        packed = torch.cat([torch.stack([*head, *tail]), torch.tensor(list(extra), dtype=torch.float64).to(self._device)])
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(packed)
+        small, small_scaled, loss, big, big_scaled, moment, elements, *extra_sums = packed.tolist()
+        if self._preconditioner is not None and measuring:
+            self._preconditioner.learn(moment, elements)
+        self._steps += 1
+        unscaled = gradient_scale**2
+        sample: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
+        scaled: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
+        if measuring:
+            sample = StepSquares(small / unscaled, big).sample(micro_batch, count)
+            scaled = StepSquares(small_scaled / unscaled, big_scaled).sample(micro_batch, count)
+            self.not_finite += sample is Unmeasured.NOT_FINITE
+        return Reduced(
+            loss=loss / count,
+            gradient_sqr=big,
+            noise=sample if isinstance(sample, NoiseSample) else None,
+            extra=extra_sums,
+            unmeasured=sample if isinstance(sample, Unmeasured) else None,
+            preconditioned=scaled if isinstance(scaled, NoiseSample) and big_scaled > 0.0 else None,
+        )
+
+    @torch.no_grad()
+    def clip(self, reduced: Reduced, max_norm: float) -> None:
+        """Scales the mean gradient of the whole model down to `max_norm`, after it has been measured."""
+        norm = reduced.gradient_sqr**0.5
+        if norm > max_norm:
+            self.mean *= max_norm / norm
+            for gradient in self._reduced_elsewhere():
+                gradient *= max_norm / norm
+
+    def clear(self) -> None:
+        """Ready for the next step's first micro-batch."""
+        self._flat.zero_()
+        self._squares.clear()
+        self._losses.zero_()
+        self._count = 0
+        for parameter in itertools.chain(self.parameters, self._fully_sharded):
+            parameter.grad = None
+
+    def shard_range(self) -> tuple[int, int]:
+        """Which elements of the parameters laid end to end `mean` holds; the last replica's slice may run past them."""
+        size = self.mean.numel()
+        start = self._data_rank() * size if self._shard else 0
+        return start, start + size
+
+    def _allocate(self) -> None:
+        total = sum(local(parameter).numel() for parameter in self.parameters)
+        replicas = self.ranks.replicas if self._shard else 1
+        padded = -(-total // replicas) * replicas
+        self._flat = torch.zeros(padded, device=self._device)
+        self.mean = self._flat.new_zeros(padded // replicas) if self._shard else self._flat
+
+    def _slot(self, summed: Sequence[Summed]) -> list[_Slot]:
+        pieces = views(self._flat, [local(parameter) for parameter in self.parameters])
+        slots = [
+            _Slot(parameter, piece, self.ranks.copies_in_replica(parameter))
+            for parameter, piece in zip(self.parameters, pieces, strict=True)
+        ]
+        by_id = {id(slot.parameter): slot for slot in slots}
+        for each in summed:
+            for parameter in each.parameters:
+                if id(parameter) not in by_id:
+                    raise UnknownLayout("a parameter to be summed is not one whose gradient is accumulated here")
+                slot = by_id[id(parameter)]
+                slot.group = each.group
+                # The group's ranks hold copies of one gradient; a tensor-parallel group is counted as such already.
+                if torch.distributed.get_process_group_ranks(each.group) != self._tensor_ranks():
+                    slot.copies *= torch.distributed.get_world_size(each.group)
+        return slots
+
+    def _runs(self) -> list[tuple[int, int, int]]:
+        """Stretches of `mean` of equally many copies over the world: start, end, copies."""
+        first, last = self.shard_range()
+        runs: list[tuple[int, int, int]] = []
+        offset = 0
+        for slot in self._slots.values():
+            start, end = max(offset, first) - first, min(offset + slot.view.numel(), last) - first
+            offset += slot.view.numel()
+            copies = slot.copies if self._shard else slot.copies * self.ranks.replicas
+            if start >= end:
+                continue
+            if runs and runs[-1][2] == copies:
+                runs[-1] = (runs[-1][0], end, copies)
+            else:
+                runs.append((start, end, copies))
+        return runs
+
+    def _take(self, parameter: nn.Parameter) -> None:
+        """Autograd has the parameter's gradient of one micro-batch complete."""
+        gradient = parameter.grad
+        assert gradient is not None, "the hook runs after accumulation"
+        parameter.grad = None
+        slot = self._slots[id(parameter)]
+        piece = local(placed_like(gradient, slot.parameter))
+        if id(parameter) in self._pending:
+            self._flush()
+        self._pending[id(parameter)] = piece
+        self._pending_bytes += piece.nbytes
+        if self._pending_bytes >= PENDING_BYTES:
+            self._flush()
+
+    @torch.no_grad()
+    def _flush(self) -> None:
+        """Squares what has arrived and adds it to the step's sums, many parameters in one sweep."""
+        if not self._pending:
+            return
+        slots = [self._slots[key] for key in self._pending]
+        arrived = list(self._pending.values())
+        if self.measuring:
+            whole = [(slot, piece) for slot, piece in zip(slots, arrived, strict=True) if slot.group is None]
+            self._squares.add([self._piece(slot, piece, slot.copies) for slot, piece in whole])
+            for slot, piece in zip(slots, arrived, strict=True):
+                if slot.group is not None:
+                    slot.terms.append(piece)
+        torch._foreach_add_([slot.view for slot in slots], arrived)
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _piece(self, slot: _Slot, values: Tensor, copies: int) -> Piece:
+        scale = None if self._preconditioner is None else self._preconditioner.scale(slot.parameter)
+        return Piece(values, copies, scale)
+
+    def _square_of(self, gathered: nn.Parameter):  # type: ignore[no-untyped-def]
+        """A hook that squares the gradients of a gathered FSDP2 parameter."""
+        copies = self.ranks.copies_in_replica(gathered)
+
+        def hook(gradient: Tensor) -> None:
+            if self.measuring:
+                self._squares.add([Piece(local(placed_like(gradient, gathered)), copies)])
+
+        return hook
+
+    def _sum_terms(self, measuring: bool) -> None:
+        """Completes the gradients of which this rank has only a term."""
+        for slot in self._slots.values():
+            if slot.group is None:
+                continue
+            torch.distributed.all_reduce(slot.view, group=slot.group)
+            if measuring and slot.terms:
+                terms = torch.stack(slot.terms).float()
+                torch.distributed.all_reduce(terms, group=slot.group)
+                self._squares.add([self._piece(slot, term, slot.copies) for term in terms])
+            slot.terms.clear()
+
+    def _average(self, count: int, gradient_scale: float) -> None:
+        """The mean over all micro-batches of all replicas, into `mean` and `p.grad`."""
+        group = self.ranks.data
+        if self.ranks.replicas > 1 and self._flat.numel():
+            if self._shard:
+                torch.distributed.reduce_scatter_tensor(self.mean, self._flat, group=group)
+            else:
+                torch.distributed.all_reduce(self._flat, group=group)
+        elif self._shard:
+            self.mean.copy_(self._flat)
+        self.mean /= count * gradient_scale
+        for gradient in self._reduced_elsewhere():
+            gradient /= self._count * gradient_scale  # FSDP2 has taken the mean over replicas
+        if self._shard:
+            return
+        for slot in self._slots.values():
+            if slot.parameter.dtype == slot.view.dtype:
+                slot.parameter.grad = _as_placed(slot.view, slot.parameter)
+
+    def _reduced_elsewhere(self) -> list[Tensor]:
+        return [local(parameter.grad) for parameter in self._fully_sharded if parameter.grad is not None]
+
+    def _big(self, measuring: bool) -> list[Tensor]:
+        """This rank's share of the mean gradient's squares, and of the second moment's mean."""
+        squares = Squares(self._device)
+        squares.add([Piece(self.mean[start:end], copies) for start, end, copies in self._pieces])
+        squares.add(
+            [
+                Piece(local(placed_like(parameter.grad, parameter)), self.ranks.copies_in_world(parameter))
+                for parameter in self._fully_sharded
+                if parameter.grad is not None
+            ]
+        )
+        raw, moments = squares.sums[RAW], torch.zeros(2, dtype=torch.float64, device=self._device)
+        scaled = torch.zeros_like(raw)
+        if self._preconditioner is not None and measuring:
+            slots, replicas = self._slots.values(), self.ranks.replicas
+            preconditioned = Squares(self._device)
+            preconditioned.add([self._piece(slot, slot.view, slot.copies * replicas) for slot in slots])
+            scaled = preconditioned.sums[PRECONDITIONED]
+            moments = self._preconditioner.total(
+                ((slot.parameter, slot.copies * replicas) for slot in slots), self._device
+            )
+        return [raw, scaled, *moments]
+
+    def _data_rank(self) -> int:
+        return torch.distributed.get_rank(self.ranks.data) if torch.distributed.is_initialized() else 0
+
+    def _tensor_ranks(self) -> list[int]:
+        return [] if self.ranks.tensor is None else torch.distributed.get_process_group_ranks(self.ranks.tensor)
+
+
+def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:
+    """This rank's piece as the parameter's gradient."""
+    placed = as_dtensor(parameter)
+    if placed is None:
+        return piece
+    return type(placed).from_local(
+        piece, placed.device_mesh, placed.placements, run_check=False, shape=placed.shape, stride=placed.stride()
+    )
+
+
+def views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Slices of a flat buffer in the parameters' shapes."""
+    sizes = [parameter.numel() for parameter in parameters]
+    pieces = torch.split(flat[: sum(sizes)], sizes)
+    return [piece.view(parameter.shape) for piece, parameter in zip(pieces, parameters, strict=True)]

@@ -1,0 +1,151 @@
+"""Which ranks of the world hold the same piece of a gradient, so that its square is counted once.
+
+A rank owns 1/copies of the square of every piece it holds. Summed over the world that gives each element of the model
+once, whatever the layout: shards are disjoint, copies share. Nothing here communicates.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+
+class UnknownLayout(Exception):
+    """The groups given do not explain how the world is divided, so that no square could be trusted."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The groups this rank belongs to. What is None has one rank; with all three None, all ranks are data-parallel."""
+
+    data: ProcessGroup | None = None
+    """Ranks that train the same parameters on other samples: dp, also where FSDP or ZeRO shards over them."""
+    tensor: ProcessGroup | None = None
+    """Ranks that compute the same samples together on the same layers: tp."""
+    pipeline: ProcessGroup | None = None
+    """Ranks with other layers for the same samples: pp."""
+
+    @staticmethod
+    def of(mesh: DeviceMesh) -> Ranks:
+        """By the usual names of a mesh's dimensions: dp, or dp_replicate and dp_shard; tp; pp."""
+        names = mesh.mesh_dim_names or ()
+        unknown = set(names) - {"dp", "dp_replicate", "dp_shard", "tp", "pp"}
+        if unknown:
+            raise UnknownLayout(f"mesh dimensions {sorted(unknown)} have no known meaning; give Ranks the groups")
+
+        def group(*wanted: str) -> ProcessGroup | None:
+            present = tuple(name for name in wanted if name in names)
+            if not present:
+                return None
+            part = mesh[present]
+            return part.get_group() if len(present) == 1 else part._flatten().get_group()
+
+        return Ranks(group("dp", "dp_replicate", "dp_shard"), group("tp"), group("pp"))
+
+    def check(self) -> None:
+        """Every rank of the world must be accounted for."""
+        if not torch.distributed.is_initialized():
+            return
+        known = self.replicas * _size(self.tensor) * _size(self.pipeline)
+        world = torch.distributed.get_world_size()
+        if known != world:
+            raise UnknownLayout(f"data x tensor x pipeline are {known} ranks, but the world has {world}")
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that see other samples."""
+        return len(self._data_ranks())
+
+    @property
+    def loss_copies(self) -> int:
+        """On how many ranks of one replica the same loss is known: all that compute the last layers together."""
+        return _size(self.tensor)
+
+    def copies_in_replica(self, tensor: Tensor) -> int:
+        """On how many ranks of one data-parallel replica this piece of a micro-batch's gradient lies."""
+        placed = as_dtensor(tensor)
+        if placed is None:
+            return _size(self.tensor)
+        if len(self._data_ranks() & _mesh_ranks(placed.device_mesh)) > 1:
+            raise UnknownLayout(
+                f"a parameter placed as {placed.placements} on {placed.device_mesh} spans data-parallel ranks without "
+                "fully_shard: its micro-batches' gradients cannot be told apart, or `data` names the wrong group"
+            )
+        return self._copies(placed)
+
+    def copies_in_world(self, tensor: Tensor) -> int:
+        """The same for a piece of the mean gradient, which data-parallel ranks share too unless they shard it."""
+        placed = as_dtensor(tensor)
+        if placed is None:
+            return _size(self.tensor) * self.replicas
+        data = self._data_ranks()
+        return self._copies(placed) * (len(data) // len(data & _mesh_ranks(placed.device_mesh)))
+
+    def _copies(self, placed: DTensor) -> int:
+        mesh = placed.device_mesh
+        within = math.prod(mesh.size(i) for i, placement in enumerate(placed.placements) if placement.is_replicate())
+        tensor = _ranks(self.tensor)
+        return within * (len(tensor) // len(tensor & _mesh_ranks(mesh)))
+
+    def _data_ranks(self) -> frozenset[int]:
+        if self.data is None and self.tensor is None and self.pipeline is None and torch.distributed.is_initialized():
+            return frozenset(range(torch.distributed.get_world_size()))
+        return _ranks(self.data)
+
+
+def as_dtensor(tensor: Tensor) -> DTensor | None:
+    """The tensor as the DTensor it is, if it is one. Only who imported DTensor can have made one, so this need not."""
+    module: Any = sys.modules.get("torch.distributed.tensor")
+    return tensor if module is not None and isinstance(tensor, module.DTensor) else None
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's piece."""
+    placed = as_dtensor(tensor)
+    return tensor if placed is None else placed.to_local()
+
+
+def placed_like(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient as the parameter lies. Autograd may deliver it otherwise, say whole for a sharded embedding, or as
+    parts of a sum for the gain of a norm under sequence parallelism; such squares would be wrong."""
+    gradient_placed, parameter_placed = as_dtensor(gradient), as_dtensor(parameter)
+    if gradient_placed is None or parameter_placed is None:
+        return gradient
+    if gradient_placed.placements == parameter_placed.placements:
+        return gradient
+    return gradient_placed.redistribute(placements=parameter_placed.placements)
+
+
+def unique(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    """In order, each once, those that are trained: a tied weight is one parameter."""
+    return list({id(each): each for each in parameters if each.requires_grad}.values())
+
+
+def _size(group: ProcessGroup | None) -> int:
+    return 1 if group is None else torch.distributed.get_world_size(group)
+
+
+def _ranks(group: ProcessGroup | None) -> frozenset[int]:
+    if group is None:
+        return _alone_ranks()
+    return frozenset(torch.distributed.get_process_group_ranks(group))
+
+
+def _alone_ranks() -> frozenset[int]:
+    return frozenset([torch.distributed.get_rank() if torch.distributed.is_initialized() else 0])
+
+
+def _mesh_ranks(mesh: DeviceMesh) -> frozenset[int]:
+    return frozenset(mesh.mesh.flatten().tolist()) | _alone_ranks()

@@ -1,0 +1,127 @@
+"""Sums of squares of gradients, raw and preconditioned, and what becomes of them once they are summed over the world."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.noise import NoiseSample
+
+RAW, PRECONDITIONED = 0, 1
+
+
+class Unmeasured(enum.Enum):
+    """Why a step has no noise sample."""
+
+    NOT_DUE = "not due at this cadence"
+    ONE_SMALL_BATCH = "one small batch: data-parallel degree times accumulation is 1"
+    NOT_FINITE = "a gradient is not finite"
+    NO_MEAN = "nobody told the mean gradient: it is not in p.grad, and no norm of it was given"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tensor whose square is shared with the other ranks that hold a copy."""
+
+    values: Tensor
+    copies: int
+    # What the optimizer divides this gradient by, where that is known.
+    scale: Tensor | None = None
+
+
+class Squares:
+    """Two sums in double precision on the device: of raw squares, and of preconditioned ones. Never waits for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.sums = torch.zeros(2, dtype=torch.float64, device=device)
+
+    @torch.no_grad()
+    def add(self, pieces: Iterable[Piece]) -> None:
+        for which, scaled in ((RAW, False), (PRECONDITIONED, True)):
+            by_copies: dict[int, list[Tensor]] = defaultdict(list)
+            for piece in pieces:
+                if not scaled:
+                    by_copies[piece.copies].append(piece.values)
+                elif piece.scale is not None:
+                    by_copies[piece.copies].append(piece.values / piece.scale)
+            for copies, tensors in by_copies.items():
+                self.sums[which] += _sum_of_squares(torch._foreach_norm(tensors, 2.0, precision(tensors[0]))) / copies
+
+    def add_norms(self, norms: Sequence[Tensor], copies: int) -> None:
+        """The same of raw gradients whose norms are known."""
+        self.sums[RAW] += _sum_of_squares(norms) / copies
+
+    def clear(self) -> None:
+        self.sums.zero_()
+
+
+def precision(gradient: Tensor) -> torch.dtype:
+    """To sum squares in. A CPU sums in double precision; a GPU's kernel sums blocks in single precision, which is as
+    good, and half the arithmetic."""
+    return torch.float64 if gradient.device.type == "cpu" else torch.float32
+
+
+def _sum_of_squares(norms: Sequence[Tensor]) -> Tensor:
+    """Norms are squared in double precision: the squares of a scaled loss overflow single."""
+    return torch.stack(list(norms)).double().square().sum()
+
+
+@dataclass(frozen=True)
+class StepSquares:
+    """The two squares of one step over the world: summed over its small batches, and of the mean gradient."""
+
+    small_sum: float
+    big: float
+
+    def sample(self, micro_batch: float, count: int) -> NoiseSample | Unmeasured:
+        if count < 2:
+            return Unmeasured.ONE_SMALL_BATCH
+        if self.big == 0.0 and self.small_sum > 0.0:
+            return Unmeasured.NO_MEAN
+        sample = NoiseSample(self.small_sum / count, self.big, float(micro_batch), float(micro_batch * count))
+        return sample if sample.is_finite() else Unmeasured.NOT_FINITE
+
+
+SecondMoment = Callable[[torch.nn.Parameter], Tensor | None]
+"""This rank's piece of Adam's bias-corrected second moment of a parameter, of the gradient's shape; None before the
+optimizer has one."""
+
+
+class Preconditioner:
+    """Adam's own scaling of the gradient, damped: g / max(√v, damping · rms √v), with the root mean square over the model.
+
+    With Adam's tiny eps alone, rows of an embedding that are hardly ever used (v ≈ 0) outweigh the model, and the
+    estimate is garbage. Small and big squares of a step see the same v, that of the step before.
+    """
+
+    def __init__(self, second_moment: SecondMoment, damping: float = 0.3) -> None:
+        self._second_moment = second_moment
+        self._damping = damping
+        self._mean = math.nan
+
+    def total(self, parameters: Iterable[tuple[torch.nn.Parameter, int]], device: torch.device) -> Tensor:
+        """This rank's share of the sum of v and of the number of elements it is over."""
+        total = torch.zeros(2, dtype=torch.float64, device=device)
+        for parameter, copies in parameters:
+            moment = self._second_moment(parameter)
+            if moment is not None:
+                total[0] += moment.sum(dtype=torch.float64) / copies
+                total[1] += moment.numel() / copies
+        return total
+
+    def learn(self, total: float, elements: float) -> None:
+        """Takes the sums over the world, for the next step's damping."""
+        self._mean = total / elements if elements else math.nan
+
+    def scale(self, parameter: torch.nn.Parameter) -> Tensor | None:
+        """What to divide the parameter's gradient by; None while the model's second moment is not known."""
+        if not self._mean > 0.0:
+            return None
+        moment = self._second_moment(parameter)
+        return None if moment is None else moment.sqrt().clamp_(min=self._damping * math.sqrt(self._mean))

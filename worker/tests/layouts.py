@@ -1,0 +1,131 @@
+"""A tiny model trained in any layout by forked ranks: what tests and the long matrix of `soak` share."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+# Imported here, once, and not in every forked rank.
+import torch
+import torch._dynamo
+import torch.distributed
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
+
+import headway.pipeline  # noqa: F401
+from headway import sharded
+from headway.blocks import staged
+from headway.checkpoint import Draft
+from headway.data import Corpus
+from headway.flops import ModelShape
+from headway.gang import Gangs
+from headway.message import Configuration, Execution, Layout
+from headway.parallel import Parallel, Recipe
+from headway.reshard import exchange
+from headway.saver import Saver
+
+warnings.filterwarnings("ignore", module="torch")
+
+TINY = ModelShape(layers=4, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16)
+TIED = ModelShape(layers=4, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16, tied=True)
+CORPUS = Corpus(b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000)), TINY.seq_len)
+GLOBAL, SMALL, LEARNING_RATE = 8, 2, 1e-2
+
+
+def configured(dp: int = 1, tp: int = 1, pp: int = 1, micro_batch: int = SMALL, **execution: object) -> Configuration:
+    return Configuration(Layout(dp, tp, pp), micro_batch, GLOBAL, Execution(**execution))  # type: ignore[arg-type]
+
+
+ALONE = configured()
+LAYOUTS = {
+    "dp4": configured(4),
+    "dp4, ZeRO-1": configured(4, sharding="optimizer"),
+    "dp2, ZeRO-2": configured(2, sharding="gradients"),
+    "dp4, ZeRO-3": configured(4, sharding="parameters"),
+    "dp2, ZeRO-3, full recompute": configured(2, sharding="parameters", recompute="full"),
+    "dp2, selective recompute": configured(2, recompute="selective"),
+    "pp4, 1F1B": configured(pp=4),
+    "pp2 dp2, GPipe, ZeRO-1": configured(2, pp=2, schedule="gpipe", sharding="optimizer"),
+    "pp2 dp2, interleaved": configured(2, pp=2, vpp=2),
+    "pp2, breadth first, selective recompute": configured(pp=2, vpp=2, schedule="breadth_first", recompute="selective"),
+    "pp2 dp2, interleaved, ZeRO-2": configured(2, pp=2, vpp=2, sharding="gradients"),
+    "tp2": configured(tp=2),
+    "dp2 tp2, sequence parallel, ZeRO-1": configured(2, tp=2, sequence_parallel=True, sharding="optimizer"),
+    "pp2 tp2, sequence parallel": configured(tp=2, pp=2, sequence_parallel=True),
+    "dp2 tp2, ZeRO-3, sequence parallel": configured(2, tp=2, sequence_parallel=True, sharding="parameters"),
+}
+# Six of four ranks each, for resharding: every axis and every way of sharing state out.
+SIX = {
+    "dp4, ZeRO-1": LAYOUTS["dp4, ZeRO-1"],
+    "dp4, ZeRO-3": LAYOUTS["dp4, ZeRO-3"],
+    "pp4": LAYOUTS["pp4, 1F1B"],
+    "pp2 dp2, interleaved": LAYOUTS["pp2 dp2, interleaved"],
+    "dp2 tp2, ZeRO-1, SP": LAYOUTS["dp2 tp2, sequence parallel, ZeRO-1"],
+    "pp2 tp2, SP": LAYOUTS["pp2 tp2, sequence parallel"],
+}
+
+
+def tokens(samples: range) -> torch.Tensor:
+    text = b"".join(CORPUS.sample(index) for index in samples)
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8).view(len(samples), -1).long()
+
+
+class Trainee:
+    """One rank's training, which may change its layout as it goes."""
+
+    def __init__(self, shape: ModelShape, configuration: Configuration, bf16: bool = False) -> None:
+        self._recipe, self._gangs = Recipe(shape, bf16=bf16), Gangs(torch.device("cpu"))
+        self.parallel = self._build(configuration)
+        self.parallel.initialise()
+        self.samples_seen = 0
+
+    def train(self, steps: int) -> list[float]:
+        losses = []
+        for _ in range(steps):
+            batch = self.parallel.configuration.global_batch
+            share = batch // self.parallel.configuration.layout.dp
+            first = self.samples_seen + self.parallel.replica * share
+            self.parallel.train(tokens(range(first, first + share)))
+            reduced = self.parallel.reduce([])
+            self.parallel.update(reduced, LEARNING_RATE)
+            self.samples_seen += batch
+            losses.append(reduced.loss)
+        return losses
+
+    def reshard(self, configuration: Configuration) -> None:
+        """In memory."""
+        held, steps = staged(self.parallel.blocks()), self.parallel.optimizer_steps
+        self.parallel.close()
+        self.parallel = self._build(configuration)
+        exchange(held, self.parallel.blocks(), _world())
+        self.parallel.optimizer_steps = steps
+
+    def reload(self, configuration: Configuration, folder: Path) -> None:
+        """By way of a checkpoint."""
+        rank = torch.distributed.get_rank()
+        saver = Saver(str(folder), "job", 1, rank, torch.distributed.get_world_size())
+        saver.start(self.parallel.optimizer_steps, self.samples_seen, self.parallel.blocks, {})
+        assert saver.wait()
+        draft = Draft(str(folder), 1, self.parallel.optimizer_steps)
+        steps = self.parallel.optimizer_steps
+        self.parallel.close()
+        self.parallel = self._build(configuration)
+        sharded.read(str(draft.final), self.parallel.blocks(), _world())
+        self.parallel.optimizer_steps = steps
+
+    def _build(self, configuration: Configuration) -> Parallel:
+        return Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
+
+
+def alone(steps: int, shape: ModelShape = TINY) -> list[float]:
+    """The undisturbed run of one rank, which all others must agree with."""
+    return Trainee(shape, ALONE).train(steps)
+
+
+def furthest(losses: list[list[float]], expected: list[float]) -> float:
+    """The largest difference of any rank at any step."""
+    return max(abs(ours - theirs) for rank in losses for ours, theirs in zip(rank, expected, strict=True))
+
+
+def _world() -> torch.distributed.ProcessGroup | None:
+    return torch.distributed.group.WORLD if torch.distributed.get_world_size() > 1 else None

@@ -1,0 +1,220 @@
+"""What the accumulator does beside counting: the estimate against brute force, scaling, clipping, broken steps."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import torch
+from tiny import VOCAB, WIDTH, Tiny, batch, loss_of
+from torch import Tensor, nn
+
+from headway.noise import NoiseAverage
+from headway.torch import GradientAccumulator, Preconditioner, Reduced, UnknownLayout, Unmeasured
+
+SMALL = 2
+
+
+def one_step(model: Tiny, gradients: GradientAccumulator, first: int, count: int, scale: float = 1.0) -> Reduced:
+    """`count` micro-batches of two; the mean gradient is left for an optimizer."""
+    gradients.clear()
+    for start in range(first, first + count * SMALL, SMALL):
+        inputs, targets = batch(start, SMALL)
+        loss = loss_of(model(inputs), targets)
+        (loss * scale).backward()
+        gradients.end_micro_batch(loss)
+    return gradients.reduce(SMALL, gradient_scale=scale)
+
+
+def trained(steps: int = 20) -> tuple[Tiny, torch.optim.Adam]:
+    """A model whose second moments mean something."""
+    model = Tiny()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
+    for step in range(steps):
+        optimizer.zero_grad()
+        inputs, targets = batch(100_000 + 16 * step, 16)
+        loss_of(model(inputs), targets).backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    return model, optimizer
+
+
+def second_moment(optimizer: torch.optim.Adam, parameter: nn.Parameter) -> Tensor | None:
+    """Bias-corrected, and nearly nothing for the rarest tokens' rows of the embedding, as in a large vocabulary."""
+    state = optimizer.state.get(parameter)
+    if not state:
+        return None
+    moment = state["exp_avg_sq"] / (1.0 - 0.95 ** float(state["step"]))
+    if parameter.shape == (VOCAB, WIDTH):
+        moment[VOCAB - 2 :] *= 1e-6
+    return moment
+
+
+def brute_force(model: Tiny, examples: int, scale: Tensor | None = None) -> tuple[float, float]:
+    """tr Σ and unbiased |G|² from single examples' gradients, in double precision."""
+    rows = []
+    for index in range(examples):
+        model.zero_grad()
+        inputs, targets = batch(1_000_000 + index, 1)
+        loss_of(model(inputs), targets).backward()
+        flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).double()
+        rows.append(flat if scale is None else flat / scale)
+    model.zero_grad()
+    stacked = torch.stack(rows)
+    variance = float(stacked.var(dim=0).sum())
+    return variance, float(stacked.mean(dim=0).square().sum()) - variance / examples
+
+
+def test_the_estimate_is_within_its_stated_error_of_brute_force() -> None:
+    """Twelve runs of 40 steps on samples of their own: their distances in standard errors must look like noise."""
+    model, _ = trained()
+    gradients = GradientAccumulator(model.parameters())
+    averages = []
+    for run in range(12):
+        average = NoiseAverage(1e9)
+        for step in range(40):
+            sample = one_step(model, gradients, 320 * run + 8 * step, 4).noise
+            assert sample is not None
+            average.add(sample)
+        averages.append(average)
+    gradients.close()
+    variance, gradient_sqr = brute_force(model, 2000)
+    truth = variance / gradient_sqr
+    distances = []
+    for average in averages:
+        estimate = average.estimate()
+        assert estimate is not None
+        distances.append((estimate.sequences - truth) / estimate.standard_error)
+    print(f"brute force {truth:.2f}, distances {[round(each, 2) for each in distances]}")
+    assert statistics.fmean(each**2 for each in distances) < 2.0
+    assert abs(statistics.fmean(distances)) < 1.0
+
+
+def flat_scale(model: Tiny, preconditioner: Preconditioner) -> Tensor:
+    scales = [preconditioner.scale(parameter) for parameter in model.parameters()]
+    assert all(scale is not None for scale in scales)
+    return torch.cat([scale.flatten() for scale in scales if scale is not None]).double()
+
+
+def preconditioned(damping: float) -> tuple[float, float]:
+    """The estimate over 150 steps, and brute force; both of tr Σ over |G|², preconditioned alike."""
+    model, optimizer = trained()
+    preconditioner = Preconditioner(lambda parameter: second_moment(optimizer, parameter), damping)
+    gradients = GradientAccumulator(model.parameters(), preconditioner=preconditioner)
+    average = NoiseAverage(1e9)
+    for step in range(150):
+        reduced = one_step(model, gradients, 8 * step, 4)
+        assert (reduced.preconditioned is None) == (step == 0), "the first step learns the damping"
+        if reduced.preconditioned is not None:
+            average.add(reduced.preconditioned)
+    gradients.close()
+    variance, gradient_sqr = brute_force(model, 2000, flat_scale(model, preconditioner))
+    estimate = average.scale()
+    assert estimate is not None
+    return estimate, variance / gradient_sqr
+
+
+def test_the_damped_preconditioned_estimate_meets_brute_force() -> None:
+    estimate, truth = preconditioned(0.3)
+    assert estimate == pytest.approx(truth, rel=0.1)
+
+
+def test_without_damping_rare_rows_spoil_the_estimate() -> None:
+    """Why there is damping at all."""
+    estimate, truth = preconditioned(1e-3)
+    assert abs(estimate / truth - 1.0) > 0.25
+
+
+def test_small_and_big_see_the_same_preconditioner() -> None:
+    """With equal micro-batches there is no noise, however they are scaled."""
+    model, optimizer = trained()
+    preconditioner = Preconditioner(lambda parameter: second_moment(optimizer, parameter))
+    gradients = GradientAccumulator(model.parameters(), preconditioner=preconditioner)
+    for _ in range(2):
+        gradients.clear()
+        for _ in range(3):
+            inputs, targets = batch(0, SMALL)
+            loss = loss_of(model(inputs), targets)
+            loss.backward()
+            gradients.end_micro_batch(loss)
+        reduced = gradients.reduce(SMALL)
+    assert reduced.preconditioned is not None
+    assert reduced.preconditioned.small_sqr == pytest.approx(reduced.preconditioned.big_sqr, rel=1e-5)
+    assert reduced.preconditioned.small_sqr > 10.0 * reduced.gradient_sqr, "it is another norm"
+
+
+def test_a_preconditioner_that_lies_in_other_shards_is_refused() -> None:
+    with pytest.raises(UnknownLayout):
+        GradientAccumulator(Tiny().parameters(), shard=True, preconditioner=Preconditioner(lambda _: None))
+
+
+@pytest.mark.parametrize("scale", [0.25, 65536.0])
+def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
+    model = Tiny()
+    gradients = GradientAccumulator(model.parameters())
+    plain, scaled = one_step(model, gradients, 0, 4), one_step(model, gradients, 0, 4, scale)
+    assert plain.noise is not None and scaled.noise is not None
+    assert scaled.noise.to_json() == pytest.approx(plain.noise.to_json(), rel=1e-6)
+    assert scaled.gradient_sqr == pytest.approx(plain.gradient_sqr, rel=1e-6)
+
+
+def test_clipping_comes_after_measuring() -> None:
+    model = Tiny()
+    gradients = GradientAccumulator(model.parameters())
+    reduced = one_step(model, gradients, 0, 4)
+    gradients.clip(reduced, 1e-3)
+    clipped = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    assert float(clipped.norm()) == pytest.approx(1e-3, rel=1e-4)
+    again = one_step(model, gradients, 0, 4)
+    assert again.noise == reduced.noise
+
+
+def test_one_small_batch_is_flagged() -> None:
+    model = Tiny()
+    reduced = one_step(model, GradientAccumulator(model.parameters()), 0, 1)
+    assert reduced.noise is None and reduced.unmeasured is Unmeasured.ONE_SMALL_BATCH
+    assert reduced.gradient_sqr > 0.0
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_counted() -> None:
+    model = Tiny()
+    gradients = GradientAccumulator(model.parameters())
+    good = one_step(model, gradients, 0, 4)
+    broken = one_step(model, gradients, 0, 4, scale=float("nan"))
+    assert broken.noise is None and broken.unmeasured is Unmeasured.NOT_FINITE
+    assert gradients.not_finite == 1
+    assert one_step(model, gradients, 0, 4).noise == good.noise, "nothing of it is left"
+
+
+def test_the_cadence_leaves_loss_and_gradient_alone() -> None:
+    model = Tiny()
+    often = GradientAccumulator(model.parameters())
+    expected = [one_step(model, often, 8 * step, 4) for step in range(4)]
+    often.close()
+    seldom = GradientAccumulator(model.parameters(), every=3)
+    reduced = [one_step(model, seldom, 8 * step, 4) for step in range(4)]
+    assert [each.unmeasured for each in reduced] == [None, Unmeasured.NOT_DUE, Unmeasured.NOT_DUE, None]
+    assert [(each.loss, each.gradient_sqr) for each in reduced] == [(each.loss, each.gradient_sqr) for each in expected]
+    assert [reduced[0].noise, reduced[3].noise] == [expected[0].noise, expected[3].noise]
+
+
+def test_a_tied_weight_counts_once() -> None:
+    """Given by both of its modules, it is still one parameter with one gradient."""
+    model = Tiny(tied=True)
+    gradients = GradientAccumulator([model.embedding, model.blocks, model.norm, model.head])
+    reduced = one_step(model, gradients, 0, 4)
+    gradients.close()
+    gradients.clear()
+    inputs, targets = batch(0, 8)
+    loss_of(model(inputs), targets).backward()
+    expected = sum(float(parameter.grad.double().square().sum()) for parameter in model.parameters())
+    assert reduced.gradient_sqr == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_closed_accumulator_lets_go() -> None:
+    model = Tiny()
+    gradients = GradientAccumulator(model.parameters())
+    gradients.close()
+    inputs, targets = batch(0, 2)
+    loss_of(model(inputs), targets).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

@@ -1,0 +1,226 @@
+"""A meter that only listens measures what the accumulator measures, whoever owns the gradients; and its pitfalls."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from gang import gang
+from tiny import Tiny, batch, loss_of, tensor_parallel
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from headway.noise import NoiseSample
+from headway.torch import GradientAccumulator, Measured, NoiseMeter, Ranks, UnknownLayout, Unmeasured
+
+SMALL, GLOBAL = 2, 8
+
+
+def expected(model: nn.Module | None = None) -> NoiseSample:
+    """What the accumulator says of the eight samples on one rank."""
+    model = model if model is not None else Tiny()
+    gradients = GradientAccumulator(model.parameters())
+    for start in range(0, GLOBAL, SMALL):
+        inputs, targets = batch(start, SMALL)
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        gradients.end_micro_batch(loss)
+    noise = gradients.reduce(SMALL).noise
+    assert noise is not None
+    gradients.close()
+    return noise
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How somebody else's loop goes about its gradients."""
+
+    dp: int = 1
+    tp: int = 1
+    sequence_parallel: bool = False
+    wrapper: str = "none"
+    synchronize_last_only: bool = False
+
+
+def train(loop: Loop) -> Measured:
+    mesh = init_device_mesh("cpu", (loop.dp, loop.tp), mesh_dim_names=("dp", "tp"))
+    model: nn.Module = Tiny()
+    if loop.tp > 1:
+        tensor_parallel(model, mesh["tp"], loop.sequence_parallel)
+    if loop.wrapper == "ddp":
+        model = DistributedDataParallel(model)
+    if loop.wrapper == "fsdp":
+        for block in model.blocks.values():
+            fully_shard(block, mesh=mesh["dp"])
+        fully_shard(model, mesh=mesh["dp"])
+    meter = NoiseMeter(model, ranks=Ranks.of(mesh) if loop.tp > 1 else None, every=1)
+    accumulation = GLOBAL // SMALL // loop.dp
+    first = torch.distributed.get_rank(mesh["dp"].get_group()) * accumulation * SMALL
+    for index in range(accumulation):
+        last = index == accumulation - 1
+        waiting = contextlib.nullcontext()
+        if loop.synchronize_last_only and not last and loop.wrapper == "ddp":
+            waiting = model.no_sync()
+        if loop.synchronize_last_only and loop.wrapper == "fsdp":
+            model.set_requires_gradient_sync(last)
+        inputs, targets = batch(first + index * SMALL, SMALL)
+        with waiting:
+            (loss_of(model(inputs), targets) / accumulation).backward()
+    measured = meter.measure(SMALL, gradient_scale=1 / accumulation)
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3, foreach=False) if loop.tp == 1 else None
+    return measured
+
+
+LOOPS = {
+    "one rank": Loop(),
+    "DDP": Loop(dp=4, wrapper="ddp"),
+    "DDP, reducing every micro-batch": Loop(dp=2, wrapper="ddp"),
+    "DDP, reducing the last micro-batch": Loop(dp=2, wrapper="ddp", synchronize_last_only=True),
+    "FSDP2": Loop(dp=4, wrapper="fsdp"),
+    "FSDP2, reducing every micro-batch": Loop(dp=2, wrapper="fsdp"),
+    "FSDP2, reducing the last micro-batch": Loop(dp=2, wrapper="fsdp", synchronize_last_only=True),
+    "FSDP2 and tensor parallel": Loop(dp=2, tp=2, wrapper="fsdp"),
+    "FSDP2 and sequence parallel": Loop(dp=2, tp=2, wrapper="fsdp", sequence_parallel=True),
+    "tensor parallel": Loop(tp=2),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_whoever_reduces_the_meter_measures_the_same(name: str, tmp_path: Path) -> None:
+    loop = LOOPS[name]
+    theirs = expected()
+    for measured in gang(tmp_path, loop.dp * loop.tp, lambda: train(loop)):
+        assert measured.noise is not None
+        assert measured.noise.to_json() == pytest.approx(theirs.to_json(), rel=1e-5)
+        assert measured.noise.variance() == pytest.approx(theirs.variance(), rel=1e-4)
+
+
+def alone(
+    scale: float = 1.0, count: int = GLOBAL // SMALL, every: int = 1, steps: int = 1, spoil: bool = False
+) -> tuple[NoiseMeter, list[Measured]]:
+    """A plain loop on one rank."""
+    model = Tiny()
+    meter = NoiseMeter(model, every=every)
+    measured = []
+    for _ in range(steps):
+        model.zero_grad()
+        for start in range(0, count * SMALL, SMALL):
+            inputs, targets = batch(start, SMALL)
+            (loss_of(model(inputs), targets) * (float("inf") if spoil and start else scale)).backward()
+        measured.append(meter.measure(SMALL, gradient_scale=scale))
+    return meter, measured
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, 65536.0, 1e21])
+def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
+    """Squares of gradients scaled by 1e21 do not fit in single precision."""
+    _, (measured,) = alone(scale)
+    assert measured.noise is not None
+    assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
+
+
+def test_one_small_batch_is_flagged() -> None:
+    _, (measured,) = alone(count=1)
+    assert measured == Measured(unmeasured=Unmeasured.ONE_SMALL_BATCH)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_counted() -> None:
+    meter, (measured,) = alone(spoil=True)
+    assert measured == Measured(unmeasured=Unmeasured.NOT_FINITE)
+    assert meter.not_finite == 1
+
+
+def test_between_measured_steps_nothing_is_done() -> None:
+    _, measured = alone(every=3, steps=7)
+    assert [each.unmeasured is Unmeasured.NOT_DUE for each in measured] == [False, True, True, False, True, True, False]
+    assert measured[0].noise is not None and measured[3].noise == measured[0].noise
+
+
+def test_a_framework_that_keeps_gradients_elsewhere_tells_their_norm() -> None:
+    model = Tiny()
+    meter = NoiseMeter(model, every=1)
+    for start in range(0, GLOBAL, SMALL):
+        inputs, targets = batch(start, SMALL)
+        (loss_of(model(inputs), targets) * SMALL / GLOBAL).backward()
+    norm = float(nn.utils.clip_grad_norm_(model.parameters(), 1e-3))
+    for parameter in model.parameters():
+        parameter.grad = None
+    measured = meter.measure(SMALL, gradient_scale=SMALL / GLOBAL, gradient_norm=norm)
+    assert measured.noise is not None
+    assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
+
+
+def test_a_mean_gradient_that_nobody_told_gives_no_sample() -> None:
+    """Taken for zero, it would make the noise infinite."""
+    model = Tiny()
+    meter = NoiseMeter(model, every=1)
+    for _ in range(2):
+        for start in range(0, GLOBAL, SMALL):
+            inputs, targets = batch(start, SMALL)
+            loss_of(model(inputs), targets).backward()
+        model.zero_grad()
+        assert meter.measure(SMALL).unmeasured is Unmeasured.NO_MEAN
+
+
+def test_listening_changes_no_gradient() -> None:
+    def gradients(listen: Callable[[nn.Module], object]) -> list[torch.Tensor]:
+        model = Tiny()
+        listen(model)
+        for start in (0, SMALL):
+            inputs, targets = batch(start, SMALL)
+            loss_of(model(inputs), targets).backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    for with_meter, without in zip(gradients(NoiseMeter), gradients(lambda _: None), strict=True):
+        assert torch.equal(with_meter, without)
+
+
+def test_half_precision_is_squared_in_full() -> None:
+    """A norm taken in bfloat16 would have three digits."""
+    model = Tiny().bfloat16()
+    meter = NoiseMeter(model, every=1)
+    squares: list[float] = []
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: squares.append(float(gradient.double().square().sum())))
+    for start in range(0, GLOBAL, SMALL):
+        inputs, targets = batch(start, SMALL)
+        loss_of(model(inputs), targets).backward()
+    measured = meter.measure(SMALL)
+    assert measured.noise is not None
+    assert measured.noise.small_sqr == pytest.approx(sum(squares) / (GLOBAL // SMALL), rel=1e-6)
+
+
+def mixed_precision() -> Measured:
+    model = Tiny()
+    fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+    meter = NoiseMeter(model, every=1)
+    for start in range(torch.distributed.get_rank() * 4, torch.distributed.get_rank() * 4 + 4, SMALL):
+        inputs, targets = batch(start, SMALL)
+        (loss_of(model(inputs), targets) / 2).backward()
+    return meter.measure(SMALL, gradient_scale=0.5)
+
+
+def test_fsdp_in_bfloat16_is_near_full_precision(tmp_path: Path) -> None:
+    for measured in gang(tmp_path, 2, mixed_precision):
+        assert measured.noise is not None
+        assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=0.02)
+
+
+def undeclared() -> str:
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    model = Tiny()
+    tensor_parallel(model, mesh, False)
+    with pytest.raises(UnknownLayout) as refused:
+        NoiseMeter(model)
+    return str(refused.value)
+
+
+def test_tensor_parallelism_that_was_not_declared_is_refused(tmp_path: Path) -> None:
+    """All ranks would be taken for replicas, and the estimate would be wrong by about their number."""
+    assert all("data-parallel" in message for message in gang(tmp_path, 2, undeclared))

@@ -1,0 +1,133 @@
+"""Training in every layout, and going from one to another, is training on one rank."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from gang import gang
+from layouts import ALONE, GLOBAL, LAYOUTS, SIX, TIED, TINY, Trainee, alone, configured, furthest, tokens
+
+from headway.message import Configuration
+from headway.parts import CannotRun, check, stage_layers
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[float]:
+    return alone(20)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_loses_as_one_rank_does(name: str, undisturbed: list[float], tmp_path: Path) -> None:
+    configuration = LAYOUTS[name]
+    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(TINY, configuration).train(20))
+    assert furthest(losses, undisturbed) < TOLERANCE
+    assert undisturbed[-1] < undisturbed[0] - 1.0, "the model learns"
+
+
+@pytest.mark.parametrize("name", ["dp2, ZeRO-2", "pp4, 1F1B", "pp2 tp2, sequence parallel"])
+def test_a_tied_model_loses_the_same_in_every_layout(name: str, tmp_path: Path) -> None:
+    configuration = LAYOUTS[name]
+    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(TIED, configuration).train(4))
+    assert furthest(losses, alone(4, TIED)) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["pp2 dp2, interleaved, ZeRO-2", "pp2 tp2, sequence parallel"])
+def test_half_precision_agrees_to_its_rounding(name: str, tmp_path: Path) -> None:
+    configuration = LAYOUTS[name]
+    losses = gang(tmp_path, 4, lambda: Trainee(TINY, configuration, bf16=True).train(4))
+    expected = Trainee(TINY, ALONE, bf16=True).train(4)
+    assert furthest(losses, expected) < 2e-3
+    assert furthest([expected], alone(4)) > TOLERANCE, "it is another precision"
+
+
+# Each of the six layouts once as the source and once as the target; all thirty pairs are in `soak`.
+RING = list(zip(SIX, [*list(SIX)[1:], next(iter(SIX))], strict=True))
+
+
+@pytest.mark.parametrize(("before", "after"), RING)
+def test_a_layout_changed_in_memory_goes_on_as_if_never_changed(
+    before: str, after: str, undisturbed: list[float], tmp_path: Path
+) -> None:
+    def change() -> list[float]:
+        trainee = Trainee(TINY, SIX[before])
+        losses = trainee.train(2)
+        trainee.reshard(SIX[after])
+        return losses + trainee.train(2)
+
+    assert furthest(gang(tmp_path, 4, change), undisturbed[:4]) < TOLERANCE
+
+
+@pytest.mark.parametrize(("before", "after"), RING[1::2])
+def test_a_checkpoint_is_read_in_another_layout(
+    before: str, after: str, undisturbed: list[float], tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+
+    def change() -> list[float]:
+        trainee = Trainee(TINY, SIX[before])
+        losses = trainee.train(2)
+        trainee.reload(SIX[after], folder)
+        return losses + trainee.train(2)
+
+    assert furthest(gang(tmp_path, 4, change), undisturbed[:4]) < TOLERANCE
+
+
+def test_any_reconfigurations_see_every_sample_once(tmp_path: Path) -> None:
+    """Batch, micro-batch and layout change at random; each step's loss is that of one rank on the next samples."""
+    choice = random.Random(7)
+    layouts = [configured(2), configured(2, sharding="optimizer"), configured(pp=2), configured(pp=2, vpp=2)]
+    plan = []
+    for _ in range(12):
+        base, small = choice.choice(layouts), choice.choice([1, 2])
+        plan.append(Configuration(base.layout, small, choice.choice([8, 16]), base.execution))
+
+    def follow(alone: bool) -> list[float]:
+        trainee = Trainee(TINY, ALONE if alone else plan[0])
+        losses = []
+        for each in plan:
+            now = trainee.parallel.configuration
+            wanted = Configuration(now.layout, each.micro_batch, each.global_batch, now.execution)
+            if not alone and (each.layout, each.execution) != (now.layout, now.execution):
+                trainee.reshard(each)
+            else:
+                trainee.parallel.configure(wanted)
+            losses += trainee.train(1)
+        assert trainee.samples_seen == sum(each.global_batch for each in plan)
+        return losses
+
+    assert furthest(gang(tmp_path, 2, lambda: follow(alone=False)), follow(alone=True)) < TOLERANCE
+
+
+def test_evaluation_is_the_same_in_every_layout(tmp_path: Path) -> None:
+    expected = Trainee(TINY, ALONE).parallel.evaluate(tokens, 24)
+    for name in ("dp4, ZeRO-3", "pp2 dp2, interleaved", "pp2 tp2, sequence parallel"):
+        configuration = LAYOUTS[name]
+        found = gang(tmp_path, 4, lambda chosen=configuration: Trainee(TINY, chosen).parallel.evaluate(tokens, 24))
+        assert found == pytest.approx([expected] * 4, abs=TOLERANCE), name
+
+
+def test_stages_share_layers_out_evenly() -> None:
+    assert stage_layers(7, 3) == [range(0, 3), range(3, 5), range(5, 7)]
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        configured(dp=3),
+        configured(tp=4),
+        configured(pp=8),
+        configured(pp=4, micro_batch=4),
+        configured(vpp=2),
+        configured(pp=2, vpp=2, schedule="gpipe"),
+        configured(cp=2),
+        configured(sharding="everything"),
+        Configuration(configured(dp=2).layout, 3, GLOBAL),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(configuration: Configuration) -> None:
+    with pytest.raises(CannotRun):
+        check(TINY, configuration, configuration.layout.ranks())

@@ -1,0 +1,106 @@
+"""A script of one's own with a few added lines, under a fake agent: real ranks, DistributedDataParallel."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from agent import FakeAgent, Message, Worker, environment
+from tiny import LENGTH, Tiny, batch, loss_of
+from torch.nn.parallel import DistributedDataParallel
+
+import headway
+from headway import checkpoint
+from headway.launch import Termination, fork_ranks
+from headway.torch import StepReporter
+
+SMALL = 2
+
+
+def script(steps: int) -> int:
+    """What a user runs below torchrun."""
+
+    def rank(_: Termination) -> int:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.distributed.init_process_group("gloo")
+        model = DistributedDataParallel(Tiny())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        reporter = StepReporter(model, micro_batch=SMALL, sequence_length=LENGTH, every=2, report_every_s=0.0, batch="live")
+        accumulation, micro_batch = 2, SMALL
+        while reporter.step < steps:
+            optimizer.zero_grad()
+            for _ in range(accumulation):
+                inputs, targets = batch(reporter.samples_seen, micro_batch)
+                loss = loss_of(model(inputs), targets)
+                (loss / accumulation).backward()
+            asked = reporter.end_step(loss, accumulation)
+            optimizer.step()
+            if asked.configure is not None:
+                micro_batch = asked.configure.configuration.micro_batch
+            if asked.save:
+                rank = torch.distributed.get_rank()
+                reporter.save_together(lambda directory: torch.save(model.state_dict(), directory / f"{rank}.pt"))
+            if asked.stop:
+                os.write(1, f"asked {asked}\n".encode())
+                return reporter.stopped()
+        headway.close()
+        return 0
+
+    return fork_ranks(2, rank)
+
+
+def run(tmp_path: Path, say: Message | int, code: int, steps: int = 1_000_000) -> FakeAgent:
+    agent = FakeAgent(tmp_path / "agent.sock")
+    more = {"HEADWAY_SAMPLES_SEEN": "64", "HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved")}
+    worker = Worker(lambda: script(steps), environment(agent, 2, SMALL, 8, **more), tmp_path / "log")
+
+    def hear(message: Message) -> None:
+        if message["type"] == "step" and message["step"] == 2:
+            if isinstance(say, int):
+                os.killpg(worker.pid, say)
+            else:
+                agent.say(say)
+
+    try:
+        agent.serve(worker.ended, hear=hear)
+        agent.serve(lambda: not agent.connections, deadline_s=5.0)
+    finally:
+        worker.kill()
+        agent.hang_up()
+    assert worker.code == code, (tmp_path / "log").read_text()
+    return agent
+
+
+def test_steps_are_reported_with_their_noise_until_ordered_to_stop(tmp_path: Path) -> None:
+    agent = run(tmp_path, {"type": "stop", "checkpoint": True, "grace_s": 30.0}, code=0)
+    steps = agent.of("step")
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
+    assert [step["samples_seen"] for step in steps] == [64 + 8 * step["step"] for step in steps]
+    assert [("noise" in step) for step in steps] == [step["step"] % 2 == 1 for step in steps]
+    assert steps[0]["noise"]["small_batch"] == 2.0 and steps[0]["noise"]["big_batch"] == 8.0
+    assert steps[0]["tokens"] == 8 * LENGTH
+    (offer,) = agent.of("checkpoint")
+    manifest = checkpoint.read_manifest(offer["path"])
+    checkpoint.verify(offer["path"], manifest)
+    assert (manifest.step, manifest.samples_seen) == (offer["step"], offer["samples_seen"])
+    assert sorted(file.name for file in manifest.files) == ["0.pt", "1.pt"]
+    assert list((tmp_path / "saved" / "g1").iterdir()) == [Path(offer["path"])], "nothing else is left there"
+    assert agent.messages[-1]["type"] == "stopped" and agent.messages[-1]["step"] == steps[-1]["step"]
+    assert (tmp_path / "log").read_text().count("asked Asked(save=True, stop=True, exit_code=0") == 2
+
+
+def test_a_signal_alone_is_no_success(tmp_path: Path) -> None:
+    run(tmp_path, int(signal.SIGTERM), code=143)
+    assert (tmp_path / "log").read_text().count("stop=True, exit_code=143") == 2
+
+
+def test_a_batch_change_reaches_every_rank(tmp_path: Path) -> None:
+    configuration = {"layout": {"dp": 2, "tp": 1, "pp": 1}, "micro_batch": 4, "global_batch": 16}
+    change = {"type": "configure", "revision": 0, "configuration": configuration, "lr_scale": 1.5}
+    agent = run(tmp_path, change, code=0, steps=200)
+    last = agent.of("step")[-1]
+    assert last["configuration"] == configuration
+    assert [step["noise"]["small_batch"] for step in agent.of("step") if "noise" in step][-1] == pytest.approx(4.0)
