@@ -13,17 +13,14 @@ use crate::event::{Actor, SessionId};
 use crate::record::Checkpoint;
 use crate::state::Engine;
 
-<<<<<<< HEAD
-/// The phase of a change of layout in memory.
-const RESHARD: &str = "reshard";
+/// What the phases of a change of layout in memory begin with.
+const RESHARD: &str = "reshard_";
 /// Seconds; what is beyond a day is no measurement, and what is infinite could not be stored.
 const LONGEST: f64 = 86_400.0;
-=======
 /// Phases of a start that the log names.
 const PHASES_TOLD: usize = 12;
 /// Between two words in the log on the loss of one job.
 const ANOMALY_PAUSE: Seconds = Seconds(60.0);
->>>>>>> agentfast
 
 impl Engine {
     pub(crate) fn hear(&mut self, node: NodeId, session: SessionId, report: NodeReport) {
@@ -183,13 +180,12 @@ impl Engine {
         if !self.is_newest(job, generation) {
             return;
         }
-        // Told alone, by a script that changed its layout without a restart.
-        if let Some(took) = phases.get(RESHARD).filter(|took| phases.len() == 1 && (0.0..=LONGEST).contains(&took.0)) {
-            self.edit_job(job, |job| job.layout_downtime = Some(*took));
-            return;
-        }
         let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
         let sane = (0.0..=LONGEST).contains(&total) && total > 0.0;
+        if sane && phases.keys().all(|phase| phase.starts_with(RESHARD)) {
+            self.edit_job(job, |job| job.layout_downtime = Some(Seconds(total)));
+            return;
+        }
         if sane && self.jobs.get(&job).is_some_and(|entry| entry.job.downtime.is_none()) {
             self.edit_job(job, |job| job.downtime = Some(Seconds(total)));
         }

@@ -17,7 +17,7 @@ from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
 from headway.saving import saving
-from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, stopped
+from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, resharded, stopped
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "phases",
     "poll",
     "report",
+    "resharded",
     "saving",
     "stopped",
 ]

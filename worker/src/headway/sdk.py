@@ -42,6 +42,7 @@ class _Session:
         self._terminated = False
         self._transport: Transport | None = None
         self._losses = LossWatch()
+        self._startup_s = environment.startup_s
         self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
         self.configuration = environment.configuration
 
@@ -66,9 +67,13 @@ class _Session:
             self.send({"type": "loss_anomaly", "step": step, **told})
 
     def phases(self, durations_s: dict[str, float]) -> None:
-        startup_s = self._environment.startup_s
+        """The first of them are those of the start."""
+        startup_s, self._startup_s = self._startup_s, None
         before = {} if startup_s is None else {"startup": round(startup_s, 4)}
         self.send({"type": "phases", "phases": {**before, **durations_s}})
+
+    def resharded(self, durations_s: dict[str, float]) -> None:
+        self.send({"type": "phases", "phases": {f"reshard_{name}": took for name, took in durations_s.items()}})
 
     def transport(self) -> Transport:
         """Started on first use."""
@@ -214,6 +219,12 @@ def phases(durations_s: dict[str, float]) -> None:
     script is added: startup."""
     if _session is not None:
         _session.phases(durations_s)
+
+
+def resharded(durations_s: dict[str, float]) -> None:
+    """What another layout, taken without a restart, has cost by phase; a script that does so says `layout="live"`."""
+    if _session is not None:
+        _session.resharded(durations_s)
 
 
 def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256: str, duration_s: float) -> None:

@@ -86,7 +86,7 @@ class _Training:
         # Every rank tells how long it works. Each node's first rank also hears what the agent asks; only rank 0 reports
         # and takes configurations.
         self._connected = os.environ.get("LOCAL_RANK", "0") == "0"
-        headway.init(batch="live", layout="restart", handle_sigterm=False)
+        headway.init(batch="live", layout="live", handle_sigterm=False)
         if self._connected:
             headway.poll()
         emulated = self._environment is not None and self._environment.device_flops is not None
@@ -256,7 +256,7 @@ class _Training:
             "exchange": done - building,
         }
         if self._rank == 0:
-            headway.phases({name: round(seconds, 4) for name, seconds in phases.items()})
+            headway.resharded({name: round(seconds, 4) for name, seconds in phases.items()})
         told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in phases.items())
         self._say(f"resharded in {done - began:.2f} s: {told}")
 
