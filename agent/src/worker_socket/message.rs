@@ -144,6 +144,8 @@ mod tests {
         assert!(matches!(parse(r#"{"type":"busy","steps":4,"busy_s":1.9}"#), WorkerLine::Busy { steps: 4, .. }));
         assert!(matches!(parse(r#"{"type":"heartbeat"}"#), WorkerLine::Heartbeat));
         assert!(matches!(parse(r#"{"type":"phases","phases":{"import":3.1}}"#), WorkerLine::Phases { .. }));
+        let anomaly = parse(r#"{"type":"loss_anomaly","step":120,"usual":2.31}"#);
+        assert!(matches!(anomaly, WorkerLine::LossAnomaly { step: 120, loss: None, usual: Some(_) }), "{anomaly:?}");
         assert!(matches!(
             parse(r#"{"type":"stopped","step":121,"samples_seen":7744}"#),
             WorkerLine::Stopped { step: 121, .. }

@@ -42,6 +42,7 @@ class _Session:
         self._terminated = False
         self._transport: Transport | None = None
         self._losses = LossWatch()
+        self._startup_s = environment.startup_s
         self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
         self.configuration = environment.configuration
 
@@ -66,7 +67,8 @@ class _Session:
             self.send({"type": "loss_anomaly", "step": step, **told})
 
     def phases(self, durations_s: dict[str, float]) -> None:
-        startup_s = self._environment.startup_s
+        """The first of them are those of the start."""
+        startup_s, self._startup_s = self._startup_s, None
         before = {} if startup_s is None else {"startup": round(startup_s, 4)}
         self.send({"type": "phases", "phases": {**before, **durations_s}})
 

@@ -22,6 +22,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -189,8 +190,11 @@ class _Zygote:
 
 
 def _leave(end: SystemExit) -> None:
-    """Ends the process after all that has asked to be called at its end."""
+    """Ends the process after all that has asked to be waited for or called at its end."""
     code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
