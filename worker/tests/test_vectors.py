@@ -1,4 +1,4 @@
-"""The protocol's test vectors, for implementations in other languages, hold for this one (docs/worker-protocol.jsonl)."""
+"""The protocol's test vectors for implementations in other languages hold for this one (docs/worker-protocol.jsonl)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import headway
 from headway.message import Configuration, parse_directive
 
 VECTORS = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "docs" / "worker-protocol.jsonl").read_text().splitlines()
+    json.loads(line) for line in (Path(__file__).parents[2] / "docs" / "worker-protocol.jsonl").read_text().splitlines()
 ]
 LINES: dict[str, dict[str, Any]] = {vector["name"]: vector["line"] for vector in VECTORS}
 
@@ -94,8 +93,6 @@ def test_an_agents_line_is_understood_so(vector: dict[str, Any]) -> None:
             layout = configuration.layout
             batches = {"micro_batch": configuration.micro_batch, "global_batch": configuration.global_batch}
             degrees = {"dp": layout.dp, "tp": layout.tp, "pp": layout.pp}
-            asks = {
-                "configure": {"revision": directive.revision, **degrees, **batches, "lr_scale": directive.lr_scale}
-            }
+            asks = {"configure": {"revision": directive.revision, **degrees, **batches, "lr_scale": directive.lr_scale}}
     assert asks == vector.get("asks")
     assert (asks is None) == vector.get("ignored", False)
