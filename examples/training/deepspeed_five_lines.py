@@ -1,8 +1,9 @@
-"""A DeepSpeed script (ZeRO stage 1) with five lines for Headway, marked. Run it with torchrun or the deepspeed launcher."""
+"""A DeepSpeed script (ZeRO stage 1) with five lines for Headway, marked. Run it with torchrun."""
 
 import argparse
 import sys
 import sysconfig
+from functools import partial
 from pathlib import Path
 
 import deepspeed
@@ -62,19 +63,20 @@ if options.resume:
     _, client = engine.load_checkpoint(options.resume, tag="deepspeed")
     first_step = client["step"]
 
-reporter = headway.torch.StepReporter(engine.module, micro_batch=options.micro_batch, sequence_length=options.length)  # 2
+module = engine.module
+reporter = headway.torch.StepReporter(module, micro_batch=options.micro_batch, sequence_length=options.length)  # 2
 for step in range(first_step, options.steps):
     for index in range(accumulation):
         rows = batch(step * options.global_batch + (rank * accumulation + index) * options.micro_batch)
         loss = engine(rows.to(engine.device))
         engine.backward(loss)
         engine.step()
-    # DeepSpeed divides by the accumulation, reduces, clips and steps by itself, and then tells the norm before clipping.
+    # DeepSpeed divides by the accumulation, reduces, clips and steps by itself; it tells the norm before clipping.
     asked = reporter.end_step(loss, accumulation, gradient_norm=engine.get_global_grad_norm())  # 3
     if rank == 0 and (step + 1) % 50 == 0:
         print(f"step {step + 1} loss {loss.item():.4f} on {world} ranks", flush=True)
     if asked.save:
-        write = lambda directory: engine.save_checkpoint(directory, tag="deepspeed", client_state={"step": step + 1})
-        reporter.save_together(write)  # 4
+        progress = {"step": step + 1}
+        reporter.save_together(partial(engine.save_checkpoint, tag="deepspeed", client_state=progress))  # 4
     if asked.stop:
         sys.exit(reporter.stopped())  # 5

@@ -1,5 +1,5 @@
-"""A torchrun script as its author wrote it, with five lines for Headway, marked. They report each step with its gradient
-noise, follow the scheduler's orders on all ranks at once, and save and resume in its checkpoints."""
+"""A torchrun script as its author wrote it, with five lines for Headway, marked. They report each step with its
+gradient noise, follow the scheduler's orders on all ranks at once, and save and resume in its checkpoints."""
 
 import argparse
 import sys
@@ -63,7 +63,7 @@ for step in range(first_step, options.steps):
         print(f"step {step + 1} loss {loss.item():.4f} on {world} ranks", flush=True)
     if asked.save and rank == 0:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
-        reporter.save(lambda directory: torch.save(state, directory / "state.pt"))  # 4
+        reporter.save(lambda directory, state=state: torch.save(state, directory / "state.pt"))  # 4
     if asked.stop:
         sys.exit(reporter.stopped())  # 5
 torch.distributed.destroy_process_group()

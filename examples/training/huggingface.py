@@ -1,4 +1,4 @@
-"""A Hugging Face Trainer with two lines for Headway, marked. A small Llama over bytes, from nothing but its configuration."""
+"""A Hugging Face Trainer with two lines for Headway, marked. A small Llama over bytes, from its configuration."""
 
 import argparse
 import sysconfig

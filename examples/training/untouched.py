@@ -29,4 +29,5 @@ for step in range(1, options.steps + 1):
     loss.backward()
     optimizer.step()
     if step % 20 == 0:
-        print(f"step {step}/{options.steps} | loss {loss.item():.4f} | {time.perf_counter() - began:.4f} s/it", flush=True)
+        seconds = time.perf_counter() - began
+        print(f"step {step}/{options.steps} | loss {loss.item():.4f} | {seconds:.4f} s/it", flush=True)

@@ -1,4 +1,4 @@
-"""Forks ranks that talk over gloo and hands back what each returned. Torch is imported before, so a rank costs little."""
+"""Forks ranks that talk over gloo and hands back what each returned. Torch is imported before: a rank costs little."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def script(steps: int) -> int:
         torch.distributed.init_process_group("gloo")
         model = DistributedDataParallel(Tiny())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        reporter = StepReporter(model, micro_batch=SMALL, sequence_length=LENGTH, every=2, report_every_s=0.0, batch="live")
+        reporter = StepReporter(
+            model, micro_batch=SMALL, sequence_length=LENGTH, every=2, report_every_s=0.0, batch="live"
+        )
         accumulation, micro_batch = 2, SMALL
         while reporter.step < steps:
             optimizer.zero_grad()
@@ -41,8 +43,8 @@ def script(steps: int) -> int:
             if asked.configure is not None:
                 micro_batch = asked.configure.configuration.micro_batch
             if asked.save:
-                rank = torch.distributed.get_rank()
-                reporter.save_together(lambda directory: torch.save(model.state_dict(), directory / f"{rank}.pt"))
+                name = f"{torch.distributed.get_rank()}.pt"
+                reporter.save_together(lambda directory, name=name: torch.save(model.state_dict(), directory / name))
             if asked.stop:
                 os.write(1, f"asked {asked}\n".encode())
                 return reporter.stopped()

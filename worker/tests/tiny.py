@@ -66,8 +66,8 @@ def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def batch(first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of the samples with these indices, whichever rank asks. Tokens are skewed, so that some rows of
-    the embedding are rare."""
+    """Inputs and targets of the samples with these indices, whichever rank asks. Tokens are skewed, so that some rows
+    of the embedding are rare."""
     rows = [
         torch.rand(LENGTH + 1, generator=torch.Generator().manual_seed(index)) ** 3 * VOCAB
         for index in range(first, first + count)

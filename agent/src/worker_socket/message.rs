@@ -153,6 +153,30 @@ mod tests {
     }
 
     #[test]
+    fn the_published_vectors_hold() {
+        for text in include_str!("../../../docs/worker-protocol.jsonl").lines() {
+            let vector: serde_json::Value = serde_json::from_str(text).unwrap();
+            let (line, ignored) = (&vector["line"], vector["ignored"] == true);
+            if vector["from"] == "worker" {
+                let understood: WorkerLine = serde_json::from_value(line.clone()).unwrap();
+                assert_eq!(matches!(understood, WorkerLine::Unknown), ignored, "{text}");
+                continue;
+            }
+            let said = match line["type"].as_str().unwrap() {
+                "welcome" => AgentLine::Welcome,
+                "checkpoint" => AgentLine::Checkpoint,
+                "refused" => AgentLine::Refused { reason: line["reason"].as_str().unwrap().into() },
+                "stop" => AgentLine::Stop {
+                    checkpoint: line["checkpoint"].as_bool().unwrap(),
+                    grace_s: Seconds(line["grace_s"].as_f64().unwrap()),
+                },
+                _ => continue,
+            };
+            assert_eq!(&serde_json::to_value(said).unwrap(), line);
+        }
+    }
+
+    #[test]
     fn a_newer_workers_words_are_ignored() {
         assert!(matches!(parse(r#"{"type":"telepathy","strength":9}"#), WorkerLine::Unknown));
     }

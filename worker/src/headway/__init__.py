@@ -17,7 +17,7 @@ from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
 from headway.saving import saving
-from headway.sdk import busy, checkpoint_done, close, init, joined, phases, poll, report, resharded, stopped
+from headway.sdk import busy, checkpoint_done, close, init, joined, loss, phases, poll, report, resharded, stopped
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "close",
     "init",
     "joined",
+    "loss",
     "phases",
     "poll",
     "report",

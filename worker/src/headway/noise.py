@@ -83,8 +83,8 @@ class NoiseAverage:
     def estimate(self) -> NoiseScale | None:
         """φ with its standard error; None from a single step, or while φ itself is None.
 
-        The error of a ratio of weighted means (Cochran 1977, chapter 6, with weights; to first order what a jackknife over
-        the steps gives): se² = Σ w²(S - φG)² / (Σ w G)² · n/(n - 1), with S = tr Σ and G = |G|² of a step and the
+        The error of a ratio of weighted means (Cochran 1977, chapter 6, with weights; to first order what a jackknife
+        over the steps gives): se² = Σ w²(S - φG)² / (Σ w G)² · n/(n - 1), with S = tr Σ and G = |G|² of a step and the
         effective number of steps n = (Σ w)²/Σ w². It knows nothing of steps that are alike because the weights are.
         """
         scale = self.scale()

@@ -205,6 +205,12 @@ def report(
     _session.send(message, droppable=True)
 
 
+def loss(step: int, value: float) -> None:
+    """Looks at the loss of a step that is not reported, such as one given up because it is no number: an odd one is told."""
+    if _session is not None:
+        _session.loss(step, value)
+
+
 def busy(seconds: float, *, steps: int = 1) -> None:
     """Tells how long this rank worked on a step, without waiting for others: that is how stragglers are found.
 

@@ -147,7 +147,7 @@ def _available(child: subprocess.Popen[bytes]) -> bytes | None:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="headway.watch", description="Run an untouched script; report what it prints.")
+    parser = argparse.ArgumentParser(prog="headway.watch", description="Run a script and report what it prints.")
     parser.add_argument("--line", required=True, type=_pattern, help="regular expression with a group named step")
     parser.add_argument("--samples-per-step", type=int, help="sequences; default: the job's global batch")
     parser.add_argument("--tokens-per-step", type=int)

@@ -62,9 +62,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         accelerator = self._trainer.accelerator
         accelerator.clip_grad_norm_ = self._measuring_first(accelerator.clip_grad_norm_)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._loss, self._measured = None, False
 
     def on_pre_optimizer_step(
@@ -86,7 +84,9 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         environment, reporter = headway.joined(), self._reporter
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
-        if environment is None or environment.checkpoint_dir is None or reporter is None or not state.is_world_process_zero:
+        if environment is None or environment.checkpoint_dir is None or reporter is None:
+            return
+        if not state.is_world_process_zero:
             return
         written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         reporter.save(lambda directory: _move(written, directory))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
@@ -43,8 +44,8 @@ class Reduced:
 @dataclass(frozen=True)
 class Summed:
     """Parameters whose gradient on this rank is only one term of a sum over a group: tied embeddings on the first and
-    the last pipeline stage, or norms of plain tensors under sequence parallelism. The accumulator sums them, and squares
-    the sum of each micro-batch; for that it keeps their micro-batches' gradients until the step's end."""
+    the last pipeline stage, or norms of plain tensors under sequence parallelism. The accumulator sums them, and
+    squares the sum of each micro-batch; for that it keeps their micro-batches' gradients until the step's end."""
 
     parameters: Sequence[nn.Parameter]
     group: torch.distributed.ProcessGroup
@@ -64,9 +65,9 @@ class _Slot:
 class GradientAccumulator:
     """Owns the gradients of the parameters given, or of the modules': after `reduce`, `p.grad` is the mean gradient.
 
-    Per micro-batch: backward of the mean loss (not divided by the accumulation), then `end_micro_batch`; with a pipeline
-    schedule (`scale_grads=False`) that once per micro-batch after the schedule's step. Per step: `reduce`, then clipping
-    and the optimizer, then `clear`.
+    Per micro-batch: backward of the mean loss (not divided by the accumulation), then `end_micro_batch`; with a
+    pipeline schedule (`scale_grads=False`) that once per micro-batch after the schedule's step. Per step: `reduce`,
+    then clipping and the optimizer, then `clear`.
     """
 
     def __init__(
@@ -103,8 +104,11 @@ class GradientAccumulator:
         self._pending_bytes = 0
         self._count = self._steps = 0
         self.not_finite = 0
-        self._hooks = [each.register_post_accumulate_grad_hook(self._take) for each in self.parameters]
-        self._hooks += watch(modules, lambda gathered: gathered.register_hook(self._square_of(gathered)))
+        self._hooks: list[RemovableHandle] = [
+            each.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
+            for each in self.parameters
+        ]
+        self._hooks += watch(modules, self._listen)
         self.clear()
 
     def close(self) -> None:
@@ -138,7 +142,8 @@ class GradientAccumulator:
         self._average(count, gradient_scale)
         head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
         tail = self._big(measuring)
-        packed = torch.cat([torch.stack([*head, *tail]), torch.tensor(list(extra), dtype=torch.float64).to(self._device)])
+        more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
+        packed = torch.cat([torch.stack([*head, *tail]), more])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
         small, small_scaled, loss, big, big_scaled, moment, elements, *extra_sums = packed.tolist()
@@ -262,15 +267,16 @@ class GradientAccumulator:
         scale = None if self._preconditioner is None else self._preconditioner.scale(slot.parameter)
         return Piece(values, copies, scale)
 
-    def _square_of(self, gathered: nn.Parameter):  # type: ignore[no-untyped-def]
-        """A hook that squares the gradients of a gathered FSDP2 parameter."""
+    def _listen(self, gathered: nn.Parameter) -> RemovableHandle:
+        """Squares the gradients of a gathered FSDP2 parameter as they come."""
         copies = self.ranks.copies_in_replica(gathered)
 
         def hook(gradient: Tensor) -> None:
             if self.measuring:
                 self._squares.add([Piece(local(placed_like(gradient, gathered)), copies)])
 
-        return hook
+        handle: RemovableHandle = gathered.register_hook(hook)  # type: ignore[no-untyped-call]
+        return handle
 
     def _sum_terms(self, measuring: bool) -> None:
         """Completes the gradients of which this rank has only a term."""

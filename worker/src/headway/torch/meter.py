@@ -79,10 +79,10 @@ class NoiseMeter:
         """Ends a step. Call it on every rank after the last backward, before unscaling, clipping and the optimizer.
 
         `micro_batch`: sequences per micro-batch. `gradient_scale`: the factor on each micro-batch's mean loss, such as
-        1/accumulation, times the scale of half precision. `micro_batches`: per replica; by default, how often the busiest
-        parameter was heard. `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a framework
-        that keeps gradients elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce, which then
-        happens at every step; all ranks must give equally many.
+        1/accumulation, times the scale of half precision. `micro_batches`: per replica; by default, how often the
+        busiest parameter was heard. `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a
+        framework that keeps gradients elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce,
+        which then happens at every step; all ranks must give equally many.
         """
         if not self.measuring:
             self._steps += 1
@@ -121,7 +121,8 @@ class NoiseMeter:
                 self._seen[key] += 1
                 self._hear(local(placed_like(gradient.detach(), parameter)), copies)
 
-        return parameter.register_hook(hook)
+        handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
+        return handle
 
     def _hear(self, piece: Tensor, copies: int) -> None:
         """Only the norm is kept: whoever held the gradient itself would make autograd copy it."""
@@ -137,7 +138,7 @@ class NoiseMeter:
         self._pending = 0
 
     def _mean_square(self, scale: float) -> Tensor:
-        """This rank's share of the mean gradient's square: `p.grad` is the mean over replicas of what has accumulated."""
+        """This rank's share of the mean gradient's square: `p.grad` is the mean over replicas of what accumulated."""
         squares = Squares(self._squares.sums.device)
         squares.add(self._pieces())
         return squares.sums[RAW] / scale**2 if scale else squares.sums[RAW]

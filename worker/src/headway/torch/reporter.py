@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 import headway
 from headway.checkpoint import Draft
-from headway.environment import Environment
 from headway.message import Configuration, Configure, Layout
 from headway.torch.meter import EVERY, NoiseMeter
 from headway.torch.ranks import Ranks
@@ -128,8 +127,8 @@ class StepReporter:
             print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
 
     def save_together(self, write: Callable[[Path], object]) -> None:
-        """The same where every rank writes its part into one directory, which all must see. Call it on every rank. If one
-        fails there is no checkpoint, and the one before stands."""
+        """The same where every rank writes its part into one directory, which all must see. Call it on every rank. If
+        one fails there is no checkpoint, and the one before stands."""
         environment = headway.joined()
         assert environment is not None and environment.checkpoint_dir is not None, "nobody else asks to save"
         if self._leads:

@@ -1,4 +1,4 @@
-"""Sums of squares of gradients, raw and preconditioned, and what becomes of them once they are summed over the world."""
+"""Sums of squares of gradients, raw and preconditioned, and what becomes of them once summed over the world."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ optimizer has one."""
 
 
 class Preconditioner:
-    """Adam's own scaling of the gradient, damped: g / max(√v, damping · rms √v), with the root mean square over the model.
+    """Adam's own scaling of the gradient, damped: g / max(√v, damping · rms √v), the root mean square over the model.
 
     With Adam's tiny eps alone, rows of an embedding that are hardly ever used (v ≈ 0) outweigh the model, and the
     estimate is garbage. Small and big squares of a step see the same v, that of the step before.
