@@ -29,7 +29,7 @@ pub use job::{
 };
 pub use node::{DrainRequest, Gpu, Node, NodeList};
 pub use plan::{
-    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, Limit, Move, Plan, PlanList,
+    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
     PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,
     SimulationRequest, Unmoved, Verdict,
 };

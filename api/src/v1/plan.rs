@@ -70,6 +70,9 @@ pub struct Plan {
     /// Rules that could not be kept in this round.
     #[serde(default)]
     pub relaxed: Vec<Relaxed>,
+    /// Jobs whose own numbers contradict themselves: they keep what they have.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
     pub assignments: Vec<Assignment>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay, the greatest loss first.
@@ -91,6 +94,14 @@ pub struct Price {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Relaxed {
     pub rule: String,
+    pub reason: String,
+}
+
+/// A job that the round could not plan with, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftOut {
+    pub job_id: Uuid,
+    pub job_name: String,
     pub reason: String,
 }
 

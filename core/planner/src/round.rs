@@ -7,7 +7,7 @@ use headway_types::plan::Price;
 use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport};
 
 use crate::candidate::{self, Options};
-use crate::check::{PlanError, check};
+use crate::check::PlanError;
 use crate::cluster::Cluster;
 use crate::counterfactual::Force;
 use crate::curves::CurveCache;
@@ -17,6 +17,7 @@ use crate::input::{PlanInput, PlanJob};
 use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
+use crate::sound::Sound;
 use crate::value::Quanta;
 use crate::{explain, moves};
 
@@ -53,14 +54,23 @@ impl<'a> Round<'a> {
 /// Makes the plan of a round. Equal inputs give equal plans, byte for byte; `curves` only makes it faster.
 ///
 /// # Errors
-/// An input that contradicts itself.
+/// A round that contradicts itself. A job that does is left out, by name.
 pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
     solve(input, curves, None)
 }
 
 /// The same with one job's choices narrowed to what is forced on it.
 pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
-    check(input)?;
+    let sound = Sound::of(input)?;
+    if let Some(wrong) = force.and_then(|force| sound.left_out.get(&force.job)) {
+        return Err(PlanError::Field { of: "the job asked about".into(), wrong: wrong.clone() });
+    }
+    let mut plan = solve_sound(&sound.input, curves, force)?;
+    sound.account(input, &mut plan.report);
+    Ok(plan)
+}
+
+fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
@@ -113,6 +123,7 @@ fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decisio
         shadow_prices,
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
+        left_out: Vec::new(),
         jobs,
         moves: moves::moves(round, options, decision),
         unmoved,

@@ -68,6 +68,9 @@ pub struct PlanReport {
     /// Rules that could not be kept in this round.
     #[serde(default)]
     pub relaxed: Vec<Relaxed>,
+    /// Jobs that could not be planned with: they keep what they have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     pub jobs: BTreeMap<JobId, JobVerdict>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay nevertheless, the greatest loss first.
@@ -90,6 +93,13 @@ pub struct Price {
 pub struct Relaxed {
     /// "the floor of project nlp".
     pub rule: String,
+    pub reason: String,
+}
+
+/// A job whose own numbers contradict themselves, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    pub job: JobId,
     pub reason: String,
 }
 
@@ -204,6 +214,8 @@ pub enum ReasonCode {
     Floor,
     /// It gets back what others borrowed.
     Reclaim,
+    /// What is known of it contradicts itself, so that rounds leave it as it is.
+    Malformed,
 }
 
 /// One job's change from the present to the plan. It shows gain and cost before it happens.

@@ -84,7 +84,7 @@ fn a_gpu_is_granted_once_and_only_where_it_is_usable() {
 
 #[test]
 fn size_type_and_class_are_the_jobs_own() {
-    let size = broken(|input, _| input.jobs[0].range.min = GpuCount(3));
+    let size = broken(|input, _| (input.jobs[0].range.min, input.jobs[0].range.max) = (GpuCount(3), GpuCount(3)));
     assert!(matches!(size, Violation::Size { .. }), "{size}");
     let wrong = broken(|input, _| input.jobs.iter_mut().for_each(|job| job.range.types = vec![GpuType("x".into())]));
     assert!(matches!(wrong, Violation::Type { .. }), "{wrong}");
