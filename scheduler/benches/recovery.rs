@@ -166,7 +166,8 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         trigger: "benchmark".into(),
         objective: 1.0,
         objective_before: 1.0,
-        bound: 1.0,
+        bound: Some(1.0),
+        gap: Some(0.0),
         jobs,
         candidates: 7,
         ..PlanReport::default()

@@ -254,7 +254,8 @@ impl Engine {
             report.objective,
             report.objective_before
         );
-        let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", format!("{:.4}", report.gap));
+        let gap = report.gap.map_or("none".to_owned(), |gap| format!("{gap:.4}"));
+        let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", gap);
         self.note(note);
         let record =
             PlanRecord { plan, state: PlanState::Adopted, decided_at: Some(self.now), decided_by: Some(by.clone()) };

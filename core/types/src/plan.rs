@@ -56,10 +56,12 @@ pub struct PlanReport {
     pub objective: f64,
     /// Objective of staying as we are.
     pub objective_before: f64,
-    /// Upper bound on any plan's objective.
-    pub bound: f64,
+    /// Upper bound on any plan's objective; `None` of a policy that serves in order and bounds nothing.
+    #[serde(default)]
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|, 0 when proven optimal.
-    pub gap: f64,
+    #[serde(default)]
+    pub gap: Option<f64>,
     /// Value of one more GPU, per GPU type, in objective units.
     pub shadow_prices: BTreeMap<GpuType, f64>,
     /// Everything whose lack holds the objective down, dearest first by what all of it is worth.

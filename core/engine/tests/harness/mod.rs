@@ -67,6 +67,8 @@ pub fn inventory(index: u64, gpus: u32) -> NodeInventory {
         fabric: Fabric { domain: "rack".into() },
         cpus: 8,
         memory: Bytes(64 << 30),
+        shm: Some(Bytes(32 << 30)),
+        local_disk: None,
         address: format!("10.0.0.{index}"),
         isolated: true,
         conditions: Vec::new(),

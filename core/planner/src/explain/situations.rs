@@ -147,7 +147,7 @@ fn the_power_cap_and_the_hosts_memory_are_named() {
     let capped = account(&input, waiting(&input));
     input.policy.power_cap = None;
     for node in &mut input.nodes {
-        node.host = NodeResources { cpus: Some(64), memory: Some(Bytes(256 << 30)) };
+        node.host = NodeResources { cpus: Some(64), memory: Some(Bytes(256 << 30)), ..NodeResources::default() };
     }
     input.nodes[1].host.memory = Some(Bytes(16 << 30));
     input.jobs[1].needs.per_node.memory = Some(Bytes(64 << 30));
