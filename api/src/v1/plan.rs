@@ -26,10 +26,10 @@ pub struct PlanSummary {
     pub trigger: String,
     pub objective_before: f64,
     pub objective: f64,
-    /// Upper bound on any plan's objective.
-    pub bound: f64,
+    /// Upper bound on any plan's objective; `null`: the policy serves in order and bounds nothing.
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|; 0 when proven optimal.
-    pub gap: f64,
+    pub gap: Option<f64>,
     pub moves: u32,
 }
 
@@ -56,10 +56,10 @@ pub struct Plan {
     /// Objective of staying as it was.
     pub objective_before: f64,
     pub objective: f64,
-    /// Upper bound on any plan's objective.
-    pub bound: f64,
+    /// Upper bound on any plan's objective; `null`: the policy serves in order and bounds nothing.
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|; 0 when proven optimal.
-    pub gap: f64,
+    pub gap: Option<f64>,
     /// Candidates offered to the solver.
     pub candidates: u32,
     /// Value of one more GPU by GPU type, in objective units.

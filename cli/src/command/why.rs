@@ -22,7 +22,7 @@ pub async fn run(client: &Client, print: &Printer, why: Why) -> Result<(), Failu
     if print.structured() {
         return print.value(&explain);
     }
-    print!("{}", text(&explain));
+    put!("{}", text(&explain))?;
     Ok(())
 }
 
