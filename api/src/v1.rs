@@ -25,8 +25,8 @@ pub use history::{
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict,
-    ReasonRequest, Submitted, Validation,
+    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict, ReasonRequest, Submitted,
+    Validation,
 };
 pub use node::{DrainRequest, Gpu, Node, NodeList};
 pub use plan::{

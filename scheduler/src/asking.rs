@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headway_forecast::{Effort, Experience, Forecast, Method, Outlook};
-use headway_planner::{CurveCache, PlanJob, plan};
 use headway_planner::counterfactual::{self, Answer, AskError, Question};
 use headway_planner::funnel::{self, Stage};
+use headway_planner::{CurveCache, PlanJob, plan};
 use headway_types::{JobId, Limit, Plan, PlanId, Unmoved};
 use tokio::sync::Mutex;
 
@@ -89,9 +89,8 @@ impl Asking {
             let ids = jobs.iter().map(|job| job.job).collect();
             input.jobs.extend(jobs);
             input.jobs.sort_by_key(|job| job.job);
-            let plan = plan(&input, &mut desk.curves).inspect_err(
-                |error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"),
-            );
+            let plan = plan(&input, &mut desk.curves)
+                .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"));
             let plan = plan.ok()?;
             let Desk { curves, experience, .. } = &mut *desk;
             let forecast = headway_forecast::starts(&input, &plan, curves, &Effort::default(), experience);
@@ -162,8 +161,7 @@ impl Desk {
     fn forecast(&mut self, round: &SolvedRound) -> Arc<Forecast> {
         let Self { curves, experience, forecast, .. } = self;
         let made = || {
-            let forecast =
-                headway_forecast::starts(&round.input, &round.plan, curves, &Effort::default(), experience);
+            let forecast = headway_forecast::starts(&round.input, &round.plan, curves, &Effort::default(), experience);
             experience.predicted(round.input.now, &forecast);
             Arc::new(forecast)
         };

@@ -62,9 +62,8 @@ run: {command: python train.py}
 #[test]
 fn several_documents_and_lists_are_one_submission() {
     let (least, other) = (with("name: least", "name: least"), with("name: least", "name: other"));
-    let names = |text: &str| -> Vec<String> {
-        read_submission_yaml(text).unwrap().into_iter().map(|spec| spec.name).collect()
-    };
+    let names =
+        |text: &str| -> Vec<String> { read_submission_yaml(text).unwrap().into_iter().map(|spec| spec.name).collect() };
     let two = format!("{least}---\n{other}---\n");
     assert_eq!(names(&two), ["least", "other"]);
     assert_eq!(names(&least), ["least"]);

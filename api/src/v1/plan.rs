@@ -176,7 +176,8 @@ pub struct Shift {
     pub to_gpus: u32,
 }
 
-/// When a job that waits will start, if no other job comes: percentiles over many rolled-out futures.
+/// When a job that waits will start: percentiles over many rolled-out futures with newcomers at the rate seen, as wide as past
+/// predictions turned out to need. Four of five starts should fall within p10 and p90.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PredictedStart {
     /// The cluster's time when this was asked.

@@ -117,7 +117,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             tls_ca: agent.tls_ca,
             name: agent.name.unwrap_or_else(|| "fleet".into()),
             groups: agent.fleet.groups(),
-        fabric: agent.fabric_domain,
+            fabric: agent.fabric_domain,
             failures: agent.fleet.failures,
         };
         return headway_agent::run_fleet(config, shutdown)

@@ -132,12 +132,7 @@ fn show(print: &Printer, plan: &PlanReply) -> Result<(), Failure> {
 fn text(print: &Printer, plan: &PlanReply) -> String {
     let mut lines = vec![
         format!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger),
-        format!(
-            "objective {:.4} -> {:.4}, {}",
-            plan.objective_before,
-            plan.objective,
-            proven(plan.bound, plan.gap, 2)
-        ),
+        format!("objective {:.4} -> {:.4}, {}", plan.objective_before, plan.objective, proven(plan.bound, plan.gap, 2)),
     ];
     lines.extend(plan.relaxed.iter().map(|one| format!("not kept: {} ({})", one.rule, one.reason)));
     lines.extend(plan.left_out.iter().map(|one| format!("left as it is: {} ({})", one.job_name, one.reason)));

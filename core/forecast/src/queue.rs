@@ -75,8 +75,7 @@ impl<'a> Queue<'a> {
         let mut jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
         jobs.sort_by_key(Known::turn);
         // What came before may run now: newcomers hold nothing.
-        let like: Vec<Known<'a>> =
-            prospect.like().iter().map(|&job| Known { holds: None, ..known(job) }).collect();
+        let like: Vec<Known<'a>> = prospect.like().iter().map(|&job| Known { holds: None, ..known(job) }).collect();
         let least = jobs.iter().chain(&like).map(|of| of.size).min().unwrap_or_default();
         for (gpu_type, gpus) in jobs.iter().filter_map(|job| job.holds.as_ref()) {
             if let Some(left) = free.get_mut(gpu_type) {
@@ -148,7 +147,8 @@ impl<'q, 'a> Line<'q, 'a> {
     fn new(queue: &'q Queue<'a>, sample: u32) -> Self {
         let (effort, now, prospect) = (queue.effort, queue.input.now, queue.prospect);
         let newcomers = prospect.newcomers(sample, now + effort.horizon).into_iter();
-        let newcomers = newcomers.map(|one| Known { id: one.job, submitted_at: one.at, ..queue.like[one.like].clone() });
+        let newcomers =
+            newcomers.map(|one| Known { id: one.job, submitted_at: one.at, ..queue.like[one.like].clone() });
         let mut jobs: Vec<Known<'a>> = queue.jobs.iter().cloned().chain(newcomers).collect();
         jobs.sort_by_key(Known::turn);
         let runs = jobs.iter().map(|of| match (prospect.ending(of.job, of.id, sample), of.work) {

@@ -125,7 +125,8 @@ impl<'c> Free<'c> {
     }
 
     fn suits(&self, job: &PlanJob, node: usize) -> bool {
-        self.hosts[node].lacks(job.needs.per_node).next().is_none() && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+        self.hosts[node].lacks(job.needs.per_node).next().is_none()
+            && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
     }
 
     /// What the hosts lack that keep a job from nodes of a class with enough GPUs left.

@@ -189,10 +189,7 @@ impl Owed<'_, '_> {
             self.witness.capacity[row] = kept;
             let physical = matches!(
                 kind,
-                RowKind::Blocks { .. }
-                    | RowKind::Halves { .. }
-                    | RowKind::Domains { .. }
-                    | RowKind::Host { .. }
+                RowKind::Blocks { .. } | RowKind::Halves { .. } | RowKind::Domains { .. } | RowKind::Host { .. }
             );
             if !physical {
                 let reason = format!("{kept} instead of {wanted}: what is beyond it cannot be moved now");

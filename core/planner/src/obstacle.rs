@@ -102,7 +102,9 @@ pub(crate) fn obstacle(
             let fits = if refusal.memory { would_fit() } else { Vec::new() };
             Obstacle::Infeasible { refusal, fits }
         }
-        None => kept_out(round, job).unwrap_or_else(|| Obstacle::NotUsable { usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default() }),
+        None => kept_out(round, job).unwrap_or_else(|| Obstacle::NotUsable {
+            usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default(),
+        }),
     }
 }
 

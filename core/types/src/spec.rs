@@ -123,7 +123,8 @@ impl NodeResources {
 
     /// What a host of these lacks for the needs; what a host does not say is not counted.
     pub fn lacks(self, needs: NodeResources) -> impl Iterator<Item = HostResource> {
-        let short = move |of: &HostResource| needs.amount(*of).zip(self.amount(*of)).is_some_and(|(need, has)| need > has);
+        let short =
+            move |of: &HostResource| needs.amount(*of).zip(self.amount(*of)).is_some_and(|(need, has)| need > has);
         HostResource::ALL.into_iter().filter(short)
     }
 }

@@ -193,10 +193,7 @@ fn quota(
             () => (0, "within"),
         };
         let (project, verdict, needed_gpus) = (name.to_owned(), verdict.into(), needed.0);
-        Some((
-            rank,
-            v1::QuotaVerdict { project, verdict, quota_gpus: quota, borrow_gpus: borrow, gpus, needed_gpus },
-        ))
+        Some((rank, v1::QuotaVerdict { project, verdict, quota_gpus: quota, borrow_gpus: borrow, gpus, needed_gpus }))
     };
     // Of equals the nearest: projects come from the job's own upwards.
     let tightest = lineage(&known, project).into_iter().filter_map(of).rev().max_by_key(|(rank, _)| *rank);

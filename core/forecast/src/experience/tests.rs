@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 
-use headway_planner::{
-    CurveCache, Downtime, GoodputTable, PlanNode, PlanWork, Policy, TableRow, plan,
-};
+use headway_planner::{CurveCache, Downtime, GoodputTable, PlanNode, PlanWork, Policy, TableRow, plan};
 use headway_types::report::Capabilities;
 use headway_types::spec::{GpuRange, NodeResources, Priority};
 use headway_types::{Fabric, GpuCount, GpuType, GpuUuid, IdSource, NodeClass, Tokens};
@@ -83,7 +81,8 @@ fn history(first: &PlanJob, change: impl Fn(f64, &mut PlanJob), moments: &[f64])
 fn a_job_that_does_half_of_what_is_predicted_has_a_pace_of_two() {
     let mut experience = Experience::default();
     for number in 0..LEAST as u32 {
-        let slow = history(&job(number, Some(1e6)), |at, job| job.remaining = Some(Tokens(1e6 - 50.0 * at)), &[0.0, 600.0]);
+        let slow =
+            history(&job(number, Some(1e6)), |at, job| job.remaining = Some(Tokens(1e6 - 50.0 * at)), &[0.0, 600.0]);
         experience.seen.extend(slow.seen);
     }
     let empty = round(700.0, Vec::new());

@@ -52,9 +52,14 @@ impl Account<'_> {
             }
             Obstacle::Host { lacking } => {
                 let lacking: Vec<String> = lacking.iter().map(|of| self.host_need(job, *of)).collect();
-                waits(ReasonCode::HostResources, format!("it takes {} on each node, more than nodes have", list(&lacking)))
+                waits(
+                    ReasonCode::HostResources,
+                    format!("it takes {} on each node, more than nodes have", list(&lacking)),
+                )
             }
-            Obstacle::Avoided => waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into()),
+            Obstacle::Avoided => {
+                waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
+            }
             Obstacle::NotUsable { usable } => waits(
                 ReasonCode::NodesUnhealthy,
                 format!("{usable} are usable now; the others are broken, closed or unreachable"),

@@ -36,8 +36,12 @@ fn rarely<T: Clone + std::fmt::Debug + 'static>(
 /// What hosts have, or jobs need of them: each rarely told, in steps of what rows count in.
 fn host(below: u32) -> impl Strategy<Value = NodeResources> {
     let bytes = move || rarely(1..u64::from(below)).prop_map(|units| units.map(|units| Bytes(units << 24)));
-    (rarely(1..below), bytes(), bytes(), bytes())
-        .prop_map(|(cpus, memory, shm, local_disk)| NodeResources { cpus, memory, shm, local_disk })
+    (rarely(1..below), bytes(), bytes(), bytes()).prop_map(|(cpus, memory, shm, local_disk)| NodeResources {
+        cpus,
+        memory,
+        shm,
+        local_disk,
+    })
 }
 
 fn nodes() -> impl Strategy<Value = Vec<PlanNode>> {

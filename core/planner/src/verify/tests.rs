@@ -182,7 +182,8 @@ fn reserved_nodes_are_for_members_and_for_what_leaves_in_time() {
 #[test]
 fn a_host_is_overdrawn_only_by_what_was_there() {
     let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 1), rigid(2, 1)]);
-    input.nodes[0].host = NodeResources { cpus: Some(8), memory: Some(Bytes(100)), shm: Some(Bytes(100)), local_disk: Some(Bytes(100)) };
+    input.nodes[0].host =
+        NodeResources { cpus: Some(8), memory: Some(Bytes(100)), shm: Some(Bytes(100)), local_disk: Some(Bytes(100)) };
     let two = [(1, on(1, &["n1-0"])), (2, on(1, &["n1-1"]))];
     let none = NodeResources::default();
     for needs in [
@@ -190,8 +191,7 @@ fn a_host_is_overdrawn_only_by_what_was_there() {
         NodeResources { memory: Some(Bytes(51)), ..none },
         NodeResources { shm: Some(Bytes(51)), ..none },
         NodeResources { local_disk: Some(Bytes(51)), ..none },
-    ]
-    {
+    ] {
         let mut input = input.clone();
         input.jobs.iter_mut().for_each(|job| job.needs.per_node = needs);
         assert_eq!(verify(&input, &giving(&input, &two[..1])), Ok(()));
