@@ -108,10 +108,8 @@ fn text(simulation: &Simulation) -> String {
     let objective = outcome.objective_change_pct.map(|change| format!(", objective {change:+.1} %"));
     lines.push(format!("speed-ups {:+.1} %{}", outcome.goodput_change_pct, objective.unwrap_or_default()));
     let standing = duration(outcome.downtime_seconds);
-    lines.push(format!(
-        "{} more jobs stand still, {standing} in all; compared with plan {}",
-        outcome.moves, simulation.plan_id
-    ));
+    let moves = format!("moves beyond those of plan {}: {}", simulation.plan_id, outcome.moves);
+    lines.push(format!("{moves}, standing still for {standing} in all"));
     lines.join("\n") + "\n"
 }
 

@@ -302,3 +302,16 @@ fn a_stale_session_says_nothing() {
     cluster.feed(headway_engine::Event::Agent { node: node_id(0), session: headway_engine::SessionId(1), report });
     assert!(matches!(cluster.state(job), JobState::Starting { .. }));
 }
+
+#[test]
+fn a_job_whose_numbers_are_none_is_left_out_and_the_others_run() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut odd = training(true);
+    odd.kappa = f64::NAN;
+    let bad = cluster.submit(spec("bad", 1, 2, Some(odd)));
+    let good = cluster.submit(rigid("good", 2));
+    cluster.pass_beating(10.0, &[0]);
+    assert!(matches!(cluster.state(good), JobState::Starting { .. }), "{:?}", cluster.state(good));
+    assert!(matches!(cluster.state(bad), JobState::Queued { .. }), "{:?}", cluster.state(bad));
+    assert_eq!(cluster.count("job.left_out"), 1, "it is told once, however many rounds");
+}
