@@ -1,5 +1,7 @@
 //! Nodes and jobs as tests want them.
 
+use std::collections::BTreeMap;
+
 use headway_types::report::Flexibility;
 use headway_types::spec::{
     BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,

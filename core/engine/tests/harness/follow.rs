@@ -38,24 +38,6 @@ pub fn follow(cluster: &mut Cluster, nodes: &[u64]) {
     }
 }
 
-/// Jobs that were asked to stop do so, and jobs that were granted GPUs start, until nothing moves.
-fn follow(cluster: &mut Cluster, nodes: &[u64]) {
-    for _ in 0..20 {
-        let states: Vec<(JobId, JobState)> = cluster.jobs.iter().map(|(id, job)| (*id, job.state.clone())).collect();
-        for (job, state) in &states {
-            match state {
-                JobState::Stopping { .. } => cluster.end(*job, &GroupOutcome::Stopped),
-                JobState::Starting { .. } => launch(cluster, *job),
-                _ => {}
-            }
-        }
-        cluster.pass_beating(2.0, nodes);
-        if cluster.jobs.iter().all(|(id, job)| states.iter().any(|(one, state)| one == id && *state == job.state)) {
-            return;
-        }
-    }
-}
-
 /// Takes a granted job through both phases; it may be moved on as soon as it runs.
 fn launch(cluster: &mut Cluster, job: JobId) {
     let nodes = cluster.nodes_of(job);

@@ -209,3 +209,18 @@ fn a_batch_alone_changes_the_objective() {
     assert_eq!(report.moves.len(), 1);
     assert!(report.objective > report.objective_before, "{} {}", report.objective, report.objective_before);
 }
+
+#[test]
+fn what_keeps_a_job_from_every_node_is_named() {
+    let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
+    input.nodes[0].host.shm = Some(Bytes(32 << 30));
+    input.jobs[0].needs.per_node.shm = Some(Bytes(64 << 30));
+    // The host does not say, so it is not counted.
+    input.jobs[0].needs.per_node.local_disk = Some(Bytes(1 << 40));
+    let lacking = account(&input, 1);
+    assert!(lacking.contains("it takes 64 GiB of shared memory on each node, more than nodes have"), "{lacking}");
+    input.nodes[0].host.shm = None;
+    input.jobs[0].needs.avoid = [input.nodes[0].node].into();
+    let avoided = account(&input, 1);
+    assert!(avoided.contains("the nodes that could hold it are ones it must not use"), "{avoided}");
+}
