@@ -176,7 +176,9 @@ impl<'a, 'r> Maker<'a, 'r> {
                 (Some(from), Some(to)) => (from.layout == to.layout, from.layout == to.layout),
                 (None, None) => {
                     let same_size = current.placement.gpus() == shape.gpus;
-                    (same_size && current.label == way.label, same_size)
+                    // Rows of one name are told apart by what they promise: another row's power is not this one's.
+                    let promised = self.present.is_none_or(|now| now.goodput == way.offer.prediction.goodput);
+                    (same_size && current.label == way.label && promised, same_size)
                 }
                 (Some(_), None) | (None, Some(_)) => (false, false),
             };
