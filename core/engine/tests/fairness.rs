@@ -19,14 +19,6 @@ fn quota(gpus: u32) -> ProjectRules {
     ProjectRules { quota: Some(GpuCount(gpus)), ..ProjectRules::default() }
 }
 
-/// Takes a granted job through both phases; it may be moved on as soon as it runs.
-fn launch(cluster: &mut Cluster, job: JobId) {
-    let nodes = cluster.nodes_of(job);
-    for phase in [GroupPhase::Prepared { rendezvous_port: Some(29_500) }, GroupPhase::Running] {
-        nodes.iter().for_each(|node| cluster.group(*node, job, phase.clone()));
-    }
-}
-
 #[test]
 fn a_quota_is_enforced() {
     let mut cluster = Cluster::new(&[8]);
@@ -163,10 +155,6 @@ fn what_a_project_has_used_survives_a_restart() {
 }
 
 #[test]
-#[test]
-#[test]
-#[test]
-#[test]
 fn a_patient_large_job_gets_its_turn_among_many_small_ones() {
     let mut cluster = Cluster::new(&[4]);
     let objective = Policy { patience: Some(Seconds(600.0)), ..Policy::default() };
@@ -244,8 +232,6 @@ fn a_spent_budget_ends_the_job_after_a_checkpoint() {
 }
 
 #[test]
-#[test]
-#[test]
 fn a_partly_outdated_plan_gives_no_project_more_than_its_quota() {
     let mut cluster = Cluster::new(&[4, 4]);
     put(&mut cluster, "nlp", quota(4));
@@ -257,8 +243,6 @@ fn a_partly_outdated_plan_gives_no_project_more_than_its_quota() {
     assert_eq!(jobs.iter().map(|job| gpus(&cluster, *job)).sum::<u32>(), 2);
 }
 
-#[test]
-#[test]
 #[test]
 fn a_job_is_sure_of_its_part_of_the_fair_share() {
     let mut cluster = Cluster::new(&[8]);

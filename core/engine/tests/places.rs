@@ -23,6 +23,7 @@ fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> Reservation
     }
 }
 
+#[test]
 fn a_reservation_begins_and_ends() {
     let mut cluster = Cluster::new(&[4]);
     let stranger = cluster.submit(rigid("stranger", 4));
@@ -48,6 +49,7 @@ fn a_reservation_begins_and_ends() {
     assert_eq!((cluster.count("reservation.began"), cluster.count("reservation.ended")), (1, 1));
 }
 
+#[test]
 fn two_reservations_never_want_one_node_at_a_time() {
     let mut cluster = Cluster::new(&[4]);
     let wish = for_prod("first", 0.0, 100.0, &cluster);
@@ -65,6 +67,7 @@ fn two_reservations_never_want_one_node_at_a_time() {
     assert!(matches!(cluster.state(endless), JobState::Queued { .. }));
 }
 
+#[test]
 fn a_pin_holds() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(elastic("pinned", 4));
@@ -83,6 +86,7 @@ fn a_pin_holds() {
     assert_eq!((gpus(&cluster, job), gpus(&cluster, urgent)), (2, 2));
 }
 
+#[test]
 fn a_pinned_job_still_leaves_a_node_that_drains() {
     let mut cluster = Cluster::new(&[4, 4]);
     let job = cluster.submit(rigid("pinned", 4));
@@ -94,6 +98,7 @@ fn a_pinned_job_still_leaves_a_node_that_drains() {
     assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }));
 }
 
+#[test]
 fn a_script_that_cannot_reshard_starts_again_in_the_layout_it_saved_in() {
     let mut cluster = Cluster::new(&[4]);
     let mut mute = training(true);
@@ -118,6 +123,7 @@ fn a_script_that_cannot_reshard_starts_again_in_the_layout_it_saved_in() {
     assert_eq!(gpus(&cluster, job), 4);
 }
 
+#[test]
 fn a_row_of_an_earlier_release_learns_its_layout_from_its_allocation() {
     let mut cluster = Cluster::new(&[4]);
     let mut mute = training(true);
@@ -131,6 +137,7 @@ fn a_row_of_an_earlier_release_learns_its_layout_from_its_allocation() {
     assert_eq!(cluster.jobs[&job].layout, Some(Layout::data_parallel(GpuCount(4))));
 }
 
+#[test]
 fn a_job_does_not_start_again_where_the_node_failed_it() {
     let mut cluster = Cluster::new(&[4, 4]);
     let job = cluster.submit(rigid("one", 4));
@@ -144,6 +151,7 @@ fn a_job_does_not_start_again_where_the_node_failed_it() {
     assert!(mine != broken && others == broken, "{mine:?} {others:?} {broken:?}");
 }
 
+#[test]
 fn an_excluded_node_is_not_taken() {
     let mut cluster = Cluster::new(&[4, 4]);
     let mut picky = rigid("picky", 4);

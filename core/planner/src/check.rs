@@ -160,7 +160,7 @@ pub(crate) fn check_job(job: &PlanJob) -> Result<(), WrongField> {
     optional("bounds.budget_left", job.bounds.budget_left.map(|it| it.0), -MUCH..=MUCH)?;
     optional("bounds.time_left", job.bounds.time_left.map(|it| it.0), -LONG..=LONG)?;
     layout("needs.layout", job.needs.layout)?;
-    job.current.as_ref().map_or(Ok(()), |current| check_current(current))?;
+    job.current.as_ref().map_or(Ok(()), check_current)?;
     match &job.work {
         PlanWork::Opaque => Ok(()),
         PlanWork::Model(model) => check_model(model),
