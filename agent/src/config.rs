@@ -1,6 +1,6 @@
 //! What an agent is told at start, and what it offers from that. GPUs are discovered, declared or emulated.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headway_types::{BootId, Bytes, EmulatedDevice, Fabric, GpuCount, GpuType, NodeId, NodeInventory};
@@ -9,6 +9,7 @@ use crate::AgentError;
 use crate::cgroup::CgroupRoot;
 use crate::gpu::Device;
 use crate::logs::OutputLimits;
+use crate::pressure;
 use crate::user::RunAs;
 use crate::warm::WarmLimits;
 
@@ -30,6 +31,9 @@ pub struct AgentConfig {
     pub python: String,
     /// What `{headway}` stands for: this binary, for emulated workers.
     pub headway_binary: PathBuf,
+    /// Shared memory and own disk that jobs may count on; absent: what the file systems hold.
+    pub shm: Option<Bytes>,
+    pub local_disk: Option<Bytes>,
     /// Whom workers run as.
     pub run_as: RunAs,
     /// Where workers' cgroups may be made.
@@ -91,6 +95,8 @@ impl AgentConfig {
             fabric: Fabric { domain: self.fabric.clone() },
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             memory: host_memory(),
+            shm: self.shm.or_else(|| pressure::size_of(Path::new("/dev/shm"))),
+            local_disk: self.local_disk.or_else(|| pressure::size_of(&self.data_dir)),
             address: self.address.clone(),
             // CUDA_VISIBLE_DEVICES alone keeps honest jobs apart, no others.
             isolated: false,

@@ -127,6 +127,11 @@ fn space(path: &Path) -> Option<Space> {
     Some(Space { free: Bytes(stat.f_bavail * stat.f_frsize), total: Bytes(stat.f_blocks * stat.f_frsize) })
 }
 
+/// How large the file system is that holds a path.
+pub(crate) fn size_of(path: &Path) -> Option<Bytes> {
+    space(path).map(|space| space.total)
+}
+
 fn memory(meminfo: &str) -> Option<Space> {
     let kibibytes = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

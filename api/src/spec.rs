@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use chrono::DateTime;
 use headway_types::spec::{Elasticity, Limits, Priority, Role, Training};
 use headway_types::{GpuSeconds, JobSpec, ModelShape, Timestamp};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use section::{Findings, Section, kind};
@@ -91,9 +92,17 @@ pub fn read_json(value: &Value) -> Result<JobSpec, SpecError> {
     finish(spec, findings)
 }
 
-/// Reads the body of a submission in YAML: one specification, or several below `jobs`.
+/// Reads the body of a submission in YAML: one specification, several below `jobs`, or several documents of either.
 pub fn read_submission_yaml(text: &str) -> Result<Vec<JobSpec>, SpecError> {
-    read_submission_json(&yaml(text)?)
+    let mut documents = documents(text)?;
+    if documents.len() == 1 {
+        return read_submission_json(&documents.remove(0));
+    }
+    let jobs = documents.into_iter().flat_map(|mut document| match document.get_mut("jobs").map(Value::take) {
+        Some(Value::Array(jobs)) => jobs,
+        _ => vec![document],
+    });
+    read_submission_json(&serde_json::json!({ "jobs": jobs.collect::<Vec<_>>() }))
 }
 
 /// Reads the body of a submission in JSON: one specification, or several below `jobs`.
@@ -141,11 +150,32 @@ fn finish<T>(read: Option<T>, findings: Findings) -> Result<T, SpecError> {
     }
 }
 
-/// Through YAML's own value first: it notices keys that are given twice.
 fn yaml(text: &str) -> Result<Value, SpecError> {
-    let value: serde_yaml_ng::Value =
-        serde_yaml_ng::from_str(text).map_err(|error| SpecError::whole(format!("not YAML: {error}")))?;
-    serde_json::to_value(value).map_err(|error| SpecError::whole(format!("not a specification: {error}")))
+    let mut documents = documents(text)?;
+    match documents.len() {
+        1 => Ok(documents.remove(0)),
+        many => Err(SpecError::whole(format!("one specification is expected, and {many} documents are there"))),
+    }
+}
+
+/// The documents of a text, at least one; those without content do not count beside others. Through YAML's own value
+/// first: it notices keys that are given twice.
+fn documents(text: &str) -> Result<Vec<Value>, SpecError> {
+    let mut documents = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        let value = serde_yaml_ng::Value::deserialize(document)
+            .map_err(|error| SpecError::whole(format!("not YAML: {error}")))?;
+        let value =
+            serde_json::to_value(value).map_err(|error| SpecError::whole(format!("not a specification: {error}")))?;
+        documents.push(value);
+    }
+    if documents.iter().any(|document| !document.is_null()) {
+        documents.retain(|document| !document.is_null());
+    }
+    if documents.is_empty() {
+        documents.push(Value::Null);
+    }
+    Ok(documents)
 }
 
 fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {

@@ -25,11 +25,12 @@ pub use history::{
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, ReasonRequest, Submitted, Validation,
+    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict, ReasonRequest, Submitted,
+    Validation,
 };
 pub use node::{DrainRequest, Gpu, Node, NodeList};
 pub use plan::{
-    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, Limit, Move, Plan, PlanList,
+    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
     PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,
     SimulationRequest, Unmoved, Verdict,
 };

@@ -14,6 +14,8 @@ pub enum Kind {
     Denied = 4,
     Conflict = 5,
     Unreachable = 6,
+    /// Nobody reads the output any more: no failure of the command.
+    Unread = 0,
     WaitTimeout = 124,
 }
 
@@ -58,7 +60,8 @@ impl From<anyhow::Error> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::new(Kind::Failed, error.to_string())
+        let unread = error.kind() == std::io::ErrorKind::BrokenPipe;
+        Self::new(if unread { Kind::Unread } else { Kind::Failed }, error.to_string())
     }
 }
 

@@ -1,11 +1,16 @@
 //! `headway`: the one binary. It parses arguments, calls the REST API like any script could, and prints; the server,
 //! the agent and `up` are entered from here.
 
+// `print!` panics where nobody reads any more; `say!` and `put!` do not.
+#![warn(clippy::print_stdout)]
+
+#[macro_use]
+mod output;
+
 mod command;
 mod context;
 mod demo;
 mod failure;
-mod output;
 mod solve;
 mod up;
 
@@ -108,6 +113,8 @@ fn main() -> ExitCode {
     };
     match runtime.block_on(run(cli)) {
         Ok(code) => code,
+        // Whoever read the output has seen enough.
+        Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
             failure.exit_code()
@@ -156,7 +163,9 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
         Command::Completion { shell } => {
             use clap::CommandFactory as _;
-            clap_complete::generate(shell, &mut Cli::command(), "headway", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
+            std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;
         }
         Command::EmulatedWorker => {}
     }

@@ -6,6 +6,16 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
 
+/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic.
+macro_rules! say {
+    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// The same without the end of the line.
+macro_rules! put {
+    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)) };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     Table,
@@ -30,8 +40,12 @@ impl Printer {
         name: impl Fn(&T) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table => println!("{}", self.table(headers, items.iter().map(row))),
-            Format::Name => items.iter().for_each(|item| println!("{}", name(item))),
+            Format::Table => say!("{}", self.table(headers, items.iter().map(row)))?,
+            Format::Name => {
+                for item in items {
+                    say!("{}", name(item))?;
+                }
+            }
             Format::Json | Format::Yaml => self.value(&items)?,
         }
         Ok(())
@@ -44,7 +58,7 @@ impl Printer {
             _ => serde_yaml_ng::to_string(value).map_err(|error| error.to_string()),
         };
         let text = text.map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?;
-        println!("{}", text.trim_end());
+        say!("{}", text.trim_end())?;
         Ok(())
     }
 
@@ -86,6 +100,14 @@ pub fn si(value: f64) -> String {
         _ => 2,
     };
     format!("{scaled:.digits$}{suffix}")
+}
+
+/// "bound 2.25, gap 0.01 %", or that nothing is proven.
+pub fn proven(bound: Option<f64>, gap: Option<f64>, digits: usize) -> String {
+    match (bound, gap) {
+        (Some(bound), Some(gap)) => format!("bound {bound:.4}, gap {:.digits$} %", gap * 100.0),
+        _ => "no bound".into(),
+    }
 }
 
 /// An absent number is a dash, never a zero.

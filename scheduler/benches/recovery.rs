@@ -128,7 +128,7 @@ fn changes(ids: &mut IdSource, now: Timestamp, id: JobId, number: u32, runs: boo
         detail: BTreeMap::new(),
     };
     let mut changes =
-        vec![Change::Idempotency(IdempotencyRecord { key, jobs: vec![id], at: now }), Change::Event(event)];
+        vec![Change::Idempotency(IdempotencyRecord { key, subjects: vec![id.0], at: now }), Change::Event(event)];
     if runs {
         let mut node = support::node(ids.node(now));
         node.inventory.name = format!("n{number}");
@@ -166,7 +166,8 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         trigger: "benchmark".into(),
         objective: 1.0,
         objective_before: 1.0,
-        bound: 1.0,
+        bound: Some(1.0),
+        gap: Some(0.0),
         jobs,
         candidates: 7,
         ..PlanReport::default()

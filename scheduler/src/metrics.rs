@@ -123,7 +123,8 @@ pub fn observe(view: &View) {
     gauge!(CLUSTER_TERM).set(view.term.0 as f64);
     gauge!(PLAN_PROPOSALS).set(view.proposals.len() as f64);
     if let Some(target) = &view.target {
-        gauge!(PLAN_GAP).set(target.plan.report.gap);
+        // Zero of a policy that proves nothing would read as proven.
+        gauge!(PLAN_GAP).set(target.plan.report.gap.unwrap_or(f64::NAN));
         gauge!(PLAN_OBJECTIVE).set(target.plan.report.objective);
     }
 }

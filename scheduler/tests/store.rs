@@ -24,8 +24,8 @@ fn plan(id: PlanId, state: PlanState) -> PlanRecord {
         trigger: "test".into(),
         objective: 0.1 + 0.2,
         objective_before: -1.0 / 3.0,
-        bound: 0.5,
-        gap: 1e-9,
+        bound: Some(0.5),
+        gap: Some(1e-9),
         shadow_prices: BTreeMap::from([(GpuType("H100-80G".into()), 0.25)]),
         candidates: 7,
         ..PlanReport::default()
@@ -55,7 +55,7 @@ fn idempotency(jobs: Vec<JobId>, at: Timestamp) -> IdempotencyRecord {
         key: format!("k{}", at.0),
         request_hash: "00".repeat(32),
     };
-    IdempotencyRecord { key, jobs, at }
+    IdempotencyRecord { key, subjects: jobs.into_iter().map(|job| job.0).collect(), at }
 }
 
 fn project(name: &str) -> Project {
@@ -254,7 +254,7 @@ async fn an_ended_job_is_loaded_while_its_gpus_are_held_and_its_key_without_it()
     store.commit(term, &changes).await.unwrap();
     let loaded = store.load(START).await.unwrap();
     assert_eq!(loaded.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>(), [jobs[0]]);
-    assert_eq!(loaded.idempotency.into_iter().flat_map(|record| record.jobs).collect::<Vec<_>>(), [jobs[2]]);
+    assert_eq!(loaded.idempotency.into_iter().flat_map(|record| record.subjects).collect::<Vec<_>>(), [jobs[2].0]);
     assert!(store.load(START + Seconds(1.0)).await.unwrap().idempotency.is_empty());
     assert_eq!(store.prune_idempotency_keys(START + Seconds(1.0)).await.unwrap(), 1);
 }

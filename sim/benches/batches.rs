@@ -207,6 +207,8 @@ fn inventory(index: u64, gpus: u32) -> NodeInventory {
         fabric: Fabric { domain: format!("rack-{}", index / 16) },
         cpus: 96,
         memory: Bytes(1 << 40),
+        shm: None,
+        local_disk: None,
         address: "10.0.0.1".into(),
         isolated: true,
         conditions: Vec::new(),

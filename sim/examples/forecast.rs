@@ -1,11 +1,12 @@
-//! How good predicted starts are: `cargo run --release -p headway-sim --example forecast -- FIRST LAST`. Small crowded
-//! clusters are simulated, one per seed; for every job that waits its start is predicted once, and compared with the
-//! round that then gave it GPUs. docs/measurements/forecast.md keeps what it prints.
+//! How good predicted starts are: `cargo run --release -p headway-sim --example forecast -- FIRST LAST [WARM]`. Small
+//! crowded clusters are simulated, one per seed; for jobs that wait their start is predicted once, and compared with the
+//! round that then gave them GPUs. The first WARM clusters only teach: what a cluster learns about its kind (pace, lives,
+//! how wrong it was) goes on to the next, who came when does not. docs/measurements/forecast.md keeps what it prints.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use headway_forecast::{Effort, Outlook, starts};
+use headway_forecast::{Effort, Experience, Outlook, starts};
 use headway_planner::{CurveCache, PlanInput};
 use headway_sim::scenario::{spec, training};
 use headway_sim::{NodeShape, Scenario, SimJob, simulate};
@@ -16,9 +17,13 @@ use rand::{RngExt, SeedableRng};
 
 fn main() -> ExitCode {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
-    let [first, last] = numbers[..] else {
-        eprintln!("usage: forecast FIRST_SEED LAST_SEED");
-        return ExitCode::FAILURE;
+    let (first, last, warm) = match numbers[..] {
+        [first, last] => (first, last, 0),
+        [first, last, warm] => (first, last, warm),
+        _ => {
+            eprintln!("usage: forecast FIRST_SEED LAST_SEED [CLUSTERS_THAT_ONLY_TEACH]");
+            return ExitCode::FAILURE;
+        }
     };
     println!(
         "| arrivals | asked | rounds by | predicted | before p10 | p10 to p90 | after p90 | no telling | median error |"
@@ -38,8 +43,14 @@ fn main() -> ExitCode {
         for (by, planned_jobs) in [("queue", 0), ("planner", usize::MAX)] {
             for (asked, after) in [("after 90 s", 90.0), ("after 15 min", 900.0)] {
                 let effort = Effort { planned_jobs, ..Effort::default() };
-                let mut score = Score::default();
-                histories.iter().for_each(|rounds| score.add(rounds, &effort, Seconds(after)));
+                let (mut score, mut experience) = (Score::default(), Experience::default());
+                for (number, rounds) in histories.iter().enumerate() {
+                    let mut of_one = Score::default();
+                    experience = of_one.add(rounds, &effort, Seconds(after), experience.elsewhere());
+                    if number as u64 >= warm {
+                        score.take(of_one);
+                    }
+                }
                 println!("| {name} | {asked} | {by} | {} |", score.row());
             }
         }
@@ -91,12 +102,19 @@ struct Score {
 impl Score {
     /// Each job once: in the first round that leaves it waiting `after` so long a history, when those that run have or
     /// have not yet reported.
-    fn add(&mut self, rounds: &[(PlanInput, Plan)], effort: &Effort, after: Seconds) {
+    fn add(
+        &mut self,
+        rounds: &[(PlanInput, Plan)],
+        effort: &Effort,
+        after: Seconds,
+        mut experience: Experience,
+    ) -> Experience {
         let (mut asked, mut curves) = (BTreeSet::new(), CurveCache::default());
-        let Some(begin) = rounds.first().map(|(input, _)| input.now + after) else { return };
-        for (at, (input, plan)) in rounds.iter().enumerate().filter(|(_, (input, _))| input.now >= begin) {
-            if asked.len() >= ASKED_PER_HISTORY {
-                break;
+        let Some(begin) = rounds.first().map(|(input, _)| input.now + after) else { return experience };
+        for (at, (input, plan)) in rounds.iter().enumerate() {
+            experience.observe(input, plan);
+            if input.now < begin || asked.len() >= ASKED_PER_HISTORY {
+                continue;
             }
             let waits = |job: &JobId| !plan.assignments.contains_key(job);
             let waiting = input.jobs.iter().map(|job| job.job).filter(waits);
@@ -104,7 +122,8 @@ impl Score {
             if due.is_empty() {
                 continue;
             }
-            let forecast = starts(input, plan, &mut curves, effort);
+            let forecast = starts(input, plan, &mut curves, effort, &experience);
+            experience.predicted(input.now, &forecast);
             for job in due {
                 let given = rounds[at..].iter().find(|(_, plan)| plan.assignments.contains_key(&job));
                 if let Some((given, _)) = given {
@@ -112,6 +131,15 @@ impl Score {
                 }
             }
         }
+        experience
+    }
+
+    fn take(&mut self, of: Self) {
+        self.early += of.early;
+        self.inside += of.inside;
+        self.late += of.late;
+        self.unknown += of.unknown;
+        self.errors.extend(of.errors);
     }
 
     fn compare(&mut self, predicted: &Outlook, now: Timestamp, start: Timestamp) {

@@ -75,6 +75,8 @@ impl SimNode {
             fabric: Fabric { domain: "rack".into() },
             cpus: 64,
             memory: Bytes(256 << 30),
+            shm: Some(Bytes(128 << 30)),
+            local_disk: Some(Bytes(1 << 40)),
             address: format!("10.0.0.{index}"),
             isolated: true,
             conditions: Vec::new(),

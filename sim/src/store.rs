@@ -84,7 +84,7 @@ impl Store {
             Change::ReservationGone(id) => drop(self.reservations.remove(id)),
             Change::Idempotency(record) => {
                 let known = self.idempotency.insert(record.key.key.clone(), record.clone());
-                if known.is_some_and(|known| known.jobs != record.jobs) {
+                if known.is_some_and(|known| known.subjects != record.subjects) {
                     return Err(format!("key {} made jobs twice", record.key.key));
                 }
             }
@@ -170,7 +170,8 @@ impl Store {
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        let named: BTreeSet<JobId> = self.idempotency.values().flat_map(|record| record.jobs.clone()).collect();
+        let named: BTreeSet<JobId> =
+            self.idempotency.values().flat_map(|record| record.subjects.iter().copied().map(JobId)).collect();
         let live = |id: &JobId| self.jobs.get(id).filter(|job| !job.state.is_final());
         let jobs = self.jobs.values().filter(|job| live(&job.id).is_some() || named.contains(&job.id));
         let newest = |one: &Allocation| live(&one.job).is_some_and(|job| job.generation == one.generation);

@@ -85,7 +85,7 @@ async fn people_can_see_steer_and_cancel() {
     assert!(!log.text.is_empty(), "the worker's log is readable over REST");
 
     // Draining a node moves the job off it.
-    let fans = DrainRequest { reason: Some("new fans".into()), deadline: None };
+    let fans = DrainRequest { reason: Some("new fans".into()), deadline: None, within_seconds: None };
     client.drain("node-1", &fans).await.unwrap();
     until("the drained node to be empty", soon(), || async {
         let nodes = client.nodes().await.ok()?;

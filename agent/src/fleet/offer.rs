@@ -12,6 +12,8 @@ use uuid::Uuid;
 /// Host resources that come with each GPU of a usual training node.
 const CPUS_PER_GPU: u32 = 16;
 const MEMORY_PER_GPU: u64 = 256 << 30;
+const SHM_PER_GPU: u64 = 128 << 30;
+const DISK_PER_GPU: u64 = 1 << 40;
 
 /// Nodes alike: `H100x8=150`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(super) fn inventory(fleet: &str, group: &FleetGroup, number: u32, fabric: &s
         fabric: Fabric { domain: fabric.to_owned() },
         cpus: CPUS_PER_GPU * group.gpus_per_node.0,
         memory: Bytes(MEMORY_PER_GPU * u64::from(group.gpus_per_node.0)),
+        shm: Some(Bytes(SHM_PER_GPU * u64::from(group.gpus_per_node.0))),
+        local_disk: Some(Bytes(DISK_PER_GPU * u64::from(group.gpus_per_node.0))),
         address: "127.0.0.1".to_owned(),
         isolated: true,
         conditions: Vec::new(),

@@ -275,6 +275,8 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         fabric: Fabric { domain: present("fabric", inventory.fabric)?.domain },
         cpus: inventory.cpus,
         memory: Bytes(inventory.memory_bytes),
+        shm: inventory.shm_bytes.map(Bytes),
+        local_disk: inventory.local_disk_bytes.map(Bytes),
         address: inventory.address,
         isolated: inventory.isolated,
         agent_version: inventory.agent_version,

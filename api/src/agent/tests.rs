@@ -61,6 +61,8 @@ fn inventory() -> NodeInventory {
         fabric: Fabric { domain: "rack-1".into() },
         cpus: 64,
         memory: Bytes(1 << 39),
+        shm: Some(Bytes(64 << 30)),
+        local_disk: None,
         address: "10.0.0.1".into(),
         isolated: true,
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],

@@ -239,6 +239,8 @@ impl From<&NodeInventory> for wire::NodeInventory {
             isolated: inventory.isolated,
             agent_version: inventory.agent_version.clone(),
             conditions: inventory.conditions.iter().map(Into::into).collect(),
+            shm_bytes: inventory.shm.map(|bytes| bytes.0),
+            local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),
         }
     }
 }

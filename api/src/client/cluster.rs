@@ -5,7 +5,7 @@ use reqwest::Method;
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     Baseline, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, Plan, PlanList, Policy,
-    ReasonRequest, RebalanceRequest, Version,
+    ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, Version,
 };
 
 impl Client {
@@ -60,6 +60,11 @@ impl Client {
     /// Runs a round now; its plan is a proposal that moves nothing before it is approved.
     pub async fn rebalance(&self, min_gain_pct: Option<f64>) -> Result<Plan, ClientError> {
         self.post(&["plans", "rebalance"], &RebalanceRequest { min_gain_pct }).await
+    }
+
+    /// What would come of something that is not so; changes nothing.
+    pub async fn simulate(&self, request: &SimulationRequest) -> Result<Simulation, ClientError> {
+        self.post(&["plans", "simulate"], request).await
     }
 
     /// Makes a proposal the target.

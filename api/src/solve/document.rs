@@ -60,6 +60,10 @@ pub struct NodeGroup {
     pub cpus: Option<u32>,
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    #[serde(default)]
+    pub shm_bytes: Option<u64>,
+    #[serde(default)]
+    pub local_disk_bytes: Option<u64>,
 }
 
 /// A project. What its jobs and its sub-projects hold counts together.

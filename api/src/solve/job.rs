@@ -102,6 +102,8 @@ pub enum Spread {
 pub struct HostNeeds {
     pub cpus: Option<u32>,
     pub memory_bytes: Option<u64>,
+    pub shm_bytes: Option<u64>,
+    pub local_disk_bytes: Option<u64>,
 }
 
 /// Whether a job that has started can take another size.

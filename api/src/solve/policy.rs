@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
+
+pub use crate::v1::Objective;
 
 /// The objective and its constants.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -35,19 +37,6 @@ pub struct Policy {
     pub tolerance: Option<f64>,
     /// Branch-and-bound nodes of a solve.
     pub node_budget: Option<u32>,
-}
-
-/// How the round decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    Goodput,
-    Sia,
-    Pollux,
-    LeastAttained,
-    FifoBackfill,
-    ShortestRemaining,
-    Static,
 }
 
 /// A limit on what the GPUs draw together.

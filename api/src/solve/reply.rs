@@ -23,10 +23,10 @@ pub struct Reply {
     pub objective: f64,
     /// The same had nothing changed.
     pub objective_before: f64,
-    /// No plan's objective is higher.
-    pub bound: f64,
+    /// No plan's objective is higher; `null`: the policy serves in order and bounds nothing.
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|; 0 when proven optimal.
-    pub gap: f64,
+    pub gap: Option<f64>,
     /// What all jobs could get, counted.
     pub candidates: u32,
     /// Value of one more GPU by type, in units of the objective.

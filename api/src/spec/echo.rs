@@ -3,7 +3,7 @@
 use chrono::{DateTime, SecondsFormat};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, GpuRange, LrScaling, Precision, RunPer, Topology, Training, Work};
-use headway_types::{JobSpec, Seconds, Sequences, Timestamp, Tokens};
+use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp, Tokens};
 use serde_json::{Map, Value, json};
 
 /// The JSON form of a specification, as `read_json` reads it.
@@ -11,9 +11,12 @@ use serde_json::{Map, Value, json};
 pub fn to_json(spec: &JobSpec) -> Value {
     let role = spec.role();
     let mut resources = json!({ "gpus": gpus(&role.gpus) });
+    let bytes = |amount: Option<Bytes>| amount.map(|amount| json!(format!("{amount}B")));
     let per_node = object([
         ("cpus", role.per_node.cpus.map(Value::from)),
-        ("memory", role.per_node.memory.map(|memory| json!(format!("{memory}B")))),
+        ("memory", bytes(role.per_node.memory)),
+        ("shm", bytes(role.per_node.shm)),
+        ("local_disk", bytes(role.per_node.local_disk)),
     ]);
     if per_node.as_object().is_some_and(|map| !map.is_empty()) {
         resources["per_node"] = per_node;

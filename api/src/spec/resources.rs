@@ -57,10 +57,17 @@ fn topology(resources: &Section<'_>) -> Topology {
 fn per_node(resources: &Section<'_>) -> NodeResources {
     let Some(value) = resources.get("per_node") else { return NodeResources::default() };
     let path = resources.field("per_node");
-    let Some(section) = Section::open(&path, value, &["cpus", "memory"], &["shm"], resources.findings()) else {
+    let known = ["cpus", "memory", "shm", "local_disk"];
+    let Some(section) = Section::open(&path, value, &known, &[], resources.findings()) else {
         return NodeResources::default();
     };
-    NodeResources { cpus: section.whole("cpus", 1), memory: section.quantity("memory", quantity::bytes) }
+    let bytes = |name| section.quantity(name, quantity::bytes);
+    NodeResources {
+        cpus: section.whole("cpus", 1),
+        memory: bytes("memory"),
+        shm: bytes("shm"),
+        local_disk: bytes("local_disk"),
+    }
 }
 
 fn gpus(resources: &Section<'_>) -> Option<GpuRange> {

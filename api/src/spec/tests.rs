@@ -17,7 +17,7 @@ priority: high
 labels: {exp: ablation-3, seed: 7}
 resources:
   gpus: {min: 8, max: 64, sizes: [64, 8, 16, 32, 128], type: [H100-80G, A100-80G]}
-  per_node: {cpus: 64, memory: 512GiB}
+  per_node: {cpus: 64, memory: 512GiB, shm: 64GiB, local_disk: 2TiB}
   nodes: {exclude: [node-7, node-9]}
   topology: {require: rack}
 training:
@@ -59,6 +59,20 @@ run: {command: python train.py}
     least.replace(replace, by)
 }
 
+#[test]
+fn several_documents_and_lists_are_one_submission() {
+    let (least, other) = (with("name: least", "name: least"), with("name: least", "name: other"));
+    let names =
+        |text: &str| -> Vec<String> { read_submission_yaml(text).unwrap().into_iter().map(|spec| spec.name).collect() };
+    let two = format!("{least}---\n{other}---\n");
+    assert_eq!(names(&two), ["least", "other"]);
+    assert_eq!(names(&least), ["least"]);
+    let indented: String = least.lines().map(|line| format!("    {line}\n")).collect();
+    assert_eq!(names(&format!("jobs:\n  -\n{indented}---\n{other}")), ["least", "other"]);
+    assert!(read_yaml(&two).is_err());
+    assert!(read_submission_yaml("").is_err());
+}
+
 fn wrong(text: &str) -> String {
     read_yaml(text).map(|spec| spec.name).unwrap_err().to_string()
 }
@@ -71,6 +85,8 @@ fn a_full_specification_is_read() {
     assert_eq!(role.gpus.sizes, [8, 16, 32, 64].map(GpuCount));
     assert_eq!(role.gpus.types, [GpuType("H100-80G".into()), GpuType("A100-80G".into())]);
     assert_eq!(role.per_node.memory.unwrap().0, 512 << 30);
+    assert_eq!(role.per_node.shm.unwrap().0, 64 << 30);
+    assert_eq!(role.per_node.local_disk.unwrap().0, 2 << 40);
     assert_eq!(role.run.per, RunPer::Gpu);
     assert_eq!(role.run.env["OMP_NUM_THREADS"], "4");
     let training = spec.training().unwrap();
@@ -173,7 +189,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("{min: 1, max: 4}", "{max: 4, sizes: [8, 16]}"),
         ("{min: 1, max: 4}", "{min: 2}"),
         ("{min: 1, max: 4}", "{max: 5000000000}"),
-        ("{gpus: {min: 1, max: 4}}", "{gpus: 1, per_node: {memory: 512Gi, shm: 1GiB}}"),
+        ("{gpus: {min: 1, max: 4}}", "{gpus: 1, per_node: {memory: 512Gi, disk: 1GiB}}"),
         ("gpt2-124m", "llama3-8b"),
         ("gpt2-124m", "{layers: 2, hidden: 65, heads: 4, ffn_hidden: 8, vocab: 8, seq_len: 8}"),
         ("gpt2-124m", "{layers: 2, hiden: 64}"),

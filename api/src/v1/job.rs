@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::plan::PredictedStart;
+
 /// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
@@ -42,6 +44,33 @@ pub struct JobValidation {
     pub points: Vec<CurvePoint>,
     /// Why it cannot run at all.
     pub reason: Option<String>,
+    /// GPU counts it could run at.
+    #[serde(default)]
+    pub sizes: Vec<u32>,
+    /// What its project's quota, or that of a project above, says to its smallest size.
+    #[serde(default)]
+    pub quota: Option<QuotaVerdict>,
+    /// GPUs it would start with at once, were it submitted now; `null`: it would wait, or no round has been planned yet.
+    #[serde(default)]
+    pub starts_with_gpus: Option<u32>,
+    /// When it would start, if it would wait.
+    #[serde(default)]
+    pub predicted_start: Option<PredictedStart>,
+}
+
+/// Whether a quota admits a job, by the tightest on its way up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QuotaVerdict {
+    pub project: String,
+    /// `within`: of right; `borrows`: beyond the quota while nobody with a right to it waits; `exceeds_now`: once others of
+    /// the project end; `never`: not as the quota is.
+    pub verdict: String,
+    pub quota_gpus: u32,
+    pub borrow_gpus: u32,
+    /// What the project holds now.
+    pub gpus: u32,
+    /// What the job needs at least.
+    pub needed_gpus: u32,
 }
 
 /// Degrees of data, tensor and pipeline parallelism.

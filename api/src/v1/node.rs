@@ -17,6 +17,12 @@ pub struct Node {
     pub fabric_domain: String,
     pub cpus: u32,
     pub memory_bytes: u64,
+    /// Of `/dev/shm`; `null`: its agent does not say.
+    #[serde(default)]
+    pub shm_bytes: Option<u64>,
+    /// Of the disk of its own; `null`: its agent does not say.
+    #[serde(default)]
+    pub local_disk_bytes: Option<u64>,
     pub address: String,
     /// Whether a device filter keeps jobs apart.
     pub isolated: bool,
@@ -62,6 +68,9 @@ pub struct DrainRequest {
     /// Until then a job that has nowhere else to go may stay; without one, every job leaves at once.
     #[serde(default)]
     pub deadline: Option<DateTime<Utc>>,
+    /// The same as a time from now by the scheduler's clock; instead of `deadline`.
+    #[serde(default)]
+    pub within_seconds: Option<f64>,
 }
 
 /// One GPU (or emulated slot).

@@ -26,10 +26,10 @@ pub struct PlanSummary {
     pub trigger: String,
     pub objective_before: f64,
     pub objective: f64,
-    /// Upper bound on any plan's objective.
-    pub bound: f64,
+    /// Upper bound on any plan's objective; `null`: the policy serves in order and bounds nothing.
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|; 0 when proven optimal.
-    pub gap: f64,
+    pub gap: Option<f64>,
     pub moves: u32,
 }
 
@@ -56,10 +56,10 @@ pub struct Plan {
     /// Objective of staying as it was.
     pub objective_before: f64,
     pub objective: f64,
-    /// Upper bound on any plan's objective.
-    pub bound: f64,
+    /// Upper bound on any plan's objective; `null`: the policy serves in order and bounds nothing.
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|; 0 when proven optimal.
-    pub gap: f64,
+    pub gap: Option<f64>,
     /// Candidates offered to the solver.
     pub candidates: u32,
     /// Value of one more GPU by GPU type, in objective units.
@@ -70,6 +70,9 @@ pub struct Plan {
     /// Rules that could not be kept in this round.
     #[serde(default)]
     pub relaxed: Vec<Relaxed>,
+    /// Jobs whose own numbers contradict themselves: they keep what they have.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
     pub assignments: Vec<Assignment>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay, the greatest loss first.
@@ -91,6 +94,14 @@ pub struct Price {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Relaxed {
     pub rule: String,
+    pub reason: String,
+}
+
+/// A job that the round could not plan with, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftOut {
+    pub job_id: Uuid,
+    pub job_name: String,
     pub reason: String,
 }
 
@@ -165,7 +176,8 @@ pub struct Shift {
     pub to_gpus: u32,
 }
 
-/// When a job that waits will start, if no other job comes: percentiles over many rolled-out futures.
+/// When a job that waits will start: percentiles over many rolled-out futures with newcomers at the rate seen, as wide as past
+/// predictions turned out to need. Four of five starts should fall within p10 and p90.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PredictedStart {
     /// The cluster's time when this was asked.

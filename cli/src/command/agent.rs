@@ -52,6 +52,12 @@ pub struct Agent {
     /// Interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
     pub python: PathBuf,
+    /// Shared memory that jobs may count on, bytes [default: what /dev/shm holds].
+    #[arg(long, conflicts_with = "emulate")]
+    pub shm_bytes: Option<u64>,
+    /// Disk of this node's own that jobs may count on, bytes [default: the file system of the data directory].
+    #[arg(long, conflicts_with = "emulate")]
+    pub local_disk_bytes: Option<u64>,
     /// Whom workers run as: `owner` (the Unix user of the job owner's name), `agent`, or a user's name
     /// [default: owner for root, else agent].
     #[arg(long)]
@@ -152,6 +158,8 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             }),
             None => GpuOffer::Discovered { gpu_type: agent.gpu_type.map(GpuType) },
         },
+        shm: agent.shm_bytes.map(Bytes),
+        local_disk: agent.local_disk_bytes.map(Bytes),
         fabric: agent.fabric_domain,
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,

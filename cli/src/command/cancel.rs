@@ -24,7 +24,7 @@ pub async fn run(client: &Client, print: &Printer, cancel: Cancel) -> Result<(),
         if print.structured() {
             print.value(&job)?;
         } else {
-            println!("job {} is {}", job.name, job.state);
+            say!("job {} is {}", job.name, job.state)?;
         }
     }
     Ok(())

@@ -120,23 +120,23 @@ fn show(
     if print.structured() {
         return print.value(&board);
     }
-    println!("{}", print.table(&HEADERS, board.scores.iter().map(line)));
-    println!();
-    println!(
+    say!("{}", print.table(&HEADERS, board.scores.iter().map(line)))?;
+    say!("")?;
+    say!(
         "{} rows used. MAPE, median, p90, bias, memory (MAPE) and regret in per cent; 1-FACTOR after the best single factor;",
         board.used
-    );
-    println!(
+    )?;
+    say!(
         "CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same model, GPUs, batch and sequence."
-    );
+    )?;
     for skipped in &board.skipped {
-        println!("skipped {:5} of {}: {}", skipped.rows, skipped.source, skipped.reason);
+        say!("skipped {:5} of {}: {}", skipped.rows, skipped.source, skipped.reason)?;
     }
     for assumed in &board.assumed {
-        println!("assumed {:5} of {}: {} missing, the usual taken", assumed.rows, assumed.source, assumed.column);
+        say!("assumed {:5} of {}: {} missing, the usual taken", assumed.rows, assumed.source, assumed.column)?;
     }
     if board.unnamed_software > 0 {
-        println!("{} rows ran software without fitted constants", board.unnamed_software);
+        say!("{} rows ran software without fitted constants", board.unnamed_software)?;
     }
     Ok(())
 }

@@ -243,13 +243,13 @@ fn show(print: &Printer, answer: &Answer, explain: bool) -> Result<(), Failure> 
     if print.structured() {
         return print.value(answer);
     }
-    println!(
+    say!(
         "{} parameters on {}, {} sequences per step, {} configurations evaluated",
         si(answer.parameters),
         answer.gpu_type,
         answer.global_batch,
         answer.evaluated
-    );
+    )?;
     let headers = [
         "CONFIGURATION",
         "STEP",
@@ -262,11 +262,11 @@ fn show(print: &Printer, answer: &Answer, explain: bool) -> Result<(), Failure> 
         "LOGITS",
         "TOTAL",
     ];
-    println!("{}", print.table(&headers, answer.best.iter().map(row)));
+    say!("{}", print.table(&headers, answer.best.iter().map(row)))?;
     if explain && let Some(best) = answer.best.first() {
-        println!("\nEvery term of the best, in seconds:");
+        say!("\nEvery term of the best, in seconds:")?;
         let terms = best.terms.iter().filter(|(_, seconds)| **seconds > 0.0);
-        println!(
+        say!(
             "{}",
             print.table(
                 &["TERM", "SECONDS", "SHARE"],
@@ -274,14 +274,14 @@ fn show(print: &Printer, answer: &Answer, explain: bool) -> Result<(), Failure> 
                     vec![(*name).to_owned(), format!("{seconds:.4}"), percent(seconds / best.step_time_seconds)]
                 })
             )
-        );
-        println!("\nLeft out:");
+        )?;
+        say!("\nLeft out:")?;
         for (why, count) in &answer.excluded {
-            println!("{count:6}× {why}");
+            say!("{count:6}× {why}")?;
         }
     }
     for caution in &answer.cautions {
-        println!("unconfirmed: {caution}");
+        say!("unconfirmed: {caution}")?;
     }
     Ok(())
 }

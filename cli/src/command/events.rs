@@ -1,4 +1,4 @@
-//! `headway events`: the event log, newest last.
+//! `headway events`: the event log, newest first, as all lists are.
 
 use clap::Args;
 use headway_api::client::Client;
@@ -18,11 +18,10 @@ pub struct Events {
 }
 
 pub async fn run(client: &Client, print: &Printer, events: Events) -> Result<(), Failure> {
-    let mut items = match &events.job {
+    let items = match &events.job {
         Some(text) => client.job_events(&resolve_job(client, text).await?, events.limit).await?,
         None => client.events(events.limit).await?,
     };
-    items.sort_by_key(|event| event.seq);
     print.list(
         &items,
         &["TIME", "ACTOR", "EVENT", "MESSAGE"],

@@ -68,7 +68,7 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<(), Failu
     if print.structured() {
         print.value(&changed)
     } else {
-        println!("job {} {what}", changed.name);
+        say!("job {} {what}", changed.name)?;
         Ok(())
     }
 }

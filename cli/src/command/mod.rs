@@ -16,6 +16,7 @@ pub mod project;
 pub mod ps;
 pub mod reservation;
 pub mod server;
+pub mod simulate;
 pub mod solve;
 pub mod submit;
 pub mod why;
@@ -84,7 +85,7 @@ where
     let mut interval = tokio::time::interval(every);
     loop {
         interval.tick().await;
-        print!("\x1b[2J\x1b[H");
+        put!("\x1b[2J\x1b[H")?;
         show().await?;
     }
 }

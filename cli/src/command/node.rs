@@ -60,9 +60,10 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             );
         }
         Node::Drain(Drain { change, within }) => {
-            let deadline =
-                within.map(|time| chrono::Utc::now() + chrono::Duration::milliseconds((time.0 * 1e3) as i64));
-            client.drain(&change.node, &DrainRequest { reason: change.reason, deadline }).await?
+            // The scheduler adds it to its own clock, which is the one that counts.
+            let within_seconds = within.map(|time| time.0);
+            let drain = DrainRequest { reason: change.reason, deadline: None, within_seconds };
+            client.drain(&change.node, &drain).await?
         }
         Node::Cordon(change) => client.cordon(&change.node, change.reason.as_deref()).await?,
         Node::Lost(change) => client.lost(&change.node, change.reason.as_deref()).await?,
@@ -71,7 +72,7 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
     if print.structured() {
         print.value(&changed)
     } else {
-        println!("node {} is {}, {}", changed.name, changed.policy, changed.availability);
+        say!("node {} is {}, {}", changed.name, changed.policy, changed.availability)?;
         Ok(())
     }
 }

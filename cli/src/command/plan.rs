@@ -1,19 +1,22 @@
 //! `headway plan …`: what was decided, and what a rebalance would do. Solving a round of one's own is in `solve`.
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{Move, Plan as PlanReply};
+use headway_api::v1::{Move, Plan as PlanReply, Unmoved};
 
 use super::solve::Solve;
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration, optional, si};
+use crate::output::{Printer, duration, optional, proven, si};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Plan {
     /// The plan in force, or the one named.
     Show { id: Option<String> },
+    /// What would come of jobs, nodes, quotas or priorities that are not so. Nothing is changed by it.
+    Simulate(Simulate),
     /// Solve a round of one's own, without a server.
     Solve(Solve),
     /// Propose a better plan; applied after confirmation.
@@ -26,6 +29,37 @@ pub enum Plan {
         #[arg(long)]
         reason: Option<String>,
     },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Simulate {
+    /// What to suppose, as `POST /plans/simulate` takes it (YAML or JSON), `-` for standard input.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Jobs submitted now: a specification file.
+    #[arg(long, value_name = "FILE")]
+    pub submit: Vec<PathBuf>,
+    /// Jobs gone, by name or id.
+    #[arg(long, value_name = "JOB")]
+    pub without: Vec<String>,
+    /// A priority: JOB=0..100.
+    #[arg(long, value_name = "JOB=POINTS")]
+    pub priority: Vec<String>,
+    /// A quota: PROJECT=GPUS, or PROJECT=none.
+    #[arg(long, value_name = "PROJECT=GPUS")]
+    pub quota: Vec<String>,
+    /// A node gone, by name.
+    #[arg(long, value_name = "NODE")]
+    pub node_gone: Vec<String>,
+    /// A node whole and back in service, by name.
+    #[arg(long, value_name = "NODE")]
+    pub node_back: Vec<String>,
+    /// More nodes like one: NODE=COUNT.
+    #[arg(long, value_name = "NODE=COUNT")]
+    pub more_like: Vec<String>,
+    /// A job that must get GPUs: JOB, or JOB=GPUS.
+    #[arg(long, value_name = "JOB[=GPUS]")]
+    pub force: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -50,6 +84,7 @@ pub async fn run(client: &Client, print: &Printer, plan: Plan) -> Result<(), Fai
             };
             show(print, &plan)
         }
+        Plan::Simulate(simulate) => super::simulate::run(client, print, simulate).await,
         Plan::Solve(solve) => super::solve::run(print, &solve),
         Plan::Rebalance(rebalance) => propose(client, print, &rebalance).await,
         Plan::Approve { id } => show(print, &client.approve(&id).await?),
@@ -74,7 +109,7 @@ async fn propose(client: &Client, print: &Printer, rebalance: &Rebalance) -> Res
     }
     let adopted = client.approve(&id).await?;
     if !print.structured() {
-        println!("plan {} is {}", adopted.id, adopted.state);
+        say!("plan {} is {}", adopted.id, adopted.state)?;
     }
     Ok(())
 }
@@ -90,24 +125,50 @@ fn show(print: &Printer, plan: &PlanReply) -> Result<(), Failure> {
     if print.structured() {
         return print.value(plan);
     }
-    println!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger);
-    println!(
-        "objective {:.4} -> {:.4}, bound {:.4}, gap {:.2} %",
-        plan.objective_before,
-        plan.objective,
-        plan.bound,
-        plan.gap * 100.0
-    );
-    for (gpu_type, price) in &plan.shadow_prices {
-        println!("one more {gpu_type} GPU would be worth {price:.4}");
-    }
-    if plan.moves.is_empty() {
-        println!("no moves: the present allocation is the best found");
-        return Ok(());
-    }
-    let headers = ["JOB", "MOVE", "GPUS", "GOODPUT", "DOWNTIME", "PAYS BACK", "REASON"];
-    println!("{}", print.table(&headers, plan.moves.iter().map(row)));
+    put!("{}", text(print, plan))?;
     Ok(())
+}
+
+fn text(print: &Printer, plan: &PlanReply) -> String {
+    let mut lines = vec![
+        format!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger),
+        format!("objective {:.4} -> {:.4}, {}", plan.objective_before, plan.objective, proven(plan.bound, plan.gap, 2)),
+    ];
+    lines.extend(plan.relaxed.iter().map(|one| format!("not kept: {} ({})", one.rule, one.reason)));
+    lines.extend(plan.left_out.iter().map(|one| format!("left as it is: {} ({})", one.job_name, one.reason)));
+    if plan.moves.is_empty() {
+        lines.push("no moves: the present allocation is the best found".into());
+    } else {
+        let headers = ["JOB", "MOVE", "GPUS", "GOODPUT", "DOWNTIME", "PAYS BACK", "REASON"];
+        lines.push(print.table(&headers, plan.moves.iter().map(row)));
+    }
+    let mut scarce: Vec<Vec<String>> =
+        plan.scarce.iter().map(|one| vec![one.of.clone(), format!("{:.4}", one.price)]).collect();
+    if scarce.is_empty() {
+        // A plan from before there was a list of them.
+        let of = |(gpu_type, price): (&String, &f64)| vec![format!("GPUs of {gpu_type}"), format!("{price:.4}")];
+        scarce = plan.shadow_prices.iter().filter(|(_, price)| **price > 0.0).map(of).collect();
+    }
+    if !scarce.is_empty() {
+        lines.push(String::new());
+        lines.push(print.table(&["SCARCE", "ONE MORE IS WORTH"], scarce.into_iter()));
+    }
+    if !plan.unmoved.is_empty() {
+        let headers = ["STAYS", "GPUS", "WOULD GAIN", "CODE", "WHY"];
+        lines.push(String::new());
+        lines.push(print.table(&headers, plan.unmoved.iter().map(stays)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn stays(of: &Unmoved) -> Vec<String> {
+    vec![
+        of.job_name.clone(),
+        format!("{} not {}", of.from_gpus, of.to_gpus),
+        format!("{:+.1} %", of.gain_pct),
+        of.code.clone(),
+        of.detail.clone(),
+    ]
 }
 
 fn row(step: &Move) -> Vec<String> {
@@ -120,4 +181,28 @@ fn row(step: &Move) -> Vec<String> {
         optional(step.pays_back_after_seconds, duration),
         step.reason.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::output::Format;
+
+    #[test]
+    fn a_plan_shows_what_is_scarce_and_who_stays_and_why() {
+        let plan: PlanReply = serde_json::from_value(serde_json::json!({
+            "id": "018bcfe5-0003-7000-8000-000000000001", "parent_id": null, "state": "adopted", "state_reason": null,
+            "made_at": "2026-01-01T00:00:00Z", "decided_at": null, "decided_by": null, "trigger": "job b arrived",
+            "objective_before": 1.5, "objective": 2.25, "bound": 2.25, "gap": 0.0, "candidates": 12,
+            "shadow_prices": {"H100-80G": 0.125}, "assignments": [], "moves": [], "verdicts": [],
+            "scarce": [{"of": "GPUs of H100-80G", "price": 0.125}, {"of": "the quota of project nlp", "price": 0.05}],
+            "relaxed": [{"rule": "the floor of job c", "reason": "0 of 4 GPUs: no more can be freed for it now"}],
+            "left_out": [{"job_id": "018bcfe5-0001-7000-8000-000000000004", "job_name": "d", "reason": "rework is NaN"}],
+            "unmoved": [{"job_id": "018bcfe5-0001-7000-8000-000000000001", "job_name": "a", "from_gpus": 4, "to_gpus": 8,
+                "gain_pct": 62.0, "forgone": 0.1, "code": "cooldown", "detail": "it has run 60 s of 600 s"}],
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&Printer { format: Format::Table, headers: true }, &plan));
+    }
 }

@@ -30,7 +30,7 @@ pub async fn run(client: &Client, print: &Printer, policy: Policy) -> Result<(),
     }
     let fields = fields(&policy)?;
     let rows = fields.iter().map(|(name, value)| vec![name.clone(), shown(value)]);
-    println!("{}", print.table(&["SETTING", "VALUE"], rows));
+    say!("{}", print.table(&["SETTING", "VALUE"], rows))?;
     Ok(())
 }
 

@@ -77,7 +77,7 @@ pub async fn run(client: &Client, print: &Printer, project: Project) -> Result<(
             if print.structured() {
                 return print.value(&gone);
             }
-            println!("project {name} is gone; its jobs are bound by nothing");
+            say!("project {name} is gone; its jobs are bound by nothing")?;
             Ok(())
         }
     }

@@ -59,7 +59,7 @@ pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> 
             if print.structured() {
                 return print.value(&made);
             }
-            println!("reservation {} of {} until {}", made.name, made.nodes.join(", "), moment(made.until));
+            say!("reservation {} of {} until {}", made.name, made.nodes.join(", "), moment(made.until))?;
             Ok(())
         }
         Reservation::Delete { reservation } => {
@@ -67,7 +67,7 @@ pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> 
             if print.structured() {
                 return print.value(&gone);
             }
-            println!("reservation {} is gone", gone.name);
+            say!("reservation {} is gone", gone.name)?;
             Ok(())
         }
     }

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use headway_api::solve::{self as wire, SolveError};
 use headway_planner::{CurveCache, PlanInput, plan, verify};
 use headway_types::Plan;
@@ -27,35 +27,13 @@ pub struct Solve {
     #[arg(long)]
     pub stored: bool,
     /// Decide by this policy, whatever the input says.
-    #[arg(long, value_enum)]
-    pub policy: Option<Objective>,
+    #[arg(long, value_parser = objective)]
+    pub policy: Option<wire::Objective>,
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum Objective {
-    Goodput,
-    Sia,
-    Pollux,
-    LeastAttained,
-    FifoBackfill,
-    ShortestRemaining,
-    Static,
-}
-
-impl From<Objective> for headway_planner::Objective {
-    fn from(of: Objective) -> Self {
-        match of {
-            Objective::Goodput => Self::Goodput,
-            Objective::Sia => Self::Sia,
-            Objective::Pollux => Self::Pollux,
-            Objective::LeastAttained => Self::LeastAttained,
-            Objective::FifoBackfill => Self::FifoBackfill,
-            Objective::ShortestRemaining => Self::ShortestRemaining,
-            Objective::Static => Self::Static,
-        }
-    }
+/// A policy by its name on the wire.
+fn objective(name: &str) -> Result<wire::Objective, String> {
+    serde_json::from_value(Value::String(name.to_owned())).map_err(|error| error.to_string())
 }
 
 /// Why a round has no reply.
@@ -159,7 +137,7 @@ impl Solver {
     fn new(command: &Solve) -> Self {
         Self {
             stored: command.stored,
-            policy: command.policy.map(Into::into),
+            policy: command.policy.map(solve::objective),
             names: Names::default(),
             curves: CurveCache::new(),
         }

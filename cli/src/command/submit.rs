@@ -13,7 +13,7 @@ use crate::output::{Format, Printer};
 
 #[derive(Args, Clone, Debug)]
 pub struct Submit {
-    /// Specification files (YAML), `-` for standard input.
+    /// Specification files (YAML; several documents or a list below `jobs` are admitted together), `-` for standard input.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// Makes a retry of this command safe: the same key submits once.
@@ -42,10 +42,14 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
         match print.format {
             Format::Table => {
                 for job in &reply.jobs {
-                    println!("job {} submitted ({})", job.name, short(&job.id.to_string()));
+                    say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?;
                 }
             }
-            Format::Name => reply.jobs.iter().for_each(|job| println!("{}", job.id)),
+            Format::Name => {
+                for job in &reply.jobs {
+                    say!("{}", job.id)?;
+                }
+            }
             Format::Json | Format::Yaml => print.value(&reply)?,
         }
     }
@@ -54,18 +58,22 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
 
 pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
     for file in &validate.files {
-        let job = check(file, &read(file)?)?;
-        if print.structured() {
-            print.value(&job)?;
-        } else {
-            println!("{}: job {} is well formed", file.display(), job.name);
+        let jobs = check(file, &read(file)?)?;
+        match (print.structured(), jobs.as_slice()) {
+            (true, [job]) => print.value(job)?,
+            (true, jobs) => print.value(&jobs)?,
+            (false, jobs) => {
+                for job in jobs {
+                    say!("{}: job {} is well formed", file.display(), job.name)?;
+                }
+            }
         }
     }
     Ok(())
 }
 
-fn check(file: &Path, text: &str) -> Result<headway_types::JobSpec, Failure> {
-    spec::read_yaml(text).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
+fn check(file: &Path, text: &str) -> Result<Vec<headway_types::JobSpec>, Failure> {
+    spec::read_submission_yaml(text).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
 }
 
 fn read(file: &Path) -> Result<String, Failure> {

@@ -22,7 +22,7 @@ pub async fn run(client: &Client, print: &Printer, why: Why) -> Result<(), Failu
     if print.structured() {
         return print.value(&explain);
     }
-    print!("{}", text(&explain));
+    put!("{}", text(&explain))?;
     Ok(())
 }
 
@@ -75,16 +75,13 @@ fn numbers(explain: &Explanation) -> Vec<String> {
     lines
 }
 
-/// "Starts in 12m00s to 2h10m, most likely in 40m00s, if no other job comes".
+/// "Starts in 12m00s to 2h10m, as likely before as after 40m00s".
 fn start(of: &PredictedStart) -> String {
     let within = |at: chrono::DateTime<chrono::Utc>| duration(((at - of.asked_at).as_seconds_f64()).max(0.0));
     match (of.p10, of.p50, of.p90) {
-        (Some(p10), Some(p50), Some(p90)) => format!(
-            "Starts in {} to {}, as likely before as after {}, if no other job comes",
-            within(p10),
-            within(p90),
-            within(p50)
-        ),
+        (Some(p10), Some(p50), Some(p90)) => {
+            format!("Starts in {} to {}, as likely before as after {}", within(p10), within(p90), within(p50))
+        }
         (Some(p10), Some(p50), None) => {
             format!(
                 "Starts in {} at the earliest, as likely before as after {}; it may take long",

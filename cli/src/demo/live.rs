@@ -55,7 +55,9 @@ impl Screen {
     pub fn show(&mut self, elapsed: Duration, jobs: &[Job], events: &[EventRecord], to_come: usize) {
         let fresh = self.fresh_events(events);
         if !self.terminal {
-            fresh.iter().for_each(|line| println!("{line}"));
+            for line in &fresh {
+                say!("{line}").ok();
+            }
             if elapsed < self.next_print {
                 return;
             }
@@ -71,14 +73,14 @@ impl Screen {
         let table = table(elapsed, jobs, to_come);
         self.drawn = table.lines().count();
         text.push_str(&table);
-        print!("{text}");
+        put!("{text}").ok();
         std::io::stdout().flush().ok();
     }
 
     /// Leaves the table where it is; what follows is printed below it.
     pub fn leave(&mut self) {
         self.drawn = 0;
-        println!();
+        say!("").ok();
     }
 
     fn fresh_events(&mut self, events: &[EventRecord]) -> Vec<String> {

@@ -29,18 +29,18 @@ pub async fn print(client: &Client, jobs: &[Job], elapsed: Duration) -> Result<(
     let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
     let baselines = client.baseline(&ids).await?;
     let printer = Printer { format: Format::Table, headers: true };
-    println!("Summary after {}", duration(elapsed.as_secs_f64()));
+    say!("Summary after {}", duration(elapsed.as_secs_f64()))?;
     let mut rows: Vec<Vec<String>> = jobs.iter().map(|job| row(job, baseline_of(job, &baselines))).collect();
     rows.push(total(jobs, &baselines));
-    println!("{}", printer.table(HEADERS, rows.into_iter()));
-    println!();
-    println!(
+    say!("{}", printer.table(HEADERS, rows.into_iter()))?;
+    say!("")?;
+    say!(
         "GOODPUT is measured: reference tokens ÷ time from submission to end, waiting and pauses for moves included."
-    );
-    println!(
+    )?;
+    say!(
         "STATIC SPLIT is predicted by the goodput model as specified: the same job on an equal share at its reference"
-    );
-    println!("batch for as long as it took here, without any start or pause.");
+    )?;
+    say!("batch for as long as it took here, without any start or pause.")?;
     Ok(())
 }
 

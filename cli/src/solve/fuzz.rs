@@ -124,7 +124,18 @@ fn job() -> BoxedStrategy<Value> {
             ("floor", small().boxed()),
             ("avoid", list(name(NODES).boxed(), 2)),
             ("spread", name(&["prefer", "require"]).boxed()),
-            ("per_node", mapping(vec![], vec![("cpus", small().boxed()), ("memory_bytes", number().boxed())])),
+            (
+                "per_node",
+                mapping(
+                    vec![],
+                    vec![
+                        ("cpus", small().boxed()),
+                        ("memory_bytes", number().boxed()),
+                        ("shm_bytes", number().boxed()),
+                        ("local_disk_bytes", number().boxed()),
+                    ],
+                ),
+            ),
         ],
     )
 }

@@ -271,7 +271,12 @@ impl Round<'_> {
             .map(|number| self.nodes.get(number).node)
             .collect();
         Needs {
-            per_node: NodeResources { cpus: job.per_node.cpus, memory: job.per_node.memory_bytes.map(Bytes) },
+            per_node: NodeResources {
+                cpus: job.per_node.cpus,
+                memory: job.per_node.memory_bytes.map(Bytes),
+                shm: job.per_node.shm_bytes.map(Bytes),
+                local_disk: job.per_node.local_disk_bytes.map(Bytes),
+            },
             avoid,
             spread: match job.spread {
                 WireSpread::Prefer => Spread::Prefer,

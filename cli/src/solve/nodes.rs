@@ -99,7 +99,12 @@ impl Nodes {
             emulated: None,
             fabric: Fabric { domain: group.domain.unwrap_or_default() },
         };
-        let host = NodeResources { cpus: group.cpus, memory: group.memory_bytes.map(Bytes) };
+        let host = NodeResources {
+            cpus: group.cpus,
+            memory: group.memory_bytes.map(Bytes),
+            shm: group.shm_bytes.map(Bytes),
+            local_disk: group.local_disk_bytes.map(Bytes),
+        };
         let first = self.list.len();
         for name in names {
             let number = self.list.len();

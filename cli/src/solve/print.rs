@@ -2,16 +2,15 @@
 
 use headway_api::solve::{Decided, Held, Reply};
 
-use crate::output::{Printer, si};
+use crate::output::{Printer, proven, si};
 
 /// What was achieved, every job in a line, and what changes.
 pub fn table(print: &Printer, reply: &Reply) -> String {
     let mut text = format!(
-        "objective {:.4} -> {:.4}, bound {:.4}, gap {:.3} %, {} candidates\n",
+        "objective {:.4} -> {:.4}, {}, {} candidates\n",
         reply.objective_before,
         reply.objective,
-        reply.bound,
-        reply.gap * 100.0,
+        proven(reply.bound, reply.gap, 3),
         reply.candidates
     );
     for scarce in &reply.scarce {

@@ -147,16 +147,16 @@ async fn run_cluster(
         eprintln!("headway: other terminals need --url and --token-file: {error:#}");
     }
 
-    println!("Headway is up: {}", up.offer());
+    say!("Headway is up: {}", up.offer()).ok();
     // A log that others may read is no place for the token.
     if std::io::stdout().is_terminal() {
-        println!("  web page  {url}/#token={}", admin.secret);
+        say!("  web page  {url}/#token={}", admin.secret).ok();
     } else {
-        println!("  web page  {url}");
+        say!("  web page  {url}").ok();
     }
-    println!("  REST      {url}/api/v1   (token in {})", admin.file.display());
-    println!("  try       headway ps · headway submit job.yaml · headway node list");
-    println!("Ctrl-C saves what trains and stops everything; the next `headway up` resumes.");
+    say!("  REST      {url}/api/v1   (token in {})", admin.file.display()).ok();
+    say!("  try       headway ps · headway submit job.yaml · headway node list").ok();
+    say!("Ctrl-C saves what trains and stops everything; the next `headway up` resumes.").ok();
 
     let outcome = tokio::select! {
         _ = interrupt.recv() => Ok(()),
@@ -298,7 +298,7 @@ async fn change_nodes(client: &Client, mut names: Vec<String>, change: Change) -
 
 /// A scheduler that is busy is asked again.
 async fn change_node(client: &Client, name: &str, change: Change) -> Result<Node, ClientError> {
-    let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None };
+    let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None, within_seconds: None };
     let deadline = Instant::now() + BUSY;
     loop {
         let changed = match change {

@@ -11,7 +11,7 @@ use crate::entry::JobEntry;
 use crate::event::{Actor, IdempotencyKey, Request};
 use crate::job::JobEvent;
 use crate::outcome::{Refusal, Reply};
-use crate::record::{IdempotencyRecord, Job, JobState, StopCause, Wish, lineage};
+use crate::record::{Job, JobState, StopCause, Wish, lineage};
 use crate::state::Engine;
 
 impl Engine {
@@ -26,6 +26,7 @@ impl Engine {
             Request::Change { job, change } => self.change_job(actor, job, change),
             Request::Pin { job, reason } => self.pin(actor, job, reason),
             Request::Unpin { job } => self.unpin(actor, job),
+            Request::Once { key, body } => self.once(actor, key, *body),
             other => self.operate(actor, other),
         };
         reply.unwrap_or_else(Reply::Refused)
@@ -38,12 +39,9 @@ impl Engine {
         idempotency: Option<IdempotencyKey>,
     ) -> Result<Reply, Refusal> {
         if let Some(key) = &idempotency
-            && let Some(known) = self.keys.get(key)
+            && let Some(known) = self.known(key)?
         {
-            if known.key.request_hash != key.request_hash {
-                return Err(Refusal::KeyReused { key: key.key.clone() });
-            }
-            return Ok(Reply::Replayed { jobs: known.jobs.clone() });
+            return Ok(Reply::Replayed { jobs: known.into_iter().map(JobId).collect() });
         }
         if specs.is_empty() {
             return Err(Refusal::Invalid("a submission needs at least one job".into()));
@@ -51,10 +49,7 @@ impl Engine {
         specs.iter().try_for_each(|spec| check_spec(spec, self.now))?;
         let jobs: Vec<Arc<Job>> = specs.into_iter().map(|spec| self.admit(actor, spec)).collect();
         if let Some(key) = idempotency {
-            let record =
-                IdempotencyRecord { key: key.clone(), jobs: jobs.iter().map(|job| job.id).collect(), at: self.now };
-            self.keys.remember(record.clone());
-            self.draft.idempotency.push(record);
+            self.remember(key, jobs.iter().map(|job| job.id.0).collect());
         }
         Ok(Reply::Submitted { jobs })
     }

@@ -57,7 +57,7 @@ impl Default for EngineConfig {
             micro_batch_prior: Seconds(1.0),
             batch_prior: Seconds(0.1),
             model_save_every: Seconds(30.0),
-            idempotency_kept: Seconds(86_400.0),
+            idempotency_kept: Seconds(7.0 * 86_400.0),
         }
     }
 }

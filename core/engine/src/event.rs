@@ -133,6 +133,11 @@ pub enum Request {
     CancelReservation {
         reservation: ReservationId,
     },
+    /// Any other request, done only if this key has not been used for it before.
+    Once {
+        key: IdempotencyKey,
+        body: Box<Request>,
+    },
 }
 
 /// What is to change of a job; what is `None` stays.
@@ -167,7 +172,7 @@ pub struct ReservationWish {
     pub jobs: BTreeSet<JobId>,
 }
 
-/// Scope: principal + route; kept with the jobs it made (API.md).
+/// Scope: principal + route; kept with what it made or acted on (API.md).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     pub principal: String,

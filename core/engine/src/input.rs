@@ -133,7 +133,12 @@ impl Engine {
             class: inventory.class(),
             gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
             draining: matches!(entry.node.policy, NodePolicy::Draining { .. }),
-            host: NodeResources { cpus: Some(inventory.cpus), memory: Some(inventory.memory) },
+            host: NodeResources {
+                cpus: Some(inventory.cpus),
+                memory: Some(inventory.memory),
+                shm: inventory.shm,
+                local_disk: inventory.local_disk,
+            },
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_planner::PlanInput;
 use headway_types::{AgentCommand, JobId, NodeId, PlanId, ReservationId, StepReport, Timestamp};
+use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
@@ -82,6 +83,10 @@ pub enum Reply {
     /// The idempotency key was known and nothing was stored: these are the jobs it made, which may have ended.
     Replayed {
         jobs: Vec<JobId>,
+    },
+    /// Likewise of another request: the id of what it made or acted on.
+    Repeated {
+        subjects: Vec<Uuid>,
     },
     Job(Arc<Job>),
     Node(Arc<Node>),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use headway_planner::{PlanInput, verify};
 use headway_types::plan::MoveKind;
-use headway_types::{JobId, Plan, PlanId, Timestamp};
+use headway_types::{JobId, JobVerdict, Plan, PlanId, ReasonCode, Timestamp};
 
 use crate::draft::Note;
 use crate::entry::JobEntry;
@@ -192,6 +192,13 @@ impl Engine {
     }
 
     fn take_verdicts(&mut self, plan: &Plan) {
+        for one in &plan.report.left_out {
+            let known = |verdict: &Arc<JobVerdict>| verdict.reasons.iter().any(|it| it.code == ReasonCode::Malformed);
+            if !self.verdicts.get(&one.job).is_some_and(known) {
+                let message = format!("rounds leave the job as it is: {}", one.reason);
+                self.note(Note::new("job.left_out", message).job(one.job).plan(plan.id));
+            }
+        }
         for (job, verdict) in &plan.report.jobs {
             self.verdicts.insert(*job, Arc::new(verdict.clone()));
             self.draft.shown_jobs.insert(*job);
@@ -247,7 +254,8 @@ impl Engine {
             report.objective,
             report.objective_before
         );
-        let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", format!("{:.4}", report.gap));
+        let gap = report.gap.map_or("none".to_owned(), |gap| format!("{gap:.4}"));
+        let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", gap);
         self.note(note);
         let record =
             PlanRecord { plan, state: PlanState::Adopted, decided_at: Some(self.now), decided_by: Some(by.clone()) };

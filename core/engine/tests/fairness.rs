@@ -1,18 +1,15 @@
-//! What projects, reservations, pins and long waits bring about, told by hand.
+//! What projects, floors, budgets and long waits bring about, told by hand.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
 
-use harness::{Cluster, inventory, node_id, rigid, spec, training};
-use headway_engine::event::{Ends, JobChange, Request, ReservationWish};
+use harness::{Cluster, elastic, follow, gpus, inventory, of, rigid};
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicySettings, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_planner::Policy;
-use headway_types::report::Flexibility;
 use headway_types::spec::Priority;
-use headway_types::{
-    Capabilities, Fault, Generation, GpuCount, GpuSeconds, GroupOutcome, GroupPhase, JobId, JobSpec, Layout, Seconds,
-};
+use headway_types::{Fault, Generation, GpuCount, GpuSeconds, GroupOutcome, GroupPhase, JobId, Seconds};
 
 fn put(cluster: &mut Cluster, name: &str, rules: ProjectRules) -> Reply {
     cluster.request(Request::PutProject { name: name.into(), rules, expected: None, dry_run: false })
@@ -20,47 +17,6 @@ fn put(cluster: &mut Cluster, name: &str, rules: ProjectRules) -> Reply {
 
 fn quota(gpus: u32) -> ProjectRules {
     ProjectRules { quota: Some(GpuCount(gpus)), ..ProjectRules::default() }
-}
-
-fn of(project: &str, spec: JobSpec) -> JobSpec {
-    JobSpec { project: project.into(), ..spec }
-}
-
-fn elastic(name: &str, most: u32) -> JobSpec {
-    spec(name, 1, most, Some(training(true)))
-}
-
-fn gpus(cluster: &Cluster, job: JobId) -> u32 {
-    match cluster.state(job) {
-        JobState::Starting { .. } | JobState::Running { .. } => cluster.allocation(job).placement.gpus().0,
-        _ => 0,
-    }
-}
-
-/// Jobs that were asked to stop do so, and jobs that were granted GPUs start, until nothing moves.
-fn follow(cluster: &mut Cluster, nodes: &[u64]) {
-    for _ in 0..20 {
-        let states: Vec<(JobId, JobState)> = cluster.jobs.iter().map(|(id, job)| (*id, job.state.clone())).collect();
-        for (job, state) in &states {
-            match state {
-                JobState::Stopping { .. } => cluster.end(*job, &GroupOutcome::Stopped),
-                JobState::Starting { .. } => launch(cluster, *job),
-                _ => {}
-            }
-        }
-        cluster.pass_beating(2.0, nodes);
-        if cluster.jobs.iter().all(|(id, job)| states.iter().any(|(one, state)| one == id && *state == job.state)) {
-            return;
-        }
-    }
-}
-
-/// Takes a granted job through both phases; it may be moved on as soon as it runs.
-fn launch(cluster: &mut Cluster, job: JobId) {
-    let nodes = cluster.nodes_of(job);
-    for phase in [GroupPhase::Prepared { rendezvous_port: Some(29_500) }, GroupPhase::Running] {
-        nodes.iter().for_each(|node| cluster.group(*node, job, phase.clone()));
-    }
 }
 
 #[test]
@@ -198,93 +154,6 @@ fn what_a_project_has_used_survives_a_restart() {
     assert!((used(&cluster) - before).abs() < 1.0);
 }
 
-fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationWish {
-    ReservationWish {
-        name: name.into(),
-        nodes: [node_id(0)].into(),
-        from: Some(cluster.now + Seconds(from)),
-        ends: Ends::At(cluster.now + Seconds(until)),
-        projects: ["prod".to_string()].into(),
-        users: [].into(),
-        jobs: [].into(),
-    }
-}
-
-#[test]
-fn a_reservation_begins_and_ends() {
-    let mut cluster = Cluster::new(&[4]);
-    let stranger = cluster.submit(rigid("stranger", 4));
-    cluster.start(stranger);
-    let wish = for_prod("demo", 100.0, 400.0, &cluster);
-    assert!(matches!(cluster.request(Request::Reserve { wish }), Reply::Reservation(_)));
-    let member = cluster.submit(of("prod", rigid("member", 4)));
-    cluster.pass_beating(90.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Running { .. }), "it may stay until then");
-    cluster.pass_beating(20.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Stopping { cause: StopCause::Drain, .. }));
-    cluster.end(stranger, &GroupOutcome::Stopped);
-    cluster.pass_beating(3.0, &[0]);
-    cluster.start(member);
-    cluster.end(member, &GroupOutcome::Succeeded);
-    cluster.pass_beating(70.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Queued { .. }), "a free node is no node for a stranger");
-    cluster.restart();
-    cluster.register(inventory(0, 4), Vec::new());
-    cluster.pass_beating(250.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Starting { .. }), "{:#?}", cluster.messages);
-    assert!(cluster.reservations.is_empty());
-    assert_eq!((cluster.count("reservation.began"), cluster.count("reservation.ended")), (1, 1));
-}
-
-#[test]
-fn two_reservations_never_want_one_node_at_a_time() {
-    let mut cluster = Cluster::new(&[4]);
-    let wish = for_prod("first", 0.0, 100.0, &cluster);
-    let first = cluster.request(Request::Reserve { wish: wish.clone() });
-    assert_eq!(cluster.request(Request::Reserve { wish }), first, "asking again makes no second one");
-    let clash = for_prod("second", 50.0, 200.0, &cluster);
-    assert!(matches!(cluster.request(Request::Reserve { wish: clash }), Reply::Refused(Refusal::WrongState(_))));
-    let next = ReservationWish { projects: ["nlp".to_string()].into(), ..for_prod("second", 100.0, 200.0, &cluster) };
-    assert!(matches!(cluster.request(Request::Reserve { wish: next }), Reply::Reservation(_)));
-    let endless = cluster.submit(of("prod", rigid("endless", 4)));
-    let mut brief = of("prod", rigid("brief", 4));
-    brief.limits.time = Some(Seconds(60.0));
-    let brief = cluster.submit(brief);
-    assert!(matches!(cluster.state(brief), JobState::Starting { .. }), "it will have left in time");
-    assert!(matches!(cluster.state(endless), JobState::Queued { .. }));
-}
-
-#[test]
-fn a_pin_holds() {
-    let mut cluster = Cluster::new(&[4]);
-    let job = cluster.submit(elastic("pinned", 4));
-    follow(&mut cluster, &[0]);
-    cluster.request(Request::Pin { job, reason: Some("demo at noon".into()) });
-    let mut urgent = rigid("urgent", 2);
-    urgent.priority = Priority(100);
-    let urgent = cluster.submit(urgent);
-    cluster.pass_beating(200.0, &[0]);
-    assert_eq!((gpus(&cluster, job), gpus(&cluster, urgent)), (4, 0));
-    let view = cluster.engine.view();
-    let reasons = format!("{:?}", view.jobs[&job].verdict);
-    assert!(reasons.contains("pinned by ada: demo at noon"), "{reasons}");
-    cluster.request(Request::Unpin { job });
-    follow(&mut cluster, &[0]);
-    assert_eq!((gpus(&cluster, job), gpus(&cluster, urgent)), (2, 2));
-}
-
-#[test]
-fn a_pinned_job_still_leaves_a_node_that_drains() {
-    let mut cluster = Cluster::new(&[4, 4]);
-    let job = cluster.submit(rigid("pinned", 4));
-    cluster.start(job);
-    cluster.request(Request::Pin { job, reason: None });
-    let node = cluster.nodes_of(job)[0];
-    cluster.request(Request::Drain { node: node_id(node), reason: None, deadline: None });
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }));
-}
-
 #[test]
 fn a_patient_large_job_gets_its_turn_among_many_small_ones() {
     let mut cluster = Cluster::new(&[4]);
@@ -363,45 +232,6 @@ fn a_spent_budget_ends_the_job_after_a_checkpoint() {
 }
 
 #[test]
-fn a_script_that_cannot_reshard_starts_again_in_the_layout_it_saved_in() {
-    let mut cluster = Cluster::new(&[4]);
-    let mut mute = training(true);
-    mute.reconfigure = Capabilities { batch: Flexibility::Never, layout: Flexibility::Never };
-    let job = cluster.submit(spec("mute", 1, 4, Some(mute)));
-    cluster.start(job);
-    assert_eq!(cluster.jobs[&job].layout, Some(Layout::data_parallel(GpuCount(4))));
-    cluster.request(Request::Hold { job, reason: None });
-    cluster.end(job, &GroupOutcome::Stopped);
-    let other = cluster.submit(rigid("other", 2));
-    cluster.start(other);
-    cluster.restart();
-    cluster.register(inventory(0, 4), vec![cluster.status(other, Generation(1), GroupPhase::Running)]);
-    cluster.request(Request::Pin { job: other, reason: None });
-    cluster.request(Request::Release { job });
-    cluster.pass_beating(70.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "two GPUs are no use to it");
-    let change = JobChange { max: Some(GpuCount(2)), ..JobChange::default() };
-    assert!(matches!(cluster.request(Request::Change { job, change }), Reply::Refused(Refusal::WrongState(_))));
-    cluster.end(other, &GroupOutcome::Succeeded);
-    cluster.pass_beating(3.0, &[0]);
-    assert_eq!(gpus(&cluster, job), 4);
-}
-
-#[test]
-fn a_row_of_an_earlier_release_learns_its_layout_from_its_allocation() {
-    let mut cluster = Cluster::new(&[4]);
-    let mut mute = training(true);
-    mute.reconfigure = Capabilities { batch: Flexibility::Never, layout: Flexibility::Never };
-    let job = cluster.submit(spec("mute", 1, 4, Some(mute)));
-    cluster.start(job);
-    cluster.jobs.get_mut(&job).unwrap().layout = None;
-    cluster.restart();
-    cluster.register(inventory(0, 4), vec![cluster.status(job, Generation(1), GroupPhase::Running)]);
-    cluster.request(Request::Hold { job, reason: None });
-    assert_eq!(cluster.jobs[&job].layout, Some(Layout::data_parallel(GpuCount(4))));
-}
-
-#[test]
 fn a_partly_outdated_plan_gives_no_project_more_than_its_quota() {
     let mut cluster = Cluster::new(&[4, 4]);
     put(&mut cluster, "nlp", quota(4));
@@ -411,29 +241,6 @@ fn a_partly_outdated_plan_gives_no_project_more_than_its_quota() {
     cluster.feed(headway_engine::Event::PlanReady { plan });
     cluster.pass_beating(3.0, &[0, 1]);
     assert_eq!(jobs.iter().map(|job| gpus(&cluster, *job)).sum::<u32>(), 2);
-}
-
-#[test]
-fn a_job_does_not_start_again_where_the_node_failed_it() {
-    let mut cluster = Cluster::new(&[4, 4]);
-    let job = cluster.submit(rigid("one", 4));
-    cluster.start(job);
-    let broken = cluster.nodes_of(job);
-    let fault = Fault::of_node("the disk is gone");
-    cluster.end(job, &GroupOutcome::Failed { exit_code: None, fault });
-    let other = cluster.submit(rigid("other", 4));
-    cluster.pass_beating(70.0, &[0, 1]);
-    let (mine, others) = (cluster.nodes_of(job), cluster.nodes_of(other));
-    assert!(mine != broken && others == broken, "{mine:?} {others:?} {broken:?}");
-}
-
-#[test]
-fn an_excluded_node_is_not_taken() {
-    let mut cluster = Cluster::new(&[4, 4]);
-    let mut picky = rigid("picky", 4);
-    picky.roles[0].nodes.exclude.insert("node-0".into());
-    let job = cluster.submit(picky);
-    assert_eq!(cluster.nodes_of(job), [1]);
 }
 
 #[test]

@@ -4,9 +4,9 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use headway_engine::Reply;
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
-use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
 use headway_types::{
     AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeReport, NoiseSample,
@@ -359,98 +359,6 @@ fn a_script_that_changes_its_layout_in_memory_is_told_the_new_one_and_not_stoppe
 }
 
 #[test]
-fn a_job_can_be_cancelled_in_every_live_state() {
-    let cancel = |cluster: &mut Cluster, job| {
-        let reply = cluster.request(Request::Cancel { job, reason: Some("wrong data".into()), grace: None });
-        assert!(matches!(reply, Reply::Job(_)), "{reply:?}");
-    };
-    let mut queued = Cluster::new(&[2]);
-    let job = queued.submit(rigid("large", 4));
-    cancel(&mut queued, job);
-    assert!(matches!(queued.state(job), JobState::Cancelled { .. }));
-    assert!(matches!(
-        queued.request(Request::Cancel { job, reason: None, grace: None }),
-        Reply::Refused(Refusal::NoSuchJob(_))
-    ));
-
-    let mut held = Cluster::new(&[2]);
-    let job = held.submit(rigid("large", 4));
-    held.request(Request::Hold { job, reason: None });
-    cancel(&mut held, job);
-    assert!(matches!(held.state(job), JobState::Cancelled { .. }));
-
-    for phases in 0..3 {
-        let mut cluster = Cluster::new(&[4]);
-        let job = cluster.submit(rigid("one", 4));
-        if phases > 0 {
-            cluster.start(job);
-        }
-        if phases > 1 {
-            cluster.request(Request::Hold { job, reason: None });
-        }
-        cancel(&mut cluster, job);
-        assert!(matches!(cluster.state(job), JobState::Stopping { .. }));
-        assert_eq!(cluster.stops(job)[0], StopMode::Checkpoint);
-        cluster.end(job, &GroupOutcome::Stopped);
-        assert!(matches!(cluster.state(job), JobState::Cancelled { .. }));
-    }
-}
-
-#[test]
-fn a_held_job_gives_up_its_gpus_and_starts_again_when_released() {
-    let mut cluster = Cluster::new(&[4]);
-    let job = cluster.submit(rigid("one", 4));
-    cluster.start(job);
-    cluster.request(Request::Hold { job, reason: None });
-    cluster.end(job, &GroupOutcome::Stopped);
-    assert!(matches!(cluster.state(job), JobState::Held { .. }));
-    cluster.pass_beating(10.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Held { .. }));
-    cluster.request(Request::Release { job });
-    cluster.pass_beating(2.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
-}
-
-#[test]
-fn the_same_key_gives_the_same_job_and_another_body_is_refused() {
-    let mut cluster = Cluster::new(&[4]);
-    let Reply::Submitted { jobs } = cluster.submit_keyed(rigid("one", 1), "a") else { panic!() };
-    let again = cluster.submit_keyed(rigid("one", 1), "a");
-    let Reply::Replayed { jobs: same } = again else { panic!("{again:?}") };
-    assert_eq!([jobs[0].id], *same);
-    let other = cluster.submit_keyed(rigid("two", 1), "b");
-    assert_eq!(other, Reply::Refused(Refusal::KeyReused { key: "k".into() }));
-    cluster.restart();
-    let Reply::Replayed { jobs: later } = cluster.submit_keyed(rigid("one", 1), "a") else { panic!() };
-    assert_eq!([jobs[0].id], *later);
-    assert_eq!(cluster.jobs.len(), 1);
-}
-
-#[test]
-fn a_drained_node_is_left_and_gets_nothing_new() {
-    let mut cluster = Cluster::new(&[4, 4]);
-    let job = cluster.submit(rigid("one", 4));
-    cluster.start(job);
-    let drained = cluster.nodes_of(job)[0];
-    cluster.request(Request::Drain { node: node_id(drained), reason: None, deadline: None });
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert!(
-        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }),
-        "{:?}",
-        cluster.state(job)
-    );
-    cluster.end(job, &GroupOutcome::Stopped);
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert_eq!(cluster.nodes_of(job), vec![1 - drained]);
-    let other = cluster.submit(rigid("two", 4));
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert!(matches!(cluster.state(other), JobState::Queued { .. }));
-    cluster.request(Request::Uncordon { node: node_id(drained) });
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert_eq!(cluster.nodes_of(other), vec![drained]);
-}
-
-#[test]
 fn a_checkpoint_wipes_out_earlier_failures() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(spec("first", 4, 4, Some(training(true))));
@@ -466,21 +374,6 @@ fn a_checkpoint_wipes_out_earlier_failures() {
 }
 
 #[test]
-fn a_proposal_waits_for_approval() {
-    let mut cluster = Cluster::new(&[4]);
-    let job = cluster.submit(rigid("one", 4));
-    cluster.start(job);
-    cluster.pass_beating(2.0, &[0]);
-    let Reply::Round(plan) = cluster.request(Request::Rebalance { min_gain: None }) else { panic!() };
-    cluster.pass_beating(2.0, &[0]);
-    assert!(cluster.engine.view().proposals.contains_key(&plan));
-    assert!(matches!(cluster.request(Request::Approve { plan }), Reply::Plan(_)));
-    assert_eq!(cluster.engine.view().target.unwrap().plan.id, plan);
-    assert!(matches!(cluster.request(Request::Reject { plan, reason: None }), Reply::Refused(Refusal::NoSuchPlan(_))));
-    assert!(matches!(cluster.state(job), JobState::Running { .. }));
-}
-
-#[test]
 fn a_stale_session_says_nothing() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(rigid("one", 4));
@@ -489,4 +382,17 @@ fn a_stale_session_says_nothing() {
     cluster.register(inventory(0, 4), vec![]);
     cluster.feed(headway_engine::Event::Agent { node: node_id(0), session: headway_engine::SessionId(1), report });
     assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+}
+
+#[test]
+fn a_job_whose_numbers_are_none_is_left_out_and_the_others_run() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut odd = training(true);
+    odd.kappa = f64::NAN;
+    let bad = cluster.submit(spec("bad", 1, 2, Some(odd)));
+    let good = cluster.submit(rigid("good", 2));
+    cluster.pass_beating(10.0, &[0]);
+    assert!(matches!(cluster.state(good), JobState::Starting { .. }), "{:?}", cluster.state(good));
+    assert!(matches!(cluster.state(bad), JobState::Queued { .. }), "{:?}", cluster.state(bad));
+    assert_eq!(cluster.count("job.left_out"), 1, "it is told once, however many rounds");
 }

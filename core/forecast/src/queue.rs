@@ -6,10 +6,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{PlanInput, PlanJob};
+use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, NodeCount, NodeId, Plan, Seconds, Timestamp};
 
 use crate::chance::{self, Ending};
-use crate::doubt;
+use crate::future::Prospect;
 use crate::start::Effort;
 
 /// Starts and ends of one future at most.
@@ -19,19 +20,23 @@ const MOST_EVENTS: usize = 20_000;
 pub(crate) struct Queue<'a> {
     input: &'a PlanInput,
     effort: &'a Effort,
-    mean_age: Seconds,
-    spreads: BTreeMap<JobId, f64>,
+    prospect: &'a Prospect<'a>,
     /// GPUs per type that nothing holds.
     free: BTreeMap<GpuType, u32>,
     /// In the order in which they start: by priority, then by submission.
     jobs: Vec<Known<'a>>,
+    /// What newcomers are like.
+    like: Vec<Known<'a>>,
     /// The smallest size of all.
     least: GpuCount,
 }
 
 #[derive(Clone)]
 struct Known<'a> {
+    /// A newcomer's is one like it, under another id.
     job: &'a PlanJob,
+    id: JobId,
+    submitted_at: Timestamp,
     /// What it starts with.
     size: GpuCount,
     /// What it has by the plan.
@@ -43,7 +48,7 @@ struct Known<'a> {
 }
 
 impl<'a> Queue<'a> {
-    pub fn new(input: &'a PlanInput, plan: &'a Plan, effort: &'a Effort) -> Self {
+    pub fn new(input: &'a PlanInput, plan: &'a Plan, effort: &'a Effort, prospect: &'a Prospect<'a>) -> Self {
         let types: BTreeMap<NodeId, &GpuType> =
             input.nodes.iter().map(|node| (node.node, &node.class.gpu_type)).collect();
         let mut free: BTreeMap<GpuType, u32> = BTreeMap::new();
@@ -64,18 +69,20 @@ impl<'a> Queue<'a> {
             let tokens = job.remaining.filter(|_| !job.work.is_opaque());
             let work = tokens.zip(goodput).filter(|(_, goodput)| *goodput > 0.0);
             let work = work.map(|(tokens, goodput)| Seconds(tokens.0 / goodput));
-            Known { job, size, holds, work, lineage: lineage(input, &job.claim.project) }
+            let (id, submitted_at) = (job.job, job.submitted_at);
+            Known { job, id, submitted_at, size, holds, work, lineage: lineage(input, &job.claim.project) }
         };
         let mut jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
-        jobs.sort_by_key(|of| (Reverse(of.job.priority), of.job.submitted_at, of.job.job));
-        let least = jobs.iter().map(|of| of.size).min().unwrap_or_default();
+        jobs.sort_by_key(Known::turn);
+        // What came before may run now: newcomers hold nothing.
+        let like: Vec<Known<'a>> = prospect.like().iter().map(|&job| Known { holds: None, ..known(job) }).collect();
+        let least = jobs.iter().chain(&like).map(|of| of.size).min().unwrap_or_default();
         for (gpu_type, gpus) in jobs.iter().filter_map(|job| job.holds.as_ref()) {
             if let Some(left) = free.get_mut(gpu_type) {
                 *left = left.saturating_sub(gpus.0);
             }
         }
-        let spreads = doubt::doubts(input, plan, effort.spread);
-        Self { input, effort, mean_age: chance::mean_age(input), spreads, free, jobs, least }
+        Self { input, effort, prospect, free, jobs, like, least }
     }
 
     /// The first start of each job asked about, in one sample.
@@ -88,7 +95,7 @@ impl<'a> Queue<'a> {
             let Some(next) = line.next().filter(|next| *next <= end) else { break };
             line.advance(next);
             for job in line.start() {
-                let id = self.jobs[job].job.job;
+                let id = line.jobs[job].id;
                 if wanted.contains(&id) {
                     starts.entry(id).or_insert(next);
                 }
@@ -110,9 +117,20 @@ struct Held {
     sure_until: Timestamp,
 }
 
+impl Known<'_> {
+    /// Who starts first.
+    fn turn(&self) -> (Reverse<Priority>, Timestamp, JobId) {
+        (Reverse(self.job.priority), self.submitted_at, self.id)
+    }
+}
+
 /// The queue and what runs, at one moment of one future.
 struct Line<'q, 'a> {
     queue: &'q Queue<'a>,
+    /// Those of the round and those of this future, in the order in which they start.
+    jobs: Vec<Known<'a>>,
+    /// Who has yet to come.
+    to_come: BTreeSet<(Timestamp, usize)>,
     now: Timestamp,
     free: BTreeMap<GpuType, u32>,
     used: Vec<u32>,
@@ -127,24 +145,29 @@ struct Line<'q, 'a> {
 
 impl<'q, 'a> Line<'q, 'a> {
     fn new(queue: &'q Queue<'a>, sample: u32) -> Self {
-        let (effort, now) = (queue.effort, queue.input.now);
-        let runs = queue.jobs.iter().map(|of| {
-            let mut chance = chance::of_job(effort.seed, sample, of.job.job);
-            match (chance::ending(of.job, queue.mean_age, queue.spreads[&of.job.job], &mut chance), of.work) {
-                (Ending::Work { factor }, Some(work)) => Seconds(work.0 * factor),
-                (Ending::Work { .. }, None) => Seconds(chance.exponential(queue.mean_age.0)),
-                (Ending::Time { left }, _) => left,
-            }
+        let (effort, now, prospect) = (queue.effort, queue.input.now, queue.prospect);
+        let newcomers = prospect.newcomers(sample, now + effort.horizon).into_iter();
+        let newcomers =
+            newcomers.map(|one| Known { id: one.job, submitted_at: one.at, ..queue.like[one.like].clone() });
+        let mut jobs: Vec<Known<'a>> = queue.jobs.iter().cloned().chain(newcomers).collect();
+        jobs.sort_by_key(Known::turn);
+        let runs = jobs.iter().map(|of| match (prospect.ending(of.job, of.id, sample), of.work) {
+            (Ending::Work { factor }, Some(work)) => Seconds(work.0 * factor),
+            (Ending::Work { .. }, None) => prospect.lasting(&mut chance::of_job(effort.seed, sample, of.id)),
+            (Ending::Time { left }, _) => left,
         });
         let (runs, used) = (runs.collect(), vec![0; queue.input.projects.len()]);
         let (free, ends, holds) = (queue.free.clone(), BTreeSet::new(), BTreeMap::new());
-        let mut line = Self { queue, now, free, used, runs, ends, holds, waits: BTreeMap::new() };
-        for (job, of) in queue.jobs.iter().enumerate() {
-            match &of.holds {
+        let (waits, to_come) = (BTreeMap::new(), BTreeSet::new());
+        let mut line = Self { queue, jobs, to_come, now, free, used, runs, ends, holds, waits };
+        for job in 0..line.jobs.len() {
+            let of = &line.jobs[job];
+            match of.holds.clone() {
                 Some((gpu_type, gpus)) => {
                     let right = Seconds(of.job.claim.waited.0 - of.job.claim.ran.0);
-                    line.hold(job, gpu_type.clone(), *gpus, right);
+                    line.hold(job, gpu_type, gpus, right);
                 }
+                None if of.submitted_at > now => drop(line.to_come.insert((of.submitted_at, job))),
                 None => drop(line.waits.insert(job, now - of.job.claim.waited)),
             }
         }
@@ -153,7 +176,7 @@ impl<'q, 'a> Line<'q, 'a> {
 
     /// `right`: for how long it is sure of it, if it has waited so long that it may be.
     fn hold(&mut self, job: usize, gpu_type: GpuType, gpus: GpuCount, right: Seconds) {
-        let of = &self.queue.jobs[job];
+        let of = &self.jobs[job];
         for &project in &of.lineage {
             self.used[project] += gpus.0;
         }
@@ -167,17 +190,18 @@ impl<'q, 'a> Line<'q, 'a> {
 
     fn release(&mut self, job: usize) {
         let Some(held) = self.holds.remove(&job) else { return };
-        for &project in &self.queue.jobs[job].lineage {
+        for &project in &self.jobs[job].lineage {
             self.used[project] -= held.gpus.0;
         }
         *self.free.entry(held.gpu_type).or_default() += held.gpus.0;
     }
 
-    /// The next end, or the next moment somebody's patience is over.
+    /// The next end or newcomer, or the next moment somebody's patience is over.
     fn next(&self) -> Option<Timestamp> {
         let patience = self.queue.input.policy.patience;
         let over = self.waits.values().filter_map(|since| Some(*since + patience?)).filter(|at| *at > self.now);
-        over.chain(self.ends.first().map(|(at, _)| *at)).min()
+        let comes = self.to_come.first().map(|(at, _)| *at);
+        over.chain(self.ends.first().map(|(at, _)| *at)).chain(comes).min()
     }
 
     fn advance(&mut self, to: Timestamp) {
@@ -185,6 +209,10 @@ impl<'q, 'a> Line<'q, 'a> {
         while let Some((_, job)) = self.ends.first().copied().filter(|(at, _)| *at <= to) {
             self.ends.pop_first();
             self.release(job);
+        }
+        while let Some((at, job)) = self.to_come.first().copied().filter(|(at, _)| *at <= to) {
+            self.to_come.pop_first();
+            self.waits.insert(job, at);
         }
     }
 
@@ -203,7 +231,7 @@ impl<'q, 'a> Line<'q, 'a> {
         let mut hopeless: Vec<usize> = Vec::new();
         for job in patient {
             let like = |other: &usize| {
-                let (of, than) = (&self.queue.jobs[job], &self.queue.jobs[*other]);
+                let (of, than) = (&self.jobs[job], &self.jobs[*other]);
                 of.size >= than.size
                     && of.job.priority <= than.job.priority
                     && of.job.range.types == than.job.range.types
@@ -229,7 +257,7 @@ impl<'q, 'a> Line<'q, 'a> {
     }
 
     fn begin(&mut self, job: usize, gpu_type: GpuType) -> Option<usize> {
-        let size = self.queue.jobs[job].size;
+        let size = self.jobs[job].size;
         let left = self.free.get_mut(&gpu_type)?;
         *left = left.saturating_sub(size.0);
         let waited = self.waits.get(&job).map_or(Seconds(0.0), |since| self.now.since(*since));
@@ -239,7 +267,7 @@ impl<'q, 'a> Line<'q, 'a> {
 
     /// The accepted type that has most GPUs left, if they are enough and quotas allow them.
     fn room(&self, job: usize) -> Option<GpuType> {
-        let of = &self.queue.jobs[job];
+        let of = &self.jobs[job];
         let quota = |&project: &usize| {
             let of_project = &self.queue.input.projects[project];
             of_project.quota.is_none_or(|quota| self.used[project] + of.size.0 <= quota.0 + of_project.borrow.0)
@@ -253,18 +281,18 @@ impl<'q, 'a> Line<'q, 'a> {
 
     /// Stops jobs of no higher priority, the lowest and latest first, until the patient one fits.
     fn make_room(&mut self, job: usize) -> Option<GpuType> {
-        let of = &self.queue.jobs[job];
+        let of = &self.jobs[job];
         let mut victims: Vec<usize> = self
             .holds
             .iter()
             .filter(|(other, held)| {
-                let below = self.queue.jobs[**other].job.priority <= of.job.priority;
+                let below = self.jobs[**other].job.priority <= of.job.priority;
                 below && held.sure_until <= self.now && of.job.range.accepts(&held.gpu_type)
             })
             .map(|(other, _)| *other)
             .collect();
         victims.sort_by_key(|&other| {
-            let one = self.queue.jobs[other].job;
+            let one = self.jobs[other].job;
             (one.priority, Reverse(one.submitted_at), Reverse(other))
         });
         let mut freed: BTreeMap<&GpuType, u32> = self.free.iter().map(|(of, left)| (of, *left)).collect();

@@ -1,12 +1,13 @@
-//! One future as the planner would make it: what runs ends when its work is done, and after every end, and whenever a
-//! job's patience is over, the round is planned again.
+//! One future as the planner would make it: what runs ends when its work is done, others come, and after every end and
+//! arrival, and whenever a job's patience is over, the round is planned again.
 
 use std::collections::BTreeMap;
 
 use headway_planner::{CurveCache, Freedom, PlanInput, PlanJob, plan};
 use headway_types::{GpuSeconds, JobId, Plan, Seconds, Timestamp};
 
-use crate::chance::{self, Ending};
+use crate::chance::Ending;
+use crate::future::Prospect;
 use crate::start::Effort;
 
 /// Ends this close together make one round.
@@ -18,18 +19,22 @@ pub(crate) fn future(
     made: &Plan,
     curves: &mut CurveCache,
     effort: &Effort,
-    spreads: &BTreeMap<JobId, f64>,
+    prospect: &Prospect<'_>,
     sample: u32,
     asked: &[JobId],
 ) -> (BTreeMap<JobId, Timestamp>, u32) {
-    let mean_age = chance::mean_age(input);
-    let endings = input.jobs.iter().map(|job| {
-        let mut chance = chance::of_job(effort.seed, sample, job.job);
-        (job.job, chance::ending(job, mean_age, spreads[&job.job], &mut chance))
-    });
-    let mut world = World { input: input.clone(), endings: endings.collect(), standstill: BTreeMap::new() };
-    world.adopt(made);
     let end = input.now + effort.horizon;
+    let newcomers: Vec<PlanJob> = prospect
+        .newcomers(sample, end)
+        .into_iter()
+        .map(|one| PlanJob { job: one.job, submitted_at: one.at, ..prospect.like()[one.like].clone() })
+        .collect();
+    let all = input.jobs.iter().chain(&newcomers);
+    let endings = all.map(|job| (job.job, prospect.ending(job, job.job, sample))).collect();
+    // The next one last.
+    let to_come = newcomers.into_iter().rev().collect();
+    let mut world = World { input: input.clone(), endings, standstill: BTreeMap::new(), to_come };
+    world.adopt(made);
     let (mut starts, mut rounds) = (BTreeMap::new(), 0);
     while rounds < effort.rounds {
         let Some(pause) = world.until_something().filter(|pause| world.input.now + *pause <= end) else { break };
@@ -53,6 +58,8 @@ struct World {
     endings: BTreeMap<JobId, Ending>,
     /// Seconds until a job that was started or moved trains.
     standstill: BTreeMap<JobId, Seconds>,
+    /// Who has yet to come, the next one last.
+    to_come: Vec<PlanJob>,
 }
 
 impl World {
@@ -75,14 +82,15 @@ impl World {
         }
     }
 
-    /// Time until the next end, or until a waiting job's patience is over.
+    /// Time until the next end or newcomer, or until a waiting job's patience is over.
     fn until_something(&self) -> Option<Seconds> {
         let patience = self.input.policy.patience;
         let next = self.input.jobs.iter().filter_map(|job| match &job.current {
             Some(_) => self.until_end(job),
             None => patience.map(|patience| patience.0 - job.claim.waited.0).filter(|left| *left > 0.0),
         });
-        let next = next.fold(f64::INFINITY, f64::min);
+        let comes = self.to_come.last().map(|job| job.submitted_at.since(self.input.now).0);
+        let next = next.chain(comes).fold(f64::INFINITY, f64::min);
         next.is_finite().then_some(Seconds(next.max(0.0)))
     }
 
@@ -133,6 +141,11 @@ impl World {
             }
             if let Some(Ending::Time { left }) = self.endings.get_mut(&job.job) {
                 left.0 = (left.0 - pause.0).max(0.0);
+            }
+        }
+        while let Some(job) = self.to_come.pop_if(|job| job.submitted_at <= self.input.now + Seconds(TOGETHER)) {
+            if let Err(at) = self.input.jobs.binary_search_by_key(&job.job, |one| one.job) {
+                self.input.jobs.insert(at, job);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! When what waits will start: many futures are rolled out, and of the starts in them the 10th, 50th and 90th percentile
-//! are told. It knows what runs, what waits and the rules, and no job that has yet to come: whoever is displaced by
-//! newcomers waits longer than it says.
+//! are told, as wide as past predictions turned out to need. It knows what runs, what waits, the rules, and by
+//! experience how many come, how long things run and how wrong it was.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,9 @@ use headway_planner::{CurveCache, PlanInput};
 use headway_types::{JobId, Plan, ReasonCode, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{doubt, queue, rollout};
+use crate::experience::Experience;
+use crate::future::Prospect;
+use crate::{queue, rollout};
 
 /// Fewer futures have no percentiles worth telling.
 const LEAST_SAMPLES: u32 = 10;
@@ -49,12 +51,14 @@ impl Default for Effort {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     pub starts: BTreeMap<JobId, Outlook>,
+    /// As the futures say, before they are held against the past.
+    pub rolled: BTreeMap<JobId, Start>,
     pub method: Method,
     pub samples: u32,
 }
 
 /// How rounds of the future were decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// By the planner itself.
@@ -81,7 +85,13 @@ pub struct Start {
 
 /// Predicts the starts of all jobs that `plan`, made out of `input`, leaves waiting. Equal arguments give equal answers.
 #[must_use]
-pub fn starts(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, effort: &Effort) -> Forecast {
+pub fn starts(
+    input: &PlanInput,
+    plan: &Plan,
+    curves: &mut CurveCache,
+    effort: &Effort,
+    experience: &Experience,
+) -> Forecast {
     let waits = |job: &JobId| !plan.assignments.contains_key(job);
     let (mut unknown, mut asked) = (BTreeMap::new(), Vec::new());
     for job in input.jobs.iter().map(|job| job.job).filter(waits) {
@@ -91,18 +101,26 @@ pub fn starts(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, effort: &
         }
     }
     let method = if input.jobs.len() <= effort.planned_jobs { Method::Planner } else { Method::Queue };
+    let prospect = Prospect::new(input, plan, effort, experience);
     let futures = match method {
         _ if asked.is_empty() => Vec::new(),
-        Method::Planner => planned(input, plan, curves, effort, &asked),
+        Method::Planner => planned(input, plan, curves, effort, &prospect, &asked),
         Method::Queue => {
-            let queue = queue::Queue::new(input, plan, effort);
+            let queue = queue::Queue::new(input, plan, effort, &prospect);
             (0..effort.samples).map(|sample| queue.future(sample, &asked)).collect()
         }
     };
-    let samples = futures.len() as u32;
-    let mut starts = unknown;
-    starts.extend(asked.into_iter().map(|job| (job, outlook(&futures, job, effort))));
-    Forecast { starts, method, samples }
+    let (samples, calibration) = (futures.len() as u32, experience.calibration(method));
+    let (mut starts, mut rolled) = (unknown, BTreeMap::new());
+    for job in asked {
+        let mut told = outlook(&futures, job, effort);
+        if let Outlook::Start(start) = &mut told {
+            rolled.insert(job, *start);
+            *start = calibration.apply(input.now, *start);
+        }
+        starts.insert(job, told);
+    }
+    Forecast { starts, rolled, method, samples }
 }
 
 /// Futures whose every round is planned, as many as the effort allows.
@@ -111,15 +129,15 @@ fn planned(
     plan: &Plan,
     curves: &mut CurveCache,
     effort: &Effort,
+    prospect: &Prospect<'_>,
     asked: &[JobId],
 ) -> Vec<BTreeMap<JobId, Timestamp>> {
     let (mut futures, mut rounds) = (Vec::new(), 0);
-    let spreads = doubt::doubts(input, plan, effort.spread);
     for sample in 0..effort.samples {
         if rounds >= effort.rounds_in_all && sample >= LEAST_SAMPLES {
             break;
         }
-        let (future, took) = rollout::future(input, plan, curves, effort, &spreads, sample, asked);
+        let (future, took) = rollout::future(input, plan, curves, effort, prospect, sample, asked);
         rounds += took;
         futures.push(future);
     }

@@ -1,6 +1,7 @@
 //! What a round must promise before anything is computed with it: order, no GPU twice, and numbers that are numbers within
-//! bounds in which nothing overflows. Contradictions of another kind (a floor above a quota, a reservation of unknown
-//! nodes, a size no node has) are no errors: the round says what it could not keep.
+//! bounds in which nothing overflows. What is wrong with a job alone is no error of the round: `sound` leaves that job
+//! out. Contradictions of another kind (a floor above a quota, a reservation of unknown nodes, a size no node has) are no
+//! errors: the round says what it could not keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,20 +43,36 @@ pub enum PlanError {
     RepeatedGpu(GpuUuid),
     #[error("GPU {gpu} is held by job {first} and by job {second}")]
     HeldTwice { gpu: GpuUuid, first: JobId, second: JobId },
-    #[error("{field} of {of} is {value}, it must be {must}")]
-    Field { of: String, field: &'static str, value: String, must: String },
+    #[error("{wrong}, of {of}")]
+    Field { of: String, wrong: WrongField },
     #[error("the round is too large to add up")]
     TooLarge(#[source] ProgramError),
 }
 
+/// A value that nothing can be computed with, by the name of its field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}, it must be {must}")]
+pub struct WrongField {
+    pub field: &'static str,
+    pub value: String,
+    pub must: String,
+}
+
+/// Of the round itself; jobs are looked at one by one ([`check_job`]).
+///
 /// # Errors
 /// The first promise that is broken.
-pub(crate) fn check(input: &PlanInput) -> Result<(), PlanError> {
+pub(crate) fn check_round(input: &PlanInput) -> Result<(), PlanError> {
+    let of = |of: String| move |wrong| PlanError::Field { of, wrong };
     check_order(input)?;
-    check_policy(&input.policy)?;
-    input.nodes.iter().try_for_each(check_node)?;
-    input.jobs.iter().try_for_each(check_job)?;
-    input.projects.iter().try_for_each(check_project)?;
+    check_size(input).map_err(of("the round".into()))?;
+    check_policy(&input.policy).map_err(of("the policy".into()))?;
+    for node in &input.nodes {
+        check_node(node).map_err(of(format!("node {}", node.name)))?;
+    }
+    for project in &input.projects {
+        check_project(project).map_err(of(format!("project {}", project.name)))?;
+    }
     check_gpus(input)
 }
 
@@ -69,9 +86,12 @@ fn check_order(input: &PlanInput) -> Result<(), PlanError> {
     if let Some(pair) = input.projects.windows(2).find(|pair| pair[0].name >= pair[1].name) {
         return Err(PlanError::ProjectsNotAscending(pair[1].name.clone()));
     }
-    let of = Fields::of("the round");
-    of.whole("nodes", input.nodes.len() as u64, 0..=NODES as u64)?;
-    of.whole("jobs", input.jobs.len() as u64, 0..=JOBS as u64)
+    Ok(())
+}
+
+fn check_size(input: &PlanInput) -> Result<(), WrongField> {
+    whole("nodes", input.nodes.len() as u64, 0..=NODES as u64)?;
+    whole("jobs", input.jobs.len() as u64, 0..=JOBS as u64)
 }
 
 /// Each GPU is offered once and held once.
@@ -91,97 +111,95 @@ fn check_gpus(input: &PlanInput) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn check_policy(policy: &Policy) -> Result<(), PlanError> {
-    let of = Fields::of("the policy");
-    of.number("power", policy.power, -2.0..=2.0)?;
-    of.number("epsilon", policy.epsilon, 0.01..=10.0)?;
-    of.number("horizon", policy.horizon.0, 1e-3..=LONG)?;
-    of.number("min_gain", policy.min_gain, 0.0..=LONG)?;
-    of.number("fresh_gain", policy.fresh_gain, 0.0..=LONG)?;
-    of.number("settling", policy.settling.0, 0.0..=LONG)?;
-    of.number("min_batch_gain", policy.min_batch_gain, 0.0..=LONG)?;
-    of.number("service_exponent", policy.service_exponent, 0.0..=8.0)?;
-    of.optional("patience", policy.patience.map(|it| it.0), 0.0..=LONG)?;
-    of.number("domain_loss", policy.domain_loss, 0.0..=1.0)?;
-    of.number("tolerance", policy.tolerance, 0.0..=1.0)?;
+fn check_policy(policy: &Policy) -> Result<(), WrongField> {
+    number("power", policy.power, -2.0..=2.0)?;
+    number("epsilon", policy.epsilon, 0.01..=10.0)?;
+    number("horizon", policy.horizon.0, 1e-3..=LONG)?;
+    number("min_gain", policy.min_gain, 0.0..=LONG)?;
+    number("fresh_gain", policy.fresh_gain, 0.0..=LONG)?;
+    number("settling", policy.settling.0, 0.0..=LONG)?;
+    number("min_batch_gain", policy.min_batch_gain, 0.0..=LONG)?;
+    number("service_exponent", policy.service_exponent, 0.0..=8.0)?;
+    optional("patience", policy.patience.map(|it| it.0), 0.0..=LONG)?;
+    number("domain_loss", policy.domain_loss, 0.0..=1.0)?;
+    number("tolerance", policy.tolerance, 0.0..=1.0)?;
     let Some(cap) = &policy.power_cap else { return Ok(()) };
-    of.number("power_cap.watts", cap.watts, 0.0..=1e15)?;
-    of.number("power_cap.idle", cap.idle, 0.0..=WATTS)?;
-    cap.busy.values().try_for_each(|&watts| of.number("power_cap.busy", watts, 0.0..=WATTS))
+    number("power_cap.watts", cap.watts, 0.0..=1e15)?;
+    number("power_cap.idle", cap.idle, 0.0..=WATTS)?;
+    cap.busy.values().try_for_each(|&watts| number("power_cap.busy", watts, 0.0..=WATTS))
 }
 
-fn check_node(node: &PlanNode) -> Result<(), PlanError> {
-    let of = Fields { of: format_args!("node {}", node.name) };
+fn check_node(node: &PlanNode) -> Result<(), WrongField> {
     let built = node.class.gpus_per_node.0;
-    of.whole("class.gpus_per_node", built.into(), 0..=GPUS_PER_NODE.into())?;
-    of.whole("gpus", node.gpus.len() as u64, 0..=built.into())?;
+    whole("class.gpus_per_node", built.into(), 0..=GPUS_PER_NODE.into())?;
+    whole("gpus", node.gpus.len() as u64, 0..=built.into())?;
     let Some(device) = &node.class.emulated else { return Ok(()) };
-    of.whole("class.emulated.flop_per_second", device.flop_per_second, 1..=u64::MAX)?;
-    of.whole("class.emulated.link_bytes_per_second", device.link_bytes_per_second, 1..=u64::MAX)
+    whole("class.emulated.flop_per_second", device.flop_per_second, 1..=u64::MAX)?;
+    whole("class.emulated.link_bytes_per_second", device.link_bytes_per_second, 1..=u64::MAX)
 }
 
-fn check_project(project: &PlanProject) -> Result<(), PlanError> {
-    let of = Fields { of: format_args!("project {}", project.name) };
-    of.number("weight", project.weight, 0.0..=MUCH)?;
-    of.number("usage", project.usage, 0.0..=MUCH)
+fn check_project(project: &PlanProject) -> Result<(), WrongField> {
+    number("weight", project.weight, 0.0..=MUCH)?;
+    number("usage", project.usage, 0.0..=MUCH)
 }
 
-fn check_job(job: &PlanJob) -> Result<(), PlanError> {
-    let of = Fields { of: format_args!("job {}", job.name) };
-    of.whole("range.max", job.range.max.0.into(), job.range.min.0.max(1).into()..=u32::MAX.into())?;
-    of.number("downtime.batch", job.downtime.batch.0, 0.0..=LONG)?;
-    of.number("downtime.micro_batch", job.downtime.micro_batch.0, 0.0..=LONG)?;
-    of.optional("downtime.layout", job.downtime.layout.map(|it| it.0), 0.0..=LONG)?;
-    of.number("downtime.restart", job.downtime.restart.0, 0.0..=LONG)?;
-    of.number("rework", job.rework.0, 0.0..=LONG)?;
-    of.optional("remaining", job.remaining.map(|it| it.0), 0.0..=MUCH)?;
-    of.number("claim.waited", job.claim.waited.0, 0.0..=LONG)?;
-    of.number("claim.ran", job.claim.ran.0, 0.0..=LONG)?;
-    of.number("claim.attained", job.claim.attained.0, 0.0..=MUCH)?;
-    of.optional("claim.since_move", job.claim.since_move.map(|it| it.0), 0.0..=LONG)?;
+/// # Errors
+/// The first field that nothing can be computed with.
+pub(crate) fn check_job(job: &PlanJob) -> Result<(), WrongField> {
+    whole("range.max", job.range.max.0.into(), job.range.min.0.max(1).into()..=u32::MAX.into())?;
+    number("downtime.batch", job.downtime.batch.0, 0.0..=LONG)?;
+    number("downtime.micro_batch", job.downtime.micro_batch.0, 0.0..=LONG)?;
+    optional("downtime.layout", job.downtime.layout.map(|it| it.0), 0.0..=LONG)?;
+    number("downtime.restart", job.downtime.restart.0, 0.0..=LONG)?;
+    number("rework", job.rework.0, 0.0..=LONG)?;
+    optional("remaining", job.remaining.map(|it| it.0), 0.0..=MUCH)?;
+    number("claim.waited", job.claim.waited.0, 0.0..=LONG)?;
+    number("claim.ran", job.claim.ran.0, 0.0..=LONG)?;
+    number("claim.attained", job.claim.attained.0, 0.0..=MUCH)?;
+    optional("claim.since_move", job.claim.since_move.map(|it| it.0), 0.0..=LONG)?;
     // Overspent and overdue are facts, not mistakes.
-    of.optional("bounds.budget_left", job.bounds.budget_left.map(|it| it.0), -MUCH..=MUCH)?;
-    of.optional("bounds.time_left", job.bounds.time_left.map(|it| it.0), -LONG..=LONG)?;
-    of.layout("needs.layout", job.needs.layout)?;
-    job.current.as_ref().map_or(Ok(()), |current| check_current(&of, current))?;
+    optional("bounds.budget_left", job.bounds.budget_left.map(|it| it.0), -MUCH..=MUCH)?;
+    optional("bounds.time_left", job.bounds.time_left.map(|it| it.0), -LONG..=LONG)?;
+    layout("needs.layout", job.needs.layout)?;
+    job.current.as_ref().map_or(Ok(()), check_current)?;
     match &job.work {
         PlanWork::Opaque => Ok(()),
-        PlanWork::Model(model) => check_model(&of, model),
-        PlanWork::Table(table) => check_table(&of, table),
+        PlanWork::Model(model) => check_model(model),
+        PlanWork::Table(table) => check_table(table),
     }
 }
 
-fn check_current<N: fmt::Display>(of: &Fields<N>, current: &Assignment) -> Result<(), PlanError> {
+fn check_current(current: &Assignment) -> Result<(), WrongField> {
     if let Some(at) = &current.configuration {
-        of.layout("current.configuration.layout", Some(at.layout))?;
-        of.whole("current.configuration.micro_batch", at.micro_batch.0, 1..=BATCH)?;
-        of.whole("current.configuration.global_batch", at.global_batch.0, 1..=BATCH)?;
+        layout("current.configuration.layout", Some(at.layout))?;
+        whole("current.configuration.micro_batch", at.micro_batch.0, 1..=BATCH)?;
+        whole("current.configuration.global_batch", at.global_batch.0, 1..=BATCH)?;
     }
     let Prediction { step_time, throughput, efficiency, goodput, speed_up } = current.predicted;
-    of.number("current.predicted.step_time", step_time.0, 0.0..=LONG)?;
-    of.number("current.predicted.throughput", throughput.0, 0.0..=GOODPUT)?;
-    of.number("current.predicted.efficiency", efficiency, 0.0..=GOODPUT)?;
-    of.number("current.predicted.goodput", goodput.0, 0.0..=GOODPUT)?;
-    of.number("current.predicted.speed_up", speed_up, 0.0..=MUCH)
+    number("current.predicted.step_time", step_time.0, 0.0..=LONG)?;
+    number("current.predicted.throughput", throughput.0, 0.0..=GOODPUT)?;
+    number("current.predicted.efficiency", efficiency, 0.0..=GOODPUT)?;
+    number("current.predicted.goodput", goodput.0, 0.0..=GOODPUT)?;
+    number("current.predicted.speed_up", speed_up, 0.0..=MUCH)
 }
 
-fn check_table<N: fmt::Display>(of: &Fields<N>, table: &GoodputTable) -> Result<(), PlanError> {
+fn check_table(table: &GoodputTable) -> Result<(), WrongField> {
     table.rows.iter().try_for_each(|row| {
-        of.number("table.goodput", row.goodput, 0.0..=GOODPUT)?;
-        of.optional("table.watts_per_gpu", row.watts_per_gpu, 0.0..=WATTS)
+        number("table.goodput", row.goodput, 0.0..=GOODPUT)?;
+        optional("table.watts_per_gpu", row.watts_per_gpu, 0.0..=WATTS)
     })
 }
 
-fn check_model<N: fmt::Display>(of: &Fields<N>, model: &JobModel) -> Result<(), PlanError> {
+fn check_model(model: &JobModel) -> Result<(), WrongField> {
     let Training { work, reference_batch, batch, layouts, kappa, .. } = &model.training;
-    of.whole("training.reference_batch", reference_batch.0, 1..=BATCH)?;
-    of.whole("training.batch.max", batch.max.0, batch.min.0.max(1)..=BATCH)?;
-    of.whole("training.layouts.max_micro_batch", layouts.max_micro_batch.0, 0..=BATCH)?;
-    of.number("training.kappa", *kappa, 1e-12..=1e12)?;
+    whole("training.reference_batch", reference_batch.0, 1..=BATCH)?;
+    whole("training.batch.max", batch.max.0, batch.min.0.max(1)..=BATCH)?;
+    whole("training.layouts.max_micro_batch", layouts.max_micro_batch.0, 0..=BATCH)?;
+    number("training.kappa", *kappa, 1e-12..=1e12)?;
     match work {
         Work::Curve { points, seq_len } => {
-            of.whole("training.work.seq_len", (*seq_len).into(), 1..=DIMENSION.into())?;
-            points.values().try_for_each(|&goodput| of.number("training.work.points", goodput, 0.0..=GOODPUT))
+            whole("training.work.seq_len", (*seq_len).into(), 1..=DIMENSION.into())?;
+            points.values().try_for_each(|&goodput| number("training.work.points", goodput, 0.0..=GOODPUT))
         }
         Work::Model(shape) => {
             let dimensions = [
@@ -193,53 +211,36 @@ fn check_model<N: fmt::Display>(of: &Fields<N>, model: &JobModel) -> Result<(), 
                 ("training.work.vocab", shape.vocab),
                 ("training.work.seq_len", shape.seq_len),
             ];
-            dimensions.into_iter().try_for_each(|(field, size)| of.whole(field, size.into(), 1..=DIMENSION.into()))
+            dimensions.into_iter().try_for_each(|(field, size)| whole(field, size.into(), 1..=DIMENSION.into()))
         }
     }
 }
 
-/// Whose fields are looked at.
-struct Fields<N> {
-    of: N,
+fn number(field: &'static str, value: f64, within: RangeInclusive<f64>) -> Result<(), WrongField> {
+    let must = || format!("a number from {} to {}", within.start(), within.end());
+    refuse_unless(within.contains(&value), field, &value, must)
 }
 
-impl Fields<&'static str> {
-    fn of(of: &'static str) -> Self {
-        Self { of }
-    }
+fn optional(field: &'static str, value: Option<f64>, within: RangeInclusive<f64>) -> Result<(), WrongField> {
+    value.map_or(Ok(()), |value| number(field, value, within))
 }
 
-impl<N: fmt::Display> Fields<N> {
-    fn number(&self, field: &'static str, value: f64, within: RangeInclusive<f64>) -> Result<(), PlanError> {
-        let must = || format!("a number from {} to {}", within.start(), within.end());
-        self.refuse_unless(within.contains(&value), field, &value, must)
-    }
+fn whole(field: &'static str, value: u64, within: RangeInclusive<u64>) -> Result<(), WrongField> {
+    let must = || format!("from {} to {}", within.start(), within.end());
+    refuse_unless(within.contains(&value), field, &value, must)
+}
 
-    fn optional(&self, field: &'static str, value: Option<f64>, within: RangeInclusive<f64>) -> Result<(), PlanError> {
-        value.map_or(Ok(()), |value| self.number(field, value, within))
-    }
+fn layout(field: &'static str, layout: Option<Layout>) -> Result<(), WrongField> {
+    let Some(layout) = layout else { return Ok(()) };
+    let good = (1..=GPUS).contains(&layout.gpus().0);
+    refuse_unless(good, field, &layout, || "degrees of at least 1 whose product can be counted".into())
+}
 
-    fn whole(&self, field: &'static str, value: u64, within: RangeInclusive<u64>) -> Result<(), PlanError> {
-        let must = || format!("from {} to {}", within.start(), within.end());
-        self.refuse_unless(within.contains(&value), field, &value, must)
-    }
-
-    fn layout(&self, field: &'static str, layout: Option<Layout>) -> Result<(), PlanError> {
-        let Some(layout) = layout else { return Ok(()) };
-        let good = (1..=GPUS).contains(&layout.gpus().0);
-        self.refuse_unless(good, field, &layout, || "degrees of at least 1 whose product can be counted".into())
-    }
-
-    fn refuse_unless(
-        &self,
-        good: bool,
-        field: &'static str,
-        value: &dyn fmt::Display,
-        must: impl FnOnce() -> String,
-    ) -> Result<(), PlanError> {
-        if good {
-            return Ok(());
-        }
-        Err(PlanError::Field { of: self.of.to_string(), field, value: value.to_string(), must: must() })
-    }
+fn refuse_unless(
+    good: bool,
+    field: &'static str,
+    value: &dyn fmt::Display,
+    must: impl FnOnce() -> String,
+) -> Result<(), WrongField> {
+    if good { Ok(()) } else { Err(WrongField { field, value: value.to_string(), must: must() }) }
 }

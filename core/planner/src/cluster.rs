@@ -197,10 +197,8 @@ impl<'a> Cluster<'a> {
 
     /// Whether a job may start on a node as far as its hosts and the nodes it avoids go, were nobody else there.
     fn suits(&self, needs: &Needs, node: usize) -> bool {
-        let (PlanNode { node: id, host, .. }, needed) = (&self.nodes[node], &needs.per_node);
-        let cpus = needed.cpus.zip(host.cpus).is_none_or(|(need, has)| need <= has);
-        let memory = needed.memory.zip(host.memory).is_none_or(|(need, has)| need <= has);
-        cpus && memory && !needs.avoid.contains(id)
+        let PlanNode { node: id, host, .. } = &self.nodes[node];
+        host.lacks(needs.per_node).next().is_none() && !needs.avoid.contains(id)
     }
 
     /// Whether enough nodes suit a job for a shape that fits the class.

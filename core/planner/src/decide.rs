@@ -32,7 +32,8 @@ pub(crate) struct Decision {
     pub placements: Vec<Option<Placement>>,
     pub objective: Quanta,
     pub objective_before: Quanta,
-    pub bound: Quanta,
+    /// What no choice exceeds; `None` where nothing was optimised.
+    pub bound: Option<Quanta>,
     /// Per row, in objective units.
     pub prices: Vec<f64>,
     /// Jobs whose best choice had no room.
@@ -105,7 +106,7 @@ impl Decision {
             placements: vec![None; options.len()],
             objective: Quanta(i64::MIN),
             objective_before: value(options, &incumbent),
-            bound: Quanta(solution.bound),
+            bound: Some(Quanta(solution.bound)),
             prices: solution.prices.iter().map(|price| Quanta(1).units() * price).collect(),
             fragmented: BTreeSet::new(),
         }

@@ -138,7 +138,13 @@ impl<'a> Account<'a> {
 
     /// Whether a placement of the candidate exists in what the plan leaves.
     fn has_place(&self, job: usize, candidate: &Candidate) -> bool {
-        let rest = self.rest.get_or_init(|| {
+        let seeker = Seeker { job: self.options[job].job, current: &[] };
+        candidate.shape.is_some_and(|shape| self.rest().find(shape, seeker).is_some())
+    }
+
+    /// What the plan leaves.
+    fn rest(&self) -> &Free<'_> {
+        self.rest.get_or_init(|| {
             let mut rest = Free::new(self.round.cluster);
             for (options, placement) in self.options.iter().zip(&self.decision.placements) {
                 if let Some(placement) = placement {
@@ -146,9 +152,7 @@ impl<'a> Account<'a> {
                 }
             }
             rest
-        });
-        let seeker = Seeker { job: self.options[job].job, current: &[] };
-        candidate.shape.is_some_and(|shape| rest.find(shape, seeker).is_some())
+        })
     }
 
     fn accepts(&self, job: usize, class: usize) -> bool {

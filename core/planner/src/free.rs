@@ -1,11 +1,11 @@
-//! What is left of the nodes while a plan is being placed: GPUs, CPUs and memory, and where a shape finds room. It
+//! What is left of the nodes while a plan is being placed: GPUs and host resources, and where a shape finds room. It
 //! knows no values.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::Placement;
-use headway_types::spec::NodeResources;
+use headway_types::spec::{HostResource, NodeResources};
 
 use crate::cluster::{Cluster, Reach, Shape, Slot};
 use crate::input::PlanJob;
@@ -32,31 +32,30 @@ pub(crate) struct Free<'c> {
 /// What a host has left; less than nothing where what runs there already needs more than it has. What it does not say
 /// is not counted.
 #[derive(Clone, Copy)]
-struct Host {
-    cpus: Option<i64>,
-    memory: Option<i128>,
-}
+struct Host([Option<i128>; HostResource::ALL.len()]);
 
 impl Host {
     fn new(host: NodeResources) -> Self {
-        Self { cpus: host.cpus.map(i64::from), memory: host.memory.map(|bytes| i128::from(bytes.0)) }
+        Self(HostResource::ALL.map(|of| host.amount(of).map(i128::from)))
     }
 
     /// Before or after a slice that needs so much.
     fn exchange(&mut self, needs: NodeResources, back: bool) {
         let sign = if back { 1 } else { -1 };
-        if let (Some(left), Some(need)) = (&mut self.cpus, needs.cpus) {
-            *left += sign * i64::from(need);
-        }
-        if let (Some(left), Some(need)) = (&mut self.memory, needs.memory) {
-            *left += i128::from(sign) * i128::from(need.0);
+        for (of, left) in HostResource::ALL.into_iter().zip(&mut self.0) {
+            if let (Some(left), Some(need)) = (left, needs.amount(of)) {
+                *left += sign * i128::from(need);
+            }
         }
     }
 
-    fn holds(&self, needs: NodeResources) -> bool {
-        let cpus = needs.cpus.zip(self.cpus).is_none_or(|(need, left)| need == 0 || i64::from(need) <= left);
-        let memory = needs.memory.zip(self.memory);
-        cpus && memory.is_none_or(|(need, left)| need.0 == 0 || i128::from(need.0) <= left)
+    /// What it has too little left of.
+    fn lacks(&self, needs: NodeResources) -> impl Iterator<Item = HostResource> {
+        let left = HostResource::ALL.into_iter().zip(self.0);
+        let short = move |(of, left): &(HostResource, Option<i128>)| {
+            needs.amount(*of).zip(*left).is_some_and(|(need, left)| need > 0 && i128::from(need) > left)
+        };
+        left.filter(short).map(|(of, _)| of)
     }
 }
 
@@ -126,7 +125,14 @@ impl<'c> Free<'c> {
     }
 
     fn suits(&self, job: &PlanJob, node: usize) -> bool {
-        self.hosts[node].holds(job.needs.per_node) && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+        self.hosts[node].lacks(job.needs.per_node).next().is_none()
+            && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+    }
+
+    /// What the hosts lack that keep a job from nodes of a class with enough GPUs left.
+    pub fn lacking(&self, job: &PlanJob, class: usize, gpus: u32) -> BTreeSet<HostResource> {
+        let roomy = self.by_count[class].iter().skip(gpus as usize).flatten();
+        roomy.flat_map(|&node| self.hosts[node].lacks(job.needs.per_node)).collect()
     }
 
     /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id; for several

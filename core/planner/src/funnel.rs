@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use headway_types::spec::HostResource;
 use headway_types::{GpuCount, JobId, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::candidate;
+use crate::check::check_job;
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
-use crate::explain::gpus;
+use crate::explain::{gpus, list};
 use crate::free::{Free, Seeker};
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
@@ -40,7 +42,9 @@ pub fn funnel(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, job: JobI
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
     let mut stages = nodes(&round, of);
-    stages.extend(sizes(&round, plan, of, curves));
+    if check_job(of).is_ok() {
+        stages.extend(sizes(&round, plan, of, curves));
+    }
     Some(stages)
 }
 
@@ -50,11 +54,10 @@ fn nodes(round: &Round<'_>, job: &PlanJob) -> Vec<Stage> {
     let admitted: BTreeSet<usize> = round.admitted(job).collect();
     let built = |node: usize| cluster.nodes[node].class.gpus_per_node.0;
     let accepted = |node: usize| job.range.accepts(&cluster.nodes[node].class.gpu_type);
-    let roomy = |node: usize| {
-        let (host, needs) = (&cluster.nodes[node].host, &job.needs.per_node);
-        let cpus = needs.cpus.zip(host.cpus).is_none_or(|(need, has)| need <= has);
-        cpus && needs.memory.zip(host.memory).is_none_or(|(need, has)| need <= has)
-    };
+    let needs = job.needs.per_node;
+    let roomy = |node: usize| cluster.nodes[node].host.lacks(needs).next().is_none();
+    let needed: Vec<&str> =
+        HostResource::ALL.into_iter().filter(|of| needs.amount(*of).is_some()).map(HostResource::in_words).collect();
     let mut left: Vec<usize> = (0..cluster.nodes.len()).collect();
     let mut stages = vec![on_nodes("in the cluster", &left, built)];
     let mut keep = |name: &str, always: bool, meets: &dyn Fn(usize) -> bool, count: &dyn Fn(usize) -> u32| {
@@ -69,7 +72,7 @@ fn nodes(round: &Round<'_>, job: &PlanJob) -> Vec<Stage> {
     keep("usable now", true, &|node| cluster.open_on(node) > 0, &|node| cluster.open_on(node));
     let open = |node: usize| cluster.open_on(node);
     keep("on nodes it need not avoid", false, &|node| !job.needs.avoid.contains(&cluster.nodes[node].node), &open);
-    keep("on nodes with enough CPUs and memory", false, &roomy, &open);
+    keep(&format!("on nodes with enough {}", list(&needed)), false, &roomy, &open);
     stages
 }
 

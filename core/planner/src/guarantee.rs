@@ -30,6 +30,12 @@ pub(crate) struct Guarantees {
     /// Those of them that get back what others borrowed.
     pub reclaiming: BTreeSet<usize>,
     pub relaxed: Vec<Relaxed>,
+    /// Jobs that were owed so much and found no room for it, so that nobody gives way to them.
+    pub forgone: BTreeMap<usize, GpuCount>,
+    /// Jobs that have more in the witness than now.
+    raised: BTreeSet<usize>,
+    /// Rows of floors, and whose they are.
+    floors: Vec<(usize, Vec<usize>)>,
     /// Jobs that have something in the witness, within the quotas that bind them.
     rightful: Vec<usize>,
     /// Rows of quotas that may be exceeded by borrowing, and what the witness lets them hold.
@@ -40,6 +46,22 @@ impl Guarantees {
     /// Whether a candidate of a job respects what the job is sure of.
     pub fn allow(&self, options: &[Options<'_>], job: usize, candidate: usize) -> bool {
         self.sure.get(&job).is_none_or(|least| options[job].candidates[candidate].gpus >= *least)
+    }
+
+    /// Jobs to which others give way in the witness and that a choice all the same leaves with less than they are owed,
+    /// themselves or for their project.
+    pub fn unmet(&self, options: &[Options<'_>], choice: &[usize]) -> BTreeSet<usize> {
+        let gpus = |job: usize, at: usize| options[job].candidates[at].gpus;
+        let used = |row: usize| -> i64 {
+            let uses = options.iter().zip(choice).flat_map(|(of, &at)| &of.candidates[at].uses);
+            uses.filter(|part| part.row as usize == row).map(|part| part.amount).sum()
+        };
+        let missed = self.floors.iter().filter(|(row, _)| used(*row) > self.capacity[*row]);
+        let for_projects = missed.flat_map(|(_, members)| members).copied();
+        let short = |job: &usize| gpus(*job, choice[*job]) < gpus(*job, self.start[*job]);
+        let for_projects = for_projects.filter(short);
+        let own = self.sure.iter().filter(|(job, least)| gpus(**job, choice[**job]) < **least).map(|(job, _)| *job);
+        own.chain(for_projects).filter(|job| self.raised.contains(job)).collect()
     }
 
     /// The same with no more borrowing than the witness holds, where a choice takes everything from a job with a right to
@@ -80,18 +102,20 @@ pub(crate) fn bar_additions(round: &Round<'_>, options: &mut [Options<'_>]) {
     }
 }
 
-pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>]) -> Guarantees {
+/// What is owed to whom, but to `hopeless` jobs: those that found no room for it on the nodes.
+pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>], hopeless: &BTreeSet<usize>) -> Guarantees {
     let (witness, sure, reclaiming) = (Witness::new(round, options), BTreeMap::new(), BTreeSet::new());
-    let mut owed = Owed { round, options, witness, sure, reclaiming, relaxed: vec![] };
+    let (relaxed, forgone, floors) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut owed = Owed { round, options, hopeless, witness, sure, reclaiming, relaxed, forgone, floors };
     owed.keep_capacities();
     owed.meet_project_floors();
     owed.meet_job_floors();
     owed.reclaim();
     owed.serve_the_patient();
-    let (rightful, lent) = (owed.rightful(), owed.lent());
+    let (rightful, lent, raised) = (owed.rightful(), owed.lent(), owed.raised());
     let (start, capacity) = owed.witness.finish();
-    let (sure, reclaiming, relaxed) = (owed.sure, owed.reclaiming, owed.relaxed);
-    Guarantees { capacity, start, sure, reclaiming, relaxed, rightful, lent }
+    let Owed { sure, reclaiming, relaxed, forgone, floors, .. } = owed;
+    Guarantees { capacity, start, sure, reclaiming, relaxed, forgone, raised, floors, rightful, lent }
 }
 
 /// Whether a job has waited so long that it goes before those that have not. It keeps the right for as long as it had
@@ -120,10 +144,14 @@ fn asks_for_more_than(job: &PlanJob, gpus: GpuCount) -> bool {
 struct Owed<'a, 'r> {
     round: &'r Round<'a>,
     options: &'r [Options<'a>],
+    /// Nobody gives way to these.
+    hopeless: &'r BTreeSet<usize>,
     witness: Witness<'a, 'r>,
     sure: BTreeMap<usize, GpuCount>,
     reclaiming: BTreeSet<usize>,
     relaxed: Vec<Relaxed>,
+    forgone: BTreeMap<usize, GpuCount>,
+    floors: Vec<(usize, Vec<usize>)>,
 }
 
 impl Owed<'_, '_> {
@@ -161,11 +189,7 @@ impl Owed<'_, '_> {
             self.witness.capacity[row] = kept;
             let physical = matches!(
                 kind,
-                RowKind::Blocks { .. }
-                    | RowKind::Halves { .. }
-                    | RowKind::Domains { .. }
-                    | RowKind::Cpus { .. }
-                    | RowKind::Memory { .. }
+                RowKind::Blocks { .. } | RowKind::Halves { .. } | RowKind::Domains { .. } | RowKind::Host { .. }
             );
             if !physical {
                 let reason = format!("{kept} instead of {wanted}: what is beyond it cannot be moved now");
@@ -200,10 +224,12 @@ impl Owed<'_, '_> {
             let members = self.members(project);
             self.fill_floor(project, row, &members);
             // What cannot grow may still trade what it has for something larger.
-            let order = self.by_right(members.clone());
+            let mut order = self.by_right(members.clone());
+            order.retain(|job| !self.hopeless.contains(job));
             while self.witness.excess(row) > 0 && order.iter().any(|&job| self.witness.trade(job, row)) {
                 self.fill_floor(project, row, &members);
             }
+            self.floors.push((row, members.clone()));
             let (reached, floor) = (-self.witness.used[row], -self.witness.capacity[row]);
             if reached < floor {
                 self.witness.capacity[row] = -reached;
@@ -218,7 +244,8 @@ impl Owed<'_, '_> {
 
     /// Who waits is served first, then all grow in turn, a size at a time.
     fn fill_floor(&mut self, project: usize, row: usize, members: &[usize]) {
-        let order = self.by_right(members.to_vec());
+        let mut order = self.by_right(members.to_vec());
+        order.retain(|job| !self.hopeless.contains(job));
         let mut waiting = true;
         loop {
             let mut grew = false;
@@ -262,6 +289,9 @@ impl Owed<'_, '_> {
             let Some(least) = self.floor_size(job) else { continue };
             let rule = floor_of_job(self.job(job));
             if !self.secure(job, least, &Victims::UpTo { priority: Priority(u8::MAX) }) {
+                if self.forgone.contains_key(&job) {
+                    continue;
+                }
                 self.relax(rule, format!("{floor} GPUs: no more can be freed for it now"));
             } else if least < floor && asks_for_more_than(self.job(job), least) {
                 self.relax(rule, format!("{least} of {floor} GPUs: {CAN_TAKE_NO_MORE}"));
@@ -273,6 +303,11 @@ impl Owed<'_, '_> {
     fn secure(&mut self, job: usize, least: GpuCount, victims: &Victims) -> bool {
         if least == GpuCount(0) {
             return true;
+        }
+        if self.hopeless.contains(&job) && self.witness.gpus(job) < least {
+            let forgone = self.forgone.entry(job).or_insert(least);
+            *forgone = (*forgone).max(least);
+            return false;
         }
         let met = self.witness.gpus(job) >= least || self.witness.raise(job, least, victims);
         if met {
@@ -297,7 +332,7 @@ impl Owed<'_, '_> {
                 self.reclaiming.insert(job);
             }
         }
-        if self.sure.is_empty() {
+        if self.reclaiming.is_empty() {
             return;
         }
         for &project in &borrowers {
@@ -306,6 +341,11 @@ impl Owed<'_, '_> {
                 self.witness.capacity[row] = self.witness.used[row].max(quota).min(self.witness.capacity[row]);
             }
         }
+    }
+
+    fn raised(&self) -> BTreeSet<usize> {
+        let now = |job: usize| self.options[job].candidates[self.options[job].incumbent].gpus;
+        (0..self.options.len()).filter(|&job| self.witness.gpus(job) > now(job)).collect()
     }
 
     fn rightful(&self) -> Vec<usize> {

@@ -108,7 +108,7 @@ proptest! {
         let plan = plan(&input, &mut CurveCache::new()).unwrap();
         prop_assert_eq!(verify(&input, &plan), Ok(()));
         prop_assert_eq!(plan.report.jobs.len(), input.jobs.len());
-        prop_assert!(plan.report.bound >= plan.report.objective);
+        prop_assert!(plan.report.bound.unwrap() >= plan.report.objective);
         for verdict in plan.report.jobs.values() {
             prop_assert!(!verdict.reasons.is_empty(), "{}", verdict.headline);
         }
@@ -130,18 +130,26 @@ proptest! {
         let options = options(&round);
         let combinations: usize = options.iter().map(|job| job.candidates.len()).product();
         prop_assume!(combinations <= 20_000);
-        let owed = guarantee::guarantees(&round, &options);
+        let owed = guarantee::guarantees(&round, &options, &BTreeSet::new());
         let decision = decide::decide(&round, &options, &owed).unwrap();
         // Where nothing that is owed can be placed at all, what is decided is not among these choices.
         let Some(best) = exhaustive(&round, &options, &owed) else { return Ok(()) };
-        prop_assert!(best <= decision.bound.0, "{best} is above the bound {}", decision.bound.0);
+        prop_assert!(best <= decision.bound.unwrap().0, "{best} is above the bound {:?}", decision.bound);
     }
 }
 
-// The same worlds each time: about one in two thousand others has two jobs that take turns for a reason that is not yet
-// understood.
 proptest! {
     #![proptest_config(config())]
+
+    #[test]
+    fn what_is_written_is_read_again_as_it_was(World(input) in worlds(4), odd in proptest::num::f64::NORMAL) {
+        let mut input = input;
+        input.jobs[0].remaining = Some(headway_types::Tokens(odd));
+        let written = serde_json::to_string(&input).unwrap();
+        let read: PlanInput = serde_json::from_str(&written).unwrap();
+        prop_assert_eq!(&read, &input);
+        prop_assert_eq!(serde_json::to_string(&read).unwrap(), written);
+    }
 
     #[test]
     fn planning_again_changes_nothing(World(input) in worlds(6)) {
@@ -152,7 +160,7 @@ proptest! {
         let moved = first.report.moves.iter().filter(|one| one.kind != MoveKind::Start).count();
         prop_assume!(input.policy.max_moves.is_none() || moved == 0);
         // What scattered GPUs left undone for now the next round may find a way to do.
-        prop_assume!(first.report.gap <= input.policy.tolerance);
+        prop_assume!(first.report.gap.unwrap() <= input.policy.tolerance);
         prop_assume!(first.report.relaxed.is_empty() && second.report.relaxed.is_empty());
         // What was lent in the first round may be called back in the next.
         prop_assume!(!borrows(&input, &first));

@@ -1,7 +1,7 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
 //! Read in this order: [`input`] (all a round may look at), `check` (what it must
-//! promise), `cluster` (nodes by class), `curves` (goodput per shape),
+//! promise), `sound` (whom it leaves out), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out),
 //! `guarantee` (what is owed), `decide` (solve and place until both agree), `place` (which GPUs), `policies` (other ways
 //! to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that shares no code with the rest). Asked by
@@ -31,6 +31,7 @@ mod project;
 mod reservation;
 mod round;
 mod rows;
+mod sound;
 mod table;
 mod value;
 mod verify;
@@ -41,7 +42,7 @@ mod builder;
 #[cfg(test)]
 mod laws;
 
-pub use check::PlanError;
+pub use check::{PlanError, WrongField};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};

@@ -170,12 +170,19 @@ impl<'a, 'r> Maker<'a, 'r> {
             let same_gpus = self.round.cluster.class_of_placement(&current.placement) == Some(shape.class)
                 && current.placement.gpus() == shape.gpus
                 && current.placement.nodes() == shape.nodes;
-            let same_layout = match (&current.configuration, &way.offer.configuration) {
-                (Some(from), Some(to)) => from.layout == to.layout,
-                (None, None) => current.placement.gpus() == shape.gpus && current.label == way.label,
-                (Some(_), None) | (None, Some(_)) => false,
+            // A row's label does not bind: once the job had stopped nobody would know it, and the next round would start it
+            // in a row that this one denied it.
+            let (same_layout, suits) = match (&current.configuration, &way.offer.configuration) {
+                (Some(from), Some(to)) => (from.layout == to.layout, from.layout == to.layout),
+                (None, None) => {
+                    let same_size = current.placement.gpus() == shape.gpus;
+                    // Rows of one name are told apart by what they promise: another row's power is not this one's.
+                    let promised = self.present.is_none_or(|now| now.goodput == way.offer.prediction.goodput);
+                    (same_size && current.label == way.label && promised, same_size)
+                }
+                (Some(_), None) | (None, Some(_)) => (false, false),
             };
-            if self.job.capabilities.layout == Flexibility::Never && !same_layout {
+            if self.job.capabilities.layout == Flexibility::Never && !suits {
                 return None;
             }
             // A job that can stay stays rather than restart for a batch alone.

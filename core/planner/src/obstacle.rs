@@ -1,12 +1,15 @@
 //! Why a job has no shape to start on: for ever, or as long as nodes are broken or closed, and what would suit it
 //! instead. Asked only of such jobs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::spec::GpuRange;
+use headway_types::spec::{GpuRange, HostResource};
 use headway_types::{GpuCount, GpuType, Layout, NodeCount};
 
+use crate::candidate;
+use crate::claim::Needs;
 use crate::curves::{CurveCache, Refusal};
 use crate::input::PlanJob;
 use crate::reservation::Gate;
@@ -28,6 +31,12 @@ pub(crate) enum Obstacle {
     Reserved {
         by: Vec<String>,
     },
+    /// Nodes of accepted types have the GPUs, but no host of them what the job needs besides, were nobody else there.
+    Host {
+        lacking: Vec<HostResource>,
+    },
+    /// The nodes that could hold it are among those it must not use.
+    Avoided,
     /// No configuration is feasible: the model's own words, and what of the cluster as built the model would fit.
     Infeasible {
         refusal: Refusal,
@@ -93,8 +102,26 @@ pub(crate) fn obstacle(
             let fits = if refusal.memory { would_fit() } else { Vec::new() };
             Obstacle::Infeasible { refusal, fits }
         }
-        None => Obstacle::NotUsable { usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default() },
+        None => kept_out(round, job).unwrap_or_else(|| Obstacle::NotUsable {
+            usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default(),
+        }),
     }
+}
+
+/// What keeps a job from shapes that nodes have room for: hosts, before the nodes it avoids.
+fn kept_out(round: &Round<'_>, job: &PlanJob) -> Option<Obstacle> {
+    let (cluster, shapes) = (round.cluster, candidate::open_shapes(round, job));
+    let without = Needs { avoid: BTreeSet::new(), ..job.needs.clone() };
+    if shapes.iter().any(|shape| cluster.could_hold(&without, *shape)) {
+        return Some(Obstacle::Avoided);
+    }
+    let nodes = shapes.iter().flat_map(|shape| {
+        let roomy = |node: &&usize| cluster.open_on(**node) >= shape.per_node();
+        cluster.classes[shape.class].nodes.iter().filter(roomy)
+    });
+    let lacking: BTreeSet<HostResource> =
+        nodes.flat_map(|&node| cluster.nodes[node].host.lacks(job.needs.per_node)).collect();
+    (!lacking.is_empty()).then(|| Obstacle::Host { lacking: lacking.into_iter().collect() })
 }
 
 /// For each GPU type the smallest size, of those that double, that the model would fit on the cluster as built, whatever

@@ -62,6 +62,9 @@ pub(crate) fn place(
         }
     }
     let no_room = placing.place_open(open, evicted);
+    if no_room.is_some() || !evicted.is_empty() {
+        placing.restore();
+    }
     if no_room.is_some() {
         placing.backfill();
     }
@@ -176,6 +179,24 @@ impl<'a, 'r> Placing<'a, 'r> {
             }
         });
         fits.expect("a job that may move may also have nothing")
+    }
+
+    /// Who gave way for nothing gets back what it has: all of it is still free, and keeping it is worth more.
+    fn restore(&mut self) {
+        for job in 0..self.options.len() {
+            let of = &self.options[job];
+            let (now, before) = (self.candidate(job), &of.candidates[of.incumbent]);
+            if !before.stays || now.gpus >= before.gpus || now.value >= before.value {
+                continue;
+            }
+            let (taken, held) = (self.lift(job), self.current[job].clone());
+            if self.free.all(&held) && self.affordable(job, of.incumbent) {
+                self.choose(job, of.incumbent);
+                self.put(job, held);
+            } else {
+                self.put(job, taken);
+            }
+        }
     }
 
     /// What a job without room left over may serve those that wait.

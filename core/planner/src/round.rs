@@ -1,13 +1,15 @@
 //! One round from input to plan: candidates, guarantees, decision, assignments, account. It holds no logic of its own
 //! beyond putting the parts together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use headway_solver::ProgramError;
 use headway_types::plan::Price;
+use headway_types::spec::NodeResources;
 use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport};
 
 use crate::candidate::{self, Options};
-use crate::check::{PlanError, check};
+use crate::check::PlanError;
 use crate::cluster::Cluster;
 use crate::counterfactual::Force;
 use crate::curves::CurveCache;
@@ -17,8 +19,12 @@ use crate::input::{PlanInput, PlanJob};
 use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
+use crate::sound::Sound;
 use crate::value::Quanta;
 use crate::{explain, moves};
+
+/// Decisions in which those that found no room are left out one by one; then nobody gives way to anybody.
+const PASSES: u32 = 3;
 
 /// What every part of a round may look at.
 pub(crate) struct Round<'a> {
@@ -53,14 +59,23 @@ impl<'a> Round<'a> {
 /// Makes the plan of a round. Equal inputs give equal plans, byte for byte; `curves` only makes it faster.
 ///
 /// # Errors
-/// An input that contradicts itself.
+/// A round that contradicts itself. A job that does is left out, by name.
 pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
     solve(input, curves, None)
 }
 
 /// The same with one job's choices narrowed to what is forced on it.
 pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
-    check(input)?;
+    let sound = Sound::of(input)?;
+    if let Some(wrong) = force.and_then(|force| sound.left_out.get(&force.job)) {
+        return Err(PlanError::Field { of: "the job asked about".into(), wrong: wrong.clone() });
+    }
+    let mut plan = solve_sound(&sound.input, curves, force)?;
+    sound.account(input, &mut plan.report);
+    Ok(plan)
+}
+
+fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
@@ -70,12 +85,7 @@ pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&F
     if let Some(force) = force {
         force.narrow(&round, &mut options);
     }
-    let mut owed = guarantee::guarantees(&round, &options);
-    let mut decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
-    if let Some(stricter) = owed.against_displacement(&options, &decision.choice) {
-        owed = stricter;
-        decision = round.approach.decide(&round, &options, &owed).map_err(PlanError::TooLarge)?;
-    }
+    let (owed, decision) = settle(&round, &options).map_err(PlanError::TooLarge)?;
     let report = report(&round, &options, &owed, &decision);
     let assignments = options
         .iter()
@@ -95,6 +105,41 @@ pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&F
     Ok(Plan { id: input.plan, parent: input.parent, made_at: input.now, assignments, report })
 }
 
+/// What is owed and what is decided, so that nobody gives way to a job that then finds no room: rows do not know
+/// which host has what left, which nodes a job avoids, and how free GPUs lie.
+fn settle(round: &Round<'_>, options: &[Options<'_>]) -> Result<(Guarantees, Decision), ProgramError> {
+    let mut hopeless = BTreeSet::new();
+    for pass in 1.. {
+        let (owed, decision) = decide(round, options, &hopeless)?;
+        let unmet = owed.unmet(options, &decision.choice);
+        if unmet.is_subset(&hopeless) {
+            return Ok((owed, decision));
+        }
+        if pass < PASSES {
+            hopeless.extend(unmet);
+        } else {
+            hopeless.extend(0..options.len());
+        }
+    }
+    unreachable!("where nobody gives way to anybody nobody does so in vain")
+}
+
+fn decide(
+    round: &Round<'_>,
+    options: &[Options<'_>],
+    hopeless: &BTreeSet<usize>,
+) -> Result<(Guarantees, Decision), ProgramError> {
+    let owed = guarantee::guarantees(round, options, hopeless);
+    let decision = round.approach.decide(round, options, &owed)?;
+    match owed.against_displacement(options, &decision.choice) {
+        None => Ok((owed, decision)),
+        Some(stricter) => {
+            let decision = round.approach.decide(round, options, &stricter)?;
+            Ok((stricter, decision))
+        }
+    }
+}
+
 fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decision: &Decision) -> PlanReport {
     let mut shadow_prices: BTreeMap<GpuType, f64> = BTreeMap::new();
     for (class, of) in round.cluster.classes.iter().enumerate() {
@@ -102,17 +147,18 @@ fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decisio
         *price = price.max(round.rows.price_per_gpu(class, &decision.prices));
     }
     let (jobs, unmoved) = explain::explain(round, options, owed, decision);
-    let bound = decision.bound.max(decision.objective);
-    let gap = (bound.0 - decision.objective.0) as f64 / (bound.0.abs().max(1)) as f64;
+    let bound = decision.bound.map(|bound| bound.max(decision.objective));
+    let gap = bound.map(|bound| (bound.0 - decision.objective.0) as f64 / (bound.0.abs().max(1)) as f64);
     PlanReport {
         trigger: round.input.trigger.clone(),
         objective: decision.objective.units(),
         objective_before: before(options, decision).units(),
-        bound: bound.units(),
+        bound: bound.map(Quanta::units),
         gap,
         shadow_prices,
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
+        left_out: Vec::new(),
         jobs,
         moves: moves::moves(round, options, decision),
         unmoved,
@@ -150,12 +196,12 @@ fn relaxed(
     decision: &Decision,
 ) -> Vec<headway_types::plan::Relaxed> {
     let mut relaxed = owed.relaxed.clone();
-    for (&job, least) in &owed.sure {
+    for (&job, least) in owed.sure.iter().chain(&owed.forgone) {
         let got = options[job].candidates[decision.choice[job]].gpus;
         if got < *least {
             let job = options[job].job;
             let rule = if got < job.claim.floor { guarantee::floor_of_job(job) } else { sure_of(job) };
-            let reason = format!("{got} of {least} GPUs: what is free lies scattered");
+            let reason = format!("{got} of {least} GPUs: what is free lies scattered{}", or_elsewhere(job));
             relaxed.push(headway_types::plan::Relaxed { rule, reason });
         }
     }
@@ -172,6 +218,16 @@ fn relaxed(
         }
     }
     relaxed
+}
+
+/// What else may keep a job from free GPUs.
+fn or_elsewhere(job: &PlanJob) -> &'static str {
+    match (job.needs.per_node == NodeResources::default(), job.needs.avoid.is_empty()) {
+        (true, true) => "",
+        (false, true) => ", or on hosts without what it needs besides",
+        (true, false) => ", or on nodes it must not use",
+        (false, false) => ", on nodes it must not use, or on hosts without what it needs besides",
+    }
 }
 
 /// A right that is not a floor: to what others borrowed, or to a turn after a long wait.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use headway_solver::Use;
+use headway_types::spec::HostResource;
 use headway_types::{GpuCount, GpuType, Placement};
 
 use crate::cluster::{Class, Cluster, Reach, Shape};
@@ -17,8 +18,8 @@ use crate::reservation::Gate;
 
 /// What a GPU draws whose type the policy does not name.
 const WATTS: f64 = 700.0;
-/// Host memory is counted in units of 16 MiB, so that sums stay far from overflow.
-const MEMORY_UNIT: u64 = 16 << 20;
+/// Bytes of hosts are counted in units of 16 MiB, so that sums stay far from overflow.
+const BYTES_UNIT: u64 = 16 << 20;
 
 /// What a row counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,11 +38,10 @@ pub(crate) enum RowKind {
         class: usize,
         level: u32,
     },
-    Cpus {
+    /// CPUs, or bytes in units of 16 MiB, of all hosts of a class.
+    Host {
         class: usize,
-    },
-    Memory {
-        class: usize,
+        of: HostResource,
     },
     /// GPUs of a project and those below it.
     Quota {
@@ -64,8 +64,7 @@ struct ClassRows {
     blocks: Vec<u32>,
     halves: u32,
     domains: Vec<(u32, u32)>,
-    cpus: Option<u32>,
-    memory: Option<u32>,
+    hosts: Vec<(HostResource, u32)>,
 }
 
 /// The rows of a round, and what takes how much of them.
@@ -137,15 +136,20 @@ impl<'a> Rows<'a> {
             .collect();
         let halves = self.add(RowKind::Halves { class }, i64::from(of.with_room(of.whole() / 2 + 1)));
         let domains = if of.has_domains() { self.domains(class) } else { Vec::new() };
-        let hosts = || of.nodes.iter().filter(|&&node| cluster.open_on(node) > 0).map(|&node| cluster.nodes[node].host);
-        let asked = |which: fn(&PlanJob) -> bool| self.input.jobs.iter().any(which);
-        let cpus = asked(|job| job.needs.per_node.cpus.is_some())
-            .then(|| hosts().map(|host| host.cpus.map(i64::from)).sum::<Option<i64>>());
-        let memory = asked(|job| job.needs.per_node.memory.is_some())
-            .then(|| hosts().map(|host| host.memory.map(|bytes| (bytes.0 / MEMORY_UNIT) as i64)).sum::<Option<i64>>());
-        let cpus = cpus.flatten().map(|most| self.add(RowKind::Cpus { class }, most));
-        let memory = memory.flatten().map(|most| self.add(RowKind::Memory { class }, most));
-        ClassRows { blocks, halves, domains, cpus, memory }
+        let hosts = HostResource::ALL.into_iter().filter_map(|of| Some((of, self.host(class, of)?))).collect();
+        ClassRows { blocks, halves, domains, hosts }
+    }
+
+    /// What all hosts of a class have together, where some job needs it and all of them say.
+    fn host(&mut self, class: usize, resource: HostResource) -> Option<u32> {
+        let (input, cluster) = (self.input, self.cluster);
+        if !input.jobs.iter().any(|job| job.needs.per_node.amount(resource).is_some()) {
+            return None;
+        }
+        let open = cluster.classes[class].nodes.iter().filter(|&&node| cluster.open_on(node) > 0);
+        let has = |&node: &usize| cluster.nodes[node].host.amount(resource).map(u128::from);
+        let all = open.map(has).sum::<Option<u128>>()?;
+        Some(self.add(RowKind::Host { class, of: resource }, host_units(resource, all)))
     }
 
     fn domains(&mut self, class: usize) -> Vec<(u32, u32)> {
@@ -235,8 +239,9 @@ impl<'a> Rows<'a> {
             RowKind::Domains { class: of, level } => {
                 format!("groups of {} nodes of {} in one fabric domain", 1 << level, class(*of))
             }
-            RowKind::Cpus { class: of } => format!("CPUs of nodes of {}", class(*of)),
-            RowKind::Memory { class: of } => format!("host memory of nodes of {}", class(*of)),
+            RowKind::Host { class: of, of: resource } => {
+                format!("{} of nodes of {}", resource.in_words(), class(*of))
+            }
             RowKind::Quota { project: of } => format!("the quota of project {}", project(*of)),
             RowKind::Floor { project: of } => format!("the floor of project {}", project(*of)),
             RowKind::User { project: of, user } => format!("what user {user} may hold in project {}", project(*of)),
@@ -274,12 +279,9 @@ impl<'a> Rows<'a> {
             taken.add(row, i64::from(gpus >> level) * count);
         }
         taken.add(rows.halves, i64::from(gpus > self.cluster.classes[class].whole() / 2) * count);
-        let needs = &job.needs.per_node;
-        if let (Some(row), Some(cpus)) = (rows.cpus, needs.cpus) {
-            taken.add(row, i64::from(cpus) * count);
-        }
-        if let (Some(row), Some(memory)) = (rows.memory, needs.memory) {
-            taken.add(row, memory.0.div_ceil(MEMORY_UNIT) as i64 * count);
+        for &(of, row) in &rows.hosts {
+            let need = job.needs.per_node.amount(of).map_or(0, |need| host_units(of, need.into()));
+            taken.add(row, need * count);
         }
     }
 
@@ -321,6 +323,15 @@ impl<'a> Rows<'a> {
         let cap = self.input.policy.power_cap.as_ref();
         cap.and_then(|cap| cap.busy.get(gpu_type?).copied()).unwrap_or(WATTS)
     }
+}
+
+/// Rounded down on both sides: what fits in bytes then fits in units, and where it is placed counts in bytes.
+fn host_units(of: HostResource, amount: u128) -> i64 {
+    let units = match of {
+        HostResource::Cpus => amount,
+        HostResource::Memory | HostResource::Shm | HostResource::LocalDisk => amount / u128::from(BYTES_UNIT),
+    };
+    i64::try_from(units).unwrap_or(i64::MAX >> 8).min(i64::MAX >> 8)
 }
 
 /// Whole watts, rounded up and kept within what sums of many jobs can hold.

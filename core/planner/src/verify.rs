@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headway_types::{GpuUuid, JobId, NodeId, Plan};
 
 use crate::input::{PlanInput, PlanNode};
+use crate::sound::Sound;
 use lineage::Lineages;
 use turn::Turn;
 pub use violation::Violation;
@@ -31,7 +32,8 @@ pub use violation::Violation;
 /// # Errors
 /// The first rule that it breaks.
 pub fn verify(input: &PlanInput, plan: &Plan) -> Result<(), Violation> {
-    let scene = Scene::new(input, plan)?;
+    let sound = Sound::of(input).map_err(Violation::Round)?;
+    let scene = Scene::new(&sound, plan)?;
     scene.check_safety()?;
     floors::check(&scene)
 }
@@ -42,7 +44,8 @@ pub fn verify(input: &PlanInput, plan: &Plan) -> Result<(), Violation> {
 /// # Errors
 /// The first rule that it breaks.
 pub fn verify_rest(input: &PlanInput, plan: &Plan) -> Result<(), Violation> {
-    Scene::new(input, plan)?.check_safety()
+    let sound = Sound::of(input).map_err(Violation::Round)?;
+    Scene::new(&sound, plan)?.check_safety()
 }
 
 /// Round and plan side by side.
@@ -58,7 +61,13 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(input: &'a PlanInput, plan: &'a Plan) -> Result<Self, Violation> {
+    /// A job left out keeps what it has, or has nothing: it is fixed in the round, or not part of it.
+    fn new(sound: &'a Sound<'_>, plan: &'a Plan) -> Result<Self, Violation> {
+        let input: &PlanInput = &sound.input;
+        let named: BTreeSet<JobId> = plan.report.left_out.iter().map(|one| one.job).collect();
+        if let Some((job, wrong)) = sound.left_out.iter().find(|(job, _)| !named.contains(job)) {
+            return Err(Violation::Unnamed { job: *job, wrong: wrong.clone() });
+        }
         if plan.id != input.plan {
             return Err(Violation::WrongPlan { plan: plan.id, expected: input.plan });
         }

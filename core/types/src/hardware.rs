@@ -95,6 +95,12 @@ pub struct NodeInventory {
     pub fabric: Fabric,
     pub cpus: u32,
     pub memory: Bytes,
+    /// Size of its shared memory (`/dev/shm`); absent: nobody has said.
+    #[serde(default)]
+    pub shm: Option<Bytes>,
+    /// Size of its own disk for jobs; absent: nobody has said.
+    #[serde(default)]
+    pub local_disk: Option<Bytes>,
     /// Address other nodes reach this one at (the rendezvous listens there).
     pub address: String,
     /// How GPUs are kept apart between jobs: a device filter, or only `CUDA_VISIBLE_DEVICES` ("not isolated").

@@ -56,10 +56,12 @@ pub struct PlanReport {
     pub objective: f64,
     /// Objective of staying as we are.
     pub objective_before: f64,
-    /// Upper bound on any plan's objective.
-    pub bound: f64,
+    /// Upper bound on any plan's objective; `None` of a policy that serves in order and bounds nothing.
+    #[serde(default)]
+    pub bound: Option<f64>,
     /// (bound − objective) / |bound|, 0 when proven optimal.
-    pub gap: f64,
+    #[serde(default)]
+    pub gap: Option<f64>,
     /// Value of one more GPU, per GPU type, in objective units.
     pub shadow_prices: BTreeMap<GpuType, f64>,
     /// Everything whose lack holds the objective down, dearest first by what all of it is worth.
@@ -68,6 +70,9 @@ pub struct PlanReport {
     /// Rules that could not be kept in this round.
     #[serde(default)]
     pub relaxed: Vec<Relaxed>,
+    /// Jobs that could not be planned with: they keep what they have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     pub jobs: BTreeMap<JobId, JobVerdict>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay nevertheless, the greatest loss first.
@@ -90,6 +95,13 @@ pub struct Price {
 pub struct Relaxed {
     /// "the floor of project nlp".
     pub rule: String,
+    pub reason: String,
+}
+
+/// A job whose own numbers contradict themselves, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    pub job: JobId,
     pub reason: String,
 }
 
@@ -204,6 +216,8 @@ pub enum ReasonCode {
     Floor,
     /// It gets back what others borrowed.
     Reclaim,
+    /// What is known of it contradicts itself, so that rounds leave it as it is.
+    Malformed,
 }
 
 /// One job's change from the present to the plan. It shows gain and cost before it happens.

@@ -96,11 +96,62 @@ impl GpuRange {
     }
 }
 
-/// Host resources a job needs on each of its nodes.
+/// Host resources a job needs on each of its nodes, or a host has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeResources {
     pub cpus: Option<u32>,
     pub memory: Option<Bytes>,
+    /// Shared memory (`/dev/shm`).
+    #[serde(default)]
+    pub shm: Option<Bytes>,
+    /// On a disk of the node's own.
+    #[serde(default)]
+    pub local_disk: Option<Bytes>,
+}
+
+impl NodeResources {
+    /// How much of one of them, in its unit: CPUs or bytes.
+    #[must_use]
+    pub fn amount(&self, of: HostResource) -> Option<u64> {
+        match of {
+            HostResource::Cpus => self.cpus.map(u64::from),
+            HostResource::Memory => self.memory.map(|bytes| bytes.0),
+            HostResource::Shm => self.shm.map(|bytes| bytes.0),
+            HostResource::LocalDisk => self.local_disk.map(|bytes| bytes.0),
+        }
+    }
+
+    /// What a host of these lacks for the needs; what a host does not say is not counted.
+    pub fn lacks(self, needs: NodeResources) -> impl Iterator<Item = HostResource> {
+        let short =
+            move |of: &HostResource| needs.amount(*of).zip(self.amount(*of)).is_some_and(|(need, has)| need > has);
+        HostResource::ALL.into_iter().filter(short)
+    }
+}
+
+/// What is counted on a host besides GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostResource {
+    Cpus,
+    Memory,
+    Shm,
+    LocalDisk,
+}
+
+impl HostResource {
+    pub const ALL: [HostResource; 4] =
+        [HostResource::Cpus, HostResource::Memory, HostResource::Shm, HostResource::LocalDisk];
+
+    /// "CPUs", "shared memory".
+    #[must_use]
+    pub fn in_words(self) -> &'static str {
+        match self {
+            HostResource::Cpus => "CPUs",
+            HostResource::Memory => "memory",
+            HostResource::Shm => "shared memory",
+            HostResource::LocalDisk => "local disk",
+        }
+    }
 }
 
 /// Which nodes a job takes.

@@ -107,6 +107,8 @@ fn registered() -> NodeReport {
         fabric: Fabric { domain: "rack-1".into() },
         cpus: 8,
         memory: Bytes(64 << 30),
+        shm: None,
+        local_disk: None,
         address: "127.0.0.1".into(),
         isolated: true,
         conditions: Vec::new(),

@@ -70,9 +70,7 @@ pub async fn hold_job(
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
-    let Json(body) = body.unwrap_or_default();
-    act(&state, &caller, Request::Hold { job: JobId(id), reason: body.reason }).await
+    act_on(&state, &caller, id, |job| Request::Hold { job, reason: reason(body) }).await
 }
 
 /// Let a held job run again.
@@ -83,8 +81,7 @@ pub async fn release_job(
     UserPrincipal(caller): UserPrincipal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
-    act(&state, &caller, Request::Release { job: JobId(id) }).await
+    act_on(&state, &caller, id, |job| Request::Release { job }).await
 }
 
 /// Have a running job save now and go on.
@@ -95,8 +92,7 @@ pub async fn checkpoint_job(
     UserPrincipal(caller): UserPrincipal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
-    act(&state, &caller, Request::Checkpoint { job: JobId(id) }).await
+    act_on(&state, &caller, id, |job| Request::Checkpoint { job }).await
 }
 
 /// Keep a job on the GPUs it has, or on those it will have next. It still leaves nodes that drain or break.
@@ -109,9 +105,7 @@ pub async fn pin_job(
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
-    let Json(body) = body.unwrap_or_default();
-    act(&state, &caller, Request::Pin { job: JobId(id), reason: body.reason }).await
+    act_on(&state, &caller, id, |job| Request::Pin { job, reason: reason(body) }).await
 }
 
 /// Let plans move a pinned job again.
@@ -122,8 +116,22 @@ pub async fn unpin_job(
     UserPrincipal(caller): UserPrincipal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
-    act(&state, &caller, Request::Unpin { job: JobId(id) }).await
+    act_on(&state, &caller, id, |job| Request::Unpin { job }).await
+}
+
+/// Does what the caller wants with a job of its own.
+async fn act_on(
+    state: &HttpState,
+    caller: &Principal,
+    id: Uuid,
+    wish: impl FnOnce(JobId) -> Request,
+) -> Result<Response, Problem> {
+    let job = owned(state, caller, id).await?;
+    act(state, caller, wish(job.id)).await
+}
+
+fn reason(body: Option<Json<v1::ReasonRequest>>) -> Option<String> {
+    body.and_then(|Json(body)| body.reason)
 }
 
 /// The job, if the caller may act on it.

@@ -134,6 +134,8 @@ fn node() -> Node {
             fabric: Fabric { domain: "rack-0".into() },
             cpus: 64,
             memory: Bytes(512 << 30),
+            shm: None,
+            local_disk: None,
             address: "10.0.0.1".into(),
             isolated: true,
             conditions: Vec::new(),

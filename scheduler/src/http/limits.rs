@@ -14,10 +14,11 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use tracing::Instrument;
 
+use super::once;
 use super::problem::Problem;
 use crate::metrics;
 
-const BODY_BYTES: usize = 2 * 1024 * 1024;
+pub const BODY_BYTES: usize = 2 * 1024 * 1024;
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 const REQUESTS_AT_ONCE: usize = 512;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -36,6 +37,7 @@ fn limited_to(router: Router, request_time: Duration) -> Router {
     let whole = |_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions| extensions.get::<Live>().is_none();
     let compressible = SizeAbove::new(1_024).and(NotForContentType::const_new("text/event-stream")).and(whole);
     router
+        .layer(middleware::from_fn(once::keyed))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(CompressionLayer::new().compress_when(compressible))
         .layer(middleware::from_fn_with_state(request_time, timed))

@@ -20,6 +20,7 @@ mod limits;
 mod logs;
 mod lookup;
 mod nodes;
+mod once;
 mod openapi;
 mod plans;
 mod policy;
@@ -79,7 +80,22 @@ impl HttpState {
 
     /// Asks the loop; a refusal is a problem.
     async fn ask(&self, actor: Actor, body: Wish) -> Result<Reply, Problem> {
-        match self.cluster.request(actor, body).await? {
+        let key = match (&actor, &body) {
+            // A submission carries its own, since it may make many jobs.
+            (Actor::User(name), body) if !matches!(body, Wish::Submit { .. }) => once::key(name),
+            _ => None,
+        };
+        let reply = match key {
+            None => self.cluster.request(actor, body).await?,
+            Some(key) => {
+                let wish = Wish::Once { key, body: Box::new(body.clone()) };
+                match self.cluster.request(actor, wish).await? {
+                    Reply::Repeated { subjects } => once::repeated(&self.cluster, &body, &subjects).await?,
+                    reply => reply,
+                }
+            }
+        };
+        match reply {
             Reply::Refused(Refusal::NoSuchJob(job)) => Err(self.no_live_job(job).await),
             Reply::Refused(refusal) => Err(refusal.into()),
             reply => Ok(reply),

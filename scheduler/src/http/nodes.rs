@@ -4,7 +4,7 @@ use axum::extract::State;
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_types::Timestamp;
+use headway_types::{Seconds, Timestamp};
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path};
@@ -43,8 +43,15 @@ pub async fn drain_node(
     body: Option<Json<v1::DrainRequest>>,
 ) -> Result<Json<v1::Node>, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    let Json(v1::DrainRequest { reason, deadline }) = body.unwrap_or_default();
-    let deadline = deadline.map(|at| Timestamp(at.timestamp_micros()));
+    let Json(v1::DrainRequest { reason, deadline, within_seconds }) = body.unwrap_or_default();
+    let deadline = match (deadline, within_seconds) {
+        (at, None) => at.map(|at| Timestamp(at.timestamp_micros())),
+        (None, Some(time)) if (0.0..=1e9).contains(&time) => Some(state.cluster.now() + Seconds(time)),
+        (None, Some(_)) => return Err(Problem::invalid("a drain takes 0 s to 1e9 s").field("within_seconds")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::invalid("give either deadline or within_seconds").field("within_seconds"));
+        }
+    };
     act(&state, &caller, Request::Drain { node, reason, deadline }).await
 }
 

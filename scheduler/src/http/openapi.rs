@@ -4,7 +4,10 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -89,9 +92,31 @@ pub fn routes() -> OpenApiRouter<HttpState> {
 
 /// The document as it is served and committed: pretty, with a final newline.
 pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
+    let mut document = document.clone();
+    let posts = document.paths.paths.values_mut().filter_map(|path| path.post.as_mut());
+    posts.for_each(accept_key);
     let mut text = document.to_pretty_json().expect("an OpenAPI document is plain JSON");
     text.push('\n');
     text.into()
+}
+
+/// Whatever is posted takes a key; tokens are the exception, whose secret is shown once.
+fn accept_key(post: &mut Operation) {
+    const NAME: &str = "Idempotency-Key";
+    let parameters = post.parameters.get_or_insert_default();
+    let makes_token = post.operation_id.as_deref() == Some("create_token");
+    let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == NAME);
+    if makes_token || parameters.iter().any(known) {
+        return;
+    }
+    let key = ParameterBuilder::new()
+        .name(NAME)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("Repeating the request with the same key and body does nothing again"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build();
+    parameters.push(RefOr::T(key));
 }
 
 pub async fn serve(document: Bytes) -> Response {

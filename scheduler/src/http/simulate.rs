@@ -81,7 +81,7 @@ fn question(body: &v1::SimulationRequest, input: &PlanInput) -> Result<Question,
 }
 
 /// A job that has just been submitted and knows nothing of itself yet.
-fn hypothetical(id: JobId, spec: &JobSpec, input: &PlanInput) -> PlanJob {
+pub(super) fn hypothetical(id: JobId, spec: &JobSpec, input: &PlanInput) -> PlanJob {
     let training = spec.training();
     let model = training.map(|training| PlanWork::Model(JobModel::new(training.clone()).into()));
     PlanJob {

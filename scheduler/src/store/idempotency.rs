@@ -1,9 +1,11 @@
-//! Table `idempotency_keys`: which jobs a key made.
+//! Table `idempotency_keys`: what a key made or acted on. The column `job_ids` holds ids of nodes, plans and reservations
+//! as well: the route says which.
 
 use headway_engine::IdempotencyKey;
 use headway_engine::record::IdempotencyRecord;
-use headway_types::{JobId, Timestamp};
+use headway_types::Timestamp;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::column::{moment, text, time};
 use super::{Store, StoreError};
@@ -28,7 +30,7 @@ pub(super) async fn insert(connection: &mut PgConnection, records: &[&Idempotenc
     let routes: Vec<_> = records.iter().map(|record| text(&record.key.route)).collect();
     let keys: Vec<_> = records.iter().map(|record| text(&record.key.key)).collect();
     let hashes: Vec<_> = records.iter().map(|record| text(&record.key.request_hash)).collect();
-    let jobs: Vec<_> = records.iter().map(|record| array(&record.jobs)).collect();
+    let jobs: Vec<_> = records.iter().map(|record| array(&record.subjects)).collect();
     let used: Vec<_> = records.iter().map(|record| time(record.at)).collect();
     sqlx::query!(
         "INSERT INTO idempotency_keys (principal, route, key, request_hash, job_ids, used_at)
@@ -49,9 +51,9 @@ pub(super) async fn insert(connection: &mut PgConnection, records: &[&Idempotenc
     Ok(())
 }
 
-/// A list of jobs as Postgres writes an array: arrays of arrays of different lengths cannot be parameters.
-fn array(jobs: &[JobId]) -> String {
-    let ids: Vec<_> = jobs.iter().map(|job| job.0.to_string()).collect();
+/// A list of ids as Postgres writes an array: arrays of arrays of different lengths cannot be parameters.
+fn array(subjects: &[Uuid]) -> String {
+    let ids: Vec<_> = subjects.iter().map(Uuid::to_string).collect();
     format!("{{{}}}", ids.join(","))
 }
 
@@ -75,7 +77,7 @@ pub(super) async fn since(
                 key: row.key,
                 request_hash: row.request_hash,
             },
-            jobs: row.job_ids.into_iter().map(JobId).collect(),
+            subjects: row.job_ids,
             at: moment(row.used_at),
         })
         .collect())

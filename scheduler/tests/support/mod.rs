@@ -150,6 +150,8 @@ pub fn node(id: NodeId) -> Node {
             fabric: Fabric { domain: "rack-1".into() },
             cpus: 64,
             memory: Bytes(512 << 30),
+            shm: None,
+            local_disk: None,
             address: "10.0.0.1".into(),
             isolated: true,
             conditions: Vec::new(),

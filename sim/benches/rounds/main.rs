@@ -46,7 +46,7 @@ fn measure(name: &str, mut input: PlanInput) {
         unchanged * 1e3,
         one_more * 1e3,
         verify * 1e3,
-        first.report.gap * 100.0,
+        first.report.gap.unwrap_or(f64::NAN) * 100.0,
         second.report.moves.len(),
     );
 }

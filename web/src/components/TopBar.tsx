@@ -28,7 +28,7 @@ export function TopBar({ connection, plan, onForget }: Props) {
       </span>
       {plan && (
         <span className="pill" title={`plan ${plan.id}: ${plan.trigger}`}>
-          plan: {plan.moves.length === 0 ? "no moves" : plan.moves.length === 1 ? "1 move" : `${plan.moves.length} moves`}, gap {percent(plan.gap)}
+          plan: {plan.moves.length === 0 ? "no moves" : plan.moves.length === 1 ? "1 move" : `${plan.moves.length} moves`}{plan.gap === null ? "" : `, gap ${percent(plan.gap)}`}
         </span>
       )}
       <span className="space" />

@@ -122,6 +122,8 @@ class _Training:
             if reduced is None:
                 self._report(self._window.flush())
                 self._finish_saving()
+                if self._rank == 0:
+                    headway.loss(self._step + 1, math.nan)
                 print(f"training has diverged after step {self._step}", file=sys.stderr, flush=True)
                 return DIVERGED
             if "first_step" not in self._phases:

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::event::{Actor, IdempotencyKey};
 
@@ -42,10 +43,11 @@ pub enum Entered {
     Plan { plan: PlanId, state: String },
 }
 
-/// The jobs an idempotency key made.
+/// What a request with an idempotency key made or acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyRecord {
     pub key: IdempotencyKey,
-    pub jobs: Vec<JobId>,
+    /// Jobs of a submission; else the one id of the subject that the route is about.
+    pub subjects: Vec<Uuid>,
     pub at: Timestamp,
 }

@@ -83,11 +83,12 @@ fn round(jobs: Vec<PlanJob>, patience: Option<f64>) -> (PlanInput, Plan) {
 }
 
 fn forecast(round: &(PlanInput, Plan), effort: Effort) -> Forecast {
-    starts(&round.0, &round.1, &mut CurveCache::new(), &effort)
+    starts(&round.0, &round.1, &mut CurveCache::new(), &effort, &Experience::default())
 }
 
+/// As the futures say.
 fn seconds(forecast: &Forecast, job: &PlanJob) -> (f64, f64, f64) {
-    let Outlook::Start(start) = &forecast.starts[&job.job] else { panic!("{:?}", forecast.starts) };
+    let start = &forecast.rolled[&job.job];
     (start.p10.since(NOW).0, start.p50.unwrap().since(NOW).0, start.p90.unwrap().since(NOW).0)
 }
 

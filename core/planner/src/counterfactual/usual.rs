@@ -9,6 +9,7 @@ use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
 use super::question::{Force, Question, Supposition};
 use super::{Answer, AskError, ask};
 use crate::candidate;
+use crate::check::check_job;
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
 use crate::input::{PlanInput, PlanJob};
@@ -20,13 +21,16 @@ const HALVES: u32 = 3;
 /// Priorities that are tried.
 const PRIORITIES: [u8; 2] = [75, 100];
 
-/// The answers to what people would ask about a job.
+/// The answers to what people would ask about a job; none for one that rounds leave out.
 ///
 /// # Errors
 /// A job the round does not know.
 pub fn usual(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, job: JobId) -> Result<Vec<Answer>, AskError> {
     let found = input.jobs.binary_search_by_key(&job, |one| one.job);
     let of = &input.jobs[found.map_err(|_| AskError::NoSuchJob(job))?];
+    if check_job(of).is_err() {
+        return Ok(Vec::new());
+    }
     let mut asking = Asking { input, plan, curves, answers: Vec::new() };
     if plan.assignments.contains_key(&job) {
         asking.running(of)?

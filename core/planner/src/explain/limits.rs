@@ -2,13 +2,14 @@
 
 use headway_types::ReasonCode;
 use headway_types::plan::Limit;
+use headway_types::spec::HostResource;
 
 use super::Account;
 use crate::candidate::Candidate;
 use crate::rows::RowKind;
 
-/// Host memory is counted in units of this many GiB.
-const GIB_PER_MEMORY_UNIT: f64 = 1.0 / 64.0;
+/// Bytes of hosts are counted in units of this many GiB.
+const GIB_PER_UNIT: f64 = 1.0 / 64.0;
 /// Less is rounding.
 const LEAST_PRICE: f64 = 1e-6;
 
@@ -55,7 +56,7 @@ impl Account<'_> {
             RowKind::Blocks { level: 0, .. } => ReasonCode::NotEnoughFree,
             RowKind::Blocks { .. } | RowKind::Halves { .. } => ReasonCode::Fragmented,
             RowKind::Domains { .. } => ReasonCode::FabricDomain,
-            RowKind::Cpus { .. } | RowKind::Memory { .. } => ReasonCode::HostResources,
+            RowKind::Host { .. } => ReasonCode::HostResources,
             RowKind::Quota { .. } => ReasonCode::Quota,
             RowKind::User { .. } => ReasonCode::UserLimit,
             RowKind::Power => ReasonCode::PowerCap,
@@ -69,7 +70,7 @@ impl Account<'_> {
         let (of, capacity) = (self.round.rows.describe(demand.row), self.owed.capacity[demand.row]);
         let amount = |count: i64| match self.round.rows.kinds[demand.row] {
             RowKind::Power => format!("{:.1} kW", count as f64 / 1e3),
-            RowKind::Memory { .. } => format!("{:.0} GiB", count as f64 * GIB_PER_MEMORY_UNIT),
+            RowKind::Host { of, .. } if of != HostResource::Cpus => format!("{:.0} GiB", count as f64 * GIB_PER_UNIT),
             _ => count.to_string(),
         };
         let (left, whole, more) = (amount(demand.left), amount(capacity), amount(demand.more));
@@ -111,10 +112,11 @@ impl Account<'_> {
     }
 
     fn limit(&self, demand: Demand, price: f64) -> Limit {
-        let memory = matches!(self.round.rows.kinds[demand.row], RowKind::Memory { .. });
-        let (unit, of) = match memory {
-            true => (GIB_PER_MEMORY_UNIT, format!("GiB of {}", self.round.rows.describe(demand.row))),
-            false => (1.0, self.round.rows.describe(demand.row)),
+        let (unit, of) = match self.round.rows.kinds[demand.row] {
+            RowKind::Host { of, .. } if of != HostResource::Cpus => {
+                (GIB_PER_UNIT, format!("GiB of {}", self.round.rows.describe(demand.row)))
+            }
+            _ => (1.0, self.round.rows.describe(demand.row)),
         };
         Limit { of, needed: demand.more as f64 * unit, left: demand.left as f64 * unit, price }
     }

@@ -1,9 +1,12 @@
 //! Jobs that no shape of this cluster suits, now or ever.
 
+use headway_types::spec::HostResource;
 use headway_types::{Reason, ReasonCode};
 
-use super::{Account, gpus, reason};
+use super::{Account, gpus, list, reason};
 use crate::obstacle::Obstacle;
+
+const GIB: f64 = (1u64 << 30) as f64;
 
 impl Account<'_> {
     pub(super) fn obstructed(&self, job: usize, obstacle: &Obstacle) -> (String, Vec<Reason>) {
@@ -47,10 +50,31 @@ impl Account<'_> {
             Obstacle::Reserved { by } => {
                 waits(ReasonCode::Reserved, format!("all it could use is set aside: {}", by.join(" and ")))
             }
+            Obstacle::Host { lacking } => {
+                let lacking: Vec<String> = lacking.iter().map(|of| self.host_need(job, *of)).collect();
+                waits(
+                    ReasonCode::HostResources,
+                    format!("it takes {} on each node, more than nodes have", list(&lacking)),
+                )
+            }
+            Obstacle::Avoided => {
+                waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
+            }
             Obstacle::NotUsable { usable } => waits(
                 ReasonCode::NodesUnhealthy,
                 format!("{usable} are usable now; the others are broken, closed or unreachable"),
             ),
+        }
+    }
+
+    /// "64 GiB of shared memory", "8 CPUs".
+    fn host_need(&self, job: usize, of: HostResource) -> String {
+        let need = self.options[job].job.needs.per_node.amount(of).unwrap_or(0);
+        match of {
+            HostResource::Cpus => format!("{need} CPUs"),
+            HostResource::Memory | HostResource::Shm | HostResource::LocalDisk => {
+                format!("{:.0} GiB of {}", need as f64 / GIB, of.in_words())
+            }
         }
     }
 }

@@ -147,7 +147,7 @@ fn the_power_cap_and_the_hosts_memory_are_named() {
     let capped = account(&input, waiting(&input));
     input.policy.power_cap = None;
     for node in &mut input.nodes {
-        node.host = NodeResources { cpus: Some(64), memory: Some(Bytes(256 << 30)) };
+        node.host = NodeResources { cpus: Some(64), memory: Some(Bytes(256 << 30)), ..NodeResources::default() };
     }
     input.nodes[1].host.memory = Some(Bytes(16 << 30));
     input.jobs[1].needs.per_node.memory = Some(Bytes(64 << 30));
@@ -208,4 +208,19 @@ fn a_batch_alone_changes_the_objective() {
     let report = planned(&input).report;
     assert_eq!(report.moves.len(), 1);
     assert!(report.objective > report.objective_before, "{} {}", report.objective, report.objective_before);
+}
+
+#[test]
+fn what_keeps_a_job_from_every_node_is_named() {
+    let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
+    input.nodes[0].host.shm = Some(Bytes(32 << 30));
+    input.jobs[0].needs.per_node.shm = Some(Bytes(64 << 30));
+    // The host does not say, so it is not counted.
+    input.jobs[0].needs.per_node.local_disk = Some(Bytes(1 << 40));
+    let lacking = account(&input, 1);
+    assert!(lacking.contains("it takes 64 GiB of shared memory on each node, more than nodes have"), "{lacking}");
+    input.nodes[0].host.shm = None;
+    input.jobs[0].needs.avoid = [input.nodes[0].node].into();
+    let avoided = account(&input, 1);
+    assert!(avoided.contains("the nodes that could hold it are ones it must not use"), "{avoided}");
 }

@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 
+use headway_types::spec::HostResource;
 use headway_types::{GpuCount, Reason, ReasonCode};
 
 use super::limits::Demand;
-use super::{Account, gpus, reason, span};
+use super::{Account, gpus, list, reason, span};
 use crate::candidate::Candidate;
+use crate::cluster::Shape;
 use crate::guarantee::is_patient;
 use crate::input::Freedom;
 use crate::value::Quanta;
@@ -143,7 +145,7 @@ impl Account<'_> {
     pub(super) fn scattered(&self, job: usize, need: &Candidate, code: ReasonCode) -> String {
         let free = gpus(self.most_free(job));
         let nodes = need.shape.map_or(1, |shape| shape.nodes.0);
-        let per_node = gpus(GpuCount(need.shape.map_or(0, crate::cluster::Shape::per_node)));
+        let per_node = gpus(GpuCount(need.shape.map_or(0, Shape::per_node)));
         match (code, nodes) {
             (ReasonCode::FabricDomain, _) => {
                 format!("{free} are free, but no fabric domain has {nodes} nodes with {per_node} each")
@@ -157,24 +159,27 @@ impl Account<'_> {
     fn unsettled(&self, job: usize, need: &Candidate, demands: &[Demand]) -> (String, Reason) {
         let told = |code, detail: String| (detail.clone(), reason(code, true, detail));
         if !self.has_place(job, need) {
-            let avoids = !self.options[job].job.needs.avoid.is_empty();
-            let per_node = &self.options[job].job.needs.per_node;
-            return if avoids {
+            let of = self.options[job].job;
+            let lacking = |shape: Shape| self.rest().lacking(of, shape.class, shape.per_node());
+            let lacking: Vec<&str> =
+                need.shape.map(lacking).unwrap_or_default().into_iter().map(HostResource::in_words).collect();
+            return if !lacking.is_empty() {
+                let detail = format!("nodes with enough GPUs left lack the {} it needs", list(&lacking));
+                told(ReasonCode::HostResources, detail)
+            } else if !of.needs.avoid.is_empty() {
                 told(ReasonCode::Excluded, "what is free is on nodes it must not use, or scattered".into())
-            } else if per_node.cpus.is_some() || per_node.memory.is_some() {
-                told(
-                    ReasonCode::HostResources,
-                    "no node with GPUs left has the CPUs and memory it needs as well".into(),
-                )
             } else {
                 told(ReasonCode::Fragmented, self.scattered(job, need, ReasonCode::Fragmented))
             };
         }
-        let (price, gap) = (self.price(demands), (self.decision.bound.0 - self.decision.objective.0).max(0));
+        let price = self.price(demands);
         let detail = if price > need.value.units() {
             format!("others lose {price:.2} by it, and it gains {:.2}", need.value.units())
+        } else if let Some(bound) = self.decision.bound {
+            let gap = Quanta((bound.0 - self.decision.objective.0).max(0));
+            format!("it fits, and the plan is within {:.4} of the best there is", gap.units())
         } else {
-            format!("it fits, and the plan is within {:.4} of the best there is", Quanta(gap).units())
+            "it fits, and others come before it".into()
         };
         told(ReasonCode::BestForCluster, detail)
     }

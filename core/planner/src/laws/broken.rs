@@ -1,8 +1,9 @@
-//! Input that nobody should send: refused by the name of what is wrong, or planned around; never a panic.
+//! Input that nobody should send: a round is refused by the name of what is wrong with it, a job is left out; never a
+//! panic, and never a round lost to one job.
 
 use headway_goodput::JobModel;
 use headway_types::spec::Work;
-use headway_types::{GpuCount, GpuSeconds, Seconds, Tokens, TokensPerSecond};
+use headway_types::{Assignment, GpuCount, GpuSeconds, Plan, ReasonCode, Seconds, Tokens, TokensPerSecond};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
@@ -10,9 +11,12 @@ use serde_json::{Value, json};
 use super::worlds::{World, worlds};
 use crate::builder::{job, model_of, node, project, round, table};
 use crate::check::PlanError;
+use crate::counterfactual::{self, AskError, Force, Question};
 use crate::curves::CurveCache;
+use crate::funnel::funnel;
 use crate::input::{PlanInput, PlanWork};
 use crate::policy::PowerCap;
+use crate::verify::Violation;
 use crate::{plan, verify};
 
 /// A round in which every number is there.
@@ -90,34 +94,87 @@ fn change(input: &mut PlanInput, change: impl FnOnce(&mut JobModel)) {
     change(std::sync::Arc::make_mut(model));
 }
 
+/// Whose field it is: of the round itself, or of which job.
+fn owner(name: &str) -> Option<usize> {
+    const FIRST: [&str; 6] = ["downtime.", "rework", "remaining", "claim.", "bounds.", "current."];
+    match name {
+        name if FIRST.iter().any(|prefix| name.starts_with(prefix)) => Some(0),
+        "training.kappa" => Some(0),
+        "training.work.points" => Some(1),
+        name if name.starts_with("table.") => Some(2),
+        _ => None,
+    }
+}
+
+/// Whether a plan leaves out exactly this job, for this field, as it is, and says so where people look.
+fn leaves_out(input: &PlanInput, plan: &Plan, job: usize, name: &str) {
+    assert_eq!(verify(input, plan), Ok(()), "{name}");
+    let of = &input.jobs[job];
+    let named: Vec<_> = plan.report.left_out.iter().map(|one| one.job).collect();
+    assert_eq!(named, [of.job]);
+    assert!(plan.report.left_out[0].reason.starts_with(&format!("{name} is ")), "{}", plan.report.left_out[0].reason);
+    assert_eq!(plan.report.jobs[&of.job].reasons[0].code, ReasonCode::Malformed);
+    let placement = |at: &Assignment| at.placement.clone();
+    assert_eq!(plan.assignments.get(&of.job).map(placement), of.current.as_ref().map(placement));
+    assert!(input.jobs.iter().all(|job| plan.report.jobs.contains_key(&job.job)));
+}
+
 #[test]
-fn a_number_that_is_none_is_refused_by_its_name() {
+fn a_number_that_is_none_is_named_and_only_its_job_is_left_out() {
     super::planned(&full());
     for (name, set) in NUMBERS {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let mut input = full();
             set(&mut input, bad);
-            match plan(&input, &mut CurveCache::new()) {
-                Err(PlanError::Field { field, .. }) => assert_eq!(field, name),
-                other => panic!("{name} = {bad}: {other:?}"),
+            match (plan(&input, &mut CurveCache::new()), owner(name)) {
+                (Err(PlanError::Field { wrong, .. }), None) => assert_eq!(wrong.field, name),
+                (Ok(plan), Some(job)) => leaves_out(&input, &plan, job, name),
+                (other, _) => panic!("{name} = {bad}: {other:?}"),
             }
         }
     }
 }
 
 #[test]
-fn a_number_of_any_size_is_refused_or_planned_with() {
+fn a_number_of_any_size_is_named_or_planned_with() {
     for (name, set) in NUMBERS {
         for size in [-1e300, -1.0, -0.0, f64::MIN_POSITIVE, 1e-9, 1.0, 1e9, 1e18, f64::MAX] {
             let mut input = full();
             set(&mut input, size);
             match plan(&input, &mut CurveCache::new()) {
-                Err(PlanError::Field { field, .. }) => assert_eq!(field, name),
-                Ok(plan) => assert_eq!(verify(&input, &plan), Ok(()), "{name} = {size}"),
+                Err(PlanError::Field { wrong, .. }) => assert_eq!((wrong.field, owner(name)), (name, None)),
+                Ok(plan) if plan.report.left_out.is_empty() => assert_eq!(verify(&input, &plan), Ok(()), "{name}"),
+                Ok(plan) => leaves_out(&input, &plan, owner(name).unwrap(), name),
                 Err(other) => panic!("{name} = {size}: {other}"),
             }
         }
     }
+}
+
+#[test]
+fn a_plan_that_hides_whom_it_left_out_or_moves_them_is_refused() {
+    let mut input = full();
+    input.jobs[0].rework = Seconds(f64::NAN);
+    let good = super::planned(&input);
+    let mut silent = good.clone();
+    silent.report.left_out.clear();
+    assert!(matches!(verify(&input, &silent), Err(Violation::Unnamed { .. })));
+    let mut gone = good;
+    gone.assignments.remove(&input.jobs[0].job);
+    assert!(matches!(verify(&input, &gone), Err(Violation::MovedFixed { .. })));
+}
+
+#[test]
+fn what_would_come_of_a_job_that_cannot_be_planned_with_is_no_question() {
+    let mut input = full();
+    input.jobs[0].rework = Seconds(f64::NAN);
+    let (made, job) = (super::planned(&input), input.jobs[0].job);
+    let mut curves = CurveCache::new();
+    assert_eq!(counterfactual::usual(&input, &made, &mut curves, job), Ok(Vec::new()));
+    let held = input.jobs[0].current.as_ref().unwrap().placement.gpus();
+    let forced = Question::force(Force::size(job, GpuCount(held.0 + 1)));
+    assert!(matches!(counterfactual::ask(&input, &made, &mut curves, &forced), Err(AskError::Plan(_))));
+    assert!(funnel(&input, &made, &mut curves, job).is_some());
 }
 
 /// Every value inside a JSON value that has none inside itself, in order.
@@ -158,6 +215,30 @@ fn odd_values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #![proptest_config(super::config())]
+
+    #[test]
+    fn a_bad_job_that_holds_nothing_changes_nothing_for_the_others(World(input) in worlds(5), at in any::<Index>()) {
+        let (mut poisoned, mut without) = (input.clone(), input);
+        let at = at.index(poisoned.jobs.len());
+        prop_assume!(poisoned.jobs[at].current.is_none());
+        poisoned.jobs[at].claim.attained = GpuSeconds(f64::NAN);
+        without.jobs.remove(at);
+        prop_assert_eq!(super::planned(&poisoned).assignments, super::planned(&without).assignments);
+    }
+
+    #[test]
+    fn a_bad_job_that_runs_keeps_what_it_holds_and_the_others_are_planned(World(input) in worlds(5), at in any::<Index>()) {
+        let mut poisoned = input;
+        let at = at.index(poisoned.jobs.len());
+        let job = poisoned.jobs[at].job;
+        let Some(held) = poisoned.jobs[at].current.clone() else { return Ok(()) };
+        (poisoned.jobs[at].range.min, poisoned.jobs[at].range.max) = (GpuCount(3), GpuCount(2));
+        let plan = super::planned(&poisoned);
+        prop_assert_eq!(&plan.assignments[&job].placement, &held.placement);
+        prop_assert!(plan.report.moves.iter().all(|one| one.job != job));
+        prop_assert_eq!(plan.report.left_out.len(), 1);
+        prop_assert_eq!(plan.report.jobs.len(), poisoned.jobs.len());
+    }
 
     #[test]
     fn whatever_can_be_read_is_planned_or_refused(

@@ -5,8 +5,9 @@ use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, GpuType, ReasonCode, Tier};
 
 use super::planned;
-use crate::builder::{after, job, job_id, model_of, node, rigid, round};
+use crate::builder::{after, job, job_id, model_of, node, rigid, round, table};
 use crate::input::PlanWork;
+use crate::policy::PowerCap;
 
 #[test]
 fn an_empty_cluster_has_an_empty_plan_with_reasons() {
@@ -137,6 +138,23 @@ fn a_neighbour_moves_to_make_room_on_one_node() {
     input.jobs.push(third);
     let plan = planned(&input);
     assert_eq!(plan.assignments.len(), 3);
+}
+
+#[test]
+fn a_job_that_stays_draws_what_its_own_row_says() {
+    // Two rows of one name: half the power at a third of the speed is no way to run at full speed.
+    let mut told = rigid(1, 4);
+    let mut rows = table("alpha", &[(4, 1.0, Some("x")), (4, 3.0, Some("x"))]);
+    rows.rows[0].watts_per_gpu = Some(350.0);
+    told.work = PlanWork::Table(std::sync::Arc::new(rows));
+    let mut input = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![told, rigid(2, 4)]);
+    input.jobs[0].priority = Priority(100);
+    input.jobs[1].priority = Priority(1);
+    input.policy.power_cap = Some(PowerCap { watts: 4_300.0, busy: Default::default(), idle: 0.0 });
+    let first = planned(&input);
+    assert_eq!(first.assignments.keys().collect::<Vec<_>>(), [&job_id(1)]);
+    let second = planned(&after(&input, &first));
+    assert!(second.report.moves.is_empty(), "{:?}", second.report.moves);
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! What is owed is given: floors are met where anything can meet them, who has waited long gets its turn without pushing
 //! aside what is more urgent, and what was borrowed goes back.
 
-use headway_types::spec::Priority;
-use headway_types::{GpuCount, NodeSlice, Placement, Seconds};
+use std::collections::BTreeSet;
+
+use headway_types::spec::{NodeResources, Priority};
+use headway_types::{Bytes, GpuCount, GpuUuid, JobVerdict, NodeSlice, Placement, ReasonCode, Seconds};
 use proptest::prelude::*;
 
 use super::worlds::{World, worlds};
 use super::{options, planned, possible};
 use crate::builder::{job_id, node, project, rigid, round};
 use crate::cluster::Cluster;
-use crate::input::PlanInput;
+use crate::input::{Freedom, PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::round::Round;
+use crate::rows::RowKind;
 
 /// One node of 8 GPUs, filled with rigid jobs in order as far as they fit; the rest wait.
 fn crowded(sizes: &[u32]) -> PlanInput {
@@ -46,6 +49,43 @@ proptest! {
             // Hosts and avoided nodes count only where a job is placed: a floor may be lost to them, and the plan says so.
             let floors = plan.report.relaxed.iter().filter(|one| one.rule.contains("floor") && !one.reason.contains("scattered"));
             prop_assert_eq!(floors.collect::<Vec<_>>(), Vec::<&headway_types::plan::Relaxed>::new());
+        }
+    }
+
+    #[test]
+    fn nobody_gives_way_to_a_job_that_does_not_start(World(input) in worlds(7)) {
+        prop_assume!(input.policy.power_cap.is_none());
+        let plan = planned(&input);
+        let reclaimed = |verdict: &JobVerdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::Reclaim);
+        prop_assume!(!plan.report.jobs.values().any(reclaimed));
+        let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
+        let round = Round::new(&input, &cluster, &tree);
+        let options = options(&round);
+        let mut used = vec![0; round.rows.capacity.len()];
+        let held = |job: &PlanJob| plan.assignments.get(&job.job).map(|at| at.placement.clone());
+        for (job, placement) in input.jobs.iter().filter_map(|job| Some((job, held(job)?))) {
+            round.rows.of_placement(job, &placement, None).iter().for_each(|part| used[part.row as usize] += part.amount);
+        }
+        let taken: BTreeSet<&GpuUuid> =
+            plan.assignments.values().flat_map(|at| at.placement.ranks()).map(|(_, gpu)| gpu).collect();
+        for of in options.iter().filter(|of| !plan.assignments.contains_key(&of.job.job)) {
+            let stay = &of.candidates[of.incumbent];
+            let gains = stay.value > of.candidates.iter().find(|one| one.gpus.0 == 0).unwrap().value;
+            // What it needs of hosts may be used up by others.
+            if !stay.stays || !gains || of.job.needs.per_node != NodeResources::default() {
+                continue;
+            }
+            let free = of.job.current.iter().flat_map(|at| at.placement.ranks()).all(|(_, gpu)| !taken.contains(gpu));
+            let fits = stay.uses.iter().all(|part| {
+                let row = part.row as usize;
+                let right = match round.rows.kinds[row] {
+                    // It may not borrow while others that lend would go without.
+                    RowKind::Quota { project } => i64::from(tree.projects[project].quota.unwrap().0),
+                    _ => round.rows.capacity[row],
+                };
+                part.amount <= 0 || used[row] + part.amount <= right
+            });
+            prop_assert!(!(free && fits), "{} gives way for nothing", of.job.name);
         }
     }
 
@@ -93,6 +133,46 @@ proptest! {
         prop_assert!(plan.assignments.contains_key(&job_id(99)));
         prop_assert_eq!(plan.assignments.len() as u32, 8 - wanted + 1);
     }
+}
+
+#[test]
+fn nobody_is_displaced_for_a_lender_whose_node_has_no_cpus_left() {
+    let mut input = crowded(&[2, 2, 2, 2]);
+    let (projects, host) = ([project("borrower", None), project("lender", None)], NodeResources::default());
+    input.projects = projects.to_vec();
+    (input.projects[0].quota, input.projects[0].borrow) = (Some(GpuCount(2)), GpuCount(6));
+    input.projects[1].quota = Some(GpuCount(6));
+    input.nodes[0].host = NodeResources { shm: Some(Bytes(1 << 30)), ..host };
+    input.jobs.iter_mut().for_each(|job| job.claim.project = "borrower".into());
+    // The first keeps the shared memory, and is no borrower the lender could take it from.
+    input.jobs[0].needs.per_node = NodeResources { shm: Some(Bytes(1 << 30)), ..host };
+    input.jobs[0].freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
+    let mut lender = rigid(99, 2);
+    lender.claim.project = "lender".into();
+    lender.needs.per_node = NodeResources { shm: Some(Bytes(1 << 29)), ..host };
+    input.jobs.push(lender);
+    let plan = planned(&input);
+    assert_eq!(plan.assignments.len(), 4);
+    assert!(plan.report.moves.is_empty());
+    let verdict = &plan.report.jobs[&job_id(99)];
+    assert!(verdict.headline.contains("shared memory"), "{}", verdict.headline);
+}
+
+#[test]
+fn nobody_is_displaced_for_a_lender_that_avoids_the_node() {
+    let mut input = crowded(&[2, 2, 2, 2]);
+    input.nodes.push(node(2, "alpha", 8));
+    input.nodes[1].gpus.truncate(1);
+    input.projects = vec![project("borrower", None), project("lender", None)];
+    (input.projects[0].quota, input.projects[0].borrow) = (Some(GpuCount(2)), GpuCount(6));
+    input.projects[1].quota = Some(GpuCount(6));
+    input.jobs.iter_mut().for_each(|job| job.claim.project = "borrower".into());
+    let mut lender = rigid(99, 2);
+    lender.claim.project = "lender".into();
+    lender.needs.avoid = [input.nodes[0].node].into();
+    input.jobs.push(lender);
+    let plan = planned(&input);
+    assert!(plan.report.moves.is_empty(), "{:?}", plan.report.moves);
 }
 
 #[test]

@@ -24,7 +24,7 @@ const KINDS: [(&str, u32); 4] = [("alpha", 4), ("alpha", 4), ("alpha", 2), ("bet
 const PROJECTS: [&str; 4] = ["a", "b", "c", "d"];
 const USERS: [&str; 2] = ["ada", "bob"];
 
-type NodeParts = (usize, u8, usize, bool, (Option<u32>, Option<u64>));
+type NodeParts = (usize, u8, usize, bool, NodeResources);
 type ProjectParts = (usize, (Option<u32>, u32, Option<u32>, Option<u32>), f64, f64);
 
 fn rarely<T: Clone + std::fmt::Debug + 'static>(
@@ -33,18 +33,29 @@ fn rarely<T: Clone + std::fmt::Debug + 'static>(
     proptest::option::weighted(0.2, value)
 }
 
+/// What hosts have, or jobs need of them: each rarely told, in steps of what rows count in.
+fn host(below: u32) -> impl Strategy<Value = NodeResources> {
+    let bytes = move || rarely(1..u64::from(below)).prop_map(|units| units.map(|units| Bytes(units << 24)));
+    (rarely(1..below), bytes(), bytes(), bytes()).prop_map(|(cpus, memory, shm, local_disk)| NodeResources {
+        cpus,
+        memory,
+        shm,
+        local_disk,
+    })
+}
+
 fn nodes() -> impl Strategy<Value = Vec<PlanNode>> {
-    let host = (rarely(1u32..9), rarely(1u64..9));
+    let host = host(9);
     let kind = (0..KINDS.len(), 0u8..2, 0usize..6, proptest::bool::weighted(0.1), host);
     proptest::collection::vec(kind, 1..5).prop_map(|kinds| {
-        let made = |(number, (kind, domain, broken, draining, (cpus, memory))): (usize, NodeParts)| {
+        let made = |(number, (kind, domain, broken, draining, host)): (usize, NodeParts)| {
             let (gpu_type, gpus): (&str, u32) = KINDS[kind];
             let mut node = node(number as u32 + 1, gpu_type, gpus);
             node.class.fabric.domain = format!("rack-{domain}");
             // Mostly whole, sometimes one or two GPUs short.
             node.gpus.truncate(node.gpus.len().saturating_sub(broken.saturating_sub(3)));
             node.draining = draining;
-            node.host = NodeResources { cpus, memory: memory.map(|unit: u64| Bytes(unit << 24)) };
+            node.host = host;
             node
         };
         kinds.into_iter().enumerate().map(made).collect()
@@ -99,13 +110,13 @@ fn claimed(job: PlanJob) -> impl Strategy<Value = PlanJob> {
 
 /// What it needs of its nodes, and what its script can do.
 fn needing(job: PlanJob) -> impl Strategy<Value = PlanJob> {
-    let host = (rarely(1u32..6), rarely(1u64..6));
+    let host = host(6);
     let script = (select(vec![Flexibility::Live, Flexibility::Restart, Flexibility::Never]), rarely(1u32..5));
     let bound = (rarely(0u32..5), any::<bool>(), rarely(0usize..2));
     (host, script, proptest::bool::weighted(0.3), bound).prop_map(
-        move |((cpus, memory), (batch, layout), never, (avoid, spread, gpu_type))| {
+        move |(host, (batch, layout), never, (avoid, spread, gpu_type))| {
             let mut job = job.clone();
-            job.needs.per_node = NodeResources { cpus, memory: memory.map(|unit: u64| Bytes(unit << 24)) };
+            job.needs.per_node = host;
             job.needs.avoid = avoid.map(node_id).into_iter().collect();
             job.needs.spread = if spread { Spread::Require } else { Spread::Prefer };
             job.needs.layout = layout.map(|dp| Layout { dp, tp: 1, pp: 1 });

@@ -26,17 +26,29 @@ impl Approach for AsRequested {
     }
 
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
-        let order = by_submission(options);
-        Ok(in_order::decide(round, options, owed, Running::Stays, |forbidden| {
-            let mut queue = Queue::new(options, owed, forbidden, order.clone(), |job| runs(&options[job]));
-            for &job in
-                order.iter().filter(|&&job| !options[job].candidates[queue.choice[job]].stays).collect::<Vec<_>>()
-            {
+        Ok(serve_arrivals(round, options, owed, |queue, waiting| {
+            for &job in waiting {
                 queue.serve(job, by_goodput(&options[job]));
             }
-            queue.choice
         }))
     }
+}
+
+/// Who runs stays as it is; of the others `serve` decides, the first submitted first.
+pub(super) fn serve_arrivals<'a>(
+    round: &Round<'_>,
+    options: &[Options<'a>],
+    owed: &Guarantees,
+    serve: impl Fn(&mut Queue<'a, '_>, &[usize]),
+) -> Decision {
+    let order = by_submission(options);
+    in_order::decide(round, options, owed, Running::Stays, |forbidden| {
+        let mut queue = Queue::new(options, owed, forbidden, order.clone(), |job| runs(&options[job]));
+        let waits = |job: &usize| !options[*job].candidates[queue.choice[*job]].stays;
+        let waiting: Vec<usize> = order.iter().copied().filter(waits).collect();
+        serve(&mut queue, &waiting);
+        queue.choice
+    })
 }
 
 /// The largest size that it can have: what the job asked for, unless too few nodes are open.
@@ -46,13 +58,13 @@ pub(super) fn keep_requested_size(options: &mut Options<'_>) {
 }
 
 /// Those that run first, then the first submitted first.
-pub(super) fn by_submission(options: &[Options<'_>]) -> Vec<usize> {
+fn by_submission(options: &[Options<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..options.len()).collect();
     order.sort_by_key(|&job| (!runs(&options[job]), options[job].job.submitted_at, job));
     order
 }
 
-pub(super) fn runs(options: &Options<'_>) -> bool {
+fn runs(options: &Options<'_>) -> bool {
     options.job.current.is_some()
 }
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_solver::ProgramError;
 
-use super::as_requested::{by_goodput, by_submission, keep_requested_size, runs};
-use super::in_order::{self, Running};
+use super::as_requested::{by_goodput, keep_requested_size, serve_arrivals};
 use super::queue::{Queue, amount};
 use super::shortest_remaining::ends_after;
 use super::{Approach, at_reference_batch};
@@ -30,19 +29,14 @@ impl Approach for FifoBackfill {
     }
 
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
-        let order = by_submission(options);
-        Ok(in_order::decide(round, options, owed, Running::Stays, |forbidden| {
-            let mut queue = Queue::new(options, owed, forbidden, order.clone(), |job| runs(&options[job]));
+        Ok(serve_arrivals(round, options, owed, |queue, waiting| {
             let mut promised: Option<Promise> = None;
-            for &job in &order {
+            for &job in waiting {
                 let of = &options[job];
-                if of.candidates[queue.choice[job]].stays {
-                    continue;
-                }
                 let ways = by_goodput(of);
                 match &mut promised {
                     None if queue.serve(job, ways.iter().copied()) => {}
-                    None => promised = ways.iter().find_map(|&at| Promise::to(&queue, job, at)),
+                    None => promised = ways.iter().find_map(|&at| Promise::to(queue, job, at)),
                     Some(promise) => {
                         let harmless = ways.iter().copied().filter(|&at| promise.allows(of, &of.candidates[at]));
                         if queue.serve(job, harmless.collect::<Vec<_>>()) {
@@ -51,7 +45,6 @@ impl Approach for FifoBackfill {
                     }
                 }
             }
-            queue.choice
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! What policies that serve one job after another share: they choose, the choice is placed, and whoever then finds no
 //! room because what is free lies scattered is served again with something else. They do not optimise: their objective
-//! is counted as ours would count it, and the bound is what every job would like best.
+//! is counted as ours would count it, and there is no bound.
 
 use std::collections::BTreeSet;
 
@@ -52,11 +52,10 @@ pub(super) fn decide(
     let value = |choice: &mut dyn Iterator<Item = i64>| Quanta(choice.sum());
     let of = |choice: &[usize]| value(&mut options.iter().zip(choice).map(|(job, &at)| job.candidates[at].value.0));
     let incumbent: Vec<usize> = options.iter().map(|job| job.incumbent).collect();
-    let best = |job: &Options<'_>| job.candidates.iter().map(|one| one.value.0).max().unwrap_or(0);
     Decision {
         objective: of(&choice),
         objective_before: of(&incumbent),
-        bound: value(&mut options.iter().map(best)),
+        bound: None,
         prices: vec![0.0; owed.capacity.len()],
         choice,
         placements,

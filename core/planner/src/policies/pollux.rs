@@ -1,4 +1,5 @@
-//! In the manner of Pollux (Qiao et al., OSDI'21): data parallelism only, batch tuned, and the power mean of all jobs'
+//! As Pollux is published (Qiao et al., OSDI'21, equations 15 and 17; petuum/adaptdl has since gone on to a plain sum of
+//! speed-ups and a flat tenth for a restart, `sched/adaptdl_sched/policy/pollux.py`): data parallelism only, batch tuned, and the power mean of all jobs'
 //! speed-ups over their fair share with p = −1. For one set of jobs the greatest mean is the least Σ s^p, which adds up
 //! over jobs. A job that would move counts (T − R·δ)/(T + δ) of its speed-up: T its age, R its restarts of δ seconds.
 //! Its genetic search is not ours: the solver finds no worse. A goodput table is taken as it is, whatever its rows mean.

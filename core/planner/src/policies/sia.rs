@@ -1,7 +1,9 @@
 //! Sia (Jayaram Subramanya et al., SOSP'23), its objective as published: choose one allocation per job so that
 //! Σ (r·G)^p + λ · (jobs left out) is least, with p = −0.5 and λ = 1.1. G is the job's row of goodputs, normalised by its
 //! least entry to the GPUs of its smallest allocation; r stands at every allocation but the present one. All jobs weigh
-//! the same. Our solver instead of theirs; our rows instead of GPUs per type alone.
+//! the same. Our solver instead of theirs; our rows instead of GPUs per type alone. Constants, clipping and the price of
+//! change are those of its artifact (siasosp23/artifacts, `adaptdl/sched/adaptdl_sched/policy/mip.py`); docs/planner.md
+//! says where we differ.
 
 use headway_types::{GpuCount, Seconds};
 
@@ -14,6 +16,8 @@ use crate::value::Quanta;
 const POWER: f64 = -0.5;
 /// λ: what leaving a job out costs, more than the worst allocation of a job that never restarted.
 const LEFT_OUT: f64 = 1.1;
+/// λₐ of the artifact: what each entry of a job's row costs that changes, the one it leaves and the one it takes.
+const CHANGED: f64 = 0.01;
 
 pub(super) struct Sia;
 
@@ -23,14 +27,22 @@ impl Approach for Sia {
         withdraw(options, |one| one.gpus <= most);
         // A job that can only have nothing is worth nothing: that is where worth is counted from.
         let Some(row) = Row::of(options) else { return value_each(options, |_| Quanta(0)) };
+        let holds = options.job.current.is_some();
         let factor = restart_factor(options.job, round.input.now.since(options.job.submitted_at));
         value_each(options, |one| {
+            let changed = match (holds, one.gpus == GpuCount(0)) {
+                (false, _) => 0.0,
+                (true, true) => CHANGED,
+                (true, false) if one.stays => 0.0,
+                (true, false) => 2.0 * CHANGED,
+            };
             if one.gpus == GpuCount(0) {
-                return Quanta(0);
+                return Quanta::of(-changed);
             }
             let rate = row.normalised(one) * if one.stays { 1.0 } else { factor };
-            // One quantum less for a move, so that of equals the job stays.
-            Quanta(Quanta::of(LEFT_OUT - libm::pow(rate, POWER)).0 - i64::from(!one.stays))
+            // One quantum less for a start, so that of equals nothing changes.
+            let cost = libm::pow(rate, POWER).min(MOST);
+            Quanta(Quanta::of(LEFT_OUT - cost - changed).0 - i64::from(!one.stays))
         });
     }
 }
@@ -47,11 +59,10 @@ fn largest(options: &Options<'_>) -> GpuCount {
     grown.max(smallest).max(floor)
 }
 
-/// r = max(age − n·S, 0)/(age + S), n restarts of S seconds each; 1 as long as the job is younger than one restart. A job
-/// that holds nothing has nothing to restart.
+/// r = max(age − n·S, 0)/(age + S), n restarts of S seconds each. A job that holds nothing has nothing to restart.
 fn restart_factor(job: &PlanJob, age: Seconds) -> f64 {
     let restart = job.downtime.restart;
-    if job.current.is_none() || age.0 < restart.0 {
+    if job.current.is_none() {
         return 1.0;
     }
     let lost = f64::from(job.claim.restarts) * restart.0;
@@ -59,7 +70,9 @@ fn restart_factor(job: &PlanJob, age: Seconds) -> f64 {
 }
 
 /// Stands for a rate of zero, whose negative power is not finite.
-const SMALLEST_RATE: f64 = 1e-4;
+const SMALLEST_RATE: f64 = 1e-12;
+/// The artifact's clip: no entry costs more than 2/0.01.
+const MOST: f64 = 200.0;
 
 /// What normalises a job's row.
 struct Row {

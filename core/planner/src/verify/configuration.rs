@@ -32,7 +32,7 @@ fn refuse(turn: &Turn<'_>, reason: impl Into<String>) -> Result<(), Violation> {
 }
 
 /// A script that cannot change layouts keeps the one it runs in, else the one its checkpoints are bound to; where no
-/// layout is known, its size and row.
+/// layout is known, its size.
 fn check_binding(turn: &Turn<'_>, to: &Assignment) -> Result<(), Violation> {
     if turn.job.capabilities.layout != Flexibility::Never {
         return Ok(());
@@ -45,9 +45,7 @@ fn check_binding(turn: &Turn<'_>, to: &Assignment) -> Result<(), Violation> {
     let kept = match (bound, layout(to), turn.from) {
         (Some(bound), Some(to), _) => bound == to,
         (Some(bound), None, _) => bound.gpus() == to.placement.gpus(),
-        (None, _, Some(from)) => {
-            from.placement.gpus() == to.placement.gpus() && from.label == to.label && layout(to).is_none()
-        }
+        (None, _, Some(from)) => from.placement.gpus() == to.placement.gpus() && layout(to).is_none(),
         (None, _, None) => true,
     };
     if kept { Ok(()) } else { Err(Violation::LayoutChanged { job: turn.job.job }) }

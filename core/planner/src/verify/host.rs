@@ -1,31 +1,26 @@
-//! CPUs and memory of hosts. A node may be overdrawn only by jobs that were there before and stay as they are.
+//! What hosts have besides GPUs. A node may be overdrawn only by jobs that were there before and stay as they are.
 
 use std::collections::BTreeMap;
 
-use headway_types::spec::NodeResources;
+use headway_types::spec::{HostResource, NodeResources};
 use headway_types::{JobId, NodeId};
 
 use super::{Scene, Violation};
 
-/// What the jobs of one node need together, and one that is new there.
+/// What the jobs of one node need together, and one that is new there, per resource.
 #[derive(Default)]
-struct Demand {
-    cpus: u128,
-    memory: u128,
-    new_for_cpus: Option<JobId>,
-    new_for_memory: Option<JobId>,
-}
+struct Demand(BTreeMap<HostResource, (u128, Option<JobId>)>);
 
 impl Demand {
     fn add(&mut self, job: JobId, needs: &NodeResources, new: bool) {
-        let need = |amount: u64, sum: &mut u128, newcomer: &mut Option<JobId>| {
-            *sum += u128::from(amount);
-            if new && amount > 0 {
+        for of in HostResource::ALL {
+            let Some(need) = needs.amount(of).filter(|need| *need > 0) else { continue };
+            let (sum, newcomer) = self.0.entry(of).or_default();
+            *sum += u128::from(need);
+            if new {
                 newcomer.get_or_insert(job);
             }
-        };
-        need(u64::from(needs.cpus.unwrap_or(0)), &mut self.cpus, &mut self.new_for_cpus);
-        need(needs.memory.map_or(0, |bytes| bytes.0), &mut self.memory, &mut self.new_for_memory);
+        }
     }
 }
 
@@ -38,22 +33,12 @@ pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
     }
     for (node, demand) in demands {
         let Some(host) = scene.nodes.get(&node).map(|node| node.host) else { continue };
-        let cpus = host.cpus.map(u64::from);
-        within(node, "CPUs", demand.cpus, cpus, demand.new_for_cpus)?;
-        within(node, "bytes of memory", demand.memory, host.memory.map(|bytes| bytes.0), demand.new_for_memory)?;
+        for (of, (needed, newcomer)) in demand.0 {
+            let (Some(has), Some(job)) = (host.amount(of), newcomer) else { continue };
+            if needed > u128::from(has) {
+                return Err(Violation::Host { job, node, resource: of.in_words(), needed, has });
+            }
+        }
     }
     Ok(())
-}
-
-fn within(
-    node: NodeId,
-    resource: &'static str,
-    needed: u128,
-    has: Option<u64>,
-    newcomer: Option<JobId>,
-) -> Result<(), Violation> {
-    match (has, newcomer) {
-        (Some(has), Some(job)) if needed > u128::from(has) => Err(Violation::Host { job, node, resource, needed, has }),
-        _ => Ok(()),
-    }
 }

@@ -84,7 +84,7 @@ fn a_gpu_is_granted_once_and_only_where_it_is_usable() {
 
 #[test]
 fn size_type_and_class_are_the_jobs_own() {
-    let size = broken(|input, _| input.jobs[0].range.min = GpuCount(3));
+    let size = broken(|input, _| (input.jobs[0].range.min, input.jobs[0].range.max) = (GpuCount(3), GpuCount(3)));
     assert!(matches!(size, Violation::Size { .. }), "{size}");
     let wrong = broken(|input, _| input.jobs.iter_mut().for_each(|job| job.range.types = vec![GpuType("x".into())]));
     assert!(matches!(wrong, Violation::Type { .. }), "{wrong}");
@@ -182,10 +182,16 @@ fn reserved_nodes_are_for_members_and_for_what_leaves_in_time() {
 #[test]
 fn a_host_is_overdrawn_only_by_what_was_there() {
     let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 1), rigid(2, 1)]);
-    input.nodes[0].host = NodeResources { cpus: Some(8), memory: Some(Bytes(100)) };
+    input.nodes[0].host =
+        NodeResources { cpus: Some(8), memory: Some(Bytes(100)), shm: Some(Bytes(100)), local_disk: Some(Bytes(100)) };
     let two = [(1, on(1, &["n1-0"])), (2, on(1, &["n1-1"]))];
-    for needs in [NodeResources { cpus: Some(5), memory: None }, NodeResources { cpus: None, memory: Some(Bytes(51)) }]
-    {
+    let none = NodeResources::default();
+    for needs in [
+        NodeResources { cpus: Some(5), ..none },
+        NodeResources { memory: Some(Bytes(51)), ..none },
+        NodeResources { shm: Some(Bytes(51)), ..none },
+        NodeResources { local_disk: Some(Bytes(51)), ..none },
+    ] {
         let mut input = input.clone();
         input.jobs.iter_mut().for_each(|job| job.needs.per_node = needs);
         assert_eq!(verify(&input, &giving(&input, &two[..1])), Ok(()));

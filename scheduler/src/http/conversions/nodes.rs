@@ -40,6 +40,8 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         fabric_domain: inventory.fabric.domain.clone(),
         cpus: inventory.cpus,
         memory_bytes: inventory.memory.0,
+        shm_bytes: inventory.shm.map(|bytes| bytes.0),
+        local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),
         address: inventory.address.clone(),
         isolated: inventory.isolated,
         agent_version: inventory.agent_version.clone(),

@@ -3,7 +3,7 @@
 use headway_api::v1;
 use headway_engine::record::{PlanRecord, PlanState};
 use headway_engine::view::View;
-use headway_types::plan::{Alternative, MoveKind};
+use headway_types::plan::{Alternative, LeftOut, MoveKind};
 use headway_types::{Assignment, JobId, JobVerdict, Move, Prediction, Reason};
 
 use super::{actor, configuration, finite, job_name, slice, snake_name, time, unmoved};
@@ -53,6 +53,7 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
             .iter()
             .map(|each| v1::Relaxed { rule: each.rule.clone(), reason: each.reason.clone() })
             .collect(),
+        left_out: report.left_out.iter().map(|each| left_out(each, view)).collect(),
         unmoved: report.unmoved.iter().map(|each| unmoved(each, view)).collect(),
         assignments: of.plan.assignments.iter().map(|(job, each)| assignment(*job, each, view)).collect(),
         moves: report.moves.iter().map(|each| one_move(each, view)).collect(),
@@ -68,6 +69,10 @@ fn state(of: &PlanState) -> (String, Option<String>) {
         PlanState::Rejected { reason } => ("rejected".into(), reason.clone()),
         PlanState::Stale => ("stale".into(), None),
     }
+}
+
+fn left_out(of: &LeftOut, view: &View) -> v1::LeftOut {
+    v1::LeftOut { job_id: of.job.0, job_name: job_name(of.job, view), reason: of.reason.clone() }
 }
 
 fn assignment(job: JobId, of: &Assignment, view: &View) -> v1::Assignment {

@@ -1,0 +1,146 @@
+//! `headway plan simulate`: what would come of something that is not so. Names become ids here; the answer is the server's.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use headway_api::client::Client;
+use headway_api::spec;
+use headway_api::v1::{ForcedJob, JobSpecification, Shift, Simulation, SimulationRequest};
+use uuid::Uuid;
+
+use super::plan::Simulate;
+use super::resolve_job;
+use crate::failure::{Failure, Kind};
+use crate::output::{Printer, duration};
+
+pub async fn run(client: &Client, print: &Printer, simulate: Simulate) -> Result<(), Failure> {
+    let request = request(client, &simulate).await?;
+    let simulation = client.simulate(&request).await?;
+    if print.structured() {
+        return print.value(&simulation);
+    }
+    put!("{}", text(&simulation))?;
+    Ok(())
+}
+
+async fn request(client: &Client, simulate: &Simulate) -> Result<SimulationRequest, Failure> {
+    let mut request = match &simulate.file {
+        Some(file) => serde_yaml_ng::from_str(&read(file)?)
+            .map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))?,
+        None => SimulationRequest::default(),
+    };
+    for file in &simulate.submit {
+        let specs = spec::read_submission_yaml(&read(file)?)
+            .map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))?;
+        request.jobs.extend(specs.iter().map(|spec| JobSpecification(spec::to_json(spec))));
+    }
+    for job in &simulate.without {
+        request.jobs_gone.push(job_id(client, job).await?);
+    }
+    for text in &simulate.priority {
+        let (job, points) = pair(text)?;
+        request.priorities.insert(job_id(client, job).await?, number(text, points)?);
+    }
+    for text in &simulate.quota {
+        let (project, gpus) = pair(text)?;
+        let quota = if gpus == "none" { None } else { Some(number(text, gpus)?) };
+        request.quotas.insert(project.to_owned(), quota);
+    }
+    let named = [&simulate.node_gone, &simulate.node_back, &simulate.more_like].iter().any(|names| !names.is_empty());
+    let nodes = if named { nodes(client).await? } else { BTreeMap::new() };
+    let node = |name: &str| {
+        let found = nodes.get(name).copied().or_else(|| Uuid::parse_str(name).ok());
+        found.ok_or_else(|| Failure::new(Kind::NotFound, format!("no node is called {name}")))
+    };
+    for name in &simulate.node_gone {
+        request.nodes_gone.push(node(name)?);
+    }
+    for name in &simulate.node_back {
+        request.nodes_back.push(node(name)?);
+    }
+    for text in &simulate.more_like {
+        let (name, count) = pair(text)?;
+        request.more_nodes.insert(node(name)?, number(text, count)?);
+    }
+    if let Some(text) = &simulate.force {
+        let (job, gpus) = match pair(text) {
+            Ok((job, gpus)) => (job, Some(number(text, gpus)?)),
+            Err(_) => (text.as_str(), None),
+        };
+        request.force = Some(ForcedJob { job_id: job_id(client, job).await?, gpus, gpu_type: None });
+    }
+    Ok(request)
+}
+
+async fn job_id(client: &Client, job: &str) -> Result<Uuid, Failure> {
+    let id = resolve_job(client, job).await?;
+    Uuid::parse_str(&id).map_err(|error| Failure::new(Kind::Failed, format!("the id of {job}: {error}")))
+}
+
+async fn nodes(client: &Client) -> Result<BTreeMap<String, Uuid>, Failure> {
+    Ok(client.nodes().await?.into_iter().map(|node| (node.name, node.id)).collect())
+}
+
+fn pair(text: &str) -> Result<(&str, &str), Failure> {
+    text.rsplit_once('=').ok_or_else(|| Failure::new(Kind::Usage, format!("{text}: NAME=VALUE is expected")))
+}
+
+fn number<T: std::str::FromStr>(whole: &str, text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|_| Failure::new(Kind::Usage, format!("{whole}: {text} is no number that can be meant here")))
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file)
+        .map_err(|error| Failure::new(Kind::Usage, format!("reading {}: {error}", file.display())))
+}
+
+fn text(simulation: &Simulation) -> String {
+    let outcome = &simulation.outcome;
+    let mark = if outcome.possible { "✓" } else { "✗" };
+    let mut lines = vec![format!("{mark} {}: {}", outcome.question, outcome.answer)];
+    lines.extend(outcome.losers.iter().chain(&outcome.winners).map(shift));
+    let objective = outcome.objective_change_pct.map(|change| format!(", objective {change:+.1} %"));
+    lines.push(format!("speed-ups {:+.1} %{}", outcome.goodput_change_pct, objective.unwrap_or_default()));
+    let standing = duration(outcome.downtime_seconds);
+    let moves = format!("moves beyond those of plan {}: {}", simulation.plan_id, outcome.moves);
+    lines.push(format!("{moves}, standing still for {standing} in all"));
+    lines.join("\n") + "\n"
+}
+
+fn shift(of: &Shift) -> String {
+    format!("  {}: {} -> {} GPUs", of.job_name, of.from_gpus, of.to_gpus)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_answer_names_who_loses_and_who_gains() {
+        let simulation: Simulation = serde_json::from_value(serde_json::json!({
+            "plan_id": "018bcfe5-0003-7000-8000-000000000001",
+            "outcome": {
+                "question": "if the quota of project nlp were 16 GPUs", "answer": "b starts at 8 GPUs", "possible": true,
+                "gpus": null, "objective_change_pct": 4.5, "goodput_change_pct": 3.25, "moves": 1, "downtime_seconds": 30.0,
+                "losers": [{"job_id": Uuid::nil(), "job_name": "a", "from_gpus": 16, "to_gpus": 8}],
+                "winners": [{"job_id": Uuid::nil(), "job_name": "b", "from_gpus": 0, "to_gpus": 8}],
+            },
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&simulation));
+    }
+
+    #[test]
+    fn a_name_may_hold_an_equals_sign_and_a_value_may_not() {
+        assert_eq!(pair("a=b=4").ok().unwrap(), ("a=b", "4"));
+        assert!(pair("a").is_err());
+        assert!(number::<u8>("a=400", "400").is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! What people ask of jobs, nodes and plans, told by hand.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, node_id, rigid};
+use headway_engine::event::{IdempotencyKey, Request};
+use headway_engine::record::{JobState, StopCause};
+use headway_engine::{Refusal, Reply};
+use headway_types::{Generation, GroupOutcome, StopMode};
+
+#[test]
+fn a_job_can_be_cancelled_in_every_live_state() {
+    let cancel = |cluster: &mut Cluster, job| {
+        let reply = cluster.request(Request::Cancel { job, reason: Some("wrong data".into()), grace: None });
+        assert!(matches!(reply, Reply::Job(_)), "{reply:?}");
+    };
+    let mut queued = Cluster::new(&[2]);
+    let job = queued.submit(rigid("large", 4));
+    cancel(&mut queued, job);
+    assert!(matches!(queued.state(job), JobState::Cancelled { .. }));
+    assert!(matches!(
+        queued.request(Request::Cancel { job, reason: None, grace: None }),
+        Reply::Refused(Refusal::NoSuchJob(_))
+    ));
+
+    let mut held = Cluster::new(&[2]);
+    let job = held.submit(rigid("large", 4));
+    held.request(Request::Hold { job, reason: None });
+    cancel(&mut held, job);
+    assert!(matches!(held.state(job), JobState::Cancelled { .. }));
+
+    for phases in 0..3 {
+        let mut cluster = Cluster::new(&[4]);
+        let job = cluster.submit(rigid("one", 4));
+        if phases > 0 {
+            cluster.start(job);
+        }
+        if phases > 1 {
+            cluster.request(Request::Hold { job, reason: None });
+        }
+        cancel(&mut cluster, job);
+        assert!(matches!(cluster.state(job), JobState::Stopping { .. }));
+        assert_eq!(cluster.stops(job)[0], StopMode::Checkpoint);
+        cluster.end(job, &GroupOutcome::Stopped);
+        assert!(matches!(cluster.state(job), JobState::Cancelled { .. }));
+    }
+}
+
+#[test]
+fn a_held_job_gives_up_its_gpus_and_starts_again_when_released() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    cluster.request(Request::Hold { job, reason: None });
+    cluster.end(job, &GroupOutcome::Stopped);
+    assert!(matches!(cluster.state(job), JobState::Held { .. }));
+    cluster.pass_beating(10.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Held { .. }));
+    cluster.request(Request::Release { job });
+    cluster.pass_beating(2.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
+}
+
+#[test]
+fn the_same_key_gives_the_same_job_and_another_body_is_refused() {
+    let mut cluster = Cluster::new(&[4]);
+    let Reply::Submitted { jobs } = cluster.submit_keyed(rigid("one", 1), "a") else { panic!() };
+    let again = cluster.submit_keyed(rigid("one", 1), "a");
+    let Reply::Replayed { jobs: same } = again else { panic!("{again:?}") };
+    assert_eq!([jobs[0].id], *same);
+    let other = cluster.submit_keyed(rigid("two", 1), "b");
+    assert_eq!(other, Reply::Refused(Refusal::KeyReused { key: "k".into() }));
+    cluster.restart();
+    let Reply::Replayed { jobs: later } = cluster.submit_keyed(rigid("one", 1), "a") else { panic!() };
+    assert_eq!([jobs[0].id], *later);
+    assert_eq!(cluster.jobs.len(), 1);
+}
+
+#[test]
+fn a_drained_node_is_left_and_gets_nothing_new() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    let drained = cluster.nodes_of(job)[0];
+    cluster.request(Request::Drain { node: node_id(drained), reason: None, deadline: None });
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert!(
+        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }),
+        "{:?}",
+        cluster.state(job)
+    );
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(job), vec![1 - drained]);
+    let other = cluster.submit(rigid("two", 4));
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert!(matches!(cluster.state(other), JobState::Queued { .. }));
+    cluster.request(Request::Uncordon { node: node_id(drained) });
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(other), vec![drained]);
+}
+
+#[test]
+fn a_proposal_waits_for_approval() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    cluster.pass_beating(2.0, &[0]);
+    let Reply::Round(plan) = cluster.request(Request::Rebalance { min_gain: None }) else { panic!() };
+    cluster.pass_beating(2.0, &[0]);
+    assert!(cluster.engine.view().proposals.contains_key(&plan));
+    assert!(matches!(cluster.request(Request::Approve { plan }), Reply::Plan(_)));
+    assert_eq!(cluster.engine.view().target.unwrap().plan.id, plan);
+    assert!(matches!(cluster.request(Request::Reject { plan, reason: None }), Reply::Refused(Refusal::NoSuchPlan(_))));
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+}
+
+#[test]
+fn a_key_does_a_request_once_and_stands_for_one_body() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 1));
+    let once = |hash: &str, body: Request| {
+        let (principal, route) = ("ada".into(), "POST /api/v1/jobs/1/pin".into());
+        let key = IdempotencyKey { principal, route, key: "k".into(), request_hash: hash.into() };
+        Request::Once { key, body: Box::new(body) }
+    };
+    // What was refused may be asked again.
+    let refused = cluster.request(once("a", Request::Release { job }));
+    assert!(matches!(refused, Reply::Refused(Refusal::WrongState(_))), "{refused:?}");
+    let pin = || Request::Pin { job, reason: None };
+    assert!(matches!(cluster.request(once("a", pin())), Reply::Job(_)));
+    cluster.request(Request::Unpin { job });
+    let again = cluster.request(once("a", pin()));
+    assert_eq!(again, Reply::Repeated { subjects: vec![job.0] });
+    assert!(cluster.jobs[&job].pin.is_none());
+    cluster.restart();
+    assert_eq!(cluster.request(once("a", pin())), Reply::Repeated { subjects: vec![job.0] });
+    assert_eq!(cluster.request(once("b", pin())), Reply::Refused(Refusal::KeyReused { key: "k".into() }));
+}

@@ -1,0 +1,173 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
+
+use headway_planner::{CurveCache, Downtime, GoodputTable, PlanNode, PlanWork, Policy, TableRow, plan};
+use headway_types::report::Capabilities;
+use headway_types::spec::{GpuRange, NodeResources, Priority};
+use headway_types::{Fabric, GpuCount, GpuType, GpuUuid, IdSource, NodeClass, Tokens};
+
+use super::*;
+use crate::start::{Effort, starts};
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+
+/// A job of 8 GPUs at 100 tokens per second.
+fn job(number: u32, remaining: Option<f64>) -> PlanJob {
+    let mut ids = IdSource::seeded(3);
+    let id = (0..=number).map(|_| ids.job(NOW)).last().unwrap();
+    let gpu_type = GpuType("H100-80G".into());
+    let row = TableRow { gpu_type, gpus: GpuCount(8), nodes: None, goodput: 100.0, watts_per_gpu: None, label: None };
+    PlanJob {
+        job: id,
+        name: format!("job-{number}"),
+        priority: Priority(50),
+        submitted_at: NOW,
+        range: GpuRange { min: GpuCount(8), max: GpuCount(8), sizes: Vec::new(), types: Vec::new() },
+        work: PlanWork::Table(Arc::new(GoodputTable { rows: vec![row] })),
+        capabilities: Capabilities::UNKNOWN_SCRIPT,
+        current: None,
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), restart: Seconds(30.0) },
+        rework: Seconds(0.0),
+        remaining: remaining.map(Tokens),
+        freedom: Freedom::Free,
+        claim: Claim::default(),
+        bounds: Bounds::default(),
+        needs: Needs::default(),
+    }
+}
+
+fn round(at: f64, jobs: Vec<PlanJob>) -> PlanInput {
+    let class = NodeClass {
+        gpu_type: GpuType("H100-80G".into()),
+        gpus_per_node: GpuCount(8),
+        emulated: None,
+        fabric: Fabric { domain: "pod".into() },
+    };
+    let mut ids = IdSource::seeded(4);
+    let gpus = (0..8).map(|gpu| GpuUuid(format!("n-{gpu}"))).collect();
+    let host = NodeResources::default();
+    let node = PlanNode { node: ids.node(NOW), name: "n".into(), class, gpus, draining: false, host };
+    PlanInput {
+        plan: ids.plan(NOW),
+        parent: None,
+        now: NOW + Seconds(at),
+        trigger: "test".into(),
+        policy: Policy { patience: None, ..Policy::default() },
+        nodes: vec![node],
+        jobs,
+        projects: Vec::new(),
+        reservations: Vec::new(),
+    }
+}
+
+fn planned(input: &PlanInput) -> Plan {
+    plan(input, &mut CurveCache::new()).unwrap()
+}
+
+/// The first job runs from the start on; each round changes it.
+fn history(first: &PlanJob, change: impl Fn(f64, &mut PlanJob), moments: &[f64]) -> Experience {
+    let mut experience = Experience::default();
+    let current = planned(&round(0.0, vec![first.clone()])).assignments.remove(&first.job);
+    for &at in moments {
+        let mut job = PlanJob { current: current.clone(), ..first.clone() };
+        change(at, &mut job);
+        let input = round(at, vec![job]);
+        experience.observe(&input, &planned(&input));
+    }
+    experience
+}
+
+#[test]
+fn a_job_that_does_half_of_what_is_predicted_has_a_pace_of_two() {
+    let mut experience = Experience::default();
+    for number in 0..LEAST as u32 {
+        let slow =
+            history(&job(number, Some(1e6)), |at, job| job.remaining = Some(Tokens(1e6 - 50.0 * at)), &[0.0, 600.0]);
+        experience.seen.extend(slow.seen);
+    }
+    let empty = round(700.0, Vec::new());
+    experience.observe(&empty, &planned(&empty));
+    let pace = experience.pace();
+    assert!((pace.factor - 2.0).abs() < 1e-6 && pace.spread == Some(0.0), "{pace:?}");
+}
+
+#[test]
+fn lives_end_with_their_jobs_and_stretch_what_is_drawn() {
+    let mut experience = Experience::default();
+    for number in 0..LEAST as u32 {
+        let one = history(&job(number, None), |at, job| job.claim.ran = Seconds(at), &[0.0, 3_600.0]);
+        experience.seen.extend(one.seen);
+    }
+    let empty = round(3_600.0, Vec::new());
+    experience.observe(&empty, &planned(&empty));
+    assert_eq!(experience.lives().map(|lives| lives.len()), Some(LEAST));
+    // A job of half an hour has half an hour left, whatever the others' age now.
+    let mut running = job(20, None);
+    running.current = planned(&round(0.0, vec![running.clone()])).assignments.remove(&running.job);
+    running.claim.ran = Seconds(1_800.0);
+    let (input, effort) = (round(0.0, vec![running, job(21, None)]), Effort::default());
+    let forecast = starts(&input, &planned(&input), &mut CurveCache::new(), &effort, &experience);
+    let start = forecast.rolled[&input.jobs[1].job];
+    let middle = start.p50.unwrap().since(NOW).0;
+    assert!((1_700.0..2_400.0).contains(&middle), "{middle}");
+}
+
+#[test]
+fn who_comes_is_counted_and_a_first_round_full_of_old_jobs_is_no_arrival() {
+    let mut experience = Experience::default();
+    let old = PlanJob { submitted_at: NOW - Seconds(5_000.0), ..job(0, Some(1e6)) };
+    let first = round(0.0, vec![old.clone()]);
+    experience.observe(&first, &planned(&first));
+    assert_eq!(experience.arrivals().0, 0.0);
+    let comes = PlanJob { submitted_at: NOW + Seconds(1_000.0), ..job(1, Some(1e6)) };
+    let second = round(1_000.0, vec![old, comes.clone()]);
+    experience.observe(&second, &planned(&second));
+    let (rate, like) = experience.arrivals();
+    assert!((0.9 / 2_800.0..1.2 / 2_600.0).contains(&rate), "{rate}");
+    assert_eq!(like[0].name, comes.name);
+    assert!(like[0].current.is_none());
+}
+
+#[test]
+fn newcomers_of_higher_priority_put_off_a_start() {
+    let mut running = job(0, Some(60_000.0));
+    running.current = planned(&round(0.0, vec![running.clone()])).assignments.remove(&running.job);
+    let input = round(0.0, vec![running, job(1, Some(60_000.0))]);
+    let made = planned(&input);
+    let mut busy = Experience::default();
+    for number in 2..40 {
+        let urgent = PlanJob { priority: Priority(100), submitted_at: NOW, ..job(number, Some(60_000.0)) };
+        keep(&mut busy.arrivals, (NOW, urgent));
+    }
+    (busy.began, busy.latest) = (Some(NOW), Some(NOW));
+    for planned_jobs in [40, 0] {
+        let effort = Effort { planned_jobs, ..Effort::default() };
+        let middle = |experience: &Experience| {
+            let forecast = starts(&input, &made, &mut CurveCache::new(), &effort, experience);
+            forecast.rolled.get(&input.jobs[1].job).and_then(|start| start.p50)
+        };
+        let (quiet, crowded) = (middle(&Experience::default()), middle(&busy));
+        assert!(quiet.is_some() && (crowded.is_none() || crowded > quiet), "{quiet:?} {crowded:?}");
+    }
+}
+
+#[test]
+fn a_prediction_that_comes_true_teaches_once() {
+    let mut running = job(0, Some(60_000.0));
+    running.current = planned(&round(0.0, vec![running.clone()])).assignments.remove(&running.job);
+    let waits = job(1, Some(1e5));
+    let input = round(0.0, vec![running, waits.clone()]);
+    let made = planned(&input);
+    let mut experience = Experience::default();
+    experience.observe(&input, &made);
+    let forecast = starts(&input, &made, &mut CurveCache::new(), &Effort::default(), &experience);
+    experience.predicted(input.now, &forecast);
+    let before = experience.calibration(Method::Planner);
+    let later = round(900.0, vec![waits]);
+    experience.observe(&later, &planned(&later));
+    let after = experience.calibration(Method::Planner);
+    assert_ne!(before, after);
+    let again = PlanInput { now: later.now + Seconds(10.0), ..later };
+    experience.observe(&again, &planned(&again));
+    assert_eq!(experience.calibration(Method::Planner), after);
+}

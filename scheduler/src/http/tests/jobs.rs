@@ -1,0 +1,162 @@
+//! Jobs over REST: submitted, checked, changed, shown.
+
+use super::*;
+
+#[tokio::test]
+async fn a_key_submits_once_and_only_one_body() {
+    let served = Served::start().await;
+    let first = served.submit("ada", JOB, "k1").await;
+    assert_eq!(first.status, StatusCode::CREATED, "{}", first.body);
+    assert_eq!(first.headers["location"], format!("/api/v1/jobs/{}", first.id()));
+    assert_eq!(first.headers["idempotency-replayed"], "false");
+    let again = served.submit("ada", JOB, "k1").await;
+    assert_eq!((again.status, again.id()), (StatusCode::CREATED, first.id()));
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    let other = served.submit("ada", &JOB.replace("first", "second"), "k1").await;
+    assert_eq!(other.problem(StatusCode::CONFLICT), "idempotency_key_reused");
+    assert_ne!(served.submit("bob", JOB, "k1").await.id(), first.id(), "a key belongs to its caller");
+}
+
+#[tokio::test]
+async fn a_batch_is_stored_as_a_whole_and_a_dry_run_not_at_all() {
+    let served = Served::start().await;
+    let job = |name: &str| json!({"version": 1, "name": name, "resources": {"gpus": 1}, "run": {"command": ["true"]}});
+    let good = json!({"jobs": [job("a"), job("b")]});
+    let checked = served.send_json(Method::POST, "ada", "/jobs?dry_run=true", &good).await;
+    assert_eq!((checked.status, &checked.body["jobs"][1]["name"]), (StatusCode::OK, &json!("b")));
+    assert_eq!(checked.body["jobs"][0]["feasible"], false, "there is no node");
+    assert_eq!(served.get("eve", "/jobs").await.body["items"], json!([]));
+    let bad = json!({"jobs": [job("a"), job("")]});
+    let answer = served.send_json(Method::POST, "ada", "/jobs", &bad).await;
+    answer.problem(StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(answer.body["field"].as_str().unwrap().starts_with("jobs[1]"), "{}", answer.body);
+    assert_eq!(served.send_json(Method::POST, "ada", "/jobs", &good).await.status, StatusCode::CREATED);
+    let first = served.get("eve", "/jobs?limit=1").await.body;
+    let rest =
+        served.get("eve", &format!("/jobs?limit=1&cursor={}", first["next_cursor"].as_str().unwrap())).await.body;
+    // Ids of one batch share their millisecond, so which comes first is chance.
+    let names = BTreeSet::from([first, rest.clone()].map(|page| page["items"][0]["name"].as_str().unwrap().to_owned()));
+    assert_eq!(names, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+    assert_eq!(rest["next_cursor"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
+    let served = Served::start().await;
+    assert_eq!(served.submit("eve", JOB, "k").await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let id = served.submit("ada", JOB, "k").await.id();
+    let job = format!("/jobs/{id}");
+    assert_eq!(served.post("bob", &format!("{job}/hold")).await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let reason = json!({"reason": "until the data is there"});
+    let held = served.send_json(Method::POST, "ada", &format!("{job}/hold"), &reason).await;
+    assert_eq!((held.status, &held.body["state"]), (StatusCode::OK, &json!("held")));
+    let why = served.get("eve", &format!("{job}/explain")).await;
+    assert_eq!(why.body["headline"], "held until released: until the data is there");
+
+    let tag = served.get("eve", &job).await.headers["etag"].clone();
+    let patch = |tag: &str| {
+        let request = asked(Method::PATCH, "root", &job).header("content-type", "application/json");
+        request.header("if-match", tag).body(Body::from(json!({"priority": 80}).to_string())).unwrap()
+    };
+    assert_eq!(served.send(patch("\"0\"")).await.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    let patched = served.send(patch(tag.to_str().unwrap())).await;
+    assert_eq!((patched.status, &patched.body["priority"]), (StatusCode::OK, &json!(80)));
+    assert_ne!(patched.headers["etag"], tag);
+    assert_eq!(served.post("ada", &format!("{job}/cancel")).await.body["state"], "cancelled");
+    assert_eq!(served.post("ada", &format!("{job}/release")).await.problem(StatusCode::CONFLICT), "wrong_state");
+}
+
+#[tokio::test]
+
+async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
+    let served = Served::start().await;
+    let yaml = "{version: 1, name: first, resources: {gpus: {min: 1, max: 8}}, training: {model: gpt2-124m, \
+        reference_batch: 64 sequences}, deadline: 2999-01-01T00:00:00Z, budget: {gpu_hours: 12}, \
+        elastic: {min_share: 0.5}, run: {command: [a]}}";
+    let submitted = served.submit("ada", yaml, "k").await;
+    let shown = &submitted.body["jobs"][0];
+    assert_eq!((&shown["budget_gpu_hours"], &shown["min_share"]), (&json!(12.0), &json!(0.5)), "{}", submitted.body);
+    assert_eq!(shown["deadline"], "2999-01-01T00:00:00Z");
+    let job = format!("/jobs/{}", submitted.id());
+    let reason = json!({"reason": "demo at noon"});
+    assert_eq!(
+        served.send_json(Method::POST, "bob", &format!("{job}/pin"), &reason).await.status,
+        StatusCode::FORBIDDEN
+    );
+    let pinned = served.send_json(Method::POST, "ada", &format!("{job}/pin"), &reason).await;
+    assert_eq!((&pinned.body["pin"]["by"], &pinned.body["pin"]["reason"]), (&json!("ada"), &json!("demo at noon")));
+    assert_eq!(served.post("ada", &format!("{job}/unpin")).await.body["pin"], Value::Null);
+    assert_eq!(served.post("ada", &format!("{job}/unpin")).await.problem(StatusCode::CONFLICT), "wrong_state");
+    let patch = json!({"gpus_max": 4, "labels": {"exp": "b"}, "time_limit_seconds": 3600.0});
+    let patched = served.send_json(Method::PATCH, "ada", &job, &patch).await;
+    assert_eq!((&patched.body["gpus_max"], &patched.body["labels"]["exp"]), (&json!(4), &json!("b")));
+    assert_eq!(patched.body["priority"], 50, "what is not named stays");
+    let wrong = served.send_json(Method::PATCH, "ada", &job, &json!({"gpus_min": 5})).await;
+    assert_eq!(wrong.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    let events = served.get("eve", &format!("{job}/events")).await;
+    assert_eq!(events.body["items"][0]["verb"], "job.changed");
+}
+
+#[tokio::test]
+async fn a_jobs_page_shows_what_was_asked_and_what_happened() {
+    let served = Served::start().await;
+    let id = served.submit("ada", JOB, "k").await.id();
+    let shown = served.get("eve", &format!("/jobs/{id}")).await;
+    let detail: v1::JobDetail = serde_json::from_value(shown.body).unwrap();
+    assert_eq!((detail.job.name.as_str(), detail.job.owner.as_str()), ("first", "ada"));
+    let again = served.send_json(Method::POST, "bob", "/jobs", &detail.spec).await;
+    assert_eq!(again.status, StatusCode::CREATED, "what is shown can be submitted: {}", again.body);
+    for (list, field) in [("allocations", "items"), ("checkpoints", "items"), ("series", "points"), ("curve", "points")]
+    {
+        assert_eq!(served.get("eve", &format!("/jobs/{id}/{list}")).await.body[field], json!([]), "{list}");
+    }
+    let events = served.get("eve", &format!("/jobs/{id}/events")).await;
+    assert_eq!(events.body["items"][0]["verb"], "job.submitted");
+    assert_eq!(events.body["items"][0]["actor"], "user:ada");
+    assert_eq!(served.get("eve", &format!("/jobs/{id}/logs")).await.problem(StatusCode::CONFLICT), "not_started");
+}
+
+#[tokio::test]
+async fn whatever_is_posted_is_done_once_per_key() {
+    let served = Served::start().await;
+    let id = served.submit("ada", JOB, "k").await.id();
+    let post = |path: String, key: &str, body: &str| {
+        let request = asked(Method::POST, "ada", &path).header("content-type", "application/json");
+        request.header("idempotency-key", key).body(Body::from(body.to_owned())).unwrap()
+    };
+    let pin = format!("/jobs/{id}/pin");
+    let first = served.send(post(pin.clone(), "p", r#"{"reason": "a demo"}"#)).await;
+    assert_eq!((first.status, first.headers.get("idempotency-replayed")), (StatusCode::OK, None));
+    served.post("ada", &format!("/jobs/{id}/unpin")).await;
+    let again = served.send(post(pin.clone(), "p", r#"{"reason": "a demo"}"#)).await;
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    assert_eq!((&again.body["id"], &again.body["pin"]), (&first.body["id"], &Value::Null), "it is not pinned again");
+    let other = served.send(post(pin.clone(), "p", r#"{"reason": "another"}"#)).await;
+    assert_eq!(other.problem(StatusCode::CONFLICT), "idempotency_key_reused");
+    // A key counts for its route; what was refused may be asked again.
+    let cancel = format!("/jobs/{id}/cancel");
+    let refused = served.send(post(format!("/jobs/{id}/release"), "p", "")).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert_eq!(served.send(post(cancel.clone(), "p", "{}")).await.status, StatusCode::OK);
+    let again = served.send(post(cancel, "p", "{}")).await;
+    assert_eq!((again.status, &again.headers["idempotency-replayed"]), (StatusCode::OK, &"true".parse().unwrap()));
+    let bad = served.send(post(pin, "", "{}")).await;
+    assert_eq!(bad.problem(StatusCode::BAD_REQUEST), "bad_request");
+}
+
+#[tokio::test]
+async fn a_check_tells_what_quotas_say() {
+    let served = Served::start().await;
+    let rules = json!({"quota_gpus": 4, "borrow_gpus": 4});
+    served.send_json(Method::PUT, "root", "/projects/nlp", &rules).await;
+    for (gpus, verdict) in [(4, "within"), (8, "borrows"), (16, "never")] {
+        let job = json!({"version": 1, "name": "a", "project": "nlp", "resources": {"gpus": gpus}, "run": {"command": ["a"]}});
+        let answer = served.send_json(Method::POST, "ada", "/jobs/validate", &job).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        let quota = &answer.body["jobs"][0]["quota"];
+        assert_eq!((&quota["verdict"], &quota["needed_gpus"]), (&json!(verdict), &json!(gpus)));
+    }
+    let free = json!({"version": 1, "name": "a", "resources": {"gpus": 1}, "run": {"command": ["a"]}});
+    let answer = served.send_json(Method::POST, "ada", "/jobs/validate", &free).await;
+    assert_eq!(answer.body["jobs"][0]["quota"], Value::Null);
+}

@@ -1,0 +1,106 @@
+//! Rules and questions over REST: projects, reservations, the policy, what if.
+
+use super::*;
+
+#[tokio::test]
+async fn a_project_is_made_changed_and_deleted_by_admins() {
+    let served = Served::start().await;
+    let put = |path: &str, header: &str, value: &str, body: &Value| {
+        let request = asked(Method::PUT, "root", path).header("content-type", "application/json");
+        request.header(header, value).body(Body::from(body.to_string())).unwrap()
+    };
+    let rules = json!({"quota_gpus": 8, "borrow_gpus": 4});
+    let denied = served.send_json(Method::PUT, "ada", "/projects/nlp", &rules).await;
+    assert_eq!(denied.problem(StatusCode::FORBIDDEN), "forbidden");
+    let checked = served.send_json(Method::PUT, "root", "/projects/nlp?dry_run=true", &rules).await;
+    assert_eq!((checked.status, &checked.body["weight"]), (StatusCode::OK, &json!(1.0)));
+    assert_eq!(served.get("eve", "/projects/nlp").await.problem(StatusCode::NOT_FOUND), "not_found");
+    let made = served.send(put("/projects/nlp", "if-none-match", "*", &rules)).await;
+    assert_eq!((made.status, &made.headers["etag"]), (StatusCode::CREATED, &"\"1\"".parse().unwrap()));
+    let twice = served.send(put("/projects/nlp", "if-none-match", "*", &rules)).await;
+    assert_eq!(twice.problem(StatusCode::CONFLICT), "wrong_state");
+    let more = json!({"quota_gpus": 16});
+    let stale = served.send(put("/projects/nlp", "if-match", "\"7\"", &more)).await;
+    assert_eq!(stale.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    let changed = served.send(put("/projects/nlp", "if-match", "\"1\"", &more)).await;
+    assert_eq!((&changed.body["version"], &changed.body["borrow_gpus"]), (&json!(2), &json!(0)), "{}", changed.body);
+    let wrong = [json!({"parent": "nlp"}), json!({"parent": "none"}), json!({"floor_gpus": 2, "quota_gpus": 1})];
+    for body in wrong {
+        let refused = served.send_json(Method::PUT, "root", "/projects/nlp", &body).await;
+        assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    }
+    let listed: v1::ProjectList = serde_json::from_value(served.get("eve", "/projects").await.body).unwrap();
+    assert_eq!((listed.items.len(), listed.items[0].rules.quota_gpus), (1, Some(16)));
+    let delete = || asked(Method::DELETE, "root", "/projects/nlp").body(Body::empty()).unwrap();
+    assert_eq!(served.send(delete()).await.status, StatusCode::OK);
+    assert_eq!(served.send(delete()).await.problem(StatusCode::NOT_FOUND), "not_found");
+    let events = served.get("eve", "/events").await.body;
+    assert_eq!(
+        (&events["items"][0]["verb"], &events["items"][0]["actor"]),
+        (&json!("project.deleted"), &json!("user:root"))
+    );
+}
+
+#[tokio::test]
+async fn a_reservation_needs_nodes_that_are_there() {
+    let served = Served::start().await;
+    let wanted = json!({"name": "demo", "nodes": ["nowhere"], "until": "2999-01-01T00:00:00Z", "projects": ["nlp"]});
+    let denied = served.send_json(Method::POST, "ada", "/reservations", &wanted).await;
+    assert_eq!(denied.problem(StatusCode::FORBIDDEN), "forbidden");
+    let refused = served.send_json(Method::POST, "root", "/reservations", &wanted).await;
+    assert_eq!(refused.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(refused.body["field"], "nodes");
+    let mut both = wanted;
+    both["duration_seconds"] = json!(60.0);
+    let refused = served.send_json(Method::POST, "root", "/reservations", &both).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    assert_eq!(served.get("eve", "/reservations").await.body["items"], json!([]));
+    let none = "/reservations/01890000-0000-7000-8000-000000000000";
+    let delete = asked(Method::DELETE, "root", none).body(Body::empty()).unwrap();
+    assert_eq!(served.send(delete).await.problem(StatusCode::NOT_FOUND), "not_found");
+}
+
+#[tokio::test]
+async fn a_policy_of_an_older_client_resets_nothing_it_does_not_know() {
+    let served = Served::start().await;
+    let mut policy = served.get("eve", "/policy").await.body;
+    policy["objective"] = json!("least_attained");
+    policy["patience_seconds"] = Value::Null;
+    assert_eq!(served.send_json(Method::PUT, "root", "/policy", &policy).await.status, StatusCode::OK);
+    for unknown in ["objective", "patience_seconds", "max_moves", "power_cap", "usage_half_life_seconds"] {
+        policy.as_object_mut().unwrap().remove(unknown);
+    }
+    let kept = served.send_json(Method::PUT, "root", "/policy", &policy).await.body;
+    assert_eq!((&kept["objective"], &kept["patience_seconds"]), (&json!("least_attained"), &Value::Null));
+    policy["objective"] = json!("best");
+    let refused = served.send_json(Method::PUT, "root", "/policy", &policy).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+}
+
+#[tokio::test]
+async fn what_if_is_asked_of_the_newest_round_and_changes_nothing() {
+    let served = Served::start().await;
+    let id = served.submit("ada", JOB, "k").await.id();
+    assert_eq!(served.post("root", "/plans/rebalance").await.status, StatusCode::OK);
+    let why = served.get("eve", &format!("/jobs/{id}/explain")).await.body;
+    let why: v1::Explanation = serde_json::from_value(why).unwrap();
+    assert_eq!(why.funnel[0].name, "in the cluster");
+    assert!(!why.counterfactuals.is_empty() && why.counterfactuals.iter().all(|one| !one.possible));
+    assert!(why.predicted_start.is_some_and(|start| start.p10.is_none() && start.reason.is_some()));
+
+    let ask = async |body: Value| served.send_json(Method::POST, "eve", "/plans/simulate", &body).await;
+    let forced = ask(json!({"force": {"job_id": id}})).await;
+    assert_eq!(
+        (forced.status, &forced.body["outcome"]["possible"]),
+        (StatusCode::OK, &json!(false)),
+        "{}",
+        forced.body
+    );
+    assert_eq!(ask(json!({"jobs_gone": [id]})).await.status, StatusCode::OK);
+    assert_eq!(ask(json!({"nodes_back": [id]})).await.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(ask(json!({})).await.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    let detail: v1::JobDetail = serde_json::from_value(served.get("eve", &format!("/jobs/{id}")).await.body).unwrap();
+    let another = ask(json!({"jobs": [detail.spec]})).await;
+    assert_eq!(another.body["outcome"]["gpus"], 0, "{}", another.body);
+    assert_eq!(served.get("eve", "/jobs").await.body["items"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,108 @@
+//! The service as a whole: errors, nodes, tokens, the stream, the root.
+
+use super::*;
+
+#[tokio::test]
+async fn every_error_is_a_problem() {
+    let served = Served::start().await;
+    let bare = Request::get("/api/v1/jobs").body(Body::empty()).unwrap();
+    let answer = served.send(bare).await;
+    assert_eq!(answer.problem(StatusCode::UNAUTHORIZED), "unauthorized");
+    assert!(answer.headers.contains_key("www-authenticate"));
+    assert_eq!(served.get("mallory", "/jobs").await.problem(StatusCode::UNAUTHORIZED), "unauthorized");
+    assert_eq!(served.get("node", "/jobs").await.problem(StatusCode::FORBIDDEN), "forbidden");
+    assert_eq!(served.get("eve", "/nothing").await.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(served.get("eve", "/jobs/none").await.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(served.get("eve", "/jobs?limit=x").await.problem(StatusCode::BAD_REQUEST), "bad_request");
+    assert_eq!(served.get("eve", "/jobs?state=lost").await.body["field"], "state");
+    let delete = asked(Method::DELETE, "eve", "/jobs").body(Body::empty()).unwrap();
+    assert_eq!(served.send(delete).await.problem(StatusCode::METHOD_NOT_ALLOWED), "method_not_allowed");
+    let plain = asked(Method::POST, "ada", "/jobs").header("content-type", "text/plain").body(Body::from("x")).unwrap();
+    assert_eq!(served.send(plain).await.problem(StatusCode::UNSUPPORTED_MEDIA_TYPE), "unsupported_media_type");
+    let answer = served.submit("ada", "{version: 1, name: a, resources: {gpus: 1}, rum: {command: [a]}}", "k").await;
+    answer.problem(StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(answer.body["field"].is_string(), "{}", answer.body);
+    let patch = served.send_json(Method::PUT, "root", "/policy", &json!({"mode": "auto"})).await;
+    assert_eq!(patch.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+}
+
+#[tokio::test]
+async fn the_cluster_is_shown_to_all_and_steered_by_admins() {
+    let served = Served::start().await;
+    served.submit("ada", JOB, "k").await;
+    let overview: v1::Overview = serde_json::from_value(served.get("eve", "/overview").await.body).unwrap();
+    assert_eq!((overview.jobs_by_state["queued"], overview.gpus_waited_for), (1, 1));
+    assert!(overview.seq > 0);
+    assert_eq!(served.get("eve", "/goodput").await.status, StatusCode::OK);
+    assert_eq!(served.get("eve", "/nodes").await.body["items"], json!([]));
+    assert_eq!(served.post("root", "/nodes/nowhere/drain").await.problem(StatusCode::NOT_FOUND), "not_found");
+    let policy = served.get("eve", "/policy").await.body;
+    assert_eq!(served.send_json(Method::PUT, "ada", "/policy", &policy).await.status, StatusCode::FORBIDDEN);
+    let mut advisory = policy;
+    advisory["mode"] = json!("advisory");
+    assert_eq!(served.send_json(Method::PUT, "root", "/policy", &advisory).await.status, StatusCode::OK);
+    assert_eq!(served.get("eve", "/policy").await.body["mode"], "advisory");
+    let proposal = served.post("root", "/plans/rebalance").await;
+    assert_eq!((proposal.status, &proposal.body["state"]), (StatusCode::OK, &json!("proposed")), "{}", proposal.body);
+    let plan = format!("/plans/{}", proposal.body["id"].as_str().unwrap());
+    let rejected = served.send_json(Method::POST, "root", &format!("{plan}/reject"), &json!({"reason": "no"})).await;
+    assert_eq!((&rejected.body["state"], &rejected.body["state_reason"]), (&json!("rejected"), &json!("no")));
+    assert_eq!(served.get("eve", &plan).await.body["state"], "rejected");
+}
+
+#[tokio::test]
+async fn a_token_opens_until_it_is_revoked() {
+    let served = Served::start().await;
+    let wanted = json!({"name": "ci", "scope": "viewer", "ttl_s": 60.0});
+    assert_eq!(served.send_json(Method::POST, "ada", "/auth/tokens", &wanted).await.status, StatusCode::FORBIDDEN);
+    let made = served.send_json(Method::POST, "root", "/auth/tokens", &wanted).await;
+    let made: v1::CreatedToken = serde_json::from_value(made.body).unwrap();
+    assert_eq!(served.get(&made.secret, "/auth/whoami").await.body["name"], "ci");
+    let revoke =
+        || asked(Method::DELETE, "root", &format!("/auth/tokens/{}", made.token.id)).body(Body::empty()).unwrap();
+    assert_eq!(served.send(revoke()).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(served.get(&made.secret, "/auth/whoami").await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(served.send(revoke()).await.problem(StatusCode::NOT_FOUND), "not_found");
+}
+
+#[tokio::test]
+async fn the_stream_tells_what_happens_and_resumes_where_it_ended() {
+    let served = Served::start().await;
+    let live = served.router.clone().oneshot(asked(Method::GET, "eve", "/stream").body(Body::empty()).unwrap());
+    let mut live = live.await.unwrap().into_body().into_data_stream();
+    let submitted = served.submit("ada", JOB, "k").await;
+    let heard = until(&mut live, "event: job\n").await;
+    assert!(heard.contains("event: event\n") && heard.contains("\"verb\":\"job.submitted\""), "{heard}");
+    assert!(heard.contains("\nid: 1\n"), "{heard}");
+    assert!(heard.contains(&submitted.id()));
+
+    let resumed = asked(Method::GET, "eve", "/stream?topics=events").header("last-event-id", "0");
+    let resumed = served.router.clone().oneshot(resumed.body(Body::empty()).unwrap()).await.unwrap();
+    let mut resumed = resumed.into_body().into_data_stream();
+    until(&mut resumed, "\"verb\":\"job.submitted\"").await;
+}
+
+/// Reads until `wanted` was said and the message that says it is complete.
+async fn until(body: &mut axum::body::BodyDataStream, wanted: &str) -> String {
+    let mut heard = String::new();
+    let read = async {
+        while !heard.contains(wanted) || !heard.ends_with("\n\n") {
+            heard.push_str(std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap());
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(10), read).await;
+    ended.unwrap_or_else(|_| panic!("{wanted:?} was not said"));
+    heard
+}
+
+#[tokio::test]
+async fn the_root_answers_machines_and_browsers() {
+    let served = Served::start().await;
+    let root = |path: &str| served.send(Request::get(path).body(Body::empty()).unwrap());
+    assert_eq!(root("/healthz").await.status, StatusCode::OK);
+    assert_eq!(root("/readyz").await.status, StatusCode::OK);
+    assert_eq!(root("/version").await.body, json!({"version": "0.0.0", "api": "v1"}));
+    assert_eq!(root("/api/v1/openapi.json").await.body["openapi"], "3.1.0");
+    let page = root("/jobs").await;
+    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+}
