@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_goodput::catalog::Hardware;
-use headway_goodput::estimate::step_time_of;
+use headway_goodput::estimate::{leaves_a_stage_empty, step_time_of};
 use headway_goodput::memory::{USABLE, memory_of};
 use headway_goodput::physics::Parameters;
 use serde::Serialize;
@@ -17,6 +17,8 @@ pub struct Predicted {
     pub step_time: f64,
     /// Bytes of the largest rank.
     pub memory: f64,
+    /// Whether the run would be refused: it does not fit, or a pipeline stage has nothing to do.
+    pub refused: bool,
 }
 
 /// Predictions for all measurements, each with the constants of its own stack.
@@ -38,9 +40,12 @@ fn predict_one(measurement: &Measurement, parameters: &Parameters) -> Predicted 
     let profile = parameters.profile(stack);
     let hardware = hardware_of(measurement, parameters);
     let cluster = measurement.cluster(&hardware, &profile);
+    let memory = memory_of(&measurement.architecture, &measurement.strategy, &cluster).total();
     Predicted {
         step_time: step_time_of(&measurement.architecture, &measurement.strategy, &cluster).total().0,
-        memory: memory_of(&measurement.architecture, &measurement.strategy, &cluster).total(),
+        memory,
+        refused: memory > USABLE * hardware.memory
+            || leaves_a_stage_empty(&measurement.architecture, &measurement.strategy, &profile),
     }
 }
 
@@ -232,7 +237,7 @@ fn choice(measurements: &[Measurement], predicted: &[Predicted], timed: &[(usize
 }
 
 fn out_of_memory(measurements: &[Measurement], predicted: &[Predicted], rows: &[usize]) -> Option<OutOfMemory> {
-    let refused = |row: usize| predicted[row].memory > USABLE * measurements[row].hardware.memory;
+    let refused = |row: usize| predicted[row].refused;
     let (mut failed, mut caught, mut ran, mut allowed) = (0usize, 0usize, 0usize, 0usize);
     for row in rows.iter().copied() {
         if measurements[row].ending == Ending::OutOfMemory {

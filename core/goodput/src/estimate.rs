@@ -6,6 +6,7 @@ use headway_types::Seconds;
 use crate::architecture::Architecture;
 use crate::collective::Cluster;
 use crate::layer::{LayerCosts, rank_layer_parameters};
+use crate::physics::Profile;
 use crate::step_time::StepTime;
 use crate::strategy::{Offload, Precision, Sharding, Strategy};
 
@@ -54,6 +55,24 @@ impl StageLayers {
         let last = libm::floor(((layers - (stages - 1.0) * extra) / stages).clamp(0.0, layers / stages));
         Self { last, other: libm::ceil((layers - last) / (stages - 1.0)) }
     }
+}
+
+/// Whether a pipeline has a stage without a layer, so that the run cannot start. Cut by cost, a stage takes layers until it has its
+/// share of the layers and of the output projection; what follows the layers fills two more stages at most.
+#[must_use]
+pub fn leaves_a_stage_empty(architecture: &Architecture, strategy: &Strategy, profile: &Profile) -> bool {
+    if strategy.pp.saturating_mul(strategy.vpp) > architecture.layers.max(1) {
+        return true;
+    }
+    let (layers, stages) = (f64::from(architecture.layers), f64::from(strategy.pp));
+    let share = (layers + projection_in_layers(architecture)) / stages;
+    profile.traits.stages_by_cost && stages > 2.0 && libm::ceil(layers / share) + 1.0 < stages
+}
+
+/// Cost of the output projection, in layers.
+pub(crate) fn projection_in_layers(architecture: &Architecture) -> f64 {
+    let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
+    2.0 * architecture.table_parameters() / layer.max(1.0)
 }
 
 struct Estimate<'a> {
