@@ -15,8 +15,8 @@ use crate::row::Row;
 use crate::wording::{Found, ending, gpu_type, precision, sharding};
 
 /// Columns without which a row is scored, but teaches nothing.
-const DECISIVE: [&str; 8] =
-    ["gpu", "layers", "heads", "vocab", "micro_batch", "global_batch", "unknown dp_mode", "unknown precision"];
+const DECISIVE: [&str; 7] =
+    ["gpu", "layers", "heads", "vocab", "global_batch", "unknown dp_mode", "unknown precision"];
 /// The largest job, micro-batch and batch that are taken for real.
 const MOST_GPUS: u32 = 1 << 20;
 const MOST_SEQUENCES: u32 = 1 << 24;
@@ -227,8 +227,8 @@ fn degrees(row: &Row, architecture: &Architecture) -> Result<[u32; 5], Skip> {
     Ok([dp, tp, pp, cp, ep])
 }
 
-/// Micro-batch and micro-batches per replica. Without a micro-batch, that of the stated accumulation, or one sequence; a batch that its
-/// replicas cannot share evenly takes as long as the next larger one.
+/// Micro-batch and micro-batches per replica. Without a micro-batch, that of the stated accumulation, never a guess: it decides all. A
+/// batch that its replicas cannot share evenly takes as long as the next larger one.
 fn batches(row: &Row, dp: u32, assumed: &mut BTreeSet<&'static str>) -> Result<(u64, u64), Skip> {
     let (batch, accumulation) = (row.count("global_batch"), row.count("grad_accum"));
     for (name, value) in [("global_batch", batch), ("micro_batch", row.count("micro_batch")), ("grad_accum", accumulation)] {
@@ -241,7 +241,8 @@ fn batches(row: &Row, dp: u32, assumed: &mut BTreeSet<&'static str>) -> Result<(
         let round = replicas * u64::from(accumulation?);
         batch.filter(|batch| batch.is_multiple_of(round)).map(|batch| batch / round)
     };
-    let micro_batch = or_usual(row.count("micro_batch").map(u64::from), accumulated().unwrap_or(1), "micro_batch", assumed);
+    let micro_batch =
+        row.count("micro_batch").map(u64::from).or_else(accumulated).ok_or(Skip::Missing("micro_batch"))?;
     let Some(batch) = batch else {
         let accumulation = accumulation.ok_or(Skip::Missing("global_batch"))?;
         return Ok((micro_batch, u64::from(accumulation)));

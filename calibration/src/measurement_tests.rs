@@ -37,6 +37,7 @@ fn unusable_rows_are_skipped_with_their_reason() {
     assert_eq!(skipped(&GOOD.replace("H100-80", "Potato")), Skip::UnknownGpu("Potato".into()));
     assert_eq!(skipped(&GOOD.replace(",32,4096", ",,4096")), Skip::Missing("layers"));
     assert_eq!(skipped(&GOOD.replace(",32,4096", ",0,4096")), Skip::Missing("layers"));
+    assert_eq!(skipped(&GOOD.replace(",1,64,", ",,64,")), Skip::Missing("micro_batch"));
     assert_eq!(skipped(&GOOD.replace(",64,3.5", ",3,3.5")), Skip::Indivisible);
     assert_eq!(skipped(&GOOD.replace(",8,2,1,64,", ",4000000000,2,1,64,")), Skip::Absurd("num_gpus"));
     assert_eq!(skipped(&GOOD.replace(",1,64,", ",1,4000000000,")), Skip::Absurd("global_batch"));
@@ -71,8 +72,9 @@ fn what_a_row_leaves_out_is_filled_in_where_the_field_has_a_usual_answer_and_the
     assert_eq!(one(&GOOD.replace(",m,32,4096,32,32000,", ",llama-2-7b,,,,,")).architecture.layers, 32);
     assert_eq!(one(&GOOD.replace(",4096,32,", ",4096,,")).architecture.heads, 32);
     assert_eq!(one(&GOOD.replace(",32000,", ",,")).architecture.vocab, 50_304);
-    assert_eq!(one(&GOOD.replace(",1,64,", ",,64,")).strategy.micro_batches, 16);
     assert_eq!(one(&GOOD.replace(",64,3.5", ",63,3.5")).strategy.micro_batches, 16);
+    let accumulated = table(&format!("{HEADER},grad_accum"), &[&format!("{},4", GOOD.replace(",1,64,", ",,64,"))]);
+    assert_eq!(accumulated.measurements[0].strategy.micro_batch, 4);
     let header = format!("{HEADER},precision,dp_mode");
     let odd = table(&header, &[&format!("{GOOD},int3,magic")]).measurements.remove(0);
     assert!(odd.assumed.contains("unknown precision") && odd.assumed.contains("unknown dp_mode") && !odd.clean);

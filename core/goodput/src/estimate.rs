@@ -14,6 +14,8 @@ use crate::strategy::{Offload, Precision, Sharding, Strategy};
 const HOST_LINK: f64 = 25e9;
 const DISK: f64 = 3e9;
 const HOST_MEMORY: f64 = 25e9;
+/// Bytes of a bucket of gradients in PyTorch's data parallelism.
+const BUCKET: f64 = 25.0 * 1024.0 * 1024.0;
 /// Bytes of optimizer states per parameter (two moments and master weights) and what Adam on the CPU moves.
 const STATE_BYTES: f64 = 12.0;
 const HOST_ADAM_BYTES: f64 = 28.0;
@@ -168,16 +170,19 @@ impl Estimate<'_> {
         let shards = strategy.optimizer_shards(self.cluster.gpus_per_node);
         let hidden = 1.0 - libm::exp(-profile.physics.overlap);
         let exposed = |time: f64, behind: f64| time - hidden * time.min(behind);
+        // Each bucket goes once around the ring.
+        let buckets = if profile.traits.small_buckets { libm::ceil(gradients / BUCKET) } else { 0.0 };
+        let rounds = buckets * (group.members - 1.0) * profile.physics.ring_step;
         match strategy.sharding {
-            Sharding::None => exposed(group.all_reduce(gradients), backward),
+            Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rounds, backward),
             Sharding::Optimizer { .. } if shards < replicas => {
                 let gather = self.cluster.group(shards, strategy.tp).gather(weights);
-                exposed(group.all_reduce(gradients) + gather, backward)
+                exposed(group.all_reduce(gradients) + 2.0 * rounds + gather, backward)
             }
             Sharding::Optimizer { .. } => {
                 let gather = group.gather(weights);
                 let gather = if profile.traits.overlapped_gather { exposed(gather, forward) } else { gather };
-                exposed(group.gather(gradients), backward) + gather
+                exposed(group.gather(gradients) + rounds, backward) + gather
             }
             Sharding::Gradients | Sharding::Parameters => 0.0,
             Sharding::ParametersInNode => {
