@@ -8,6 +8,8 @@ use crate::strategy::{Precision, Strategy};
 /// Tiles of matrix kernels, log2 of rows and columns, with their rate over that of the largest (two thirds of the operands are
 /// loaded again for half a tile).
 const TILES: [(u32, u32, f64); 6] = [(8, 7, 1.0), (7, 8, 1.0), (7, 7, 0.95), (7, 6, 0.85), (6, 7, 0.85), (6, 6, 0.7)];
+/// FLOPs that an A100 does while it moves a byte, at its best measured rates.
+const A100_BALANCE: f64 = 133.0;
 /// Backward over forward FLOPs of fused attention: it computes the attention matrix again.
 const FUSED_BACKWARD: f64 = 2.5;
 /// Width at which a fused attention head loses half its rate.
@@ -100,9 +102,15 @@ impl<'a> Kernels<'a> {
         }
         let useful = count * rows * columns;
         let loss = libm::pow((area / useful).max(1.0), physics.tile_loss);
-        let arithmetic = 2.0 * useful * inner / rate * (1.0 + physics.half_rate_width / inner) * loss;
+        let arithmetic = 2.0 * useful * inner / rate * (1.0 + self.half_rate_width(rate) / inner) * loss;
         let traffic = self.operand * count * (rows * columns + rows * inner + columns * inner) / self.memory;
         longer(arithmetic, traffic) + physics.kernel_seconds
+    }
+
+    /// Inner dimension at which writing the result costs as much as computing it: the device's balance of arithmetic and memory. The
+    /// constant is the A100's.
+    fn half_rate_width(&self, rate: f64) -> f64 {
+        self.cluster.profile.physics.half_rate_width * rate / (self.cluster.hardware.memory_bandwidth * A100_BALANCE)
     }
 
     /// A weight matrix: forward, and backward by activations and by weights.
