@@ -170,7 +170,7 @@ impl Estimate<'_> {
         let shards = strategy.optimizer_shards(self.cluster.gpus_per_node);
         let hidden = 1.0 - libm::exp(-profile.physics.overlap);
         let exposed = |time: f64, behind: f64| time - hidden * time.min(behind);
-        // Each bucket goes once around the ring.
+        // Each bucket of gradients goes once around the ring to be summed, and once more to come back, as sums or as new weights.
         let buckets = if profile.traits.small_buckets { libm::ceil(gradients / BUCKET) } else { 0.0 };
         let rounds = buckets * (group.members - 1.0) * profile.physics.ring_step;
         match strategy.sharding {
@@ -180,7 +180,7 @@ impl Estimate<'_> {
                 exposed(group.all_reduce(gradients) + 2.0 * rounds + gather, backward)
             }
             Sharding::Optimizer { .. } => {
-                let gather = group.gather(weights);
+                let gather = group.gather(weights) + rounds;
                 let gather = if profile.traits.overlapped_gather { exposed(gather, forward) } else { gather };
                 exposed(group.gather(gradients) + rounds, backward) + gather
             }
