@@ -172,7 +172,7 @@ impl Estimate<'_> {
         let exposed = |time: f64, behind: f64| time - hidden * time.min(behind);
         // Each bucket of gradients goes once around the ring to be summed, and once more to come back, as sums or as new weights.
         let buckets = if profile.traits.small_buckets { libm::ceil(gradients / BUCKET) } else { 0.0 };
-        let rounds = buckets * (group.members - 1.0) * profile.physics.ring_step;
+        let rounds = buckets * (group.nodes - 1.0).max(0.0) * profile.physics.ring_step;
         match strategy.sharding {
             Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rounds, backward),
             Sharding::Optimizer { .. } if shards < replicas => {

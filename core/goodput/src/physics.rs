@@ -83,7 +83,7 @@ constants! {
     network_share,
     /// Latency of one hop between nodes, seconds.
     network_hop,
-    /// Latency of one step of a gradient ring, seconds.
+    /// Latency of a gradient ring's step from node to node, seconds.
     ring_step,
     /// Share of pipeline transfers that is not hidden.
     transfer_exposed,
