@@ -245,7 +245,7 @@ impl<'a> Kernels<'a> {
             growth *= physics.softmax_refused.sqrt();
         }
         if entangled {
-            growth *= 1.0 + physics.entanglement * libm::pow(ranks, 0.7);
+            growth *= 1.0 + physics.entanglement * ranks;
         }
         physics.launch_seconds * growth
     }

@@ -69,7 +69,7 @@ constants! {
     launch_tensor,
     /// Host time per micro-batch outside the layers, seconds.
     micro_batch_seconds,
-    /// Growth of launches where tensor collectives wait behind transfers between nodes, times tp^0.7.
+    /// Growth of launches where tensor collectives wait behind transfers between nodes, times tp.
     entanglement,
     /// A stack's compute time over the usual one.
     compute,
