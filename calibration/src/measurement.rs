@@ -15,8 +15,7 @@ use crate::row::Row;
 use crate::wording::{Found, ending, gpu_type, precision, sharding};
 
 /// Columns without which a row is scored, but teaches nothing.
-const DECISIVE: [&str; 7] =
-    ["gpu", "layers", "heads", "vocab", "global_batch", "unknown dp_mode", "unknown precision"];
+const DECISIVE: [&str; 7] = ["gpu", "layers", "heads", "vocab", "global_batch", "unknown dp_mode", "unknown precision"];
 /// The largest job, micro-batch and batch that are taken for real.
 const MOST_GPUS: u32 = 1 << 20;
 const MOST_SEQUENCES: u32 = 1 << 24;
@@ -231,7 +230,9 @@ fn degrees(row: &Row, architecture: &Architecture) -> Result<[u32; 5], Skip> {
 /// batch that its replicas cannot share evenly takes as long as the next larger one.
 fn batches(row: &Row, dp: u32, assumed: &mut BTreeSet<&'static str>) -> Result<(u64, u64), Skip> {
     let (batch, accumulation) = (row.count("global_batch"), row.count("grad_accum"));
-    for (name, value) in [("global_batch", batch), ("micro_batch", row.count("micro_batch")), ("grad_accum", accumulation)] {
+    for (name, value) in
+        [("global_batch", batch), ("micro_batch", row.count("micro_batch")), ("grad_accum", accumulation)]
+    {
         if value.is_some_and(|value| value > MOST_SEQUENCES) {
             return Err(Skip::Absurd(name));
         }

@@ -129,8 +129,12 @@ fn show(
     println!(
         "CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same model, GPUs, batch and sequence."
     );
-    let beaten: Vec<&str> =
-        board.scores.iter().filter(|score| score.is_worse_than_constant_mfu()).map(|score| score.name.as_str()).collect();
+    let beaten: Vec<&str> = board
+        .scores
+        .iter()
+        .filter(|score| score.is_worse_than_constant_mfu())
+        .map(|score| score.name.as_str())
+        .collect();
     if !beaten.is_empty() {
         println!("a constant utilisation is nearer on: {}", beaten.join("; "));
     }
@@ -138,7 +142,10 @@ fn show(
         println!("skipped {:5} of {}: {}", skipped.rows, skipped.source, skipped.reason);
     }
     for assumed in &board.assumed {
-        println!("assumed {:5} of {}: {}: missing or unknown, the usual taken", assumed.rows, assumed.source, assumed.column);
+        println!(
+            "assumed {:5} of {}: {}: missing or unknown, the usual taken",
+            assumed.rows, assumed.source, assumed.column
+        );
     }
     if board.unnamed_software > 0 {
         println!("{} rows ran software without fitted constants", board.unnamed_software);
