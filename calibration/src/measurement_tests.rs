@@ -12,7 +12,7 @@ const GOOD: &str = "mine,m,32,4096,32,32000,2048,H100-80,8,2,1,64,3.5";
 
 fn table(header: &str, rows: &[&str]) -> Table {
     let mut table = Table::default();
-    table.parse(&format!("{header}\n{}\n", rows.join("\n")), "file", Catalog::built_in()).unwrap();
+    table.parse(format!("{header}\n{}\n", rows.join("\n")), "file", Catalog::built_in()).unwrap();
     table
 }
 
@@ -96,7 +96,7 @@ fn a_file_of_something_else_is_refused_and_an_empty_one_is_empty() {
     let mut table = Table::default();
     let refusal = table.parse("a,b\n1,2\n", "other.csv", Catalog::built_in()).unwrap_err();
     assert!(refusal.to_string().contains("other.csv"), "{refusal}");
-    table.parse(&format!("{HEADER}\n"), "empty.csv", Catalog::built_in()).unwrap();
+    table.parse(format!("{HEADER}\n"), "empty.csv", Catalog::built_in()).unwrap();
     assert!(table.measurements.is_empty() && table.skipped.is_empty());
 }
 
