@@ -2,9 +2,12 @@
 //! and memory, by Levenberg–Marquardt. What may move, and how far, is `prior`'s business; which stack has which factor, the
 //! parameter file's.
 
+use std::collections::BTreeMap;
+
+use headway_goodput::catalog::Catalog;
 use headway_goodput::estimate::step_time_of;
 use headway_goodput::memory::memory_of;
-use headway_goodput::physics::{FamilyFactors, Parameters};
+use headway_goodput::physics::{FamilyFactors, Parameters, Physics};
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
@@ -84,9 +87,21 @@ struct Problem<'a> {
 struct Weighted<'a> {
     row: &'a Measurement,
     stack: Option<String>,
+    family: Option<&'static str>,
     /// One over the deviation of the logarithm of its step time and of its memory.
     time: f64,
     memory: f64,
+}
+
+/// Which predictions of a row count.
+#[derive(Clone, Copy)]
+struct Touch {
+    time: bool,
+    memory: bool,
+}
+
+impl Touch {
+    const BOTH: Self = Self { time: true, memory: true };
 }
 
 impl<'a> Problem<'a> {
@@ -103,6 +118,7 @@ impl<'a> Problem<'a> {
                 Weighted {
                     row,
                     stack: start.stack_of(&row.source, &row.framework).map(str::to_owned),
+                    family: Catalog::built_in().family(&row.gpu_type),
                     time: thinned / noise,
                     memory: thinned / memory_noise,
                 }
@@ -122,29 +138,62 @@ impl<'a> Problem<'a> {
         parameters
     }
 
+    /// Two residuals per row, of step time and of memory (0 where not measured), then one per unknown.
     fn residuals_at(&self, point: &DVector<f64>) -> DVector<f64> {
-        let parameters = self.parameters(point);
-        let mut profiles = std::collections::BTreeMap::new();
-        let mut residuals = Vec::with_capacity(2 * self.rows.len() + self.unknowns.len());
-        for weighted in &self.rows {
-            let row = weighted.row;
+        let rows = 2 * self.rows.len();
+        let mut residuals = DVector::zeros(rows + self.unknowns.len());
+        self.measure(&self.parameters(point), |_| Touch::BOTH, |place, residual| residuals[place] = residual);
+        for (index, (unknown, logarithm)) in self.unknowns.iter().zip(point.iter()).enumerate() {
+            residuals[rows + index] = (logarithm - unknown.mean) / unknown.sigma;
+        }
+        residuals
+    }
+
+    /// The residuals of the rows' measurements that `touched` names.
+    fn measure(
+        &self,
+        parameters: &Parameters,
+        touched: impl Fn(&Weighted) -> Touch,
+        mut found: impl FnMut(usize, f64),
+    ) {
+        let mut profiles = BTreeMap::new();
+        for (index, weighted) in self.rows.iter().enumerate() {
+            let (row, touch) = (weighted.row, touched(weighted));
+            let time = row.step_time.filter(|_| touch.time);
+            let memory = row.memory.filter(|_| touch.memory);
+            if time.is_none() && memory.is_none() {
+                continue;
+            }
             let profile =
                 *profiles.entry(&weighted.stack).or_insert_with(|| parameters.profile(weighted.stack.as_deref()));
-            let hardware = hardware_of(row, &parameters);
+            let hardware = hardware_of(row, parameters);
             let cluster = row.cluster(&hardware, &profile);
-            if let Some(truth) = row.step_time {
+            if let Some(truth) = time {
                 let guess = step_time_of(&row.architecture, &row.strategy, &cluster).total().0;
-                residuals.push(robust(weighted.time * (guess / truth).ln()));
+                found(2 * index, robust(weighted.time * (guess / truth).ln()));
             }
-            if let Some(truth) = row.memory {
+            if let Some(truth) = memory {
                 let guess = memory_of(&row.architecture, &row.strategy, &cluster).total();
-                residuals.push(robust(weighted.memory * (guess / truth).ln()));
+                found(2 * index + 1, robust(weighted.memory * (guess / truth).ln()));
             }
         }
-        for (unknown, logarithm) in self.unknowns.iter().zip(point.iter()) {
-            residuals.push((logarithm - unknown.mean) / unknown.sigma);
-        }
-        DVector::from_vec(residuals)
+    }
+
+    /// Which of a row's predictions an unknown can change.
+    fn touch(&self, place: &Place, weighted: &Weighted) -> Touch {
+        let (concerned, name) = match place {
+            Place::Shared(name) => (true, name.as_str()),
+            Place::Family(family, name) => (weighted.family == Some(family.as_str()), *name),
+            Place::Stack(stack, name) => (self.runs_on(weighted, stack), name.as_str()),
+        };
+        let memory = Physics::is_of_memory(name);
+        Touch { time: concerned && !memory, memory: concerned && memory }
+    }
+
+    /// Whether a row's software is a stack or a child of it.
+    fn runs_on(&self, weighted: &Weighted, stack: &str) -> bool {
+        let parent = |own: &str| self.structure.stack.get(own)?.parent.as_deref();
+        weighted.stack.as_deref().is_some_and(|own| own == stack || parent(own) == Some(stack))
     }
 }
 
@@ -168,11 +217,14 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
     fn jacobian(&self) -> Option<DMatrix<f64>> {
         let here = self.residuals_at(&self.point);
         let mut jacobian = DMatrix::zeros(here.len(), self.point.len());
-        for index in 0..self.point.len() {
+        for (index, unknown) in self.unknowns.iter().enumerate() {
             let mut near = self.point.clone();
             near[index] += DERIVATIVE;
-            let column = (self.residuals_at(&near) - &here) / DERIVATIVE;
-            jacobian.set_column(index, &column);
+            let touched = |weighted: &Weighted| self.touch(&unknown.place, weighted);
+            self.measure(&self.parameters(&near), touched, |place, residual| {
+                jacobian[(place, index)] = (residual - here[place]) / DERIVATIVE;
+            });
+            jacobian[(2 * self.rows.len() + index, index)] = 1.0 / unknown.sigma;
         }
         Some(jacobian)
     }

@@ -21,7 +21,7 @@ fn runs(parameters: &Parameters, compute: f64) -> Vec<Measurement> {
         }
     }
     let mut table = Table::default();
-    table.parse(&format!("{HEADER}\n{rows}"), "made-up", Catalog::built_in()).unwrap();
+    table.parse(format!("{HEADER}\n{rows}"), "made-up", Catalog::built_in()).unwrap();
     let mut truth = parameters.clone();
     truth.shared.compute *= compute;
     let predicted = predict(&table.measurements, &truth);

@@ -2,15 +2,30 @@
 //! with a reason; what a row leaves out and the field usually means is assumed, and said.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use headway_goodput::architecture::{Architecture, Attention, Experts};
 use headway_goodput::catalog::{Catalog, Hardware};
 use headway_goodput::collective::Cluster;
 use headway_goodput::physics::Profile;
+use headway_goodput::preset::preset_named;
 use headway_goodput::strategy::{Offload, Precision, Recompute, Schedule, Sharding, Strategy};
 
 use crate::row::Row;
+use crate::wording::{Found, ending, gpu_type, precision, sharding};
 
+/// Columns without which a row is scored, but teaches nothing.
+const DECISIVE: [&str; 7] = ["gpu", "layers", "heads", "vocab", "global_batch", "unknown dp_mode", "unknown precision"];
+/// The largest job, micro-batch and batch that are taken for real.
+const MOST_GPUS: u32 = 1 << 20;
+const MOST_SEQUENCES: u32 = 1 << 24;
+/// Step times, memory and link rates that are taken for real.
+const STEP_SECONDS: RangeInclusive<f64> = 1e-4..=1e6;
+const MEMORY_BYTES: RangeInclusive<f64> = 1e6..=1e13;
+const LINK_GIGABYTES: RangeInclusive<f64> = 0.01..=1e5;
+/// Width of a head and vocabulary where a row does not say.
+const USUAL_HEAD: u32 = 128;
+const USUAL_VOCABULARY: u32 = 50_304;
 /// Bytes in the unit memory is reported in.
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
@@ -60,7 +75,9 @@ pub enum Skip {
     Architecture,
     #[error("GPUs are not dp × tp × pp × cp")]
     WrongSize,
-    #[error("global batch is no multiple of dp × micro-batch")]
+    #[error("{0} beyond anything real")]
+    Absurd(&'static str),
+    #[error("global batch is smaller than dp × micro-batch")]
     Indivisible,
     #[error("ep does not divide dp, or there are fewer experts")]
     Experts,
@@ -72,25 +89,32 @@ impl Measurement {
     /// Reads a row.
     pub fn read(row: &Row, file: &str, catalog: &Catalog) -> Result<Self, Skip> {
         let mut assumed = BTreeSet::new();
-        let ending = match row.text("status") {
-            None | Some("ok") => Ending::Ran,
-            Some("oom" | "fail_oom_or_crash" | "fail_oom") => Ending::OutOfMemory,
-            Some(other) => return Err(Skip::Status(other.to_owned())),
-        };
+        let ending = ending(row.text("status"))?;
         let gpu = row.text("gpu").ok_or(Skip::Missing("gpu"))?;
-        let hardware = catalog.find(gpu).ok_or_else(|| Skip::UnknownGpu(gpu.to_owned()))?;
+        let Found { name: gpu_type, hardware, similar } =
+            gpu_type(gpu, catalog).ok_or_else(|| Skip::UnknownGpu(gpu.to_owned()))?;
+        if similar {
+            assumed.insert("gpu");
+        }
         let architecture = architecture(row, &mut assumed)?;
         let strategy = strategy(row, &architecture, &mut assumed)?;
-        let tokens = strategy.global_batch() as f64 * f64::from(architecture.seq_len);
+        let sequences = row.positive("global_batch").unwrap_or(strategy.global_batch() as f64);
+        let tokens = sequences * f64::from(architecture.seq_len);
         let step_time = row
             .positive("step_time_s")
             .or_else(|| row.positive("tokens_per_s_per_gpu").map(|rate| tokens / (rate * f64::from(strategy.gpus()))));
         let memory = row.positive("peak_mem_gb").map(|gib| gib * GIB);
+        if step_time.is_some_and(|seconds| !STEP_SECONDS.contains(&seconds)) {
+            return Err(Skip::Absurd("step_time_s"));
+        }
+        if memory.is_some_and(|bytes| !MEMORY_BYTES.contains(&bytes)) {
+            return Err(Skip::Absurd("peak_mem_gb"));
+        }
         if ending == Ending::Ran && step_time.is_none() && memory.is_none() {
             return Err(Skip::NothingMeasured);
         }
         let mut usual = |name: &'static str, rate: f64| {
-            row.positive(name).map_or_else(
+            row.positive(name).filter(|gigabytes| LINK_GIGABYTES.contains(gigabytes)).map_or_else(
                 || {
                     assumed.insert(name);
                     rate
@@ -103,13 +127,14 @@ impl Measurement {
         let gpus_per_node = row.count("gpus_per_node").unwrap_or(8).min(strategy.gpus());
         let clean = row.flag("anomaly") != Some(true)
             && row.number("mfu_pct").is_none_or(|share| share >= 12.0)
-            && strategy.tp <= gpus_per_node.max(hardware.domain.unwrap_or(0));
+            && strategy.tp <= gpus_per_node.max(hardware.domain.unwrap_or(0))
+            && DECISIVE.iter().all(|column| !assumed.contains(column));
         Ok(Self {
             source: row.text("source").unwrap_or(file).to_owned(),
             framework: row.text("framework").unwrap_or_default().to_owned(),
             row_id: row.text("row_id").unwrap_or_default().to_owned(),
             model: row.text("model").unwrap_or("unnamed").to_owned(),
-            gpu_type: gpu.to_owned(),
+            gpu_type,
             hardware,
             architecture,
             strategy,
@@ -148,13 +173,20 @@ fn or_usual<T>(value: Option<T>, usual: T, name: &'static str, assumed: &mut BTr
 }
 
 fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Architecture, Skip> {
-    let needed = |name: &'static str| row.count(name).ok_or(Skip::Missing(name));
-    let (layers, hidden, heads) = (needed("layers")?, needed("hidden")?, needed("heads")?);
+    let known = row.text("model").and_then(preset_named).map(|preset| preset.architecture);
+    let (Some(layers), Some(hidden)) = (row.count("layers"), row.count("hidden")) else {
+        // A well-known model needs no sizes.
+        assumed.insert("layers");
+        let known = known.ok_or(Skip::Missing(if row.count("layers").is_none() { "layers" } else { "hidden" }))?;
+        let known = Architecture { seq_len: row.count("seq_len").unwrap_or(known.seq_len), ..known };
+        return known.check().map(|()| known).map_err(|_| Skip::Architecture);
+    };
+    let heads = or_usual(row.count("heads"), (hidden / USUAL_HEAD).max(1), "heads", assumed);
     let kv_heads = or_usual(row.count("kv_heads"), heads, "kv_heads", assumed);
     let experts = row.count("experts").filter(|count| *count > 1).map(|count| Experts {
         count,
         active: row.count("active_experts").unwrap_or(2),
-        ffn_hidden: row.count("expert_ffn_hidden").or(row.count("ffn_hidden")).unwrap_or(4 * hidden),
+        ffn_hidden: row.count("expert_ffn_hidden").or(row.count("ffn_hidden")).unwrap_or(hidden.saturating_mul(4)),
         shared_ffn_hidden: row.count("shared_ffn_hidden").unwrap_or(0),
         dense_layers: row.count("dense_layers").unwrap_or(0),
     });
@@ -166,19 +198,24 @@ fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Archi
         ffn_hidden: or_usual(row.count("ffn_hidden"), hidden.saturating_mul(4), "ffn_hidden", assumed),
         gated: or_usual(row.flag("gated"), false, "gated", assumed),
         experts,
-        vocab: needed("vocab")?,
+        vocab: or_usual(row.count("vocab"), USUAL_VOCABULARY, "vocab", assumed),
         tied: or_usual(row.flag("tied"), false, "tied", assumed),
-        seq_len: needed("seq_len")?,
+        seq_len: row.count("seq_len").ok_or(Skip::Missing("seq_len"))?,
     };
     architecture.check().map_err(|_| Skip::Architecture)?;
     Ok(architecture)
 }
 
-fn strategy(row: &Row, architecture: &Architecture, assumed: &mut BTreeSet<&'static str>) -> Result<Strategy, Skip> {
+/// Data, tensor, pipeline, context and expert degrees.
+fn degrees(row: &Row, architecture: &Architecture) -> Result<[u32; 5], Skip> {
     let degree = |name: &str| row.count(name).unwrap_or(1);
     let (tp, pp, cp, ep) = (degree("tp"), degree("pp"), degree("cp"), degree("ep"));
-    let gpus = row.count("num_gpus").ok_or(Skip::Missing("num_gpus"))?;
     let model_parallel = tp.checked_mul(pp).and_then(|both| both.checked_mul(cp)).ok_or(Skip::WrongSize)?;
+    let whole = || row.count("dp")?.checked_mul(model_parallel);
+    let gpus = row.count("num_gpus").or_else(whole).ok_or(Skip::Missing("num_gpus"))?;
+    if gpus > MOST_GPUS {
+        return Err(Skip::Absurd("num_gpus"));
+    }
     if !gpus.is_multiple_of(model_parallel) || row.count("dp").is_some_and(|dp| dp != gpus / model_parallel) {
         return Err(Skip::WrongSize);
     }
@@ -186,28 +223,53 @@ fn strategy(row: &Row, architecture: &Architecture, assumed: &mut BTreeSet<&'sta
     if !dp.is_multiple_of(ep) || architecture.experts.map_or(1, |experts| experts.count) < ep {
         return Err(Skip::Experts);
     }
-    let micro_batch = u64::from(row.count("micro_batch").ok_or(Skip::Missing("micro_batch"))?);
-    let micro_batches = match row.count("global_batch") {
-        Some(batch) => {
-            let round = u64::from(dp) * micro_batch;
-            if u64::from(batch) % round != 0 || batch == 0 {
-                return Err(Skip::Indivisible);
-            }
-            u64::from(batch) / round
+    Ok([dp, tp, pp, cp, ep])
+}
+
+/// Micro-batch and micro-batches per replica. Without a micro-batch, that of the stated accumulation, never a guess: it decides all. A
+/// batch that its replicas cannot share evenly takes as long as the next larger one.
+fn batches(row: &Row, dp: u32, assumed: &mut BTreeSet<&'static str>) -> Result<(u64, u64), Skip> {
+    let (batch, accumulation) = (row.count("global_batch"), row.count("grad_accum"));
+    for (name, value) in
+        [("global_batch", batch), ("micro_batch", row.count("micro_batch")), ("grad_accum", accumulation)]
+    {
+        if value.is_some_and(|value| value > MOST_SEQUENCES) {
+            return Err(Skip::Absurd(name));
         }
-        None => u64::from(row.count("grad_accum").ok_or(Skip::Missing("global_batch"))?),
-    };
-    let mode = row.text("dp_mode").unwrap_or_default();
-    if row.text("dp_mode").is_none() {
-        assumed.insert("dp_mode");
     }
+    let (replicas, batch) = (u64::from(dp), batch.map(u64::from));
+    let accumulated = || {
+        let round = replicas * u64::from(accumulation?);
+        batch.filter(|batch| batch.is_multiple_of(round)).map(|batch| batch / round)
+    };
+    let micro_batch =
+        row.count("micro_batch").map(u64::from).or_else(accumulated).ok_or(Skip::Missing("micro_batch"))?;
+    let Some(batch) = batch else {
+        let accumulation = accumulation.ok_or(Skip::Missing("global_batch"))?;
+        return Ok((micro_batch, u64::from(accumulation)));
+    };
+    let round = replicas * micro_batch;
+    if batch < round {
+        return Err(Skip::Indivisible);
+    }
+    if !batch.is_multiple_of(round) {
+        assumed.insert("global_batch");
+    }
+    Ok((micro_batch, batch.div_ceil(round)))
+}
+
+fn strategy(row: &Row, architecture: &Architecture, assumed: &mut BTreeSet<&'static str>) -> Result<Strategy, Skip> {
+    let [dp, tp, pp, cp, ep] = degrees(row, architecture)?;
+    let (micro_batch, micro_batches) = batches(row, dp, assumed)?;
+    let mode = or_usual(row.text("dp_mode"), "", "dp_mode", assumed);
+    let number = or_usual(row.text("precision"), "bf16", "precision", assumed);
     Ok(Strategy {
         dp,
         tp,
         pp,
         cp,
         ep,
-        vpp: degree("vpp"),
+        vpp: row.count("vpp").unwrap_or(1),
         micro_batch,
         micro_batches,
         schedule: match row.text("schedule") {
@@ -216,7 +278,7 @@ fn strategy(row: &Row, architecture: &Architecture, assumed: &mut BTreeSet<&'sta
             _ => Schedule::OneForwardOneBackward,
         },
         sequence_parallel: or_usual(row.flag("seq_par"), false, "seq_par", assumed),
-        sharding: sharding(mode),
+        sharding: or_usual(sharding(mode), Sharding::None, "unknown dp_mode", assumed),
         recompute: match row.text("recompute") {
             Some("full") => Recompute::Full,
             Some("selective") => Recompute::Selective,
@@ -224,40 +286,9 @@ fn strategy(row: &Row, architecture: &Architecture, assumed: &mut BTreeSet<&'sta
             None => or_usual(None, Recompute::None, "recompute", assumed),
         },
         offload: if mode.contains("offload") { Offload::Host } else { Offload::None },
-        precision: precision(row.text("precision"), assumed),
+        precision: or_usual(precision(number), Precision::Bf16, "unknown precision", assumed),
         fused_attention: or_usual(row.flag("flash"), true, "flash", assumed),
     })
-}
-
-/// What data-parallel ranks share, from the names the sources use.
-fn sharding(mode: &str) -> Sharding {
-    let group = mode.split_once("group").and_then(|(_, size)| size.parse().ok()).filter(|size| *size > 0);
-    if mode.contains("hsdp") {
-        Sharding::ParametersInNode
-    } else if mode.contains("zero2") {
-        Sharding::Gradients
-    } else if mode.contains("zero3") || mode.contains("fsdp") {
-        Sharding::Parameters
-    } else if mode.contains("zero1") || mode.contains("distopt") || mode == "zero-dp" || mode == "zero-offload" {
-        Sharding::Optimizer { group }
-    } else {
-        Sharding::None
-    }
-}
-
-fn precision(name: Option<&str>, assumed: &mut BTreeSet<&'static str>) -> Precision {
-    let Some(name) = name else { return or_usual(None, Precision::Bf16, "precision", assumed) };
-    if name.contains("fp4") {
-        Precision::Fp4
-    } else if name.contains("fp8") {
-        Precision::Fp8
-    } else if name.contains("fp32") {
-        Precision::Fp32
-    } else if name.contains("fp16") {
-        Precision::Fp16
-    } else {
-        Precision::Bf16
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use proptest::prelude::{Just, any, prop, prop_assert, prop_oneof, proptest};
+use proptest::prelude::{Just, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy as _;
 
 use super::*;
@@ -12,7 +12,7 @@ const GOOD: &str = "mine,m,32,4096,32,32000,2048,H100-80,8,2,1,64,3.5";
 
 fn table(header: &str, rows: &[&str]) -> Table {
     let mut table = Table::default();
-    table.parse(&format!("{header}\n{}\n", rows.join("\n")), "file", Catalog::built_in()).unwrap();
+    table.parse(format!("{header}\n{}\n", rows.join("\n")), "file", Catalog::built_in()).unwrap();
     table
 }
 
@@ -37,7 +37,10 @@ fn unusable_rows_are_skipped_with_their_reason() {
     assert_eq!(skipped(&GOOD.replace("H100-80", "Potato")), Skip::UnknownGpu("Potato".into()));
     assert_eq!(skipped(&GOOD.replace(",32,4096", ",,4096")), Skip::Missing("layers"));
     assert_eq!(skipped(&GOOD.replace(",32,4096", ",0,4096")), Skip::Missing("layers"));
-    assert_eq!(skipped(&GOOD.replace(",64,3.5", ",63,3.5")), Skip::Indivisible);
+    assert_eq!(skipped(&GOOD.replace(",1,64,", ",,64,")), Skip::Missing("micro_batch"));
+    assert_eq!(skipped(&GOOD.replace(",64,3.5", ",3,3.5")), Skip::Indivisible);
+    assert_eq!(skipped(&GOOD.replace(",8,2,1,64,", ",4000000000,2,1,64,")), Skip::Absurd("num_gpus"));
+    assert_eq!(skipped(&GOOD.replace(",1,64,", ",1,4000000000,")), Skip::Absurd("global_batch"));
     assert_eq!(skipped(&GOOD.replace(",8,2,1,", ",8,3,1,")), Skip::WrongSize);
     assert_eq!(skipped(&GOOD.replace("3.5", "-3.5")), Skip::NothingMeasured);
     assert_eq!(skipped(&GOOD.replace("3.5", "NaN")), Skip::NothingMeasured);
@@ -59,13 +62,33 @@ fn failed_runs_teach_memory_and_not_time() {
 }
 
 #[test]
-fn sharding_is_read_from_the_names_the_sources_use() {
-    assert_eq!(sharding("ddp"), Sharding::None);
-    assert_eq!(sharding("zero1-distopt"), Sharding::Optimizer { group: None });
-    assert_eq!(sharding("zero1-group8"), Sharding::Optimizer { group: Some(8) });
-    assert_eq!(sharding("fsdp-zero2"), Sharding::Gradients);
-    assert_eq!(sharding("fsdp2-zero3"), Sharding::Parameters);
-    assert_eq!(sharding("hsdp"), Sharding::ParametersInNode);
+fn what_a_row_leaves_out_is_filled_in_where_the_field_has_a_usual_answer_and_then_teaches_nothing() {
+    let one = |row: &str| {
+        let row = table(HEADER, &[row]).measurements.remove(0);
+        assert!(!row.clean, "{:?}", row.assumed);
+        row
+    };
+    assert_eq!(one(&GOOD.replace("H100-80", "H100-64")).gpu_type, "H100-80G");
+    assert_eq!(one(&GOOD.replace(",m,32,4096,32,32000,", ",llama-2-7b,,,,,")).architecture.layers, 32);
+    assert_eq!(one(&GOOD.replace(",4096,32,", ",4096,,")).architecture.heads, 32);
+    assert_eq!(one(&GOOD.replace(",32000,", ",,")).architecture.vocab, 50_304);
+    assert_eq!(one(&GOOD.replace(",64,3.5", ",63,3.5")).strategy.micro_batches, 16);
+    let accumulated = table(&format!("{HEADER},grad_accum"), &[&format!("{},4", GOOD.replace(",1,64,", ",,64,"))]);
+    assert_eq!(accumulated.measurements[0].strategy.micro_batch, 4);
+    let header = format!("{HEADER},precision,dp_mode");
+    let odd = table(&header, &[&format!("{GOOD},int3,magic")]).measurements.remove(0);
+    assert!(odd.assumed.contains("unknown precision") && odd.assumed.contains("unknown dp_mode") && !odd.clean);
+}
+
+#[test]
+fn one_spoilt_line_spoils_no_other() {
+    let mut file = format!("\u{feff}{HEADER}\nmine,m,32\n\n{GOOD}\n").into_bytes();
+    file.extend_from_slice(b"m\xffne,m,32,4096,32,32000,2048,H100-80,8,2,1,64,3.5,surplus\n");
+    let mut table = Table::default();
+    table.parse(file, "spoilt", Catalog::built_in()).unwrap();
+    let sources: Vec<&str> = table.measurements.iter().map(|row| row.source.as_str()).collect();
+    assert_eq!(sources, ["mine", "m\u{fffd}ne"]);
+    assert_eq!(table.skipped.values().sum::<usize>(), 1);
 }
 
 #[test]
@@ -73,7 +96,7 @@ fn a_file_of_something_else_is_refused_and_an_empty_one_is_empty() {
     let mut table = Table::default();
     let refusal = table.parse("a,b\n1,2\n", "other.csv", Catalog::built_in()).unwrap_err();
     assert!(refusal.to_string().contains("other.csv"), "{refusal}");
-    table.parse(&format!("{HEADER}\n"), "empty.csv", Catalog::built_in()).unwrap();
+    table.parse(format!("{HEADER}\n"), "empty.csv", Catalog::built_in()).unwrap();
     assert!(table.measurements.is_empty() && table.skipped.is_empty());
 }
 
@@ -84,18 +107,76 @@ proptest! {
     }
 
     #[test]
-    fn no_numbers_make_a_row_panic_and_what_is_used_can_be_predicted(
+    fn no_bytes_make_a_table_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let mut file = format!("{HEADER}\n").into_bytes();
+        file.extend_from_slice(&bytes);
+        let _ = Table::default().parse(file, "fuzz", Catalog::built_in());
+    }
+
+    #[test]
+    fn no_cells_make_a_row_panic_and_what_is_used_can_be_predicted_and_scored(
         cells in prop::collection::vec(prop_oneof![
-            Just(String::new()), Just("nan".to_owned()), Just("1e300".to_owned()),
-            any::<i32>().prop_map(|value| value.to_string()), (0u32..200).prop_map(|value| value.to_string()),
-        ], 10),
+            4 => Just(None),
+            1 => prop_oneof![
+                Just(Some(String::new())), Just(Some("nan".to_owned())), Just(Some("1e300".to_owned())),
+                Just(Some("1e-300".to_owned())), Just(Some("-1".to_owned())), Just(Some("4294967295".to_owned())),
+                Just(Some("16777216".to_owned())), (0u32..2000).prop_map(|value| Some(value.to_string())),
+                "[a-z0-9-]{1,12}".prop_map(Some),
+            ],
+        ], COLUMNS.len()),
     ) {
-        let row = format!("mine,m,{},{},{},{},{},H100-80,{},{},{},{},{}",
-            cells[0], cells[1], cells[2], cells[3], cells[4], cells[5], cells[6], cells[7], cells[8], cells[9]);
-        let table = table(HEADER, &[&row]);
-        let parameters = headway_goodput::physics::Parameters::built_in();
-        for predicted in crate::score::predict(&table.measurements, parameters) {
-            prop_assert!(predicted.step_time > 0.0 && predicted.memory > 0.0, "{:?}", predicted);
+        let header: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        let row: Vec<&str> =
+            COLUMNS.iter().zip(&cells).map(|((_, usual), cell)| cell.as_deref().unwrap_or(usual)).collect();
+        let table = table(&header.join(","), &[&row.join(","), &row.join(",")]);
+        prop_assert_eq!(table.measurements.len() + table.skipped.values().sum::<usize>(), 2);
+        let predicted = crate::score::predict(&table.measurements, headway_goodput::physics::Parameters::built_in());
+        for guess in &predicted {
+            prop_assert!(guess.step_time.is_finite() && guess.step_time > 0.0, "{:?}", guess);
+            prop_assert!(guess.memory.is_finite() && guess.memory > 0.0, "{:?}", guess);
+        }
+        for score in crate::score::scoreboard(&table.measurements, &predicted) {
+            prop_assert!(score.step_time.mape.is_finite() && score.constant_mfu.is_finite(), "{:?}", score);
         }
     }
 }
+
+/// Every column that is read, with a value that makes a good row.
+const COLUMNS: [(&str, &str); 36] = [
+    ("source", "mine"),
+    ("framework", "NeMo"),
+    ("row_id", "r1"),
+    ("model", "llama-2-7b"),
+    ("layers", "32"),
+    ("hidden", "4096"),
+    ("heads", "32"),
+    ("kv_heads", "32"),
+    ("head_width", ""),
+    ("ffn_hidden", "11008"),
+    ("gated", "1"),
+    ("vocab", "32000"),
+    ("tied", "0"),
+    ("seq_len", "4096"),
+    ("experts", ""),
+    ("active_experts", ""),
+    ("gpu", "H100-80"),
+    ("gpus_per_node", "8"),
+    ("num_gpus", "64"),
+    ("dp", ""),
+    ("tp", "2"),
+    ("pp", "2"),
+    ("cp", "1"),
+    ("ep", "1"),
+    ("vpp", "1"),
+    ("micro_batch", "1"),
+    ("grad_accum", ""),
+    ("global_batch", "128"),
+    ("dp_mode", "zero1"),
+    ("recompute", "none"),
+    ("precision", "bf16"),
+    ("intra_gbps_per_gpu", "450"),
+    ("inter_gbps_per_gpu", "50"),
+    ("step_time_s", "2.5"),
+    ("peak_mem_gb", "40"),
+    ("status", "ok"),
+];

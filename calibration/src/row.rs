@@ -16,7 +16,7 @@ pub struct Row<'a> {
 impl Columns {
     #[must_use]
     pub fn new(header: &StringRecord) -> Self {
-        Self(header.iter().map(|name| name.trim().to_ascii_lowercase()).collect())
+        Self(header.iter().map(|name| name.trim_start_matches('\u{feff}').trim().to_ascii_lowercase()).collect())
     }
 
     /// Whether the file has a column at all.

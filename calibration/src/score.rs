@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_goodput::catalog::Hardware;
-use headway_goodput::estimate::step_time_of;
+use headway_goodput::estimate::{leaves_a_stage_empty, step_time_of};
 use headway_goodput::memory::{USABLE, memory_of};
 use headway_goodput::physics::Parameters;
 use serde::Serialize;
@@ -17,6 +17,8 @@ pub struct Predicted {
     pub step_time: f64,
     /// Bytes of the largest rank.
     pub memory: f64,
+    /// Whether the run would be refused: it does not fit, or a pipeline stage has nothing to do.
+    pub refused: bool,
 }
 
 /// Predictions for all measurements, each with the constants of its own stack.
@@ -38,9 +40,12 @@ fn predict_one(measurement: &Measurement, parameters: &Parameters) -> Predicted 
     let profile = parameters.profile(stack);
     let hardware = hardware_of(measurement, parameters);
     let cluster = measurement.cluster(&hardware, &profile);
+    let memory = memory_of(&measurement.architecture, &measurement.strategy, &cluster).total();
     Predicted {
         step_time: step_time_of(&measurement.architecture, &measurement.strategy, &cluster).total().0,
-        memory: memory_of(&measurement.architecture, &measurement.strategy, &cluster).total(),
+        memory,
+        refused: memory > USABLE * hardware.memory
+            || leaves_a_stage_empty(&measurement.architecture, &measurement.strategy, &profile),
     }
 }
 
@@ -96,26 +101,41 @@ pub struct Score {
     pub out_of_memory: Option<OutOfMemory>,
 }
 
-/// Scores rows by source, GPU type and precision; sources with unclean rows get a line for the clean ones too.
+/// Scores rows by source, GPU type and precision, with a line for the clean ones where others are not, and a line for each source that has
+/// several of these groups.
 #[must_use]
 pub fn scoreboard(measurements: &[Measurement], predicted: &[Predicted]) -> Vec<Score> {
-    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut sources: BTreeMap<&str, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
     for (index, measurement) in measurements.iter().enumerate() {
         let precision = format!("{:?}", measurement.strategy.precision).to_lowercase();
         let name = format!("{} {} {precision}", measurement.source, measurement.gpu_type);
-        groups.entry(name).or_default().push(index);
+        sources.entry(&measurement.source).or_default().entry(name).or_default().push(index);
     }
     let mut scores = Vec::new();
-    for (name, rows) in groups {
-        let clean: Vec<usize> = rows.iter().copied().filter(|row| measurements[*row].clean).collect();
-        let unclean_runs =
-            rows.iter().filter(|row| !measurements[**row].clean && measurements[**row].ending == Ending::Ran).count();
-        if unclean_runs > 0 {
-            scores.push(score(&format!("{name}, clean"), measurements, predicted, &clean));
+    for (source, groups) in sources {
+        for (name, rows) in &groups {
+            let clean: Vec<usize> = rows.iter().copied().filter(|row| measurements[*row].clean).collect();
+            let unclean = |row: &&usize| !measurements[**row].clean && measurements[**row].ending == Ending::Ran;
+            if !clean.is_empty() && rows.iter().any(|row| unclean(&row)) {
+                scores.push(score(&format!("{name}, clean"), measurements, predicted, &clean));
+            }
+            scores.push(score(name, measurements, predicted, rows));
         }
-        scores.push(score(&name, measurements, predicted, &rows));
+        if groups.len() > 1 {
+            let rows: Vec<usize> = groups.into_values().flatten().collect();
+            scores.push(score(source, measurements, predicted, &rows));
+        }
     }
     scores
+}
+
+impl Score {
+    /// Whether a constant utilisation, which this model must beat to be worth anything, is nearer. It has the advantage of having been
+    /// fitted to these very rows, so that one or two rows say nothing.
+    #[must_use]
+    pub fn is_worse_than_constant_mfu(&self) -> bool {
+        self.step_time.rows >= 3 && self.step_time.mape > self.constant_mfu
+    }
 }
 
 /// Scores a set of rows under a name.
@@ -232,7 +252,7 @@ fn choice(measurements: &[Measurement], predicted: &[Predicted], timed: &[(usize
 }
 
 fn out_of_memory(measurements: &[Measurement], predicted: &[Predicted], rows: &[usize]) -> Option<OutOfMemory> {
-    let refused = |row: usize| predicted[row].memory > USABLE * measurements[row].hardware.memory;
+    let refused = |row: usize| predicted[row].refused;
     let (mut failed, mut caught, mut ran, mut allowed) = (0usize, 0usize, 0usize, 0usize);
     for row in rows.iter().copied() {
         if measurements[row].ending == Ending::OutOfMemory {
@@ -263,6 +283,15 @@ mod tests {
         assert!((errors.mape - 35.0 / 3.0).abs() < 1e-9);
         assert!((errors.median - 10.0).abs() < 1e-9);
         assert!((errors.bias + 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_constant_utilisation_is_nearer_only_where_there_are_rows_to_say_so() {
+        let of = |rows, mape, constant_mfu| {
+            let step_time = Errors { rows, mape, ..Errors::default() };
+            Score { step_time, constant_mfu, ..score("none", &[], &[], &[]) }.is_worse_than_constant_mfu()
+        };
+        assert!(of(9, 5.0, 4.0) && !of(9, 4.0, 5.0) && !of(2, 5.0, 0.0));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum TableError {
         #[source]
         source: csv::Error,
     },
-    #[error("reading {file}: it has no header with a column num_gpus")]
+    #[error("reading {file}: it has no header with a column num_gpus or dp")]
     NoHeader { file: String },
 }
 
@@ -41,9 +41,9 @@ impl Table {
         })
     }
 
-    /// Adds the rows of a text.
-    pub fn parse(&mut self, text: &str, file: &str, catalog: &Catalog) -> Result<(), TableError> {
-        self.add(csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes()), file, catalog)
+    /// Adds the rows of a file's contents.
+    pub fn parse(&mut self, contents: impl AsRef<[u8]>, file: &str, catalog: &Catalog) -> Result<(), TableError> {
+        self.add(csv::ReaderBuilder::new().flexible(true).from_reader(contents.as_ref()), file, catalog)
     }
 
     fn add<R: std::io::Read>(
@@ -53,12 +53,14 @@ impl Table {
         catalog: &Catalog,
     ) -> Result<(), TableError> {
         let named = |source| TableError::Read { file: file.to_owned(), source };
-        let columns = Columns::new(reader.headers().map_err(named)?);
-        if !columns.has("num_gpus") {
+        let header = csv::StringRecord::from_byte_record_lossy(reader.byte_headers().map_err(named)?.clone());
+        let columns = Columns::new(&header);
+        if !columns.has("num_gpus") && !columns.has("dp") {
             return Err(TableError::NoHeader { file: file.to_owned() });
         }
-        for record in reader.records() {
-            let record = record.map_err(named)?;
+        for record in reader.byte_records() {
+            // Text that is no UTF-8 spoils its own cell, not the file.
+            let record = csv::StringRecord::from_byte_record_lossy(record.map_err(named)?);
             let row = columns.row(&record);
             match Measurement::read(&row, file, catalog) {
                 Ok(measurement) => self.measurements.push(measurement),

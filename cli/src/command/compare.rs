@@ -129,11 +129,23 @@ fn show(
     say!(
         "CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same model, GPUs, batch and sequence."
     )?;
+    let beaten: Vec<&str> = board
+        .scores
+        .iter()
+        .filter(|score| score.is_worse_than_constant_mfu())
+        .map(|score| score.name.as_str())
+        .collect();
+    if !beaten.is_empty() {
+        say!("a constant utilisation is nearer on: {}", beaten.join("; "))?;
+    }
     for skipped in &board.skipped {
         say!("skipped {:5} of {}: {}", skipped.rows, skipped.source, skipped.reason)?;
     }
     for assumed in &board.assumed {
-        say!("assumed {:5} of {}: {} missing, the usual taken", assumed.rows, assumed.source, assumed.column)?;
+        say!(
+            "assumed {:5} of {}: {}: missing or unknown, the usual taken",
+            assumed.rows, assumed.source, assumed.column
+        )?;
     }
     if board.unnamed_software > 0 {
         say!("{} rows ran software without fitted constants", board.unnamed_software)?;

@@ -20,6 +20,8 @@ pub struct Cluster<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Group {
     pub members: f64,
+    /// Nodes they sit on.
+    pub nodes: f64,
     pub bandwidth: f64,
     pub hop: f64,
 }
@@ -56,7 +58,8 @@ impl<'a> Cluster<'a> {
         } else {
             (link, physics.link_hop)
         };
-        Group { members: f64::from(members.max(1)), bandwidth, hop }
+        let members = f64::from(members.max(1));
+        Group { members, nodes: members / f64::from(local), bandwidth, hop }
     }
 }
 

@@ -6,6 +6,7 @@ use headway_types::Seconds;
 use crate::architecture::Architecture;
 use crate::collective::Cluster;
 use crate::layer::{LayerCosts, rank_layer_parameters};
+use crate::physics::Profile;
 use crate::step_time::StepTime;
 use crate::strategy::{Offload, Precision, Sharding, Strategy};
 
@@ -13,6 +14,8 @@ use crate::strategy::{Offload, Precision, Sharding, Strategy};
 const HOST_LINK: f64 = 25e9;
 const DISK: f64 = 3e9;
 const HOST_MEMORY: f64 = 25e9;
+/// Bytes of a bucket of gradients in PyTorch's data parallelism.
+const BUCKET: f64 = 25.0 * 1024.0 * 1024.0;
 /// Bytes of optimizer states per parameter (two moments and master weights) and what Adam on the CPU moves.
 const STATE_BYTES: f64 = 12.0;
 const HOST_ADAM_BYTES: f64 = 28.0;
@@ -54,6 +57,24 @@ impl StageLayers {
         let last = libm::floor(((layers - (stages - 1.0) * extra) / stages).clamp(0.0, layers / stages));
         Self { last, other: libm::ceil((layers - last) / (stages - 1.0)) }
     }
+}
+
+/// Whether a pipeline has a stage without a layer, so that the run cannot start. Cut by cost, a stage takes layers until it has its
+/// share of the layers and of the output projection; what follows the layers fills two more stages at most.
+#[must_use]
+pub fn leaves_a_stage_empty(architecture: &Architecture, strategy: &Strategy, profile: &Profile) -> bool {
+    if strategy.pp.saturating_mul(strategy.vpp) > architecture.layers.max(1) {
+        return true;
+    }
+    let (layers, stages) = (f64::from(architecture.layers), f64::from(strategy.pp));
+    let share = (layers + projection_in_layers(architecture)) / stages;
+    profile.traits.stages_by_cost && stages > 2.0 && libm::ceil(layers / share) + 1.0 < stages
+}
+
+/// Cost of the output projection, in layers.
+pub(crate) fn projection_in_layers(architecture: &Architecture) -> f64 {
+    let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
+    2.0 * architecture.table_parameters() / layer.max(1.0)
 }
 
 struct Estimate<'a> {
@@ -149,16 +170,19 @@ impl Estimate<'_> {
         let shards = strategy.optimizer_shards(self.cluster.gpus_per_node);
         let hidden = 1.0 - libm::exp(-profile.physics.overlap);
         let exposed = |time: f64, behind: f64| time - hidden * time.min(behind);
+        // Each bucket of gradients goes once around the ring to be summed, and once more to come back, as sums or as new weights.
+        let buckets = if profile.traits.small_buckets { libm::ceil(gradients / BUCKET) } else { 0.0 };
+        let rounds = buckets * (group.nodes - 1.0).max(0.0) * profile.physics.ring_step;
         match strategy.sharding {
-            Sharding::None => exposed(group.all_reduce(gradients), backward),
+            Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rounds, backward),
             Sharding::Optimizer { .. } if shards < replicas => {
                 let gather = self.cluster.group(shards, strategy.tp).gather(weights);
-                exposed(group.all_reduce(gradients) + gather, backward)
+                exposed(group.all_reduce(gradients) + 2.0 * rounds + gather, backward)
             }
             Sharding::Optimizer { .. } => {
-                let gather = group.gather(weights);
+                let gather = group.gather(weights) + rounds;
                 let gather = if profile.traits.overlapped_gather { exposed(gather, forward) } else { gather };
-                exposed(group.gather(gradients), backward) + gather
+                exposed(group.gather(gradients) + rounds, backward) + gather
             }
             Sharding::Gradients | Sharding::Parameters => 0.0,
             Sharding::ParametersInNode => {

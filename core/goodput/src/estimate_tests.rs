@@ -56,6 +56,37 @@ fn stages_cut_by_cost_leave_room_for_the_output_projection() {
 }
 
 #[test]
+fn a_stage_without_a_layer_is_noticed_where_stages_are_cut_by_cost_and_where_there_are_more_than_layers() {
+    let empty = |layers, hidden, pp, vpp, stack| {
+        let shape =
+            Architecture { layers, hidden, ffn_hidden: 4 * hidden, vocab: 131_072, ..Architecture::from(&llama2_7b()) };
+        leaves_a_stage_empty(
+            &shape,
+            &Strategy { pp, vpp, ..Strategy::single() },
+            &Parameters::built_in().profile(stack),
+        )
+    };
+    // A wide vocabulary weighs as much as several narrow layers, which leaves too few for the last of sixteen stages.
+    assert!(empty(16, 2048, 16, 1, Some("nanotron")) && !empty(16, 2048, 8, 1, Some("nanotron")));
+    assert!(!empty(16, 2048, 16, 1, None) && empty(16, 2048, 16, 2, None) && empty(16, 2048, 17, 1, None));
+}
+
+#[test]
+fn small_buckets_make_reducing_over_many_nodes_slow() {
+    let base = Strategy { dp: 256, ..Strategy::single() };
+    let hardware = Catalog::built_in().find("H100-80G").unwrap();
+    let reduction = |small_buckets, sharding| {
+        let mut profile = Parameters::built_in().profile(None);
+        profile.traits.small_buckets = small_buckets;
+        let cluster = Cluster::usual(&hardware, &profile, 8);
+        step_time_of(&Architecture::from(&llama2_7b()), &Strategy { sharding, ..base }, &cluster).data_collectives.0
+    };
+    let sharded = Sharding::Optimizer { group: None };
+    assert!(reduction(true, Sharding::None) > 1.5 * reduction(false, Sharding::None));
+    assert!(reduction(true, sharded) > 1.5 * reduction(false, sharded));
+}
+
+#[test]
 fn sharded_parameters_cost_communication_that_breadth_first_pays_once() {
     let base = Strategy { dp: 64, micro_batches: 8, sharding: Sharding::Parameters, ..Strategy::single() };
     let gathered =

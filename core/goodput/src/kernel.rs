@@ -8,6 +8,8 @@ use crate::strategy::{Precision, Strategy};
 /// Tiles of matrix kernels, log2 of rows and columns, with their rate over that of the largest (two thirds of the operands are
 /// loaded again for half a tile).
 const TILES: [(u32, u32, f64); 6] = [(8, 7, 1.0), (7, 8, 1.0), (7, 7, 0.95), (7, 6, 0.85), (6, 7, 0.85), (6, 6, 0.7)];
+/// FLOPs that an A100 does while it moves a byte, at its best measured rates.
+const A100_BALANCE: f64 = 133.0;
 /// Backward over forward FLOPs of fused attention: it computes the attention matrix again.
 const FUSED_BACKWARD: f64 = 2.5;
 /// Width at which a fused attention head loses half its rate.
@@ -82,22 +84,33 @@ impl<'a> Kernels<'a> {
         }
     }
 
-    /// One multiplication of (rows × inner) by (inner × columns): the best tiling's full waves, or the memory traffic.
+    /// One multiplication of (rows × inner) by (inner × columns).
     fn multiplication(&self, rows: f64, columns: f64, inner: f64, rate: f64) -> f64 {
+        self.multiplications(1.0, rows, columns, inner, rate)
+    }
+
+    /// As many multiplications of the same shape in one kernel: the best tiling's full waves, or the memory traffic.
+    fn multiplications(&self, count: f64, rows: f64, columns: f64, inner: f64, rate: f64) -> f64 {
         let physics = &self.cluster.profile.physics;
         let processors = self.cluster.hardware.multiprocessors;
         let (whole_rows, whole_columns) = (rows.max(1.0) as u64, columns.max(1.0) as u64);
         let mut area = f64::INFINITY;
         for (height, width, tile_rate) in TILES {
-            let tiles = (whole_rows.div_ceil(1 << height) * whole_columns.div_ceil(1 << width)) as f64;
+            let tiles = count * (whole_rows.div_ceil(1 << height) * whole_columns.div_ceil(1 << width)) as f64;
             let waves = ceil(tiles / processors);
             area = area.min(waves * processors * ((1u64 << (height + width)) as f64) / tile_rate);
         }
-        let useful = rows * columns;
+        let useful = count * rows * columns;
         let loss = libm::pow((area / useful).max(1.0), physics.tile_loss);
-        let arithmetic = 2.0 * useful * inner / rate * (1.0 + physics.half_rate_width / inner) * loss;
-        let traffic = self.operand * (rows * columns + rows * inner + columns * inner) / self.memory;
+        let arithmetic = 2.0 * useful * inner / rate * (1.0 + self.half_rate_width(rate) / inner) * loss;
+        let traffic = self.operand * count * (rows * columns + rows * inner + columns * inner) / self.memory;
         longer(arithmetic, traffic) + physics.kernel_seconds
+    }
+
+    /// Inner dimension at which writing the result costs as much as computing it: the device's balance of arithmetic and memory. The
+    /// constant is the A100's.
+    fn half_rate_width(&self, rate: f64) -> f64 {
+        self.cluster.profile.physics.half_rate_width * rate / (self.cluster.hardware.memory_bandwidth * A100_BALANCE)
     }
 
     /// A weight matrix: forward, and backward by activations and by weights.
@@ -144,8 +157,8 @@ impl<'a> Kernels<'a> {
         let (strategy, architecture) = (self.strategy, self.architecture);
         let ranks = f64::from(strategy.tp);
         let length = f64::from(architecture.seq_len);
-        let square = 4.0 * self.tokens * length * architecture.attention_width() / ranks;
         if strategy.fused_attention {
+            let square = 4.0 * self.tokens * length * architecture.attention_width() / ranks;
             let share = physics.fused_attention_share * self.cluster.hardware.factors.fused_attention_share;
             let peak = self.rate / (physics.matmul_share * self.cluster.hardware.factors.matmul_share);
             // Causal: half the square.
@@ -155,14 +168,18 @@ impl<'a> Kernels<'a> {
                 backward: FUSED_BACKWARD * causal + 4.0 * physics.kernel_seconds,
             };
         }
-        let products = square / (self.rate * physics.batched_matmul_share);
+        // One multiplication per sequence and head; backward twice as many of each kind.
+        let heads = strategy.micro_batch as f64 * f64::from(architecture.heads) / ranks;
+        let (own, width) = (length / f64::from(strategy.cp), architecture.head_width());
+        let rate = self.rate * physics.batched_matmul_share;
+        let scores = self.multiplications(heads, own, length, width, rate);
+        let values = self.multiplications(heads, own, width, length, rate);
         let refused = if self.softmax_refused() { physics.softmax_refused } else { 1.0 };
-        let entries = strategy.micro_batch as f64 * f64::from(architecture.heads) / ranks * length * length
-            / f64::from(strategy.cp);
+        let entries = heads * own * length;
         let softmax = physics.softmax_passes * refused * entries * strategy.precision.bytes() / self.memory;
         Passes {
-            forward: products + softmax + 4.0 * physics.kernel_seconds,
-            backward: 2.0 * products + PASSES_BACKWARD * softmax + 8.0 * physics.kernel_seconds,
+            forward: scores + values + softmax + 2.0 * physics.kernel_seconds,
+            backward: scores + 3.0 * values + PASSES_BACKWARD * softmax + 4.0 * physics.kernel_seconds,
         }
     }
 
@@ -228,7 +245,7 @@ impl<'a> Kernels<'a> {
             growth *= physics.softmax_refused.sqrt();
         }
         if entangled {
-            growth *= 1.0 + physics.entanglement * libm::pow(ranks, 0.7);
+            growth *= 1.0 + physics.entanglement * ranks;
         }
         physics.launch_seconds * growth
     }

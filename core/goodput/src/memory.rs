@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::Architecture;
 use crate::catalog::Hardware;
 use crate::collective::Cluster;
-use crate::estimate::StageLayers;
+use crate::estimate::{StageLayers, projection_in_layers};
 use crate::infeasible::Infeasible;
 use crate::physics::Profile;
 use crate::step_time::unnamed_software;
@@ -82,8 +82,7 @@ struct Stages<'a> {
 impl Stages<'_> {
     fn cut(&self) -> StageLayers {
         let architecture = self.architecture;
-        let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
-        let extra = 2.0 * architecture.table_parameters() / layer.max(1.0);
+        let extra = projection_in_layers(architecture);
         StageLayers::cut(architecture.layers, self.strategy.pp, extra, self.profile.traits.stages_by_cost)
     }
 

@@ -69,7 +69,7 @@ constants! {
     launch_tensor,
     /// Host time per micro-batch outside the layers, seconds.
     micro_batch_seconds,
-    /// Growth of launches where tensor collectives wait behind transfers between nodes, times tp^0.7.
+    /// Growth of launches where tensor collectives wait behind transfers between nodes, times tp.
     entanglement,
     /// A stack's compute time over the usual one.
     compute,
@@ -83,6 +83,8 @@ constants! {
     network_share,
     /// Latency of one hop between nodes, seconds.
     network_hop,
+    /// Latency of a gradient ring's step from node to node, seconds.
+    ring_step,
     /// Share of pipeline transfers that is not hidden.
     transfer_exposed,
     /// Latency of one pipeline transfer, seconds.
@@ -146,6 +148,9 @@ pub struct Traits {
     /// Reduces gradients in fp32 instead of half precision.
     #[serde(skip_serializing_if = "is_false")]
     pub fp32_gradients: bool,
+    /// Reduces gradients in buckets as small as PyTorch's, whatever the number of replicas.
+    #[serde(skip_serializing_if = "is_false")]
+    pub small_buckets: bool,
     /// Gathers sharded-optimizer parameters behind the next forward pass.
     #[serde(skip_serializing_if = "is_false")]
     pub overlapped_gather: bool,
