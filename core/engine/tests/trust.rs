@@ -27,7 +27,7 @@ fn standing(cluster: &Cluster, node: u64) -> &'static str {
 /// Fails the job's start on its only node, by this fault, and lets its back-off pass.
 fn fail_start(cluster: &mut Cluster, job: JobId, blame: Blame) -> u64 {
     let node = cluster.nodes_of(job)[0];
-    cluster.group(node, job, not_started(Fault { blame, message: "no such directory".into() }));
+    cluster.group(node, job, not_started(Fault { blame, ..Fault::of_job("no such directory") }));
     let nodes: Vec<u64> = (0..cluster.node_count()).collect();
     cluster.pass_beating(40.0, &nodes);
     node
