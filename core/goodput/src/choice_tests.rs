@@ -230,7 +230,9 @@ proptest! {
         match (all.first(), model.ranked(&class, gpus, nodes, 4)) {
             (Some(best), Ok(found)) => {
                 let found: Vec<f64> = found.iter().map(|offer| offer.prediction.goodput.0).collect();
+                let single = model.best(&class, gpus, nodes).unwrap().prediction.goodput.0;
                 prop_assert!(found[0] >= best.2 * (1.0 - 1e-5), "{best:?} against {found:?}");
+                prop_assert!((single / found[0] - 1.0).abs() < 1e-5, "{single} against {found:?}");
                 prop_assert_eq!(found.len(), distinct.len().min(4));
                 for (found, exhaustive) in found.iter().zip(&distinct) {
                     prop_assert!((found / exhaustive - 1.0).abs() < 1e-5, "{found:?} against {distinct:?}");
