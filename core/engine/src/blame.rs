@@ -87,6 +87,7 @@ impl Engine {
         let at = entry.reported.filter(|_| allocation.training_at.is_some()).or(allocation.configuration);
         if let (Some(model), Some(class), Some(at)) = (&mut entry.model, &class, &at) {
             Arc::make_mut(model).exhausted(class, at);
+            self.rounds.ask(format!("{} ran out of device memory", entry.job.spec.name));
         }
     }
 

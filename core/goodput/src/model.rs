@@ -158,6 +158,14 @@ impl JobModel {
         }
     }
 
+    /// Whether a configuration, or one that needs no more, has run out of device memory on the class.
+    #[must_use]
+    pub fn is_exhausted(&self, class: &NodeClass, configuration: &Configuration) -> bool {
+        let learned = self.memory.of(&class.gpu_type);
+        let predicted = learned.and_then(|_| self.predicted_memory(class, configuration));
+        learned.zip(predicted).is_some_and(|(learned, (predicted, _))| learned.exhausted_by(&predicted).is_some())
+    }
+
     /// What the memory model says without reports, and the device's bytes.
     fn predicted_memory(&self, class: &NodeClass, configuration: &Configuration) -> Option<(MemoryUse, f64)> {
         let device = catalog::device(class).ok()?;
