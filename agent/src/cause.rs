@@ -22,6 +22,7 @@ pub(crate) fn of(
     exit: Exit,
     before: Before,
     killed: Option<OutOfMemory>,
+    last_words: &str,
     order: &LaunchOrder,
     inventory: &NodeInventory,
 ) -> Option<Fault> {
@@ -31,7 +32,7 @@ pub(crate) fn of(
     let out_of_memory = || match killed {
         Some(OutOfMemory::Limit) => Some(Fault::of_job("it ran out of its own memory limit")),
         Some(OutOfMemory::Host) => Some(Fault::of_node("the host ran out of memory")),
-        None => host_oom(exit, before, Before::now()),
+        None => host_oom(exit, before, Before::now()).or_else(|| device_oom(last_words).then(Fault::out_of_memory)),
     };
     broken_gpu(order, inventory).or_else(out_of_memory)
 }
@@ -47,6 +48,14 @@ fn broken_gpu(order: &LaunchOrder, inventory: &NodeInventory) -> Option<Fault> {
             None => Some(Fault::of_node(format!("GPU {uuid} is gone"))),
         }
     })
+}
+
+/// How PyTorch and the CUDA and HIP runtimes say that a device has no more memory.
+const DEVICE_OUT_OF_MEMORY: [&str; 4] =
+    ["CUDA out of memory", "HIP out of memory", "CUDA error: out of memory", "torch.OutOfMemoryError"];
+
+fn device_oom(last_words: &str) -> bool {
+    DEVICE_OUT_OF_MEMORY.iter().any(|words| last_words.contains(words))
 }
 
 /// A process killed while the kernel was killing for want of memory. The kernel does not say whom it chose, so this may
@@ -80,12 +89,16 @@ mod tests {
     fn a_rank_that_fails_beside_a_broken_gpu_is_the_nodes_fault() {
         let mut inventory = fixture::inventory(2);
         let order = fixture::order(&inventory, 1, "true");
-        assert_eq!(of(Exit::Code(1), Before::now(), None, &order, &inventory), None);
+        assert_eq!(of(Exit::Code(1), Before::now(), None, "", &order, &inventory), None);
+        let words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+        let fault = of(Exit::Code(1), Before::now(), None, words, &order, &inventory);
+        assert_eq!(fault, Some(Fault::out_of_memory()));
+        assert_eq!(of(Exit::Code(0), Before::now(), None, words, &order, &inventory), None);
         inventory.gpus[1].health = GpuHealth::Broken("XID 79".into());
-        let fault = of(Exit::Code(1), Before::now(), None, &order, &inventory);
+        let fault = of(Exit::Code(1), Before::now(), None, "", &order, &inventory);
         assert!(fault.is_some_and(|fault| fault.blame == Blame::Node && fault.message.contains("XID 79")));
-        let limit = of(Exit::Signal(9), Before::now(), Some(OutOfMemory::Limit), &order, &fixture::inventory(2));
+        let limit = of(Exit::Signal(9), Before::now(), Some(OutOfMemory::Limit), "", &order, &fixture::inventory(2));
         assert_eq!(limit.map(|fault| fault.blame), Some(Blame::Job));
-        assert_eq!(of(Exit::Code(0), Before::now(), None, &order, &inventory), None);
+        assert_eq!(of(Exit::Code(0), Before::now(), None, "", &order, &inventory), None);
     }
 }

@@ -243,7 +243,7 @@ impl Settings {
         let job: JobId = text("HEADWAY_JOB_ID")?.parse().map_err(|_| "HEADWAY_JOB_ID is no id".to_owned())?;
         let generation = Generation(number(variable, "HEADWAY_GENERATION")?.unwrap_or(0));
         let dp = count("HEADWAY_DP", count("WORLD_SIZE", 1)?)?;
-        let layout = Layout { dp, tp: count("HEADWAY_TP", 1)?, pp: count("HEADWAY_PP", 1)? };
+        let layout = Layout { dp, tp: count("HEADWAY_TP", 1)?, pp: count("HEADWAY_PP", 1)?, ..Layout::single() };
         let micro_batch = Sequences(number(variable, "HEADWAY_MICRO_BATCH")?.unwrap_or(1));
         let global_batch = number(variable, "HEADWAY_GLOBAL_BATCH")?.unwrap_or(u64::from(dp) * micro_batch.0);
         let resumed = Sequences(number(variable, "HEADWAY_SAMPLES_SEEN")?.unwrap_or(0));

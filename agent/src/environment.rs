@@ -6,7 +6,7 @@ use std::path::Path;
 
 use headway_node::Share;
 use headway_types::spec::{Command, LrScaling, RunPer};
-use headway_types::{Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
+use headway_types::{Execution, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
 
 use crate::process::MARK;
 
@@ -148,6 +148,9 @@ fn launch_variables(
         set("HEADWAY_DP", configuration.layout.dp.to_string());
         set("HEADWAY_TP", configuration.layout.tp.to_string());
         set("HEADWAY_PP", configuration.layout.pp.to_string());
+        for (name, value) in execution(&configuration.layout.execution) {
+            set(&format!("HEADWAY_{}", name.to_uppercase()), value);
+        }
         set("HEADWAY_MICRO_BATCH", configuration.micro_batch.to_string());
         set("HEADWAY_GLOBAL_BATCH", configuration.global_batch.to_string());
     }
@@ -179,6 +182,9 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
         set("dp", configuration.layout.dp.to_string());
         set("tp", configuration.layout.tp.to_string());
         set("pp", configuration.layout.pp.to_string());
+        for (name, value) in execution(&configuration.layout.execution) {
+            set(name, value);
+        }
         set("micro_batch", configuration.micro_batch.to_string());
         set("global_batch_sequences", configuration.global_batch.to_string());
     }
@@ -197,6 +203,20 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
     set("python", host.python.to_owned());
     set("headway", host.headway.display().to_string());
     values
+}
+
+/// What a layout is beyond dp, tp and pp, by name.
+fn execution(execution: &Execution) -> [(&'static str, String); 7] {
+    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+    [
+        ("cp", cp.to_string()),
+        ("ep", ep.to_string()),
+        ("vpp", vpp.to_string()),
+        ("schedule", schedule.name().to_owned()),
+        ("sharding", sharding.name().to_owned()),
+        ("recompute", recompute.name().to_owned()),
+        ("sequence_parallel", sequence_parallel.to_string()),
+    ]
 }
 
 /// Where rank 0 listens: the address of the placement's first node.

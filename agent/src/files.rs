@@ -1,7 +1,7 @@
 //! The data directory: which file lies where, and how one is written so that a crash leaves the old or the new.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -204,6 +204,16 @@ pub(crate) fn read_beginning(path: &Path, limit: u64) -> std::io::Result<String>
     let mut text = String::new();
     File::open(path)?.take(limit).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// The last `limit` bytes of a file as text; what is no text in it is marked as such.
+pub(crate) fn read_end(path: &Path, limit: u64) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(limit)))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Replaces a file as a whole: temporary name, sync, rename, sync of the directory.

@@ -25,7 +25,7 @@ use crate::cgroup::OutOfMemory;
 use crate::clock::now;
 use crate::connections::Connections;
 use crate::environment::{self, Member};
-use crate::files::{read_beginning, write_durably};
+use crate::files::{read_beginning, read_end, write_durably};
 use crate::node::Input;
 use crate::process;
 use crate::site::Site;
@@ -48,6 +48,8 @@ exit "$code"
 const NO_STATUS: &str = "       \n";
 /// More than any exit status takes, in bytes.
 const STATUS_LIMIT: u64 = 64;
+/// What of a rank's output is searched for the reason of its end, in bytes.
+const LAST_OUTPUT: u64 = 64 * 1024;
 /// How long the end of a process waits for what it said last: a checkpoint told after the end would be refused.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -333,7 +335,9 @@ impl Launcher {
             process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
             let killed = launcher.end_cgroup(job, generation, process.rank).await;
             launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;
-            let fault = cause::of(exit, before, killed, &order, &launcher.site.inventory.now());
+            let log = launcher.site.files.log(job, generation, process.rank);
+            let last_words = read_end(&log, LAST_OUTPUT).unwrap_or_default();
+            let fault = cause::of(exit, before, killed, &last_words, &order, &launcher.site.inventory.now());
             launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit, fault }).await;
             // It may come back, and scripts that say nothing to the agent were not seen to have imported.
             kind.inspect(|kind| launcher.warm.want(kind));

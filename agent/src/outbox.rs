@@ -155,12 +155,13 @@ mod tests {
             tokens: Tokens(1.0),
             duration: Seconds(1.0),
             configuration: Configuration {
-                layout: Layout { dp: 1, tp: 1, pp: 1 },
+                layout: Layout { dp: 1, tp: 1, pp: 1, ..Layout::single() },
                 micro_batch: Sequences(1),
                 global_batch: Sequences(1),
             },
             loss: None,
             noise: None,
+            memory_peak: None,
         };
         NodeReport::Steps { report: Box::new(report) }
     }

@@ -6,6 +6,7 @@
 
 mod access;
 mod cluster;
+mod execution;
 mod goodput;
 mod history;
 mod job;
@@ -18,6 +19,7 @@ mod stream;
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
 pub use cluster::{Baseline, Objective, Overview, Policy, PolicyMode, PowerCap, Version};
+pub use execution::{Execution, Recompute, Schedule, Sharding};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
@@ -25,7 +27,7 @@ pub use history::{
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict, ReasonRequest, Submitted,
+    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict, ReasonRequest, RunnerUp, Submitted,
     Validation,
 };
 pub use node::{DrainRequest, Gpu, Node, NodeList};

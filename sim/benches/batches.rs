@@ -88,6 +88,7 @@ impl Bench {
             configuration: configuration(),
             loss: Some(2.0),
             noise: Some(NoiseSample { small_sqr: 2.0, big_sqr: 1.0, small_batch: 4.0, big_batch: 16.0 }),
+            memory_peak: None,
         };
         self.agent(home, NodeReport::Steps { report: Box::new(report) })
     }
@@ -151,7 +152,11 @@ fn snapshot() -> (Snapshot, Vec<(JobId, u64)>) {
 }
 
 fn configuration() -> Configuration {
-    Configuration { layout: Layout { dp: 4, tp: 1, pp: 1 }, micro_batch: Sequences(4), global_batch: Sequences(16) }
+    Configuration {
+        layout: Layout { dp: 4, tp: 1, pp: 1, ..Layout::single() },
+        micro_batch: Sequences(4),
+        global_batch: Sequences(16),
+    }
 }
 
 fn assignment(placement: Placement) -> Assignment {

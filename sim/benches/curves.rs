@@ -11,10 +11,10 @@ use headway_goodput::collective::Cluster;
 use headway_goodput::estimate::step_time_of;
 use headway_goodput::memory::memory_of;
 use headway_goodput::physics::Parameters;
-use headway_goodput::strategy::{Sharding, Strategy};
+use headway_goodput::strategy::{self, Strategy};
 use headway_sim::scenario::training;
-use headway_types::spec::{BatchRange, GpuRange, LayoutLimits, Work};
-use headway_types::{Fabric, GpuCount, GpuType, ModelShape, NodeClass, Sequences, Tokens};
+use headway_types::spec::{BatchRange, ExecutionLimits, GpuRange, LayoutLimits, Work};
+use headway_types::{Fabric, GpuCount, GpuType, ModelShape, NodeClass, Recompute, Sequences, Sharding, Tokens};
 
 /// Short enough that most batches run through without losing the processor.
 const ROUNDS: u32 = 50;
@@ -26,9 +26,11 @@ fn main() {
     println!("| what | time |");
     println!("|---|---|");
     println!("| one configuration: step time and memory | {:.2} µs |", configuration() * 1e6);
-    let (seconds, feasible) = curves();
-    println!("| full curve, 70 B parameters, 1 to 1,024 GPUs, three GPU types | {:.1} ms |", seconds * 1e3);
-    println!("\n{feasible} of the curves' sizes are feasible; median of {CURVES} runs on one core.");
+    let (plain, few) = curves(ExecutionLimits::default());
+    let (all, feasible) = curves(everything());
+    println!("| full curve, 70 B parameters, 1 to 1,024 GPUs, three GPU types | {:.1} ms |", plain * 1e3);
+    println!("| the same, of a script that can do everything | {:.1} ms |", all * 1e3);
+    println!("\n{few} and {feasible} of the curves' sizes are feasible; medians of {CURVES} runs on one core.");
 }
 
 fn shape() -> ModelShape {
@@ -61,7 +63,7 @@ fn configuration() -> f64 {
                     pp: 4,
                     micro_batch: u64::from(1 + round % 3),
                     micro_batches: 16,
-                    sharding: Sharding::Optimizer { group: None },
+                    sharding: strategy::Sharding::Optimizer { group: None },
                     ..Strategy::single()
                 };
                 black_box(step_time_of(&architecture, &strategy, &cluster).total());
@@ -74,13 +76,24 @@ fn configuration() -> f64 {
     batches[batches.len() / 2]
 }
 
+/// Interleaving, sharding, recomputation and sequence parallelism: what Megatron-LM and torchtitan can be told.
+fn everything() -> ExecutionLimits {
+    ExecutionLimits {
+        vpp: vec![1, 2],
+        sharding: vec![Sharding::None, Sharding::Optimizer, Sharding::Parameters],
+        recompute: Recompute::ALL.to_vec(),
+        sequence_parallel: true,
+        ..ExecutionLimits::default()
+    }
+}
+
 /// Median seconds of three full curves, and how many sizes they offer.
-fn curves() -> (f64, usize) {
+fn curves(execution: ExecutionLimits) -> (f64, usize) {
     let mut training = training(Tokens(1e12), true, true);
     training.work = Work::Model(shape());
     training.reference_batch = Sequences(512);
     training.batch = BatchRange { min: Sequences(128), max: Sequences(2048) };
-    training.layouts = LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(8) };
+    training.layouts = LayoutLimits { execution, ..LayoutLimits::degrees(vec![], vec![], Sequences(8)) };
     let model = JobModel::new(training);
     let range = GpuRange { min: GpuCount(1), max: GpuCount(1024), sizes: vec![], types: vec![] };
     let mut times = Vec::new();

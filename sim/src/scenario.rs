@@ -123,7 +123,7 @@ pub fn training(target: Tokens, fenced: bool, live: bool) -> Training {
         batch: BatchRange { min: Sequences(8), max: Sequences(256) },
         lr_scaling: LrScaling::Sqrt,
         target: Some(target),
-        layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(16) },
+        layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         reconfigure: Capabilities { batch, layout: Flexibility::Restart },
         kappa: 1.0,

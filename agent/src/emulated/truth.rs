@@ -61,7 +61,7 @@ mod tests {
             random: Random::new(Seed(7)),
         };
         let configuration = |dp| Configuration {
-            layout: Layout { dp, tp: 1, pp: 1 },
+            layout: Layout { dp, tp: 1, pp: 1, ..Layout::single() },
             micro_batch: Sequences(1),
             global_batch: Sequences(16),
         };

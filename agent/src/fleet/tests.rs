@@ -52,7 +52,7 @@ fn order(nodes: &[NodeInventory], generation: u64) -> LaunchOrder {
 }
 
 fn configuration(order: &LaunchOrder, global: u64) -> Configuration {
-    let layout = Layout { dp: order.placement.gpus().0 / 8, tp: 8, pp: 1 };
+    let layout = Layout { dp: order.placement.gpus().0 / 8, tp: 8, pp: 1, ..Layout::single() };
     Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(global) }
 }
 

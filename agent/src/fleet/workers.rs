@@ -85,6 +85,13 @@ impl World {
                 gang.print(now, &format!("stopped after step {step}"));
                 WorkerMessage::Stopped { step, samples_seen }
             }
+            Said::OutOfMemory => {
+                gang.print(now, "torch.OutOfMemoryError: CUDA out of memory");
+                for node in gang.nodes.clone() {
+                    self.exited(now, node, key, None, Exit::Code(1), Some(Fault::out_of_memory()));
+                }
+                return;
+            }
             Said::Exited { complete } => {
                 let exit = if complete || gang.ordered { Exit::Code(0) } else { TERMINATED };
                 for node in gang.nodes.clone() {

@@ -50,7 +50,7 @@ mod tests {
     fn order(variables: &[(&str, &str)], tuned: bool) -> LaunchOrder {
         let mut order = fixture::order(&fixture::inventory(2), 1, "train");
         order.run.env = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let layout = Layout { dp: 2, tp: 1, pp: 1 };
+        let layout = Layout { dp: 2, tp: 1, pp: 1, ..Layout::single() };
         let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
         order.configuration = tuned.then_some(configuration);
         order

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use headway_node::WorkerOrder;
 use headway_types::{
-    Capabilities, Configuration, Generation, JobId, NoiseSample, Seconds, Sequences, StepReport, Tokens,
+    Bytes, Capabilities, Configuration, Generation, JobId, NoiseSample, Seconds, Sequences, StepReport, Tokens,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,9 @@ pub(super) struct StepLine {
     loss: Option<f64>,
     #[serde(default)]
     noise: Option<NoiseSample>,
+    /// Bytes.
+    #[serde(default)]
+    memory_peak: Option<Bytes>,
 }
 
 impl StepLine {
@@ -77,6 +80,7 @@ impl StepLine {
             configuration: self.configuration,
             loss: self.loss,
             noise: self.noise,
+            memory_peak: self.memory_peak,
         }
     }
 }
@@ -139,7 +143,7 @@ mod tests {
             r#"{{"type":"hello","version":1,"job":"{id}","generation":3,"secret":"ab","rank":0,"pid":4711,"capabilities":{{"batch":"live","layout":"restart"}}}}"#
         );
         assert!(matches!(parse(&hello), WorkerLine::Hello(HelloLine { generation: Generation(3), .. })));
-        let step = r#"{"type":"step","step":120,"steps":4,"samples_seen":7680,"tokens":65536,"duration_s":2.41,"configuration":{"layout":{"dp":4,"tp":1,"pp":1},"micro_batch":4,"global_batch":16},"loss":2.317,"noise":{"small_sqr":0.81,"big_sqr":0.22,"small_batch":4.0,"big_batch":16.0}}"#;
+        let step = r#"{"type":"step","step":120,"steps":4,"samples_seen":7680,"tokens":65536,"duration_s":2.41,"configuration":{"layout":{"dp":4,"tp":1,"pp":1},"execution":{"sharding":"optimizer"},"micro_batch":4,"global_batch":16},"memory_peak":17179869184,"loss":2.317,"noise":{"small_sqr":0.81,"big_sqr":0.22,"small_batch":4.0,"big_batch":16.0}}"#;
         assert!(matches!(parse(step), WorkerLine::Step(StepLine { noise: Some(_), step: 120, .. })));
         assert!(matches!(parse(r#"{"type":"busy","steps":4,"busy_s":1.9}"#), WorkerLine::Busy { steps: 4, .. }));
         assert!(matches!(parse(r#"{"type":"heartbeat"}"#), WorkerLine::Heartbeat));

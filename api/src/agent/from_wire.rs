@@ -8,9 +8,9 @@ use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
-    EmulatedDevice, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, LaunchOrder,
-    Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, StepReport,
-    StopMode, Term, Tokens,
+    EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase,
+    LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Recompute, Schedule,
+    Seconds, Sequences, Sharding, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -52,7 +52,7 @@ fn positive(field: &'static str, value: f64) -> Read<f64> {
     }
 }
 
-fn unknown<T>(field: &'static str, value: i32) -> Read<T> {
+fn unknown<T>(field: &'static str, value: impl Display) -> Read<T> {
     Err(WireError::Bad { field, message: format!("{value} is not known to this version") })
 }
 
@@ -343,11 +343,13 @@ fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
         Outcome::Succeeded(wire::Succeeded {}) => GroupOutcome::Succeeded,
         Outcome::Stopped(wire::Stopped {}) => GroupOutcome::Stopped,
         Outcome::Failed(failed) => {
-            let fault = Fault { blame: blame(failed.blame(), Blame::Job), message: failed.message };
+            let (blame, out_of_memory) = (blame(failed.blame(), Blame::Job), failed.out_of_memory);
+            let fault = Fault { blame, message: failed.message, out_of_memory };
             GroupOutcome::Failed { exit_code: failed.exit_code, fault }
         }
         Outcome::NotStarted(failed) => {
-            let fault = Fault { blame: blame(failed.blame(), Blame::Node), message: failed.message };
+            let blame = blame(failed.blame(), Blame::Node);
+            let fault = Fault { blame, message: failed.message, out_of_memory: false };
             GroupOutcome::NotStarted { fault }
         }
     }
@@ -383,15 +385,30 @@ fn step_report(report: wire::StepReport) -> Read<StepReport> {
             small_batch: noise.small_batch,
             big_batch: noise.big_batch,
         }),
+        memory_peak: report.memory_peak.map(Bytes),
     })
 }
 
 fn configuration(configuration: wire::Configuration) -> Read<Configuration> {
     let layout = present("layout", configuration.layout)?;
+    let execution = configuration.execution.map_or(Ok(Execution::PLAIN), execution)?;
     Ok(Configuration {
-        layout: Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp },
+        layout: Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp, execution },
         micro_batch: Sequences(configuration.micro_batch),
         global_batch: Sequences(configuration.global_batch),
+    })
+}
+
+fn execution(execution: wire::Execution) -> Read<Execution> {
+    let wire::Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+    Ok(Execution {
+        cp,
+        ep,
+        vpp,
+        schedule: Schedule::named(&schedule).map_or_else(|| unknown("schedule", schedule), Ok)?,
+        sharding: Sharding::named(&sharding).map_or_else(|| unknown("sharding", sharding), Ok)?,
+        recompute: Recompute::named(&recompute).map_or_else(|| unknown("recompute", recompute), Ok)?,
+        sequence_parallel,
     })
 }
 

@@ -8,9 +8,9 @@ use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, EmulatedDevice,
-    Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
+    Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
     LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds,
-    Sequences, StepReport, StopMode, Term, Timestamp, Tokens,
+    Sequences, Sharding, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -25,7 +25,12 @@ fn node() -> NodeId {
 }
 
 fn configuration() -> Configuration {
-    Configuration { layout: Layout { dp: 4, tp: 2, pp: 1 }, micro_batch: Sequences(2), global_batch: Sequences(32) }
+    let execution = Execution { sharding: Sharding::Optimizer, sequence_parallel: true, ..Execution::PLAIN };
+    Configuration {
+        layout: Layout { dp: 4, tp: 2, pp: 1, execution },
+        micro_batch: Sequences(2),
+        global_batch: Sequences(32),
+    }
 }
 
 fn checkpoint() -> CheckpointRef {
@@ -130,6 +135,7 @@ fn from_agent() -> Vec<AgentToScheduler> {
         configuration: configuration(),
         loss,
         noise,
+        memory_peak: Some(Bytes(1 << 34)),
     };
     let noise = NoiseSample { small_sqr: 0.81, big_sqr: 0.22, small_batch: 4.0, big_batch: 16.0 };
     let mut reports = vec![

@@ -4,9 +4,9 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
-    AgentCommand, Blame, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Gpu, GpuHealth,
-    GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, StepReport,
-    StopMode, Term,
+    AgentCommand, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Execution, Gpu,
+    GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample,
+    StepReport, StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
@@ -308,6 +308,7 @@ impl From<&GroupOutcome> for wire::ended::Outcome {
                 exit_code: *exit_code,
                 message: fault.message.clone(),
                 blame: blame(fault.blame),
+                out_of_memory: fault.out_of_memory,
             }),
             GroupOutcome::NotStarted { fault } => {
                 Self::NotStarted(wire::NotStarted { message: fault.message.clone(), blame: blame(fault.blame) })
@@ -340,6 +341,7 @@ impl From<&StepReport> for wire::StepReport {
             configuration: Some((&report.configuration).into()),
             loss: report.loss,
             noise: report.noise.as_ref().map(Into::into),
+            memory_peak: report.memory_peak.map(|Bytes(bytes)| bytes),
         }
     }
 }
@@ -362,6 +364,22 @@ impl From<&Configuration> for wire::Configuration {
             layout: Some(wire::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
             micro_batch: configuration.micro_batch.0,
             global_batch: configuration.global_batch.0,
+            execution: (!layout.execution.is_plain()).then(|| (&layout.execution).into()),
+        }
+    }
+}
+
+impl From<&Execution> for wire::Execution {
+    fn from(execution: &Execution) -> Self {
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = *execution;
+        Self {
+            cp,
+            ep,
+            vpp,
+            schedule: schedule.name().to_owned(),
+            sharding: sharding.name().to_owned(),
+            recompute: recompute.name().to_owned(),
+            sequence_parallel,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, SecondsFormat};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, GpuRange, LrScaling, Precision, RunPer, Topology, Training, Work};
+use headway_types::spec::{
+    Command, ExecutionLimits, GpuRange, LayoutLimits, LrScaling, Precision, RunPer, Topology, Training, Work,
+};
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp, Tokens};
 use serde_json::{Map, Value, json};
 
@@ -95,11 +97,7 @@ fn training(training: &Training) -> Value {
     };
     let layouts = &training.layouts;
     // Only `auto` allows any degree, and it leaves the micro-batch free.
-    let layouts = if layouts.tp.is_empty() && layouts.pp.is_empty() {
-        json!("auto")
-    } else {
-        json!({ "tp": layouts.tp, "pp": layouts.pp, "micro_batch": layouts.max_micro_batch })
-    };
+    let layouts = if layouts.tp.is_empty() && layouts.pp.is_empty() { json!("auto") } else { written(layouts) };
     let checkpoint = &training.checkpoint;
     // The directory is filled in already: what braces are left are its own.
     let dir = checkpoint.dir.as_ref().map(|dir| json!(dir.replace('{', "{{").replace('}', "}}")));
@@ -145,6 +143,23 @@ fn training(training: &Training) -> Value {
             })),
         ),
         ("kappa", Some(json!(training.kappa))),
+    ])
+}
+
+/// Of what goes beyond degrees only what is not plain.
+fn written(layouts: &LayoutLimits) -> Value {
+    let (execution, plain) = (&layouts.execution, ExecutionLimits::default());
+    object([
+        ("tp", Some(json!(layouts.tp))),
+        ("pp", Some(json!(layouts.pp))),
+        ("micro_batch", Some(json!(layouts.max_micro_batch))),
+        ("cp", (execution.cp != plain.cp).then(|| json!(execution.cp))),
+        ("ep", (execution.ep != plain.ep).then(|| json!(execution.ep))),
+        ("vpp", (execution.vpp != plain.vpp).then(|| json!(execution.vpp))),
+        ("schedule", (execution.schedule != plain.schedule).then(|| json!(execution.schedule))),
+        ("sharding", (execution.sharding != plain.sharding).then(|| json!(execution.sharding))),
+        ("recompute", (execution.recompute != plain.recompute).then(|| json!(execution.recompute))),
+        ("sequence_parallel", execution.sequence_parallel.then(|| json!(true))),
     ])
 }
 

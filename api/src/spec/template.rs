@@ -24,7 +24,20 @@ const ALWAYS: &[&str] = &[
     "headway",
 ];
 /// Placeholders of the configuration, which only a job with a training section has.
-const CONFIGURED: &[&str] = &["dp", "tp", "pp", "micro_batch", "global_batch_sequences"];
+const CONFIGURED: &[&str] = &[
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "vpp",
+    "schedule",
+    "sharding",
+    "recompute",
+    "sequence_parallel",
+    "micro_batch",
+    "global_batch_sequences",
+];
 
 /// Why a template cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 //! Good specifications and what they become; bad ones and what is said of them.
 
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, NodeChoice, Precision, RunPer, Topology, Work};
-use headway_types::{Capabilities, GpuCount, GpuType, Seconds, Sequences, Tokens};
+use headway_types::spec::{Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Topology, Work};
+use headway_types::{Capabilities, GpuCount, GpuType, Recompute, Seconds, Sequences, Sharding, Tokens};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ training:
   batch: {min: 1Mi tokens, max: 16Mi tokens}
   lr_scaling: linear
   target: 300B tokens
-  layouts: {tp: [1, 2, 4, 8], pp: 8, micro_batch: 16}
+  layouts: {tp: [1, 2, 4, 8], pp: 8, micro_batch: 16, vpp: 2, sharding: [none, optimizer, parameters], recompute: full, sequence_parallel: true}
   checkpoint: {dir: '/ckpt/{job_name}', every: 15m, grace: 180s, fenced: false}
   progress: {source: socket}
   reconfigure: {batch: live, layout: restart}
@@ -98,6 +98,11 @@ fn a_full_specification_is_read() {
         (training.layouts.tp.as_slice(), training.layouts.pp.as_slice()),
         (&[1, 2, 4, 8][..], &[1, 2, 4, 8][..])
     );
+    let execution = &training.layouts.execution;
+    assert_eq!((execution.vpp.as_slice(), execution.cp.as_slice()), (&[1, 2][..], &[1][..]));
+    assert_eq!(execution.sharding, [Sharding::None, Sharding::Optimizer, Sharding::Parameters]);
+    assert_eq!(execution.recompute, [Recompute::Full]);
+    assert!(execution.sequence_parallel);
     assert_eq!(training.checkpoint.dir.as_deref(), Some("/ckpt/llama-8b-pretrain"));
     assert_eq!(training.checkpoint.every, Seconds(900.0));
     assert!(!training.checkpoint.fenced);
@@ -118,6 +123,7 @@ fn what_is_left_out_is_careful() {
     let training = spec.training().unwrap();
     assert_eq!((training.batch.min, training.batch.max), (Sequences(64), Sequences(64)));
     assert_eq!((training.layouts.tp.as_slice(), training.layouts.pp.as_slice()), (&[1][..], &[1][..]));
+    assert_eq!(training.layouts.execution, ExecutionLimits::default());
     assert_eq!(training.reconfigure, Capabilities::UNKNOWN_SCRIPT);
     assert_eq!(training.precision, Precision::Bf16);
     assert_eq!(training.target, None);
@@ -199,6 +205,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64 sequences\n  kappa: 0"),
         ("64 sequences", "64 sequences\n  layouts: [{tp: 1}]"),
         ("64 sequences", "64 sequences\n  layouts: {tp: 2048, pp: []}"),
+        ("64 sequences", "64 sequences\n  layouts: {sharding: [zero1], recompute: [], cp: 0, schedule: 1f1b}"),
         ("64 sequences", "64 sequences\n  lr_scaling: cubic"),
         ("64 sequences", "64 sequences\n  checkpoint: {dir: '/ckpt/${JOB_NAME}', signal: USR1}"),
         ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: x}"),

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use headway_types::report::Flexibility;
-use headway_types::spec::{BatchRange, CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
-use headway_types::{Capabilities, GpuCount, Seconds, Sequences};
+use headway_types::spec::{
+    BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, Precision, Training, Work,
+};
+use headway_types::{Capabilities, GpuCount, Recompute, Schedule, Seconds, Sequences, Sharding};
 use serde_json::Value;
 
 use super::quantity::{self, Amount};
-use super::section::{Findings, Section, one_or_many, whole};
+use super::section::{Findings, Section, one_or_many, text, whole};
 use super::{model, template};
 
 const KNOWN: &[&str] = &[
@@ -26,6 +28,9 @@ const KNOWN: &[&str] = &[
     "reconfigure",
     "kappa",
 ];
+
+const LAYOUTS: &[&str] =
+    &["tp", "pp", "micro_batch", "cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel"];
 
 /// Larger degrees of tensor or pipeline parallelism are a mistake.
 const LARGEST_DEGREE: u32 = 1024;
@@ -150,36 +155,79 @@ fn batch(training: &Section<'_>, reference: Sequences, seq_len: u32) -> Option<B
     Some(BatchRange { min, max })
 }
 
-/// Data parallelism only where nothing is said: a script that splits its model says so.
+/// Data parallelism only where nothing is said, and of what goes beyond degrees only what is said: no script is told what it cannot do.
 fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
-    let any = |tp, pp| LayoutLimits { tp, pp, max_micro_batch: largest };
     match training.get("layouts") {
-        None => Some(any(vec![1], vec![1])),
-        Some(Value::String(word)) if word == "auto" => Some(any(Vec::new(), Vec::new())),
+        None => Some(LayoutLimits::degrees(vec![1], vec![1], largest)),
+        Some(Value::String(word)) if word == "auto" => Some(LayoutLimits::degrees(Vec::new(), Vec::new(), largest)),
         Some(Value::Array(_)) => {
             training.wrong("layouts", "a list of layouts by size is not supported yet");
             None
         }
         Some(value @ Value::Object(_)) => {
             let path = training.field("layouts");
-            let section = Section::open(&path, value, &["tp", "pp", "micro_batch"], &[], training.findings())?;
+            let section = Section::open(&path, value, LAYOUTS, &[], training.findings())?;
             let (tp, pp) = (degrees(&section, "tp"), degrees(&section, "pp"));
             let micro = if section.has("micro_batch") {
                 section.whole("micro_batch", 1).map(|micro| Sequences(u64::from(micro)))
             } else {
                 Some(largest)
             };
-            Some(LayoutLimits { tp: tp?, pp: pp?, max_micro_batch: micro? })
+            let execution = execution(&section);
+            Some(LayoutLimits { tp: tp?, pp: pp?, max_micro_batch: micro?, execution: execution? })
         }
         Some(_) => {
             training.wrong_hint(
                 "layouts",
                 "must be auto or a mapping",
-                "as in layouts: {tp: [1, 2, 4], pp: 1, micro_batch: 16}",
+                "as in layouts: {tp: [1, 2, 4], pp: 1, micro_batch: 16, sharding: [none, optimizer]}",
             );
             None
         }
     }
+}
+
+fn execution(section: &Section<'_>) -> Option<ExecutionLimits> {
+    let (cp, ep, vpp) = (degrees(section, "cp"), degrees(section, "ep"), degrees(section, "vpp"));
+    let schedule = choices(section, "schedule", Schedule::ALL, Schedule::name);
+    let sharding = choices(section, "sharding", Sharding::ALL, Sharding::name);
+    let recompute = choices(section, "recompute", Recompute::ALL, Recompute::name);
+    let sequence_parallel = section.flag("sequence_parallel").unwrap_or(false);
+    Some(ExecutionLimits {
+        cp: cp?,
+        ep: ep?,
+        vpp: vpp?,
+        schedule: schedule?,
+        sharding: sharding?,
+        recompute: recompute?,
+        sequence_parallel,
+    })
+}
+
+/// One or several of some words. Absent: the first.
+fn choices<T: Copy + Ord + Default>(
+    section: &Section<'_>,
+    key: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Option<Vec<T>> {
+    let Some(value) = section.get(key) else { return Some(vec![T::default()]) };
+    let read = |value: &Value| {
+        let word = text(value, &section.field(key), section.findings())?;
+        let found = all.iter().copied().find(|one| name(*one) == word);
+        if found.is_none() {
+            let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+            section.wrong(key, format!("must be one or several of {}, not \"{word}\"", names.join(", ")));
+        }
+        found
+    };
+    let mut chosen: Vec<T> = one_or_many(value).iter().map(read).collect::<Option<_>>()?;
+    chosen.sort_unstable();
+    chosen.dedup();
+    if chosen.is_empty() {
+        section.wrong(key, "must name one at least");
+    }
+    Some(chosen)
 }
 
 /// Degrees by name, or the powers of two up to one number. Absent: 1.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::execution::Execution;
 use super::plan::PredictedStart;
 
 /// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.
@@ -85,6 +86,9 @@ pub struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Configuration {
     pub layout: Layout,
+    /// Absent where it is plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<Execution>,
     pub micro_batch_sequences: u64,
     pub global_batch_sequences: u64,
 }
@@ -114,6 +118,9 @@ pub struct Job {
     /// Names of the nodes it holds GPUs on, in rank order.
     pub nodes: Vec<String>,
     pub layout: Option<Layout>,
+    /// What the layout is beyond dp, tp and pp; absent where it is plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<Execution>,
     pub micro_batch_sequences: Option<u64>,
     pub global_batch_sequences: Option<u64>,
     pub global_batch_tokens: Option<f64>,
@@ -298,4 +305,21 @@ pub struct CurvePoint {
     pub chosen: bool,
     /// Why this size cannot be had.
     pub infeasible: Option<String>,
+    /// First and last decile of the goodput, by what reports have taught of the step time.
+    #[serde(default)]
+    pub goodput_low_tokens_per_second: Option<f64>,
+    #[serde(default)]
+    pub goodput_high_tokens_per_second: Option<f64>,
+    /// The next best layouts, each at its best batch, best first.
+    #[serde(default)]
+    pub runner_ups: Vec<RunnerUp>,
+}
+
+/// A configuration that was not the best.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunnerUp {
+    pub configuration: Configuration,
+    pub goodput_tokens_per_second: f64,
+    /// Over the best configuration's.
+    pub relative_goodput: f64,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use headway_api::client::{Client, JobFilter};
 use headway_api::v1::Job;
+use headway_types::Execution;
 
 use super::{short, watch};
 use crate::failure::Failure;
@@ -51,6 +52,13 @@ async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> 
     print.list(&page.items, HEADERS, row, |job| job.id.to_string())
 }
 
+/// dp × tp × pp and what else the layout is.
+fn layout(job: &Job) -> String {
+    let Some(layout) = job.layout else { return "-".into() };
+    let more: Execution = job.execution.unwrap_or_default().into();
+    format!("{}×{}×{}{more}", layout.dp, layout.tp, layout.pp)
+}
+
 /// One line of the table of jobs.
 pub fn row(job: &Job) -> Vec<String> {
     vec![
@@ -58,7 +66,7 @@ pub fn row(job: &Job) -> Vec<String> {
         job.name.clone(),
         job.state.clone(),
         gpus(job),
-        job.layout.map_or_else(|| "-".into(), |layout| format!("{}×{}×{}", layout.dp, layout.tp, layout.pp)),
+        layout(job),
         batch(job),
         optional(job.throughput_tokens_per_second, si),
         optional(job.noise_scale_tokens, si),

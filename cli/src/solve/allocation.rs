@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headway_api::solve::{Allocation, Held};
 use headway_api::v1;
-use headway_types::{Configuration, GpuUuid, Layout, NodeSlice, Placement, Sequences};
+use headway_types::{Configuration, Execution, GpuUuid, Layout, NodeSlice, Placement, Sequences};
 
 use super::check::{Findings, MOST};
 use super::nodes::{self, Nodes};
@@ -126,11 +126,17 @@ impl<'a> Holders<'a> {
 /// How a job trains now.
 pub fn configuration(of: &v1::Configuration, field: &str, findings: &mut Findings) -> Configuration {
     let layout = &of.layout;
-    let mut degree = |value, name| findings.whole(value, 1..=MOST, format_args!("{field}.layout.{name}"));
-    let layout = Layout { dp: degree(layout.dp, "dp"), tp: degree(layout.tp, "tp"), pp: degree(layout.pp, "pp") };
-    let product = u64::from(layout.dp) * u64::from(layout.tp) * u64::from(layout.pp);
+    let execution: Execution = of.execution.unwrap_or_default().into();
+    let mut degree = |value, name| findings.whole(value, 1..=MOST, format_args!("{field}.{name}"));
+    let Execution { cp, ep, vpp, .. } = execution;
+    let (cp, ep, vpp) = (degree(cp, "execution.cp"), degree(ep, "execution.ep"), degree(vpp, "execution.vpp"));
+    let execution = Execution { cp, ep, vpp, ..execution };
+    let (dp, tp, pp) = (degree(layout.dp, "layout.dp"), degree(layout.tp, "layout.tp"), degree(layout.pp, "layout.pp"));
+    let layout = Layout { dp, tp, pp, execution };
+    let product =
+        [layout.dp, layout.tp, layout.pp, execution.cp].map(u64::from).into_iter().fold(1, u64::saturating_mul);
     if product > u64::from(MOST) {
-        findings.add(format_args!("{field}.layout"), format!("dp x tp x pp is {product} GPUs"));
+        findings.add(format_args!("{field}.layout"), format!("dp x tp x pp x cp is {product} GPUs"));
     }
     for (name, value) in
         [("micro_batch_sequences", of.micro_batch_sequences), ("global_batch_sequences", of.global_batch_sequences)]

@@ -138,6 +138,7 @@ fn kind(of: MoveKind) -> &'static str {
 fn configuration(of: &Configuration) -> v1::Configuration {
     v1::Configuration {
         layout: v1::Layout { dp: of.layout.dp, tp: of.layout.tp, pp: of.layout.pp },
+        execution: v1::Execution::unless_plain(of.layout.execution),
         micro_batch_sequences: of.micro_batch.0,
         global_batch_sequences: of.global_batch.0,
     }

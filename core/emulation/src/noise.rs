@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn configuration(dp: u32, micro: u64, global: u64) -> Configuration {
-        let layout = Layout { dp, tp: 1, pp: 1 };
+        let layout = Layout { dp, tp: 1, pp: 1, ..Layout::single() };
         Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
     }
 

@@ -10,8 +10,8 @@ use headway_goodput::catalog::{self, Device};
 use headway_goodput::step_time::Spread;
 use headway_types::report::Flexibility;
 use headway_types::{
-    Capabilities, Configuration, Generation, JobId, LaunchOrder, NodeClass, Seconds, Sequences, StepReport, Tier,
-    Timestamp,
+    Bytes, Capabilities, Configuration, Generation, JobId, LaunchOrder, NodeClass, Seconds, Sequences, StepReport,
+    Tier, Timestamp,
 };
 
 use crate::checkpoint;
@@ -100,6 +100,8 @@ pub enum Said {
     SaveFailed {
         step: u64,
     },
+    /// Its devices have no more memory, and all its processes are gone; the last word.
+    OutOfMemory,
     /// It exits before its work is done.
     Stopped {
         step: u64,
@@ -158,6 +160,8 @@ struct Now {
     configuration: Configuration,
     /// Mean seconds of a step.
     step_time: Seconds,
+    /// Bytes held on the fullest GPU, and whether it has fewer.
+    memory: Option<(Bytes, bool)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -227,7 +231,8 @@ impl Run {
                 let step_time = truth
                     .step_time(&training.shape, training.precision, &device, spread, &configuration)
                     .ok_or(SettingError::Indivisible(configuration))?;
-                let now = Now { revision: 0, configuration, step_time };
+                let memory = truth.memory(&training.shape, training.precision, &device, &configuration);
+                let now = Now { revision: 0, configuration, step_time, memory };
                 let state = if resumed.is_some() { checkpoint::bytes(&training.shape) } else { 0.0 };
                 (Work::Training { training, truth, device, spread, now }, state)
             }
@@ -354,6 +359,10 @@ impl Run {
                 }
             },
             Stage::Working { .. } => self.leave(now, true),
+            Stage::Stepping { .. } if self.memory().is_some_and(|(_, exceeded)| exceeded) => {
+                self.stage = Stage::Gone;
+                said.push(Said::OutOfMemory);
+            }
             Stage::Stepping { steps, per_step, .. } => {
                 self.stepped(steps, per_step, said);
                 self.boundary(now, said);
@@ -402,7 +411,8 @@ impl Run {
         let tier = now.configuration.tier_to(&configuration);
         // A batch that does not divide is kept out as a script would: it goes on as it was.
         if let Some(step_time) = truth.step_time(&training.shape, training.precision, device, *spread, &configuration) {
-            *now = Now { revision, configuration, step_time };
+            let memory = truth.memory(&training.shape, training.precision, device, &configuration);
+            *now = Now { revision, configuration, step_time, memory };
         }
         let pause = if tier == Some(Tier::MicroBatch) { MICRO_BATCH_CHANGE } else { Seconds(0.0) };
         self.stage = Stage::Changing { until: time + pause };
@@ -443,8 +453,15 @@ impl Run {
                 configuration,
                 loss: Some(loss(self.samples)),
                 noise,
+                memory_peak: self.memory().map(|(bytes, _)| bytes),
             }),
         });
+    }
+
+    /// Bytes held on the fullest GPU, and whether it has fewer.
+    fn memory(&self) -> Option<(Bytes, bool)> {
+        let Work::Training { now, .. } = &self.work else { return None };
+        now.memory
     }
 
     fn phases(&self, first_step: Seconds) -> BTreeMap<String, Seconds> {

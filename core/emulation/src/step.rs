@@ -1,16 +1,23 @@
 //! The true step time: the scheduler's own prior, off by factors it is not told. They belong to a model shape on a GPU
 //! type, as a better kernel or a slower host would, so that what one layout teaches holds for another.
 
+use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Device;
+use headway_goodput::collective::Cluster;
+use headway_goodput::memory::memory_of;
+use headway_goodput::physics::Parameters;
 use headway_goodput::step_time::{Spread, StepTime, step_time};
+use headway_goodput::strategy::Strategy;
 use headway_types::spec::Precision;
-use headway_types::{Configuration, GpuType, ModelShape, Seconds};
+use headway_types::{Bytes, Configuration, GpuType, ModelShape, Seconds};
 
 use crate::random::{Random, Seed};
 
 /// Deviation of the logarithm of the hidden factors: about what published runs differ from the prior (docs/goodput.md).
 const MICRO_SPREAD: f64 = 0.15;
 const STEP_SPREAD: f64 = 0.3;
+/// Deviation of the logarithm of hidden memory: the memory model's error on clean runs.
+const MEMORY_SPREAD: f64 = 0.02;
 /// Relative deviation of one step from the mean.
 const JITTER: f64 = 0.03;
 
@@ -21,6 +28,8 @@ pub struct StepTruth {
     micro: f64,
     /// Over the prior's terms paid once per step.
     step: f64,
+    /// Over the memory model's bytes.
+    memory: f64,
 }
 
 impl StepTruth {
@@ -28,7 +37,35 @@ impl StepTruth {
     pub fn hidden(seed: Seed, shape: &ModelShape, gpu_type: &GpuType) -> Self {
         let key = format!("{shape:?}");
         let mut random = Random::new(seed.about(b"step").about(key.as_bytes()).about(gpu_type.0.as_bytes()));
-        Self { micro: random.around(1.0, MICRO_SPREAD), step: random.around(1.0, STEP_SPREAD) }
+        let mut memory = Random::new(seed.about(b"memory").about(key.as_bytes()).about(gpu_type.0.as_bytes()));
+        Self {
+            micro: random.around(1.0, MICRO_SPREAD),
+            step: random.around(1.0, STEP_SPREAD),
+            memory: memory.around(1.0, MEMORY_SPREAD),
+        }
+    }
+
+    /// The same with memory off the model by a stated factor.
+    #[must_use]
+    pub fn with_memory(self, factor: f64) -> Self {
+        Self { memory: factor, ..self }
+    }
+
+    /// Most bytes a GPU really holds, and whether that is more than it has; `None` on devices whose memory is not modelled.
+    #[must_use]
+    pub fn memory(
+        &self,
+        shape: &ModelShape,
+        precision: Precision,
+        device: &Device,
+        configuration: &Configuration,
+    ) -> Option<(Bytes, bool)> {
+        let Device::Catalogued(hardware) = device else { return None };
+        let profile = Parameters::built_in().profile(None);
+        let strategy = Strategy::with(configuration, configuration.accumulation()?, precision);
+        let modelled = memory_of(&Architecture::from(shape), &strategy, &Cluster::usual(hardware, &profile, 1));
+        let bytes = modelled.total() * self.memory;
+        Some((Bytes(bytes as u64), bytes > hardware.memory))
     }
 
     /// Mean seconds of one optimizer step; `None` where the batch does not divide into micro-batches.
@@ -55,8 +92,12 @@ pub fn measured(random: &mut Random, mean: Seconds, steps: u32) -> Seconds {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_goodput::catalog;
-    use headway_types::{Layout, NodeCount, Sequences};
+    use headway_goodput::{JobModel, catalog};
+    use headway_types::spec::{BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, Training, Work};
+    use headway_types::{
+        Capabilities, Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences,
+        Sharding, StepReport, Timestamp,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -76,7 +117,7 @@ mod tests {
         fn more_replicas_never_make_a_step_of_the_same_batch_longer_than_their_network_costs(
             seed in 0..500_u64, doublings in 0..4_u32, micro in 1..3_u64,
         ) {
-            let layout = |dp| Layout { dp, tp: 4, pp: 1 };
+            let layout = |dp| Layout { dp, tp: 4, pp: 1, ..Layout::single() };
             let (few, many) = (2 << doublings, 4 << doublings);
             let (slow, fast) = (
                 time(seed, "H100-80G", layout(few), micro, 512),
@@ -94,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_truth_is_not_the_prior_and_differs_between_gpu_types() {
-        let layout = Layout { dp: 2, tp: 4, pp: 1 };
+        let layout = Layout { dp: 2, tp: 4, pp: 1, ..Layout::single() };
         let of = |gpu: &str| StepTruth::hidden(Seed(3), &llama_7b(), &GpuType(gpu.into()));
         assert_ne!(of("H100-80G"), of("A100-80G"));
         assert_eq!(of("H100-80G"), of("H100-80G"));
@@ -109,5 +150,72 @@ mod tests {
         };
         let (one, hundred) = (far(1, &mut random), far(100, &mut random));
         assert!(hundred < one / 4.0 && one < 0.2, "{one} {hundred}");
+    }
+
+    /// Llama 7B at four times its sequence length with a script that recomputes, shards and splits sequences.
+    fn long_sequences() -> (ModelShape, JobModel) {
+        let shape = ModelShape { seq_len: 16_384, ..llama_7b() };
+        let execution = ExecutionLimits {
+            sharding: vec![Sharding::None, Sharding::Optimizer],
+            recompute: vec![Recompute::None, Recompute::Full],
+            sequence_parallel: true,
+            ..ExecutionLimits::default()
+        };
+        let training = Training {
+            work: Work::Model(shape),
+            precision: Precision::Bf16,
+            reference_batch: Sequences(64),
+            batch: BatchRange { min: Sequences(32), max: Sequences(128) },
+            lr_scaling: LrScaling::Sqrt,
+            target: None,
+            layouts: LayoutLimits { execution, ..LayoutLimits::degrees(vec![], vec![], Sequences(8)) },
+            checkpoint: CheckpointPolicy::default(),
+            reconfigure: Capabilities::UNKNOWN_SCRIPT,
+            kappa: 1.0,
+        };
+        (shape, JobModel::new(training))
+    }
+
+    #[test]
+    fn a_job_whose_memory_is_15_per_cent_above_the_models_fits_after_running_out_at_most_once() {
+        let class = NodeClass {
+            gpu_type: GpuType("H100-80G".into()),
+            gpus_per_node: GpuCount(8),
+            emulated: None,
+            fabric: Fabric { domain: "rack".into() },
+        };
+        let device = catalog::device(&class).unwrap();
+        for gpus in [8, 16, 32].map(GpuCount) {
+            let (shape, mut model) = long_sequences();
+            let nodes = NodeCount(gpus.0 / 8);
+            let truth = StepTruth::hidden(Seed(1), &shape, &class.gpu_type).with_memory(1.15);
+            let mut ended = 0;
+            let (at, peak) = loop {
+                let at = model.best(&class, gpus, nodes).unwrap().configuration.unwrap();
+                match truth.memory(&shape, Precision::Bf16, &device, &at).unwrap() {
+                    (peak, false) => break (at, peak),
+                    (_, true) => model.exhausted(&class, &at),
+                }
+                ended += 1;
+                assert!(ended <= 1, "{at} on {gpus} GPUs");
+            };
+            let mean = truth.step_time(&shape, Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap();
+            let report = StepReport {
+                job: IdSource::seeded(1).job(Timestamp(0)),
+                generation: Generation(1),
+                step: 1,
+                steps: 1,
+                samples_seen: at.global_batch,
+                tokens: at.global_batch.tokens(shape.seq_len),
+                duration: mean,
+                configuration: at,
+                loss: None,
+                noise: None,
+                memory_peak: Some(peak),
+            };
+            model.observe(&class, nodes, &report);
+            let believed = model.memory(&class, &at).unwrap();
+            assert!((believed.bytes / peak.0 as f64 - 1.0).abs() < 0.05, "{believed:?} of {peak}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Who answers for a gang that ends before its time, and what follows: the job's restart budget, a node's health, or
 //! only another attempt. A job is never failed for what is not its fault.
 
+use std::sync::Arc;
+
 use headway_types::{Blame, GroupOutcome, JobId, NodeId, Seconds};
 
 use crate::draft::Note;
@@ -14,6 +16,8 @@ use crate::state::Engine;
 pub(crate) struct Breakdown {
     pub message: String,
     pub blame: Blame,
+    /// It ran out of device memory.
+    pub out_of_memory: bool,
     /// Where it began, if one node can be named, and what that says about the node.
     pub place: Option<(NodeId, Incident)>,
 }
@@ -47,12 +51,15 @@ impl Engine {
                 ),
                 _ => return None,
             };
-            Some(Breakdown { message, blame, place: incident.map(|incident| (*node, incident)) })
+            let out_of_memory = matches!(part, Part::Ended(GroupOutcome::Failed { fault, .. }) if fault.out_of_memory);
+            Some(Breakdown { message, blame, out_of_memory, place: incident.map(|incident| (*node, incident)) })
         };
+        // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
         let gravity = |one: &Breakdown| match one.blame {
             Blame::Node => 0,
-            Blame::Job => 1,
-            Blame::Infrastructure => 2,
+            Blame::Job if one.out_of_memory => 1,
+            Blame::Job => 2,
+            Blame::Infrastructure => 3,
         };
         parts.iter().filter_map(broken).min_by_key(gravity)
     }
@@ -60,12 +67,28 @@ impl Engine {
     /// Ends the generation for this cause and settles who answers for it.
     pub(crate) fn break_gang(&mut self, job: JobId, breakdown: Breakdown) {
         let cause = StopCause::GangBroken { message: breakdown.message.clone() };
+        if breakdown.out_of_memory {
+            self.learn_exhaustion(job);
+        }
         if self.ran_steadily(job) {
             self.forgive(job);
         }
         let (message, blame) = self.settle(job, breakdown);
         self.tell_breakdown(job, &message, blame);
         self.stop(job, cause, &message);
+    }
+
+    /// What ran out of device memory, and all that needs as much, is not tried again on this GPU type.
+    fn learn_exhaustion(&mut self, job: JobId) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let Some(allocation) = self.allocations.get(&(job, entry.job.generation)) else { return };
+        let node = self.nodes.get(&allocation.placement.first_node());
+        let class = node.map(|entry| entry.node.inventory.class());
+        let at = entry.reported.filter(|_| allocation.training_at.is_some()).or(allocation.configuration);
+        if let (Some(model), Some(class), Some(at)) = (&mut entry.model, &class, &at) {
+            Arc::make_mut(model).exhausted(class, at);
+            self.rounds.ask(format!("{} ran out of device memory", entry.job.spec.name));
+        }
     }
 
     /// Jobs without checkpoints show their progress by running on.
@@ -78,7 +101,7 @@ impl Engine {
 
     /// Counts the failure where it belongs; the message may gain a word about that.
     pub(crate) fn settle(&mut self, job: JobId, breakdown: Breakdown) -> (String, Blame) {
-        let Breakdown { mut message, mut blame, place } = breakdown;
+        let Breakdown { mut message, mut blame, place, .. } = breakdown;
         let suspects = self.jobs.get(&job).map(|entry| entry.job.suspects.clone()).unwrap_or_default();
         if let (Blame::Node, Some((node, incident))) = (blame, place) {
             let setbacks = self.jobs.get(&job).map_or(0, |entry| entry.job.setbacks);

@@ -141,7 +141,7 @@ impl Engine {
         let Some((node, _)) = late else { return };
         let message = format!("node {} did not {what} in time", self.node_name(*node));
         let place = Some((*node, Incident::NotStarted(job)));
-        self.break_gang(job, Breakdown { message, blame: Blame::Node, place });
+        self.break_gang(job, Breakdown { message, blame: Blame::Node, out_of_memory: false, place });
     }
 
     /// Until when a gang must have prepared or, once it has, launched. A new term gives it the full time again, since

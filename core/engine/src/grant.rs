@@ -41,7 +41,8 @@ impl Engine {
                 slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))
             };
             let kept_off = self.is_kept_off(*job, assignment.placement.slices().iter().map(|slice| slice.node));
-            if !kept_off && self.may_start(*job) && assignment.placement.slices().iter().all(free) {
+            let hopeless = self.is_exhausted(*job, assignment);
+            if !kept_off && !hopeless && self.may_start(*job) && assignment.placement.slices().iter().all(free) {
                 self.grant(*job, assignment);
             }
         }
@@ -52,6 +53,14 @@ impl Engine {
             matches!(entry.job.state, JobState::Queued { .. })
                 && entry.job.not_before.is_none_or(|moment| moment <= self.now)
         })
+    }
+
+    /// Whether the plan's configuration has since run out of device memory: the next round has another.
+    fn is_exhausted(&self, job: JobId, assignment: &Assignment) -> bool {
+        let model = self.jobs.get(&job).and_then(|entry| entry.model.as_ref());
+        let node = self.nodes.get(&assignment.placement.first_node());
+        let (Some(model), Some(node), Some(at)) = (model, node, &assignment.configuration) else { return false };
+        model.is_exhausted(&node.node.inventory.class(), at)
     }
 
     fn grant(&mut self, job: JobId, assignment: &Assignment) {

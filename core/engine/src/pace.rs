@@ -31,7 +31,7 @@ impl Engine {
         };
         // Once may be the network's fault; a job that hangs again without any progress in between hangs by itself.
         let blame = if entry.job.hangs > 0 { Blame::Job } else { Blame::Infrastructure };
-        let breakdown = Breakdown { message: message.clone(), blame, place: None };
+        let breakdown = Breakdown { message: message.clone(), blame, out_of_memory: false, place: None };
         let (message, blame) = self.settle(job, breakdown);
         self.edit_job(job, |job| job.hangs += 1);
         let name = self.job_name(job);

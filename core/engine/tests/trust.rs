@@ -7,9 +7,10 @@ use harness::{Cluster, inventory, node_id, rigid, spec, training};
 use headway_engine::Activity;
 use headway_engine::event::{Event, Request};
 use headway_engine::record::{Availability, JobState, Standing, StopCause};
+use headway_types::spec::{LayoutLimits, Precision, Training, Work};
 use headway_types::{
-    Blame, BootId, Condition, ConditionKind, Fault, GpuCount, GpuHealth, GroupOutcome, GroupPhase, JobId, NodeReport,
-    Seconds,
+    Blame, BootId, Condition, ConditionKind, Fault, GpuCount, GpuHealth, GpuType, GroupOutcome, GroupPhase, JobId,
+    ModelShape, NodeInventory, NodeReport, Seconds, Sequences,
 };
 
 fn ended(fault: Fault) -> GroupPhase {
@@ -27,7 +28,7 @@ fn standing(cluster: &Cluster, node: u64) -> &'static str {
 /// Fails the job's start on its only node, by this fault, and lets its back-off pass.
 fn fail_start(cluster: &mut Cluster, job: JobId, blame: Blame) -> u64 {
     let node = cluster.nodes_of(job)[0];
-    cluster.group(node, job, not_started(Fault { blame, message: "no such directory".into() }));
+    cluster.group(node, job, not_started(Fault { blame, ..Fault::of_job("no such directory") }));
     let nodes: Vec<u64> = (0..cluster.node_count()).collect();
     cluster.pass_beating(40.0, &nodes);
     node
@@ -256,4 +257,36 @@ fn a_save_of_unknown_length_is_no_hang() {
     cluster.steps(job, 64, None);
     cluster.pass_beating(900.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Running { .. }), "its first save may take this long");
+}
+
+#[test]
+fn what_ran_out_of_device_memory_is_not_tried_again() {
+    let mut cluster = Cluster::new(&[]);
+    let gpu_type = GpuType("H100-80G".into());
+    cluster.register(NodeInventory { gpu_type, emulated: None, ..inventory(0, 4) }, Vec::new());
+    let work = Work::Model(ModelShape {
+        layers: 32,
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 32,
+        ffn_hidden: 11_008,
+        gated: true,
+        vocab: 32_000,
+        seq_len: 4096,
+        tied: false,
+    });
+    let layouts = LayoutLimits::degrees(vec![1, 2, 4], vec![1, 2, 4], Sequences(8));
+    let recipe = Training { work, precision: Precision::Bf16, layouts, target: None, ..training(true) };
+    let job = cluster.submit(spec("large", 4, 4, Some(recipe)));
+    cluster.start(job);
+    let told = |cluster: &Cluster| {
+        let generation = cluster.jobs[&job].generation;
+        cluster.allocations[&(job, generation)].configuration.unwrap()
+    };
+    let (first, generation) = (told(&cluster), cluster.jobs[&job].generation);
+    cluster.end(job, &GroupOutcome::Failed { exit_code: Some(1), fault: Fault::out_of_memory() });
+    cluster.pass_beating(60.0, &[0]);
+    cluster.start(job);
+    assert!(cluster.jobs[&job].generation > generation, "it goes on with another configuration");
+    assert_ne!(told(&cluster), first);
 }

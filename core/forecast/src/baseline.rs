@@ -139,7 +139,7 @@ mod tests {
             batch: BatchRange { min: Sequences(8), max: Sequences(256) },
             lr_scaling: LrScaling::Sqrt,
             target: None,
-            layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(8) },
+            layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(8)),
             checkpoint: CheckpointPolicy::default(),
             reconfigure: Capabilities::UNKNOWN_SCRIPT,
             kappa: 1.0,

@@ -36,7 +36,23 @@ pub struct Corrected {
     pub relative_error: f64,
 }
 
+/// What the correction makes of the prior's groups of terms: factors, and seconds more per step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Factors {
+    pub micro: f64,
+    pub step: f64,
+    pub extra: f64,
+}
+
 impl Correction {
+    pub(crate) fn factors(&self, gpu_type: &GpuType) -> Factors {
+        self.types.get(gpu_type).map_or(Factors { micro: 1.0, step: 1.0, extra: 0.0 }, |learned| Factors {
+            micro: libm::exp(learned.factors[0]),
+            step: libm::exp(learned.factors[1]),
+            extra: learned.factors[2] * learned.unit,
+        })
+    }
+
     /// Folds one observed step time of a configuration whose prior is known. Nonsense is skipped.
     pub fn observe(
         &mut self,
@@ -233,7 +249,7 @@ mod tests {
     const REDUCE: f64 = 0.15;
 
     fn at(dp: u32, accumulation: u64) -> (Configuration, StepTime) {
-        let layout = Layout { dp, tp: 1, pp: 1 };
+        let layout = Layout { dp, tp: 1, pp: 1, ..Layout::single() };
         let configuration = Configuration {
             layout,
             micro_batch: Sequences(2),

@@ -56,7 +56,7 @@ pub fn training(work: Work, reference: u64, batch: (u64, u64)) -> Training {
         batch: BatchRange { min: Sequences(batch.0), max: Sequences(batch.1) },
         lr_scaling: LrScaling::Sqrt,
         target: None,
-        layouts: LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(8) },
+        layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
         kappa: 1.0,

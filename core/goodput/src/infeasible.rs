@@ -24,12 +24,20 @@ pub enum Infeasible {
     MicroBatch { micro_batch: u64, largest: u64 },
     #[error("global batch {global_batch} is not a multiple of dp {dp} × micro-batch {micro_batch}")]
     Indivisible { global_batch: u64, dp: u32, micro_batch: u64 },
+    #[error(
+        "{micro_batches} micro-batches per replica are no multiple of {multiple_of}, which interleaved stages need"
+    )]
+    Interleaving { micro_batches: u64, multiple_of: u64 },
     #[error("global batch {global_batch} is outside the allowed {} to {}", range.min, range.max)]
     BatchOutside { global_batch: u64, range: BatchRange },
     #[error("no global batch from {} to {} is a multiple of dp {dp} × a micro-batch up to {largest_micro_batch}", range.min, range.max)]
     NoBatch { range: BatchRange, dp: u32, largest_micro_batch: u64 },
     #[error("{configuration} needs {needed_mib} MiB per GPU ({detail}), {gpu_type} has {available_mib} MiB")]
     Memory { configuration: Configuration, gpu_type: GpuType, needed_mib: u64, available_mib: u64, detail: String },
+    #[error(
+        "{configuration} needs about {needed_mib} MiB per GPU, no less than {by}, which ran out of memory on {gpu_type}"
+    )]
+    Exhausted { configuration: Configuration, gpu_type: GpuType, by: Configuration, needed_mib: u64 },
     #[error("the measured curve has no usable point")]
     NoCurve,
     #[error("the script's own curve decides, there is no configuration to choose")]
@@ -40,16 +48,21 @@ impl Infeasible {
     /// Whether more memory per GPU would lift it.
     #[must_use]
     pub fn is_memory(&self) -> bool {
-        matches!(self, Infeasible::Memory { .. })
+        self.needed_mib().is_some()
     }
 
     /// Whether `other` tells a user more: lack of memory before anything else, and of those the smallest need.
     pub(crate) fn yields_to(&self, other: &Infeasible) -> bool {
-        match (self, other) {
-            (Infeasible::Memory { needed_mib: ours, .. }, Infeasible::Memory { needed_mib: theirs, .. }) => {
-                theirs < ours
-            }
-            (_, theirs) => theirs.is_memory() && !self.is_memory(),
+        match (self.needed_mib(), other.needed_mib()) {
+            (Some(ours), Some(theirs)) => theirs < ours,
+            (ours, theirs) => theirs.is_some() && ours.is_none(),
+        }
+    }
+
+    fn needed_mib(&self) -> Option<u64> {
+        match self {
+            Infeasible::Memory { needed_mib, .. } | Infeasible::Exhausted { needed_mib, .. } => Some(*needed_mib),
+            _ => None,
         }
     }
 }

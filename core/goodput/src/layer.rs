@@ -21,8 +21,24 @@ pub(crate) struct LayerCosts {
 
 impl LayerCosts {
     pub(crate) fn of(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> Self {
-        let kernels = Kernels::new(architecture, strategy, cluster);
-        let layers = Layers { architecture, strategy, cluster, kernels };
+        Self::summed(&Layers::new(architecture, strategy, cluster, true))
+    }
+
+    /// The same before parameters are gathered: alike for all dp.
+    pub(crate) fn ungathered(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> Self {
+        Self::summed(&Layers::new(architecture, strategy, cluster, false))
+    }
+
+    /// Ungathered costs of a model whose layers are alike, with gathering its parameters.
+    pub(crate) fn gathered(mut self, architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> Self {
+        let (forward, backward) = (self.layer.total() - self.layer.backward, self.layer.backward);
+        let parameters = parameter_exchange(architecture, strategy, cluster, forward, backward);
+        self.layer.parameters = parameters.forward + parameters.backward;
+        self.layer.backward += parameters.backward;
+        self
+    }
+
+    fn summed(layers: &Layers) -> Self {
         Self {
             layer: layers.mean(),
             logits: layers.kernels.logits(),
@@ -70,9 +86,14 @@ struct Layers<'a> {
     strategy: &'a Strategy,
     cluster: &'a Cluster<'a>,
     kernels: Kernels<'a>,
+    gathers: bool,
 }
 
-impl Layers<'_> {
+impl<'a> Layers<'a> {
+    fn new(architecture: &'a Architecture, strategy: &'a Strategy, cluster: &'a Cluster<'a>, gathers: bool) -> Self {
+        Self { architecture, strategy, cluster, kernels: Kernels::new(architecture, strategy, cluster), gathers }
+    }
+
     /// A layer, on average over those with and without experts.
     fn mean(&self) -> LayerTime {
         let dense = f64::from(self.architecture.dense_layers()) / f64::from(self.architecture.layers);
@@ -117,7 +138,11 @@ impl Layers<'_> {
             }
             Recompute::Selective => self.kernels.attention().forward,
         };
-        let parameters = self.parameter_exchange(forward, backward + again);
+        let parameters = if self.gathers {
+            parameter_exchange(self.architecture, self.strategy, self.cluster, forward, backward + again)
+        } else {
+            Passes::default()
+        };
         LayerTime {
             compute: device.forward + device.backward,
             recompute: again,
@@ -161,32 +186,37 @@ impl Layers<'_> {
         }
         exchanges
     }
+}
 
-    /// Replicas that share each layer's parameters.
-    fn gathering(&self) -> Group {
-        let strategy = self.strategy;
-        let members = match strategy.sharding {
-            Sharding::ParametersInNode => strategy.optimizer_shards(self.cluster.gpus_per_node),
-            _ => strategy.dp * strategy.cp,
-        };
-        self.cluster.group(members, strategy.tp)
+/// What of gathering a layer's parameters (and scattering its gradients) computing does not hide, ZeRO-3's volumes (Rajbhandari
+/// et al. 2020): both proceed together, and each slows the other a little (Galvatron).
+fn parameter_exchange(
+    architecture: &Architecture,
+    strategy: &Strategy,
+    cluster: &Cluster,
+    forward: f64,
+    backward: f64,
+) -> Passes {
+    if !strategy.sharding.gathers() || strategy.dp * strategy.cp <= 1 {
+        return Passes::default();
     }
+    // Breadth-first schedules gather once per step instead of once per micro-batch.
+    let rounds = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
+    let bytes = 2.0 * rank_layer_parameters(architecture, strategy);
+    let gather = gathering(strategy, cluster).gather(bytes) / rounds;
+    let again = if strategy.sharding == Sharding::Gradients { 0.0 } else { gather };
+    let interference = cluster.profile.physics.shard_interference;
+    let exposed = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;
+    Passes { forward: exposed(forward, gather), backward: exposed(backward, gather + again) }
+}
 
-    /// What of gathering a layer's parameters (and scattering its gradients) computing does not hide, ZeRO-3's volumes (Rajbhandari
-    /// et al. 2020): both proceed together, and each slows the other a little (Galvatron).
-    fn parameter_exchange(&self, forward: f64, backward: f64) -> Passes {
-        let strategy = self.strategy;
-        if !strategy.sharding.gathers() || strategy.dp * strategy.cp <= 1 {
-            return Passes::default();
-        }
-        // Breadth-first schedules gather once per step instead of once per micro-batch.
-        let rounds = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
-        let gather = self.gathering().gather(2.0 * rank_layer_parameters(self.architecture, self.strategy)) / rounds;
-        let again = if strategy.sharding == Sharding::Gradients { 0.0 } else { gather };
-        let interference = self.cluster.profile.physics.shard_interference;
-        let exposed = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;
-        Passes { forward: exposed(forward, gather), backward: exposed(backward, gather + again) }
-    }
+/// Replicas that share each layer's parameters.
+fn gathering(strategy: &Strategy, cluster: &Cluster) -> Group {
+    let members = match strategy.sharding {
+        Sharding::ParametersInNode => strategy.optimizer_shards(cluster.gpus_per_node),
+        _ => strategy.dp * strategy.cp,
+    };
+    cluster.group(members, strategy.tp)
 }
 
 /// Parameters of one rank's part of one layer (routed experts spread over expert parallelism).

@@ -1,9 +1,11 @@
 //! The goodput model: throughput × statistical efficiency of a job on any allocation, as far as its shape, its specification and
 //! its reports tell.
 //!
-//! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration), [`step_time`] (the prior of
+//! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration, which `choice` finds among
+//! the `layouts` that are allowed), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
-//! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] (what fits), [`shape`], [`architecture`], [`preset`] and
+//! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
+//! what reports teach of it), [`shape`], [`architecture`], [`preset`] and
 //! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`search`] (the best of everything it
 //! knows), [`caution`] (what no measurement confirms), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
@@ -11,6 +13,7 @@
 pub mod architecture;
 pub mod catalog;
 pub mod caution;
+mod choice;
 pub mod collective;
 pub mod correction;
 pub mod curve;
@@ -18,12 +21,15 @@ pub mod efficiency;
 pub mod estimate;
 #[cfg(test)]
 mod examples;
+mod fitting;
 pub mod infeasible;
 mod kernel;
 mod layer;
+mod layouts;
 pub mod memory;
 pub mod model;
 pub mod noise;
+pub mod peaks;
 pub mod physics;
 pub mod preset;
 pub mod search;

@@ -1,19 +1,15 @@
-//! Memory per GPU of a strategy, by use, and the refusal of a configuration that does not fit. Formulas of the field (docs/goodput.md),
+//! Memory per GPU of a strategy, by use. Formulas of the field (docs/goodput.md),
 //! constants in `physics`. It never looks at time.
 
-use headway_types::{Configuration, GpuType, ModelShape, spec};
 use serde::{Deserialize, Serialize};
 
 use crate::architecture::Architecture;
-use crate::catalog::Hardware;
 use crate::collective::Cluster;
 use crate::estimate::{StageLayers, projection_in_layers};
 use crate::infeasible::Infeasible;
 use crate::physics::Profile;
-use crate::step_time::unnamed_software;
 use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 
-const MIB: f64 = 1024.0 * 1024.0;
 /// Share of a device's memory that a job may plan with: the rest is the driver's and what the estimate gets wrong.
 pub const USABLE: f64 = 0.95;
 /// Layers whose gathered parameters are alive at once: the present one and the next.
@@ -173,48 +169,6 @@ impl Stages<'_> {
         let reserve = physics.context_bytes + physics.fragmentation * (states + activations + logits);
         MemoryUse { states, activations, logits, reserve, offloaded }
     }
-}
-
-/// Memory a configuration takes with `micro_batches` micro-batches per replica.
-#[must_use]
-pub fn memory_use(
-    shape: &ModelShape,
-    precision: spec::Precision,
-    hardware: &Hardware,
-    configuration: &Configuration,
-    micro_batches: u64,
-) -> MemoryUse {
-    let strategy = Strategy::with(configuration, micro_batches, precision);
-    memory_of(&Architecture::from(shape), &strategy, &Cluster::usual(hardware, unnamed_software(), 1))
-}
-
-/// Refuses a configuration that does not fit, with its numbers.
-pub fn check(
-    shape: &ModelShape,
-    precision: spec::Precision,
-    gpu_type: &GpuType,
-    hardware: &Hardware,
-    configuration: &Configuration,
-    micro_batches: u64,
-) -> Result<(), Infeasible> {
-    let needed = memory_use(shape, precision, hardware, configuration, micro_batches);
-    if needed.total() <= USABLE * hardware.memory {
-        return Ok(());
-    }
-    let mib = |bytes: f64| libm::ceil(bytes / MIB) as u64;
-    Err(Infeasible::Memory {
-        configuration: *configuration,
-        gpu_type: gpu_type.clone(),
-        needed_mib: mib(needed.total()),
-        available_mib: mib(USABLE * hardware.memory),
-        detail: format!(
-            "states {}, activations {}, logits {}, reserve {}",
-            mib(needed.states),
-            mib(needed.activations),
-            mib(needed.logits),
-            mib(needed.reserve)
-        ),
-    })
 }
 
 #[cfg(test)]

@@ -1,14 +1,21 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::catalog;
+use crate::catalog::{self, Device, Hardware};
 use crate::examples::llama2_7b;
-use headway_types::{Layout, Sequences};
+use crate::fitting::Fitting;
+use crate::infeasible::Infeasible;
+use crate::step_time::unnamed_software;
+use headway_types::{Configuration, GpuType, Layout, Sequences, spec};
+
+fn fitting(hardware: Hardware) -> Fitting<'static> {
+    Fitting::new(&llama2_7b(), spec::Precision::Bf16, &Device::Catalogued(hardware), None)
+}
 
 fn checked(dp: u32, tp: u32, pp: u32, gpu: &str) -> Result<(), Infeasible> {
-    let layout = Layout { dp, tp, pp };
+    let layout = Layout { dp, tp, pp, ..Layout::single() };
     let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(u64::from(dp) * 8) };
     let gpu_type = GpuType(gpu.into());
-    check(&llama2_7b(), spec::Precision::Bf16, &gpu_type, &catalog::find(&gpu_type).unwrap(), &at, 8)
+    fitting(catalog::find(&gpu_type).unwrap()).check(&gpu_type, &at, 8)
 }
 
 #[test]
@@ -22,9 +29,9 @@ fn seven_billion_parameters_need_more_than_one_80_gb_gpu() {
 #[test]
 fn states_are_eighteen_bytes_per_parameter_and_buffers() {
     let hardware = catalog::find(&GpuType("H200".into())).unwrap();
-    let layout = Layout { dp: 1, tp: 1, pp: 1 };
+    let layout = Layout { dp: 1, tp: 1, pp: 1, ..Layout::single() };
     let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(1) };
-    let states = memory_use(&llama2_7b(), spec::Precision::Bf16, &hardware, &at, 1).states;
+    let states = fitting(hardware).predicted(&at, 1).unwrap().states;
     let each = states / crate::shape::parameters(&llama2_7b());
     assert!((each - 18.0 - unnamed_software().physics.buffer_bytes).abs() < 0.01, "{each}");
 }
@@ -64,9 +71,9 @@ fn logits_sit_on_the_last_stage_and_early_stages_hold_more_micro_batches() {
 #[test]
 fn no_more_micro_batches_are_in_flight_than_there_are() {
     let hardware = catalog::find(&GpuType("H200".into())).unwrap();
-    let layout = Layout { dp: 1, tp: 1, pp: 4 };
+    let layout = Layout { dp: 1, tp: 1, pp: 4, ..Layout::single() };
     let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(8) };
-    let held = |m| memory_use(&llama2_7b(), spec::Precision::Bf16, &hardware, &at, m).activations;
+    let held = |m| fitting(hardware).predicted(&at, m).unwrap().activations;
     assert!((held(8) / held(4) - 1.0).abs() < 1e-9 && held(2) < held(4));
     assert_eq!(held(4), held(64));
 }

@@ -1,5 +1,5 @@
 //! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
-//! any class and configuration; the search over configurations is in `curve`.
+//! any class and configuration; the search over configurations is in `choice`.
 
 use headway_types::spec::{Training, Work};
 use headway_types::{
@@ -9,11 +9,15 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::{self, Device};
-use crate::correction::{Corrected, Correction};
+use crate::choice::interleaved;
+use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{learning_rate_factor, statistical_efficiency};
+use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
-use crate::memory;
+use crate::layouts::Room;
+use crate::memory::MemoryUse;
 use crate::noise::{NoNoiseScale, NoiseEstimator};
+use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::step_time::{Spread, StepTime, step_time};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
@@ -27,6 +31,8 @@ pub struct JobModel {
     pub training: Training,
     noise: NoiseEstimator,
     correction: Correction,
+    #[serde(default)]
+    memory: MemoryCorrection,
     /// Of a user's curve: tokens per second that one unit of it has turned out to be.
     curve_scale: Option<f64>,
 }
@@ -34,7 +40,13 @@ pub struct JobModel {
 impl JobModel {
     #[must_use]
     pub fn new(training: Training) -> Self {
-        Self { training, noise: NoiseEstimator::default(), correction: Correction::default(), curve_scale: None }
+        Self {
+            training,
+            noise: NoiseEstimator::default(),
+            correction: Correction::default(),
+            memory: MemoryCorrection::default(),
+            curve_scale: None,
+        }
     }
 
     /// Folds a report of the job on `nodes` nodes of `class`.
@@ -50,6 +62,11 @@ impl JobModel {
                 if let Ok(prior) = self.prior_step_time(class, gpus, nodes, configuration) {
                     let observed = Seconds(report.duration.0 / f64::from(report.steps));
                     self.correction.observe(&class.gpu_type, nodes, configuration, &prior, observed);
+                }
+                if let Some((peak, (predicted, _))) =
+                    report.memory_peak.zip(self.predicted_memory(class, configuration))
+                {
+                    self.memory.observe(&class.gpu_type, configuration, &predicted, peak);
                 }
             }
             Work::Curve { .. } => self.observe_rate(gpus, (report.tokens / report.duration).0),
@@ -114,20 +131,46 @@ impl JobModel {
         }
         let micro_batches = self.check_batch(configuration)?;
         let step = self.step_time(class, gpus, nodes, configuration)?;
-        self.check_memory(class, &catalog::device(class)?, configuration, micro_batches)?;
+        if let Some(fitting) = self.fitting(class, &catalog::device(class)?) {
+            fitting.check(&class.gpu_type, configuration, micro_batches)?;
+        }
         Ok(self.prediction(configuration.global_batch, step.time))
     }
 
-    /// Whether a configuration fits its device; of emulated devices the memory is not checked.
-    pub(crate) fn check_memory(
-        &self,
-        class: &NodeClass,
-        device: &Device,
-        configuration: &Configuration,
-        micro_batches: u64,
-    ) -> Result<(), Infeasible> {
-        let (Some(shape), Device::Catalogued(hardware)) = (self.shape(), device) else { return Ok(()) };
-        memory::check(shape, self.training.precision, &class.gpu_type, hardware, configuration, micro_batches)
+    /// How the job's memory is checked on a class; `None` for a curve of the user's.
+    pub(crate) fn fitting(&self, class: &NodeClass, device: &Device) -> Option<Fitting<'_>> {
+        let learned = self.memory.of(&class.gpu_type);
+        self.shape().map(|shape| Fitting::new(shape, self.training.precision, device, learned))
+    }
+
+    /// Memory per GPU of a configuration with what reports taught; `None` where it is not modelled.
+    #[must_use]
+    pub fn memory(&self, class: &NodeClass, configuration: &Configuration) -> Option<Needed> {
+        let (predicted, _) = self.predicted_memory(class, configuration)?;
+        let unlearned = || Learned::default().needed(&predicted);
+        Some(self.memory.of(&class.gpu_type).map_or_else(unlearned, |learned| learned.needed(&predicted)))
+    }
+
+    /// Folds that the job ran out of device memory in a configuration on the class.
+    pub fn exhausted(&mut self, class: &NodeClass, configuration: &Configuration) {
+        if let Some((predicted, capacity)) = self.predicted_memory(class, configuration) {
+            self.memory.exhausted(&class.gpu_type, configuration, &predicted, capacity);
+        }
+    }
+
+    /// Whether a configuration, or one that needs no more, has run out of device memory on the class.
+    #[must_use]
+    pub fn is_exhausted(&self, class: &NodeClass, configuration: &Configuration) -> bool {
+        let learned = self.memory.of(&class.gpu_type);
+        let predicted = learned.and_then(|_| self.predicted_memory(class, configuration));
+        learned.zip(predicted).is_some_and(|(learned, (predicted, _))| learned.exhausted_by(&predicted).is_some())
+    }
+
+    /// What the memory model says without reports, and the device's bytes.
+    fn predicted_memory(&self, class: &NodeClass, configuration: &Configuration) -> Option<(MemoryUse, f64)> {
+        let device = catalog::device(class).ok()?;
+        let fitting = self.fitting(class, &device)?;
+        Some((fitting.predicted(configuration, configuration.accumulation()?)?, fitting.capacity()?))
     }
 
     /// What a batch at a step time brings.
@@ -168,9 +211,9 @@ impl JobModel {
         Ok(step_time(shape, self.training.precision, &device, spread, configuration, micro_batches))
     }
 
-    /// A prior, corrected by what reports taught of the GPU type.
-    pub(crate) fn corrected(&self, gpu_type: &GpuType, prior: &StepTime) -> Corrected {
-        self.correction.apply(gpu_type, prior)
+    /// What reports taught of the GPU type.
+    pub(crate) fn factors(&self, gpu_type: &GpuType) -> Factors {
+        self.correction.factors(gpu_type)
     }
 
     pub(crate) fn shape(&self) -> Option<&ModelShape> {
@@ -206,25 +249,8 @@ impl JobModel {
         layout: Layout,
     ) -> Result<(), Infeasible> {
         let Some(shape) = self.shape() else { return Err(Infeasible::Opaque) };
-        let limits = &self.training.layouts;
-        let per_node = gpus.0 / nodes.0.max(1);
-        let obstacle = if layout.tp == 0 || layout.pp == 0 || layout.dp == 0 {
-            Some("degrees start at 1".to_owned())
-        } else if !limits.tp.is_empty() && !limits.tp.contains(&layout.tp) {
-            Some(format!("the script does not offer tp {}", layout.tp))
-        } else if !limits.pp.is_empty() && !limits.pp.contains(&layout.pp) {
-            Some(format!("the script does not offer pp {}", layout.pp))
-        } else if class.emulated.is_some() && (layout.tp > 1 || layout.pp > 1) {
-            Some("emulated devices keep the time of data parallelism only".to_owned())
-        } else if !per_node.is_multiple_of(layout.tp) {
-            Some(format!("a tensor-parallel group must not span nodes of {per_node} GPUs"))
-        } else if !shape.heads.is_multiple_of(layout.tp) || !shape.kv_heads.is_multiple_of(layout.tp) {
-            Some(format!("tp must divide {} heads and {} key/value heads", shape.heads, shape.kv_heads))
-        } else if !shape.layers.is_multiple_of(layout.pp) {
-            Some(format!("pp must divide {} layers", shape.layers))
-        } else {
-            None
-        };
+        let room = Room { shape, limits: &self.training.layouts, class, gpus, nodes };
+        let obstacle = room.obstacle(layout);
         obstacle.map_or(Ok(()), |detail| Err(Infeasible::Layout { layout, detail }))
     }
 
@@ -238,7 +264,12 @@ impl JobModel {
         if global_batch < range.min.0 || global_batch > range.max.0 {
             return Err(Infeasible::BatchOutside { global_batch, range });
         }
-        configuration.accumulation().ok_or_else(|| indivisible(configuration))
+        let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
+        let multiple_of = interleaved(configuration.layout);
+        if !micro_batches.is_multiple_of(multiple_of) {
+            return Err(Infeasible::Interleaving { micro_batches, multiple_of });
+        }
+        Ok(micro_batches)
     }
 
     fn reference_tokens(&self) -> Tokens {

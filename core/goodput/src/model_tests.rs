@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Generation, JobId, NoiseSample};
+use headway_types::spec::ExecutionLimits;
+use headway_types::{Bytes, Generation, JobId, NoiseSample, Recompute, Sharding};
 
 use super::*;
 use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
@@ -12,7 +13,7 @@ fn model() -> JobModel {
 }
 
 fn at(dp: u32, micro: u64, global: u64) -> Configuration {
-    let layout = Layout { dp, tp: 1, pp: 1 };
+    let layout = Layout { dp, tp: 1, pp: 1, ..Layout::single() };
     Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
 }
 
@@ -28,6 +29,7 @@ fn report(configuration: Configuration, steps: u32, duration: f64, noise: Option
         configuration,
         loss: None,
         noise,
+        memory_peak: None,
     }
 }
 
@@ -104,7 +106,7 @@ fn refusals_say_what_to_change() {
     assert!(matches!(refused(4, one, at(2, 1, 64)), Infeasible::WrongSize { .. }));
     assert!(matches!(refused(8, one, at(8, 1, 64)), Infeasible::NodesTooSmall { .. }));
     assert!(matches!(refused(5, NodeCount(2), at(5, 1, 65)), Infeasible::Uneven { .. }));
-    let tensor = Configuration { layout: Layout { dp: 2, tp: 2, pp: 1 }, ..at(4, 1, 64) };
+    let tensor = Configuration { layout: Layout { dp: 2, tp: 2, pp: 1, ..Layout::single() }, ..at(4, 1, 64) };
     assert!(refused(4, one, tensor).to_string().contains("data parallelism only"));
 }
 
@@ -112,7 +114,7 @@ fn refusals_say_what_to_change() {
 fn a_tensor_parallel_group_never_spans_nodes() {
     let model = JobModel::new(training(Work::Model(llama3_8b()), 64, (64, 64)));
     let class = class_of("H200", 8);
-    let layout = Layout { dp: 1, tp: 8, pp: 1 };
+    let layout = Layout { dp: 1, tp: 8, pp: 1, ..Layout::single() };
     let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
     let ask = |nodes| model.predict(&class, GpuCount(8), NodeCount(nodes), &configuration);
     assert!(ask(1).is_ok());
@@ -150,4 +152,67 @@ fn a_model_survives_being_stored() {
     let (ours, theirs) = (predicted(&model, 4, &at(4, 2, 64)), predicted(&restored, 4, &at(4, 2, 64)));
     assert!(near(ours.step_time.0, theirs.step_time.0) && near(ours.goodput.0, theirs.goodput.0));
     assert!(near(model.noise_scale().unwrap().0, restored.noise_scale().unwrap().0));
+}
+
+/// Llama 3 70B on H100 nodes with a script that shards, recomputes and splits sequences.
+fn seventy_billion() -> JobModel {
+    let shape = ModelShape { layers: 80, hidden: 8192, heads: 64, ffn_hidden: 28_672, ..llama3_8b() };
+    let mut training = training(Work::Model(shape), 128, (128, 512));
+    training.layouts.execution = ExecutionLimits {
+        sharding: vec![Sharding::None, Sharding::Optimizer],
+        recompute: vec![Recompute::None, Recompute::Full],
+        sequence_parallel: true,
+        ..ExecutionLimits::default()
+    };
+    JobModel::new(training)
+}
+
+#[test]
+fn a_70b_model_at_8192_tokens_fits_h100_nodes_with_sequence_parallelism_or_recomputation() {
+    let (class, gpus, nodes) = (class_of("H100-80G", 8), GpuCount(32), NodeCount(4));
+    let mut plain = seventy_billion();
+    plain.training.layouts.execution = ExecutionLimits::default();
+    assert!(plain.best(&class, gpus, nodes).unwrap_err().is_memory());
+    let at = seventy_billion().best(&class, gpus, nodes).unwrap().configuration.unwrap();
+    let execution = at.layout.execution;
+    assert!(execution.sequence_parallel || execution.recompute != Recompute::None, "{at}");
+}
+
+#[test]
+fn a_job_that_needs_15_per_cent_more_memory_than_modelled_runs_out_at_most_once() {
+    for (gpu, count) in [("H100-80G", 32), ("H100-80G", 64), ("H100-80G", 128), ("A100-80G", 64), ("B200", 32)] {
+        for excess in [1.05, 1.1, 1.15] {
+            let (class, gpus, nodes) = (class_of(gpu, 8), GpuCount(count), NodeCount(count / 8));
+            let mut model = seventy_billion();
+            let mut ended = 0;
+            loop {
+                let Ok(offer) = model.best(&class, gpus, nodes) else { break };
+                let at = offer.configuration.unwrap();
+                let (predicted, capacity) = model.predicted_memory(&class, &at).unwrap();
+                if excess * predicted.total() <= capacity {
+                    break;
+                }
+                ended += 1;
+                model.exhausted(&class, &at);
+                let refusal = model.predict(&class, gpus, nodes, &at).unwrap_err();
+                assert!(refusal.to_string().contains("ran out of memory"), "{refusal}");
+            }
+            assert!(ended <= 1, "{ended} times on {count} {gpu} at {excess}");
+        }
+    }
+}
+
+#[test]
+fn reported_peaks_correct_the_memory_of_layouts_not_seen() {
+    let (class, gpus, nodes) = (class_of("H100-80G", 8), GpuCount(64), NodeCount(8));
+    let mut model = seventy_billion();
+    let found = model.ranked(&class, gpus, nodes, 2).unwrap();
+    let (seen, unseen) = (found[0].configuration.unwrap(), found[1].configuration.unwrap());
+    let before = model.memory(&class, &unseen).unwrap();
+    let peak = Bytes((1.2 * model.memory(&class, &seen).unwrap().bytes) as u64);
+    for _ in 0..5 {
+        model.observe(&class, nodes, &StepReport { memory_peak: Some(peak), ..report(seen, 1, 1.0, None) });
+    }
+    let after = model.memory(&class, &unseen).unwrap();
+    assert!(after.bytes > 1.1 * before.bytes && after.relative_error < before.relative_error);
 }

@@ -13,7 +13,7 @@ use crate::estimate::step_time_with;
 use crate::layer::LayerCosts;
 use crate::physics::{Parameters, Profile};
 use crate::shape::{parameters, training_flops_per_token};
-use crate::strategy::Strategy;
+use crate::strategy::{Recompute, Strategy};
 
 /// Step time term by term. Terms of one group scale alike: `micro` terms with the number of micro-batches, `step` terms not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -161,8 +161,12 @@ pub(crate) struct PriorTimes {
     architecture: Architecture,
     precision: spec::Precision,
     device: Device,
-    layers: BTreeMap<(u32, u64, bool), LayerCosts>,
+    layers: BTreeMap<LayerKey, LayerCosts>,
 }
+
+/// What a layer's costs depend on before parameters are gathered: tp, cp, micro-batch, sequence parallelism, recomputation (selective
+/// counts only where parameters are gathered), entanglement, and the job's GPUs per node where a context-parallel group may leave it.
+type LayerKey = (u32, u32, u64, bool, Recompute, bool, u32);
 
 impl PriorTimes {
     pub(crate) fn new(shape: &ModelShape, precision: spec::Precision, device: Device) -> Self {
@@ -178,9 +182,31 @@ impl PriorTimes {
         };
         let strategy = Strategy::with(configuration, micro_batches, self.precision);
         let cluster = Cluster::usual(hardware, unnamed_software(), spread.per_node());
-        let key = (strategy.tp, strategy.micro_batch, LayerCosts::entangled(&strategy, &cluster));
-        let costs = self.layers.entry(key).or_insert_with(|| LayerCosts::of(&self.architecture, &strategy, &cluster));
-        step_time_with(costs, &self.architecture, &strategy, &cluster)
+        let gathers = strategy.sharding.gathers();
+        let recompute = match strategy.recompute {
+            Recompute::Selective if !gathers => Recompute::None,
+            recompute => recompute,
+        };
+        let key = (
+            strategy.tp,
+            strategy.cp,
+            strategy.micro_batch,
+            strategy.sequence_parallel,
+            recompute,
+            LayerCosts::entangled(&strategy, &cluster),
+            if strategy.cp > 1 { spread.per_node() } else { 0 },
+        );
+        let architecture = &self.architecture;
+        let costs = self.layers.entry(key).or_insert_with(|| LayerCosts::ungathered(architecture, &strategy, &cluster));
+        if gathers {
+            return step_time_with(
+                &costs.gathered(architecture, &strategy, &cluster),
+                architecture,
+                &strategy,
+                &cluster,
+            );
+        }
+        step_time_with(costs, architecture, &strategy, &cluster)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::catalog;
 use crate::examples::{emulated_class, gpt3_175b, llama3_8b, tiny};
 
 fn configuration(dp: u32, tp: u32, pp: u32, micro: u64, global: u64) -> Configuration {
-    let layout = Layout { dp, tp, pp };
+    let layout = Layout { dp, tp, pp, ..Layout::single() };
     Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
 }
 

@@ -1,21 +1,9 @@
 //! How a model is trained on its GPUs, in full: degrees of parallelism, schedule, sharding, recomputation, offload and precision. Wider
-//! than `headway_types::Configuration`, which holds what a scheduled job can be told today; uniform over all stages.
+//! than `headway_types::Configuration`, which holds what a scheduled job can be told; uniform over all stages.
 
-use headway_types::{Configuration, spec};
+use headway_types::{Configuration, Layout, spec};
+pub use headway_types::{Recompute, Schedule};
 use serde::{Deserialize, Serialize};
-
-/// Order of forward and backward passes in a pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Schedule {
-    /// One forward, one backward (PipeDream-Flush; interleaved where a stage has several chunks, Narayanan et al. 2021).
-    #[default]
-    OneForwardOneBackward,
-    /// All forward passes first (Huang et al. 2019): the same time, all micro-batches in flight.
-    GPipe,
-    /// All micro-batches of a chunk before the next chunk (Lamy-Poirier 2023): sharded parameters are gathered once per step.
-    BreadthFirst,
-}
 
 /// What data-parallel replicas share instead of each holding it whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,15 +29,15 @@ impl Sharding {
     }
 }
 
-/// What of the forward pass is done again in the backward pass instead of being kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Recompute {
-    #[default]
-    None,
-    /// The attention matrix (Korthikanti et al. 2022); with fused attention, which keeps none, every second layer.
-    Selective,
-    Full,
+impl From<headway_types::Sharding> for Sharding {
+    fn from(told: headway_types::Sharding) -> Self {
+        match told {
+            headway_types::Sharding::None => Sharding::None,
+            headway_types::Sharding::Optimizer => Sharding::Optimizer { group: None },
+            headway_types::Sharding::Gradients => Sharding::Gradients,
+            headway_types::Sharding::Parameters => Sharding::Parameters,
+        }
+    }
 }
 
 /// Where optimizer states lie and are updated.
@@ -120,15 +108,22 @@ pub struct Strategy {
 }
 
 impl Strategy {
-    /// What a job's configuration means today: plain data parallelism around tensor and pipeline parallelism, fused attention,
-    /// everything kept.
+    /// What a job's configuration means, with fused attention and everything on the device.
     #[must_use]
     pub fn with(configuration: &Configuration, micro_batches: u64, precision: spec::Precision) -> Self {
-        let layout = configuration.layout;
+        let Layout { dp, tp, pp, execution } = configuration.layout;
         Self {
-            dp: layout.dp,
-            tp: layout.tp,
-            pp: layout.pp,
+            dp,
+            tp,
+            pp,
+            cp: execution.cp,
+            ep: execution.ep,
+            vpp: execution.vpp,
+            // A single stage has no schedule to choose.
+            schedule: if pp > 1 { execution.schedule } else { Schedule::default() },
+            sequence_parallel: execution.sequence_parallel,
+            sharding: execution.sharding.into(),
+            recompute: execution.recompute,
             micro_batch: configuration.micro_batch.0,
             micro_batches,
             precision: precision.into(),

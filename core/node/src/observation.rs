@@ -178,6 +178,7 @@ impl Sum {
             ..a
         };
         sum.noise = mean((sum.noise, &mut self.noise_steps), (next.noise, next.steps), noise);
+        sum.memory_peak = sum.memory_peak.max(next.memory_peak);
         sum.step = next.step;
         sum.steps += next.steps;
         sum.samples_seen = next.samples_seen;

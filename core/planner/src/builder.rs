@@ -81,7 +81,7 @@ pub(crate) fn model_of(work: Work) -> Arc<JobModel> {
         batch: BatchRange { min: Sequences(8), max: Sequences(128) },
         lr_scaling: LrScaling::Sqrt,
         target: None,
-        layouts: LayoutLimits { tp: vec![1], pp: vec![1], max_micro_batch: Sequences(4) },
+        layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(4)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: FLEXIBLE,
         kappa: 1.0,

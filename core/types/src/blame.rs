@@ -32,6 +32,9 @@ impl fmt::Display for Blame {
 pub struct Fault {
     pub blame: Blame,
     pub message: String,
+    /// The job ran out of device memory: its goodput model learns from it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub out_of_memory: bool,
 }
 
 impl Fault {
@@ -43,16 +46,22 @@ impl Fault {
 
     #[must_use]
     pub fn of_job(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Job, message: message.into() }
+        Self { blame: Blame::Job, message: message.into(), out_of_memory: false }
+    }
+
+    /// The job needed more device memory than there is.
+    #[must_use]
+    pub fn out_of_memory() -> Self {
+        Self { out_of_memory: true, ..Self::of_job("it ran out of device memory") }
     }
 
     #[must_use]
     pub fn of_node(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Node, message: message.into() }
+        Self { blame: Blame::Node, message: message.into(), out_of_memory: false }
     }
 
     #[must_use]
     pub fn of_infrastructure(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Infrastructure, message: message.into() }
+        Self { blame: Blame::Infrastructure, message: message.into(), out_of_memory: false }
     }
 }

@@ -4,9 +4,11 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::execution::Execution;
 use crate::unit::{GpuCount, Sequences};
 
-/// Parallel layout: degrees of data, tensor and pipeline parallelism. Uniform over the job.
+/// Parallel layout: degrees of data, tensor and pipeline parallelism and how its ranks execute a step. Uniform over the job, and
+/// nothing of it changes while a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// Data-parallel replicas.
@@ -15,36 +17,71 @@ pub struct Layout {
     pub tp: u32,
     /// Pipeline stages.
     pub pp: u32,
+    #[serde(default, skip_serializing_if = "Execution::is_plain")]
+    pub execution: Execution,
 }
 
 impl Layout {
+    /// One rank.
+    #[must_use]
+    pub fn single() -> Self {
+        Self { dp: 1, tp: 1, pp: 1, execution: Execution::PLAIN }
+    }
+
     /// Pure data parallelism on `gpus` GPUs.
     #[must_use]
     pub fn data_parallel(gpus: GpuCount) -> Self {
-        Self { dp: gpus.0, tp: 1, pp: 1 }
+        Self { dp: gpus.0, ..Self::single() }
     }
 
-    /// GPUs the layout occupies: dp × tp × pp. More than can be counted is as many as can.
+    /// GPUs the layout occupies: dp × tp × pp × cp. More than can be counted is as many as can.
     #[must_use]
     pub fn gpus(self) -> GpuCount {
-        GpuCount(self.dp.saturating_mul(self.tp).saturating_mul(self.pp))
+        let degrees = [self.tp, self.pp, self.execution.cp];
+        GpuCount(degrees.into_iter().fold(self.dp, u32::saturating_mul))
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "dp{} tp{} pp{}", self.dp, self.tp, self.pp)
+        write!(f, "dp{} tp{} pp{}{}", self.dp, self.tp, self.pp, self.execution)
     }
 }
 
 /// Layout, micro-batch and global batch: everything the worker must be told to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Configuration {
     pub layout: Layout,
     /// Sequences per forward pass of one data-parallel replica.
     pub micro_batch: Sequences,
     /// Sequences per optimizer step over all replicas: dp × micro-batch × accumulation.
     pub global_batch: Sequences,
+}
+
+/// A configuration as written: the execution stands beside the layout, and only where it is not plain.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    layout: Layout,
+    #[serde(default, skip_serializing_if = "Execution::is_plain")]
+    execution: Execution,
+    micro_batch: Sequences,
+    global_batch: Sequences,
+}
+
+impl From<Written> for Configuration {
+    fn from(written: Written) -> Self {
+        let Written { layout, execution, micro_batch, global_batch } = written;
+        Self { layout: Layout { execution, ..layout }, micro_batch, global_batch }
+    }
+}
+
+impl From<Configuration> for Written {
+    fn from(configuration: Configuration) -> Self {
+        let Configuration { layout, micro_batch, global_batch } = configuration;
+        let plain = Layout { execution: Execution::PLAIN, ..layout };
+        Self { layout: plain, execution: layout.execution, micro_batch, global_batch }
+    }
 }
 
 impl Configuration {
@@ -73,7 +110,8 @@ impl Configuration {
 
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} mb{} gb{}", self.layout, self.micro_batch, self.global_batch)
+        let Layout { dp, tp, pp, execution } = self.layout;
+        write!(f, "dp{dp} tp{tp} pp{pp} mb{} gb{}{execution}", self.micro_batch, self.global_batch)
     }
 }
 
@@ -102,10 +140,11 @@ impl Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::execution::{Recompute, Sharding};
 
     fn configuration(dp: u32, micro: u64, global: u64) -> Configuration {
         Configuration {
-            layout: Layout { dp, tp: 1, pp: 1 },
+            layout: Layout { dp, tp: 1, pp: 1, ..Layout::single() },
             micro_batch: Sequences(micro),
             global_batch: Sequences(global),
         }
@@ -126,5 +165,29 @@ mod tests {
         assert_eq!(from.tier_to(&configuration(4, 2, 64)), Some(Tier::Batch));
         assert_eq!(from.tier_to(&configuration(4, 4, 64)), Some(Tier::MicroBatch));
         assert_eq!(from.tier_to(&configuration(2, 2, 32)), Some(Tier::Layout));
+    }
+
+    #[test]
+    fn another_execution_is_another_layout_and_context_parallelism_takes_gpus() {
+        let plain = configuration(4, 2, 32);
+        let execution = Execution { sharding: Sharding::Optimizer, ..Execution::PLAIN };
+        let sharded = Configuration { layout: Layout { execution, ..plain.layout }, ..plain };
+        assert_eq!(plain.tier_to(&sharded), Some(Tier::Layout));
+        assert_eq!(sharded.to_string(), "dp4 tp1 pp1 mb2 gb32 zero1");
+        assert_eq!(Layout { execution: Execution { cp: 2, ..execution }, ..plain.layout }.gpus(), GpuCount(8));
+    }
+
+    #[test]
+    fn the_execution_is_written_beside_the_layout_and_may_be_missing() {
+        let plain = configuration(4, 2, 32);
+        let text = r#"{"layout":{"dp":4,"tp":1,"pp":1},"micro_batch":2,"global_batch":32}"#;
+        assert_eq!(serde_json::to_string(&plain).expect("writes"), text);
+        assert_eq!(serde_json::from_str::<Configuration>(text).expect("reads"), plain);
+        let execution = Execution { recompute: Recompute::Full, sequence_parallel: true, ..Execution::PLAIN };
+        let told = Configuration { layout: Layout { execution, ..plain.layout }, ..plain };
+        let value = serde_json::json!(told);
+        assert_eq!(value["execution"]["recompute"], "full");
+        assert!(value["layout"].get("execution").is_none());
+        assert_eq!(serde_json::from_value::<Configuration>(value).expect("reads"), told);
     }
 }

@@ -7,6 +7,7 @@
 pub mod blame;
 pub mod command;
 pub mod configuration;
+pub mod execution;
 pub mod hardware;
 pub mod id;
 pub mod model;
@@ -20,6 +21,7 @@ pub mod unit;
 pub use blame::{Blame, Fault};
 pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
 pub use configuration::{Configuration, Layout, Tier};
+pub use execution::{Execution, Recompute, Schedule, Sharding};
 pub use hardware::{
     Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory,
 };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::Configuration;
 use crate::id::{Generation, JobId};
-use crate::unit::{Seconds, Sequences, Tokens};
+use crate::unit::{Bytes, Seconds, Sequences, Tokens};
 
 /// Raw squared gradient norms of one or several steps, from which the noise scale is estimated
 /// (McCandlish et al. 2018, appendix A.1). Sums, not ratios: they add up over steps and layouts.
@@ -38,6 +38,9 @@ pub struct StepReport {
     pub configuration: Configuration,
     pub loss: Option<f64>,
     pub noise: Option<NoiseSample>,
+    /// Most device memory held so far, on the fullest GPU that the script knows of.
+    #[serde(default)]
+    pub memory_peak: Option<Bytes>,
 }
 
 /// What a script can change while it runs; declared by the SDK at `init()`, or defaulted from the specification.

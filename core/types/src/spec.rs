@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::execution::{Execution, Recompute, Schedule, Sharding};
 use crate::hardware::GpuType;
 use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
@@ -246,6 +247,60 @@ pub struct LayoutLimits {
     pub pp: Vec<u32>,
     /// Largest micro-batch, in sequences.
     pub max_micro_batch: Sequences,
+    #[serde(default)]
+    pub execution: ExecutionLimits,
+}
+
+impl LayoutLimits {
+    /// Of a script that can be told degrees and nothing more.
+    #[must_use]
+    pub fn degrees(tp: Vec<u32>, pp: Vec<u32>, max_micro_batch: Sequences) -> Self {
+        Self { tp, pp, max_micro_batch, execution: ExecutionLimits::default() }
+    }
+}
+
+/// What a script can be told of a layout beyond dp, tp and pp. Lists are ascending and never empty; the default is what every script can
+/// do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExecutionLimits {
+    pub cp: Vec<u32>,
+    pub ep: Vec<u32>,
+    pub vpp: Vec<u32>,
+    pub schedule: Vec<Schedule>,
+    pub sharding: Vec<Sharding>,
+    pub recompute: Vec<Recompute>,
+    /// Whether it knows sequence parallelism beside plain tensor parallelism.
+    pub sequence_parallel: bool,
+}
+
+impl Default for ExecutionLimits {
+    fn default() -> Self {
+        Self {
+            cp: vec![1],
+            ep: vec![1],
+            vpp: vec![1],
+            schedule: vec![Schedule::default()],
+            sharding: vec![Sharding::default()],
+            recompute: vec![Recompute::default()],
+            sequence_parallel: false,
+        }
+    }
+}
+
+impl ExecutionLimits {
+    /// Whether the script can be told so.
+    #[must_use]
+    pub fn allow(&self, execution: &Execution) -> bool {
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+        self.cp.contains(cp)
+            && self.ep.contains(ep)
+            && self.vpp.contains(vpp)
+            && self.schedule.contains(schedule)
+            && self.sharding.contains(sharding)
+            && self.recompute.contains(recompute)
+            && (self.sequence_parallel || !sequence_parallel)
+    }
 }
 
 /// How a job saves itself.

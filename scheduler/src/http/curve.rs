@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_api::v1;
 use headway_engine::record::Availability;
 use headway_engine::view::View;
-use headway_goodput::{Infeasible, JobModel, Offer};
+use headway_goodput::{JobModel, Offer};
 use headway_types::spec::GpuRange;
 use headway_types::{GpuCount, NodeClass, NodeCount};
 
@@ -13,6 +13,8 @@ use super::conversions;
 
 /// Sizes shown at most; a reader sees no more on a chart.
 const SIZES_AT_MOST: usize = 128;
+/// Configurations shown beside the best.
+const RUNNER_UPS: usize = 3;
 
 /// Nodes of one class that can be had, and their healthy GPUs.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +49,7 @@ pub fn fair_share(view: &View, range: &GpuRange, jobs: usize) -> GpuCount {
 /// One point per size the job accepts and `stock` could hold. `fair` gives the speed-up its unit.
 pub fn points(model: &JobModel, range: &GpuRange, stock: &Stock, fair: GpuCount, now: GpuCount) -> Vec<v1::CurvePoint> {
     let mut points: Vec<v1::CurvePoint> =
-        sizes(range, stock).into_iter().map(|gpus| point(gpus, best(model, &stock.class, gpus), now)).collect();
+        sizes(range, stock).into_iter().map(|gpus| point(model, &stock.class, gpus, now)).collect();
     let unit = points.iter().rfind(|point| point.gpus <= fair.0 && point.infeasible.is_none()).or(points.first());
     let unit = unit.map_or(0.0, |point| point.goodput_tokens_per_second);
     for point in &mut points {
@@ -58,17 +60,7 @@ pub fn points(model: &JobModel, range: &GpuRange, stock: &Stock, fair: GpuCount,
 
 /// Points of a job without a model: the sizes alone.
 pub fn unmodelled(range: &GpuRange, stock: &Stock, now: GpuCount) -> Vec<v1::CurvePoint> {
-    let empty = |gpus: GpuCount| v1::CurvePoint {
-        gpus: gpus.0,
-        configuration: None,
-        throughput_tokens_per_second: 0.0,
-        efficiency: 1.0,
-        goodput_tokens_per_second: 0.0,
-        speed_up: None,
-        chosen: gpus == now,
-        infeasible: None,
-    };
-    sizes(range, stock).into_iter().map(empty).collect()
+    sizes(range, stock).into_iter().map(|gpus| bare(gpus, now)).collect()
 }
 
 /// Up to a node every allowed size, beyond it whole nodes.
@@ -80,24 +72,50 @@ fn sizes(range: &GpuRange, stock: &Stock) -> Vec<GpuCount> {
     all.map(GpuCount).take(SIZES_AT_MOST).collect()
 }
 
-fn point(gpus: GpuCount, best: Result<Offer, Infeasible>, now: GpuCount) -> v1::CurvePoint {
-    let (configuration, predicted, infeasible) = match best {
-        Ok(offer) => (offer.configuration, Some(offer.prediction), None),
-        Err(reason) => (None, None, Some(reason.to_string())),
+/// The best configurations at one size.
+fn point(model: &JobModel, class: &NodeClass, gpus: GpuCount, now: GpuCount) -> v1::CurvePoint {
+    let nodes = NodeCount(gpus.0.div_ceil(class.gpus_per_node.0.max(1)));
+    let empty = v1::CurvePoint { efficiency: 0.0, ..bare(gpus, now) };
+    let offers = match model.ranked(class, gpus, nodes, 1 + RUNNER_UPS) {
+        Ok(offers) => offers,
+        Err(reason) => return v1::CurvePoint { infeasible: Some(reason.to_string()), ..empty },
     };
+    let Some((best, others)) = offers.split_first() else { return empty };
+    let band = model.band(class, gpus, nodes, best);
     v1::CurvePoint {
-        gpus: gpus.0,
-        configuration: configuration.as_ref().map(conversions::configuration),
-        throughput_tokens_per_second: predicted.map_or(0.0, |predicted| predicted.throughput.0),
-        efficiency: predicted.map_or(0.0, |predicted| predicted.efficiency),
-        goodput_tokens_per_second: predicted.map_or(0.0, |predicted| predicted.goodput.0),
-        speed_up: None,
-        chosen: gpus == now,
-        infeasible,
+        configuration: best.configuration.as_ref().map(conversions::configuration),
+        throughput_tokens_per_second: best.prediction.throughput.0,
+        efficiency: best.prediction.efficiency,
+        goodput_tokens_per_second: best.prediction.goodput.0,
+        goodput_low_tokens_per_second: band.map(|(low, _)| low.0),
+        goodput_high_tokens_per_second: band.map(|(_, high)| high.0),
+        runner_ups: others.iter().filter_map(|other| runner_up(other, best)).collect(),
+        ..empty
     }
 }
 
-/// The best configuration at one size.
-fn best(model: &JobModel, class: &NodeClass, gpus: GpuCount) -> Result<Offer, Infeasible> {
-    model.best(class, gpus, NodeCount(gpus.0.div_ceil(class.gpus_per_node.0.max(1))))
+fn runner_up(of: &Offer, best: &Offer) -> Option<v1::RunnerUp> {
+    let (goodput, most) = (of.prediction.goodput.0, best.prediction.goodput.0);
+    Some(v1::RunnerUp {
+        configuration: conversions::configuration(of.configuration.as_ref()?),
+        goodput_tokens_per_second: goodput,
+        relative_goodput: if most > 0.0 { goodput / most } else { 0.0 },
+    })
+}
+
+/// A size of which nothing is known.
+fn bare(gpus: GpuCount, now: GpuCount) -> v1::CurvePoint {
+    v1::CurvePoint {
+        gpus: gpus.0,
+        configuration: None,
+        throughput_tokens_per_second: 0.0,
+        efficiency: 1.0,
+        goodput_tokens_per_second: 0.0,
+        speed_up: None,
+        chosen: gpus == now,
+        infeasible: None,
+        goodput_low_tokens_per_second: None,
+        goodput_high_tokens_per_second: None,
+        runner_ups: Vec::new(),
+    }
 }

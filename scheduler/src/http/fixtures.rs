@@ -41,7 +41,7 @@ fn spec() -> JobSpec {
         batch: BatchRange { min: Sequences(16), max: Sequences(64) },
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(4_000.0)),
-        layouts: LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(8) },
+        layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         kappa: 1.0,
@@ -77,7 +77,7 @@ pub fn running() -> View {
         .expect("two GPUs of one node");
     let allocation = Allocation {
         configuration: Some(Configuration {
-            layout: Layout { dp: 2, tp: 1, pp: 1 },
+            layout: Layout { dp: 2, tp: 1, pp: 1, ..Layout::single() },
             micro_batch: Sequences(4),
             global_batch: Sequences(32),
         }),

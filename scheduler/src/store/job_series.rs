@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    Configuration, Generation, JobId, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens, TokensPerSecond,
+    Configuration, Execution, Generation, JobId, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens,
+    TokensPerSecond,
 };
 
 use super::column::{count, integer, moment, small, time, unsigned};
@@ -103,6 +104,16 @@ fn ratio(dividend: f64, divisor: f64) -> f64 {
     if divisor > 0.0 { dividend / divisor } else { 0.0 }
 }
 
+/// `None` of what any script does that knows nothing of it.
+fn written(execution: Execution) -> Option<serde_json::Value> {
+    (!execution.is_plain()).then(|| serde_json::json!(execution))
+}
+
+/// What a later version has written and this one does not know counts as plain: these are measurements, nothing is decided by them.
+fn read(execution: Option<serde_json::Value>) -> Execution {
+    execution.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+}
+
 /// One row's key: job, resolution, beginning of the interval, generation.
 type Bucket = (JobId, i64, Timestamp, Generation);
 
@@ -129,15 +140,16 @@ impl Store {
         let wide = |of: fn(&SeriesPoint) -> u64| rows.values().map(of).map(integer).collect::<Vec<_>>();
         let real = |of: fn(&SeriesPoint) -> f64| rows.values().map(of).collect::<Vec<_>>();
         let noise: Vec<_> = rows.values().map(|row| row.noise_scale).collect();
+        let execution: Vec<_> = rows.values().map(|row| written(row.configuration.layout.execution)).collect();
         let loss: Vec<_> = rows.values().map(|row| row.loss).collect();
         sqlx::query!(
             "INSERT INTO job_series AS stored (job_id, resolution_seconds, bucket_at, generation, gpus, dp, tp, pp,
                 micro_batch_sequences, global_batch_sequences, last_step, samples_seen, steps, tokens,
-                reference_tokens, duration_seconds, noise_scale_tokens, loss)
+                reference_tokens, duration_seconds, noise_scale_tokens, loss, execution)
             SELECT * FROM UNNEST($1::uuid[], $2::integer[], $3::timestamptz[], $4::bigint[], $5::integer[],
                 $6::integer[], $7::integer[], $8::integer[], $9::bigint[], $10::bigint[], $11::bigint[],
                 $12::bigint[], $13::bigint[], $14::double precision[], $15::double precision[],
-                $16::double precision[], $17::double precision[], $18::double precision[])
+                $16::double precision[], $17::double precision[], $18::double precision[], $19::jsonb[])
             ON CONFLICT (job_id, resolution_seconds, bucket_at, generation) DO UPDATE SET
                 gpus = excluded.gpus, dp = excluded.dp, tp = excluded.tp, pp = excluded.pp,
                 micro_batch_sequences = excluded.micro_batch_sequences,
@@ -149,7 +161,7 @@ impl Store {
                 reference_tokens = stored.reference_tokens + excluded.reference_tokens,
                 duration_seconds = stored.duration_seconds + excluded.duration_seconds,
                 noise_scale_tokens = COALESCE(excluded.noise_scale_tokens, stored.noise_scale_tokens),
-                loss = COALESCE(excluded.loss, stored.loss)",
+                loss = COALESCE(excluded.loss, stored.loss), execution = excluded.execution",
             &jobs,
             &resolutions,
             &buckets,
@@ -168,6 +180,7 @@ impl Store {
             &real(|row| row.duration.0),
             &noise as &[Option<f64>],
             &loss as &[Option<f64>],
+            &execution as &[Option<serde_json::Value>],
         )
         .execute(&self.pool)
         .await
@@ -206,7 +219,7 @@ impl Store {
             .map_or(coarsest.resolution_seconds, |row| row.resolution_seconds);
         let rows = sqlx::query!(
             "SELECT bucket_at, generation, gpus, dp, tp, pp, micro_batch_sequences, global_batch_sequences, last_step,
-                samples_seen, steps, tokens, reference_tokens, duration_seconds, noise_scale_tokens, loss
+                samples_seen, steps, tokens, reference_tokens, duration_seconds, noise_scale_tokens, loss, execution
             FROM job_series
             WHERE job_id = $1 AND resolution_seconds = $2 AND ($3::timestamptz IS NULL OR bucket_at >= $3)
               AND ($4::timestamptz IS NULL OR bucket_at < $4)
@@ -226,7 +239,12 @@ impl Store {
                 generation: Generation(unsigned(row.generation)),
                 gpus: count(row.gpus),
                 configuration: Configuration {
-                    layout: Layout { dp: count(row.dp), tp: count(row.tp), pp: count(row.pp) },
+                    layout: Layout {
+                        dp: count(row.dp),
+                        tp: count(row.tp),
+                        pp: count(row.pp),
+                        execution: read(row.execution),
+                    },
                     micro_batch: Sequences(unsigned(row.micro_batch_sequences)),
                     global_batch: Sequences(unsigned(row.global_batch_sequences)),
                 },

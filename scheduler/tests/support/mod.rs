@@ -197,7 +197,7 @@ pub fn training() -> Training {
         batch: BatchRange { min: Sequences(8), max: Sequences(64) },
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(1e9)),
-        layouts: LayoutLimits { tp: vec![], pp: vec![], max_micro_batch: Sequences(4) },
+        layouts: LayoutLimits::degrees(vec![], vec![], Sequences(4)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         kappa: 1.0,

@@ -95,7 +95,7 @@ fn decoder(number: u32, ids: &mut IdSource) -> PlanJob {
     training.reference_batch = Sequences(256);
     training.batch.min = Sequences(64);
     training.batch.max = Sequences(2048);
-    training.layouts = LayoutLimits { tp: vec![1, 2, 4, 8], pp: vec![1, 2, 4], max_micro_batch: Sequences(8) };
+    training.layouts = LayoutLimits::degrees(vec![1, 2, 4, 8], vec![1, 2, 4], Sequences(8));
     let sizes = [4, 8, 16, 32].map(GpuCount).to_vec();
     let range = GpuRange { min: GpuCount(4), max: GpuCount(32), sizes, types: Vec::new() };
     let work = PlanWork::Model(Arc::new(JobModel::new(training)));

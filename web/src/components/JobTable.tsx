@@ -1,6 +1,6 @@
 import { Skeleton } from "@mantine/core";
 import type { Job } from "../api/client";
-import { clock, duration, fixed, percent, si } from "../lib/format";
+import { clock, duration, execution, fixed, percent, si } from "../lib/format";
 import { GLYPHS } from "../lib/palette";
 
 interface Props {
@@ -49,7 +49,8 @@ export function JobTable({ jobs, colours }: Props) {
 }
 
 function Row({ job, colour }: { job: Job; colour: string | undefined }) {
-  const layout = job.layout ? `${job.layout.dp} × ${job.layout.tp} × ${job.layout.pp}` : "–";
+  const degrees = job.layout ? `${job.layout.dp} × ${job.layout.tp} × ${job.layout.pp}` : "–";
+  const layout = [degrees, ...execution(job.execution)].join(" ");
   return (
     <tr style={job.ended_at ? { color: "var(--muted)" } : undefined}>
       <td title={job.id}>

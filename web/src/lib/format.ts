@@ -1,5 +1,7 @@
 // Numbers and times as people read them. An absent number is a dash, never a zero.
 
+import type { Job } from "../api/client";
+
 const SUFFIXES: [number, string][] = [
   [1e12, "T"],
   [1e9, "G"],
@@ -42,4 +44,17 @@ export function duration(seconds: number | null | undefined): string {
 /** Time of day, with seconds. */
 export function clock(at: string): string {
   return new Date(at).toLocaleTimeString([], { hour12: false });
+}
+
+type Execution = NonNullable<Job["execution"]>;
+const STAGES: Record<Execution["sharding"], string> = { none: "", optimizer: "zero1", gradients: "zero2", parameters: "zero3" };
+const SCHEDULES: Record<Execution["schedule"], string> = { "1f1b": "", gpipe: "gpipe", breadth_first: "breadth-first" };
+
+/** What a layout is beyond dp, tp and pp, in short: ["vpp2", "zero1", "sp"]. */
+export function execution(of: Job["execution"]): string[] {
+  if (!of) return [];
+  const degrees = [["cp", of.cp], ["ep", of.ep], ["vpp", of.vpp]].map(([name, degree]) => (degree === 1 ? "" : `${name}${degree}`));
+  const recompute = of.recompute === "none" ? "" : `${of.recompute}-recompute`;
+  const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : ""];
+  return words.filter((word) => word !== "");
 }

@@ -178,10 +178,13 @@ def report(
     configuration: Configuration | None = None,
     loss: float | None = None,
     noise: NoiseSample | None = None,
+    memory_peak: int | None = None,
 ) -> None:
     """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones.
 
     A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides.
+
+    `memory_peak`: most bytes of device memory held so far on the fullest GPU known, as `torch.cuda.max_memory_reserved()`.
     """
     if _session is None:
         return
@@ -202,6 +205,8 @@ def report(
             message["loss"] = loss
     if noise is not None and noise.is_finite():
         message["noise"] = noise.to_json()
+    if memory_peak is not None and memory_peak > 0:
+        message["memory_peak"] = int(memory_peak)
     _session.send(message, droppable=True)
 
 

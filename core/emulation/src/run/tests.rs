@@ -32,7 +32,7 @@ fn class() -> NodeClass {
 }
 
 fn configuration(micro: u64, global: u64) -> Configuration {
-    let layout = Layout { dp: 2, tp: 4, pp: 1 };
+    let layout = Layout { dp: 2, tp: 4, pp: 1, ..Layout::single() };
     Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
 }
 
@@ -226,4 +226,16 @@ fn an_opaque_script_says_nothing_and_ends_by_itself() {
     let (at, said) = until(&mut run, |said| matches!(said, Said::Exited { .. }));
     assert_eq!(said, vec![Said::Exited { complete: true }]);
     assert!((100.0..140.0).contains(&at.since(Timestamp(0)).0));
+}
+
+#[test]
+fn a_gang_that_needs_more_memory_than_its_gpus_have_dies_of_it_and_others_report_their_peak() {
+    let mut run = training();
+    let (_, said) = until(&mut run, is_steps);
+    let peak = steps_of(&said)[0].memory_peak.unwrap();
+    assert!((20 << 30..80 << 30).contains(&peak.0), "{peak}");
+    run.handle(Timestamp(0), RunEvent::Configure { revision: 1, configuration: configuration(32, 64) });
+    let (_, said) = until(&mut run, |said| *said == Said::OutOfMemory);
+    assert!(!steps_of(&said).iter().any(|report| report.configuration.micro_batch == Sequences(32)));
+    assert_eq!(run.due(), None);
 }

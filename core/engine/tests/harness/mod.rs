@@ -334,6 +334,7 @@ impl Cluster {
             configuration,
             loss: Some(2.0),
             noise,
+            memory_peak: None,
         };
         let node = self.nodes_of(job)[0];
         self.report(node, NodeReport::Steps { report: Box::new(report) });

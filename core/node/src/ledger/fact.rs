@@ -217,8 +217,8 @@ fn failure(rank: u32, exit: Exit, known: Option<Fault>) -> Option<StopCause> {
     };
     let own = if exit == Exit::Unknown { Blame::Infrastructure } else { Blame::Job };
     let fault = match known {
-        Some(Fault { blame, message: cause }) => Fault { blame, message: format!("{message}: {cause}") },
-        None => Fault { blame: own, message },
+        Some(known) => Fault { message: format!("{message}: {}", known.message), ..known },
+        None => Fault { blame: own, message, out_of_memory: false },
     };
     Some(StopCause::Broken { exit_code, fault })
 }

@@ -19,12 +19,13 @@ fn report(step: u64, steps: u32, batch: u64) -> StepReport {
         tokens: Tokens(f64::from(steps) * 100.0),
         duration: Seconds(f64::from(steps) * 0.5),
         configuration: Configuration {
-            layout: Layout { dp: 2, tp: 1, pp: 1 },
+            layout: Layout { dp: 2, tp: 1, pp: 1, ..Layout::single() },
             micro_batch: Sequences(1),
             global_batch: Sequences(batch),
         },
         loss: Some(step as f64),
         noise: Some(NoiseSample { small_sqr: step as f64, big_sqr: 1.0, small_batch: 4.0, big_batch: 16.0 }),
+        memory_peak: None,
     }
 }
 

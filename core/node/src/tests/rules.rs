@@ -21,7 +21,7 @@ fn hello(order: &LaunchOrder) -> NodeEvent {
 }
 
 fn configure(order: &LaunchOrder, revision: u64, batch: u64) -> AgentCommand {
-    let layout = Layout { dp: 2, tp: 1, pp: 1 };
+    let layout = Layout { dp: 2, tp: 1, pp: 1, ..Layout::single() };
     let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(batch) };
     AgentCommand::Configure { job: order.job, generation: order.generation, revision, configuration, lr_scale: 1.0 }
 }

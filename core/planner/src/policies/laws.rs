@@ -236,7 +236,7 @@ fn sia_leaves_some_out_where_the_others_gain_more() {
 fn pollux_splits_no_model() {
     let mut trained = job(1, 1, 8);
     let mut modelled = headway_goodput::JobModel::clone(&model());
-    modelled.training.layouts = LayoutLimits { tp: Vec::new(), pp: Vec::new(), max_micro_batch: Sequences(4) };
+    modelled.training.layouts = LayoutLimits::degrees(Vec::new(), Vec::new(), Sequences(4));
     trained.work = PlanWork::Model(Arc::new(modelled));
     let mut nodes = pair();
     for node in &mut nodes {

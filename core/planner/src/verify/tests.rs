@@ -103,7 +103,7 @@ fn a_configuration_fits_its_gpus_and_the_recipe() {
             change(plan.assignments.get_mut(&job_id(1)).unwrap().configuration.as_mut().unwrap());
         })
     };
-    let wide = configure(|at| at.layout = Layout { dp: 8, tp: 1, pp: 1 });
+    let wide = configure(|at| at.layout = Layout { dp: 8, tp: 1, pp: 1, ..Layout::single() });
     assert!(matches!(wide, Violation::Configuration { .. }), "{wide}");
     let large = configure(|at| at.global_batch.0 *= 1_000);
     assert!(matches!(large, Violation::Configuration { .. }), "{large}");
@@ -230,11 +230,11 @@ fn a_table_names_every_way_to_run() {
 fn a_bound_script_starts_in_the_layout_of_its_checkpoints() {
     let mut input = round(vec![node(1, "alpha", 4)], vec![job(1, 1, 4)]);
     input.jobs[0].capabilities.layout = Flexibility::Never;
-    input.jobs[0].needs.layout = Some(Layout { dp: 2, tp: 1, pp: 1 });
+    input.jobs[0].needs.layout = Some(Layout { dp: 2, tp: 1, pp: 1, ..Layout::single() });
     let plan = crate::plan(&input, &mut CurveCache::new()).unwrap();
     assert_eq!(plan.assignments[&job_id(1)].placement.gpus(), GpuCount(2));
     assert_eq!(verify(&input, &plan), Ok(()));
-    input.jobs[0].needs.layout = Some(Layout { dp: 4, tp: 1, pp: 1 });
+    input.jobs[0].needs.layout = Some(Layout { dp: 4, tp: 1, pp: 1, ..Layout::single() });
     assert_eq!(verify(&input, &plan), Err(Violation::LayoutChanged { job: job_id(1) }));
 }
 

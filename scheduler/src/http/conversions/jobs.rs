@@ -44,6 +44,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         gpu_sizes: role.gpus.sizes.iter().map(|size| size.0).collect(),
         nodes: Vec::new(),
         layout: None,
+        execution: None,
         micro_batch_sequences: None,
         global_batch_sequences: None,
         global_batch_tokens: None,
@@ -110,6 +111,7 @@ fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &V
     let seq_len = record.spec.training().map(|training| training.work.seq_len());
     v1::Job {
         layout: Some(v1::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
+        execution: v1::Execution::unless_plain(layout.execution),
         micro_batch_sequences: Some(configuration.micro_batch.0),
         global_batch_sequences: Some(configuration.global_batch.0),
         global_batch_tokens: seq_len.map(|seq_len| configuration.global_batch.tokens(seq_len).0),

@@ -1,0 +1,273 @@
+#![allow(clippy::unwrap_used)]
+
+use headway_types::spec::{ExecutionLimits, GpuRange, Work};
+use headway_types::{Generation, JobId, NoiseSample, Recompute, Sharding, StepReport, Tokens};
+use proptest::prelude::*;
+
+use super::*;
+use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
+
+fn range(min: u32, max: u32) -> GpuRange {
+    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![] }
+}
+
+/// A report of one step that says nothing of its time.
+fn report(configuration: Configuration) -> StepReport {
+    StepReport {
+        job: JobId("00000000-0000-0000-0000-000000000000".parse().unwrap()),
+        generation: Generation(1),
+        step: 1,
+        steps: 1,
+        samples_seen: Sequences(64),
+        tokens: Tokens(64.0 * 64.0),
+        duration: Seconds(f64::NAN),
+        configuration,
+        loss: None,
+        noise: None,
+        memory_peak: None,
+    }
+}
+
+/// A model whose φ has been measured, in sequences.
+fn with_noise_scale(mut model: JobModel, phi: f64) -> JobModel {
+    let class = emulated_class(64);
+    let layout = Layout { dp: 4, tp: 1, pp: 1, ..Layout::single() };
+    let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
+    let noise = NoiseSample { small_sqr: 1.0 + phi, big_sqr: 1.0 + phi / 64.0, small_batch: 1.0, big_batch: 64.0 };
+    let mut report = StepReport { noise: Some(noise), ..report(configuration) };
+    for step in 1..50 {
+        report.step = step;
+        model.observe(&class, NodeCount(1), &report);
+    }
+    assert!((model.critical_batch().0 / (phi * 64.0) - 1.0).abs() < 1e-6);
+    model
+}
+
+#[test]
+fn a_large_model_gets_a_layout_that_fits_its_gpus() {
+    let model = JobModel::new(training(Work::Model(llama3_8b()), 256, (64, 1024)));
+    let class = class_of("H100-80G", 8);
+    let refusal = model.best(&class, GpuCount(2), NodeCount(1)).unwrap_err();
+    assert!(refusal.is_memory());
+    assert!(
+        !refusal.to_string().starts_with("dp2 tp1 pp1"),
+        "the refusal shows the layout that needs least: {refusal}"
+    );
+    let offer = model.best(&class, GpuCount(8), NodeCount(1)).unwrap();
+    let layout = offer.configuration.unwrap().layout;
+    assert!(layout.tp * layout.pp >= 2, "{layout}");
+    let two_nodes = model.best(&class, GpuCount(16), NodeCount(2)).unwrap();
+    assert!(two_nodes.prediction.goodput.0 > 1.5 * offer.prediction.goodput.0);
+}
+
+#[test]
+fn a_larger_noise_scale_earns_a_larger_batch() {
+    let batch_at = |phi| {
+        let model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (8, 1024))), phi);
+        model.best(&emulated_class(8), GpuCount(8), NodeCount(1)).unwrap().configuration.unwrap().global_batch
+    };
+    assert!(batch_at(4.0) < batch_at(64.0));
+    assert!(batch_at(64.0) < batch_at(4096.0));
+}
+
+#[test]
+fn a_variable_batch_leaves_the_noise_scale_measurable() {
+    let model = JobModel::new(training(Work::Model(tiny()), 4, (1, 64)));
+    let at = model.best(&emulated_class(1), GpuCount(1), NodeCount(1)).unwrap().configuration.unwrap();
+    assert!(at.accumulation().unwrap() >= 2, "{at}");
+}
+
+#[test]
+fn a_batch_that_no_replica_count_divides_is_refused_with_its_numbers() {
+    let model = JobModel::new(training(Work::Model(tiny()), 6, (6, 6)));
+    let refusal = model.best(&emulated_class(4), GpuCount(4), NodeCount(1)).unwrap_err();
+    assert!(refusal.to_string().contains("from 6 to 6"), "{refusal}");
+    assert!(model.best(&emulated_class(4), GpuCount(3), NodeCount(1)).is_ok());
+}
+
+#[test]
+fn the_grid_has_both_bounds_and_only_multiples() {
+    let range = BatchRange { min: Sequences(10), max: Sequences(100) };
+    let grid: Vec<u64> = batch_grid(range, 8).into_iter().map(|batch| batch.0).collect();
+    assert_eq!(grid, [16, 24, 32, 40, 56, 80, 96]);
+    assert!(batch_grid(range, 128).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn feasible_points_respect_every_limit(
+        min in 1u64..40, width in 1u64..20, micro in 1u64..9, per_node in 1u32..9, largest in 1u32..24, emulated: bool,
+    ) {
+        let mut training = training(Work::Model(tiny()), min, (min, min * width));
+        training.layouts.max_micro_batch = Sequences(micro);
+        training.layouts.pp = vec![1, 2];
+        let model = JobModel::new(training);
+        let class = if emulated { emulated_class(per_node) } else { class_of("A100-80G", per_node) };
+        for point in model.curve(&class, &range(1, largest)).points {
+            let Ok(offer) = point.offer else { continue };
+            let at = offer.configuration.unwrap();
+            prop_assert_eq!(at.layout.gpus(), point.gpus);
+            prop_assert!(at.accumulation().is_some());
+            prop_assert!((min..=min * width).contains(&at.global_batch.0));
+            prop_assert!(at.micro_batch.0 <= micro && at.micro_batch.0.is_power_of_two());
+            prop_assert!(at.layout.pp <= 2 && 4 % at.layout.tp == 0 && at.layout.tp <= per_node);
+            prop_assert!(!emulated || (at.layout.tp == 1 && at.layout.pp == 1));
+            prop_assert!(offer.prediction.goodput.0 > 0.0);
+        }
+    }
+
+    #[test]
+    fn no_batch_of_the_grid_beats_the_one_found(phi in 2.0..3000.0f64, dp in 1u32..17) {
+        let model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (8, 2048))), phi);
+        let (class, gpus, layout) = (emulated_class(16), GpuCount(dp), Layout { dp, tp: 1, pp: 1, ..Layout::single() });
+        let (_, found) = model.best_batch(&class, gpus, NodeCount(1), layout).unwrap();
+        for micro_batch in [1, 2, 4, 8].map(Sequences) {
+            for global_batch in batch_grid(model.training.batch, u64::from(dp) * micro_batch.0) {
+                let other = Configuration { layout, micro_batch, global_batch };
+                if u64::from(dp) * other.accumulation().unwrap() < 2 {
+                    continue;
+                }
+                let other = model.predict(&class, gpus, NodeCount(1), &other).unwrap();
+                prop_assert!(other.goodput.0 <= found.goodput.0 * (1.0 + 1e-5));
+            }
+        }
+    }
+
+    #[test]
+    fn the_batch_found_is_near_its_closed_form(phi in 8.0..2000.0f64, dp in 2u32..17) {
+        let model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (1, 100_000))), phi);
+        let (class, gpus, layout) = (emulated_class(16), GpuCount(dp), Layout { dp, tp: 1, pp: 1, ..Layout::single() });
+        let (found, _) = model.best_batch(&class, gpus, NodeCount(1), layout).unwrap();
+        let time = |batch: u64| {
+            let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(batch) };
+            model.step_time(&class, gpus, NodeCount(1), &at).unwrap().time.0
+        };
+        let dp = u64::from(dp);
+        let slope = (time(2 * dp) - time(dp)) / dp as f64;
+        let intercept = time(dp) - slope * dp as f64;
+        let closed = (intercept * phi / slope).sqrt().max(dp as f64);
+        let ratio = found.global_batch.0 as f64 / closed;
+        // One step of the grid, and the rounding to multiples of dp.
+        let slack = GRID * (1.0 + dp as f64 / closed);
+        prop_assert!(ratio < slack && ratio > 1.0 / slack, "{} against {closed}", found.global_batch);
+    }
+}
+
+/// Scripts from the plainest to one that knows everything.
+fn scripts() -> impl Strategy<Value = ExecutionLimits> {
+    let pick = |all: &'static [Vec<u32>]| prop::sample::select(all);
+    let degrees: &'static [Vec<u32>] = Box::leak(Box::new([vec![1], vec![1, 2], vec![2], vec![1, 2, 4]]));
+    let sharding = prop::sample::subsequence(Sharding::ALL.to_vec(), 1..=4);
+    let recompute = prop::sample::subsequence(Recompute::ALL.to_vec(), 1..=3);
+    let schedule = prop::sample::subsequence(Schedule::ALL.to_vec(), 1..=2);
+    (pick(&degrees[..2]), pick(degrees), schedule, sharding, recompute, any::<bool>()).prop_map(
+        |(cp, vpp, schedule, sharding, recompute, sequence_parallel)| ExecutionLimits {
+            cp,
+            ep: vec![1],
+            vpp,
+            schedule,
+            sharding,
+            recompute,
+            sequence_parallel,
+        },
+    )
+}
+
+/// A job that has run a while on the class, with step times off the prior by factors.
+fn taught(mut model: JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, off: [f64; 2]) -> JobModel {
+    let Ok((at, _)) = model.best(class, gpus, nodes).map(|best| (best.configuration.unwrap(), best.prediction)) else {
+        return model;
+    };
+    let prior = model.prior_step_time(class, gpus, nodes, &at).unwrap();
+    let seconds = prior.micro() * off[0] + prior.step() * off[1] + prior.overhead;
+    let report = StepReport { duration: seconds, ..report(at) };
+    for _ in 0..9 {
+        model.observe(class, nodes, &report);
+    }
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn pruning_never_drops_the_best_of_everything(
+        gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
+        seq_len in prop::sample::select(vec![1024u32, 4096, 8192]), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
+        execution in scripts(), off in prop::array::uniform2(0.3..3.0f64),
+    ) {
+        let shape = ModelShape { seq_len, ..llama3_8b() };
+        let mut training = training(Work::Model(shape), 16, (8, max_batch));
+        training.layouts.max_micro_batch = Sequences(micro);
+        training.layouts.execution = execution;
+        let (class, gpus) = (class_of(gpu, 8), GpuCount(gpus));
+        let nodes = NodeCount(gpus.0.div_ceil(8));
+        let model = taught(JobModel::new(training), &class, gpus, nodes, off);
+        let room = Room { shape: &shape, limits: &model.training.layouts, class: &class, gpus, nodes };
+        let mut all: Vec<(Rank, Layout, f64)> = Vec::new();
+        for layout in room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)) {
+            let mut best: Option<(Rank, Layout, f64)> = None;
+            for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
+                let quantum = u64::from(layout.dp) * micro_batch.0 * interleaved(layout);
+                for global_batch in batch_grid(model.training.batch, quantum) {
+                    let configuration = Configuration { layout, micro_batch, global_batch };
+                    let Ok(prediction) = model.predict(&class, gpus, nodes, &configuration) else { continue };
+                    let rank = Rank::of(model.training.batch, &configuration, prediction.goodput.0);
+                    if best.as_ref().is_none_or(|best| rank > best.0) {
+                        best = Some((rank, layout, prediction.goodput.0));
+                    }
+                }
+            }
+            all.extend(best);
+        }
+        all.sort_by_key(|(rank, ..)| core::cmp::Reverse(*rank));
+        // Layouts that cost the same as a plainer one are not told apart.
+        let least = room.degrees().first().map(|degrees| degrees.execution);
+        let distinct = all.iter().filter(|(_, layout, _)| room.executions(Layout { execution: Execution { cp: layout.execution.cp, ..least.unwrap() }, ..*layout }).any(|one| one == *layout));
+        let distinct: Vec<f64> = distinct.map(|(.., goodput)| *goodput).collect();
+        match (all.first(), model.ranked(&class, gpus, nodes, 4)) {
+            (Some(best), Ok(found)) => {
+                let found: Vec<f64> = found.iter().map(|offer| offer.prediction.goodput.0).collect();
+                let single = model.best(&class, gpus, nodes).unwrap().prediction.goodput.0;
+                prop_assert!(found[0] >= best.2 * (1.0 - 1e-5), "{best:?} against {found:?}");
+                prop_assert!((single / found[0] - 1.0).abs() < 1e-5, "{single} against {found:?}");
+                prop_assert_eq!(found.len(), distinct.len().min(4));
+                for (found, exhaustive) in found.iter().zip(&distinct) {
+                    prop_assert!((found / exhaustive - 1.0).abs() < 1e-5, "{found:?} against {distinct:?}");
+                }
+            }
+            (None, Err(_)) => {}
+            (exhaustive, found) => prop_assert!(false, "{exhaustive:?} against {found:?}"),
+        }
+    }
+}
+
+/// Every layout of some degrees that the script can be told, without any pruning.
+fn everything(room: &Room<'_>, degrees: Layout) -> Vec<Layout> {
+    let limits = &room.limits.execution;
+    let mut found = Vec::new();
+    for vpp in &limits.vpp {
+        for schedule in &limits.schedule {
+            for sharding in &limits.sharding {
+                for recompute in &limits.recompute {
+                    for sequence_parallel in [false, true] {
+                        let execution = Execution {
+                            cp: degrees.execution.cp,
+                            ep: 1,
+                            vpp: *vpp,
+                            schedule: *schedule,
+                            sharding: *sharding,
+                            recompute: *recompute,
+                            sequence_parallel,
+                        };
+                        let layout = Layout { execution, ..degrees };
+                        found.extend(room.obstacle(layout).is_none().then_some(layout));
+                    }
+                }
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,153 @@
+//! Which layouts a model, its script and a node class allow on an allocation, and why not another. It weighs none against another.
+
+use headway_types::spec::{ExecutionLimits, LayoutLimits};
+use headway_types::{Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Recompute, Schedule, Sharding};
+
+/// Everything that says whether a layout may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'a> {
+    pub shape: &'a ModelShape,
+    pub limits: &'a LayoutLimits,
+    pub class: &'a NodeClass,
+    pub gpus: GpuCount,
+    pub nodes: NodeCount,
+}
+
+impl Room<'_> {
+    /// Why a layout is not possible.
+    pub(crate) fn obstacle(&self, layout: Layout) -> Option<String> {
+        self.degree_obstacle(layout)
+            .or_else(|| not_offered(&self.limits.execution, &layout.execution))
+            .or_else(|| self.misfit(layout).map(str::to_owned))
+    }
+
+    fn degree_obstacle(&self, layout: Layout) -> Option<String> {
+        let Layout { dp, tp, pp, execution } = layout;
+        let (limits, shape) = (self.limits, self.shape);
+        let per_node = self.gpus.0 / self.nodes.0.max(1);
+        if [dp, tp, pp, execution.cp, execution.ep, execution.vpp].contains(&0) {
+            Some("degrees start at 1".to_owned())
+        } else if !limits.tp.is_empty() && !limits.tp.contains(&tp) {
+            Some(format!("the script does not offer tp {tp}"))
+        } else if !limits.pp.is_empty() && !limits.pp.contains(&pp) {
+            Some(format!("the script does not offer pp {pp}"))
+        } else if self.class.emulated.is_some() && (tp > 1 || pp > 1 || !execution.is_plain()) {
+            Some("emulated devices keep the time of data parallelism only".to_owned())
+        } else if !per_node.is_multiple_of(tp) {
+            Some(format!("a tensor-parallel group must not span nodes of {per_node} GPUs"))
+        } else if !shape.heads.is_multiple_of(tp) || !shape.kv_heads.is_multiple_of(tp) {
+            Some(format!("tp must divide {} heads and {} key/value heads", shape.heads, shape.kv_heads))
+        } else if !shape.layers.is_multiple_of(pp) {
+            Some(format!("pp must divide {} layers", shape.layers))
+        } else {
+            None
+        }
+    }
+
+    /// Why an execution does not go with the model and its degrees.
+    fn misfit(&self, layout: Layout) -> Option<&'static str> {
+        let Layout { tp, pp, execution, .. } = layout;
+        let Execution { cp, ep, vpp, schedule, sequence_parallel, .. } = execution;
+        if cp > 1 && !self.shape.seq_len.is_multiple_of(2 * cp) {
+            Some("cp must divide the sequence into two parts per rank")
+        } else if ep > 1 {
+            Some("a dense model has no experts to spread")
+        } else if vpp > 1 && pp == 1 {
+            Some("a single stage has nothing to interleave")
+        } else if vpp > 1 && schedule == Schedule::GPipe {
+            Some("gpipe does not interleave")
+        } else if !self.shape.layers.is_multiple_of(pp * vpp) {
+            Some("pp × vpp must divide the layers")
+        } else if sequence_parallel && tp == 1 {
+            Some("sequence parallelism is among tensor-parallel ranks")
+        } else {
+            None
+        }
+    }
+
+    /// Degrees of exactly these GPUs that are allowed, plain but for cp; least tp first, then pp, then cp.
+    pub(crate) fn degrees(&self) -> Vec<Layout> {
+        let (shape, gpus) = (self.shape, self.gpus.0);
+        let mut found = Vec::new();
+        for tp in (1..=self.class.gpus_per_node.0.min(shape.kv_heads)).filter(|tp| gpus.is_multiple_of(*tp)) {
+            for pp in (1..=shape.layers.min(gpus / tp)).filter(|pp| (gpus / tp).is_multiple_of(*pp)) {
+                let ranks = gpus / (tp * pp);
+                for cp in self.limits.execution.cp.iter().copied().filter(|cp| ranks.is_multiple_of(*cp)) {
+                    let execution = Execution { cp, ..self.least() };
+                    let layout = Layout { dp: ranks / cp, tp, pp, execution };
+                    found.extend(self.degree_obstacle(layout).is_none().then_some(layout));
+                }
+            }
+        }
+        found
+    }
+
+    /// What the script does when it is told as little as it can be.
+    fn least(&self) -> Execution {
+        let ExecutionLimits { ep, vpp, schedule, sharding, recompute, .. } = &self.limits.execution;
+        let first = |degrees: &[u32]| degrees.first().copied().unwrap_or(1);
+        Execution {
+            ep: first(ep),
+            vpp: first(vpp),
+            schedule: schedule.first().copied().unwrap_or_default(),
+            sharding: sharding.first().copied().unwrap_or_default(),
+            recompute: recompute.first().copied().unwrap_or_default(),
+            ..Execution::PLAIN
+        }
+    }
+
+    /// The layouts of some degrees that differ in what they cost, the plainest first.
+    pub(crate) fn executions(&self, degrees: Layout) -> impl Iterator<Item = Layout> + use<'_> {
+        let limits = &self.limits.execution;
+        let sequence: &[bool] = if limits.sequence_parallel { &[false, true] } else { &[false] };
+        let chunks = limits.vpp.iter().flat_map(|vpp| limits.schedule.iter().map(move |schedule| (*vpp, *schedule)));
+        let sharded = chunks.flat_map(|(vpp, schedule)| limits.sharding.iter().map(move |to| (vpp, schedule, *to)));
+        let least = self.least();
+        sharded
+            .flat_map(move |(vpp, schedule, sharding)| {
+                let kept =
+                    limits.recompute.iter().flat_map(move |recompute| sequence.iter().map(move |sp| (*recompute, *sp)));
+                kept.map(move |(recompute, sequence_parallel)| {
+                    let told = Execution { vpp, schedule, sharding, recompute, sequence_parallel, ..degrees.execution };
+                    Layout { execution: told, ..degrees }
+                })
+            })
+            .filter(move |layout| !idle(layout, &least, limits) && self.misfit(*layout).is_none())
+            .filter(|layout| self.class.emulated.is_none() || layout.execution.is_plain())
+    }
+}
+
+/// Whether a layout costs the same as a plainer one: a schedule without a pipeline, sharding without replicas, selective recomputation
+/// where attention keeps nothing to recompute.
+fn idle(layout: &Layout, least: &Execution, limits: &ExecutionLimits) -> bool {
+    let execution = &layout.execution;
+    let gathers = execution.sharding >= Sharding::Gradients;
+    let selective = execution.recompute == Recompute::Selective;
+    let alone = layout.dp * execution.cp == 1;
+    (layout.pp == 1 && execution.schedule != least.schedule)
+        || (alone && execution.sharding != least.sharding && !(gathers && selective))
+        || (selective && !gathers && limits.recompute.contains(&Recompute::None))
+}
+
+fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String> {
+    if limits.allow(execution) {
+        return None;
+    }
+    let Execution { cp, ep, vpp, schedule, sharding, recompute, .. } = execution;
+    let what = if !limits.cp.contains(cp) {
+        format!("cp {cp}")
+    } else if !limits.ep.contains(ep) {
+        format!("ep {ep}")
+    } else if !limits.vpp.contains(vpp) {
+        format!("vpp {vpp}")
+    } else if !limits.schedule.contains(schedule) {
+        format!("the schedule {}", schedule.name())
+    } else if !limits.sharding.contains(sharding) {
+        format!("sharding {}", sharding.name())
+    } else if !limits.recompute.contains(recompute) {
+        format!("recompute {}", recompute.name())
+    } else {
+        "sequence parallelism".to_owned()
+    };
+    Some(format!("the script does not offer {what}"))
+}
