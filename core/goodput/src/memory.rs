@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::Architecture;
 use crate::collective::Cluster;
 use crate::estimate::{StageLayers, projection_in_layers};
-use crate::infeasible::Infeasible;
 use crate::physics::Profile;
 use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 

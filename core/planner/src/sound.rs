@@ -65,7 +65,7 @@ fn as_it_is(job: &PlanJob, wrong: &WrongField) -> Option<PlanJob> {
         work: PlanWork::Opaque,
         capabilities: job.capabilities,
         current: Some(Assignment { predicted: unmeasured(), ..current.clone() }),
-        downtime: Downtime { batch: standing, micro_batch: standing, restart: standing },
+        downtime: Downtime { batch: standing, micro_batch: standing, layout: None, restart: standing },
         rework: standing,
         remaining: None,
         freedom: Freedom::Fixed { reason: wrong.to_string() },

@@ -26,7 +26,7 @@ fn job(number: u32, remaining: Option<f64>) -> PlanJob {
         work: PlanWork::Table(Arc::new(GoodputTable { rows: vec![row] })),
         capabilities: Capabilities::UNKNOWN_SCRIPT,
         current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), restart: Seconds(30.0) },
+        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), layout: None, restart: Seconds(30.0) },
         rework: Seconds(0.0),
         remaining: remaining.map(Tokens),
         freedom: Freedom::Free,
