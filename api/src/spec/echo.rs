@@ -159,7 +159,7 @@ fn written(layouts: &LayoutLimits) -> Value {
         ("schedule", (execution.schedule != plain.schedule).then(|| json!(execution.schedule))),
         ("sharding", (execution.sharding != plain.sharding).then(|| json!(execution.sharding))),
         ("recompute", (execution.recompute != plain.recompute).then(|| json!(execution.recompute))),
-        ("sequence_parallel", execution.sequence_parallel.then(|| json!(true))),
+        ("sequence_parallel", execution.sequence_parallel.then_some(Value::Bool(true))),
     ])
 }
 

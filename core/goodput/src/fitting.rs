@@ -70,7 +70,7 @@ impl<'a> Fitting<'a> {
         let planned = self.learned.map_or_else(|| predicted.total(), |learned| learned.planned(&predicted));
         let mib = |bytes: f64| libm::ceil(bytes / MIB) as u64;
         if let Some(by) = self.learned.and_then(|learned| learned.exhausted_by(&predicted)) {
-            return Err(Infeasible::Exhausted { configuration, gpu_type, by, needed_mib: mib(planned) });
+            return Err(Infeasible::Exhausted { configuration, gpu_type, by: Box::new(by), needed_mib: mib(planned) });
         }
         if planned <= USABLE * hardware.memory {
             return Ok(());

@@ -37,7 +37,7 @@ pub enum Infeasible {
     #[error(
         "{configuration} needs about {needed_mib} MiB per GPU, no less than {by}, which ran out of memory on {gpu_type}"
     )]
-    Exhausted { configuration: Configuration, gpu_type: GpuType, by: Configuration, needed_mib: u64 },
+    Exhausted { configuration: Configuration, gpu_type: GpuType, by: Box<Configuration>, needed_mib: u64 },
     #[error("the measured curve has no usable point")]
     NoCurve,
     #[error("the script's own curve decides, there is no configuration to choose")]

@@ -185,8 +185,7 @@ fn a_job_that_needs_15_per_cent_more_memory_than_modelled_runs_out_at_most_once(
             let (class, gpus, nodes) = (class_of(gpu, 8), GpuCount(count), NodeCount(count / 8));
             let mut model = seventy_billion();
             let mut ended = 0;
-            loop {
-                let Ok(offer) = model.best(&class, gpus, nodes) else { break };
+            while let Ok(offer) = model.best(&class, gpus, nodes) {
                 let at = offer.configuration.unwrap();
                 let (predicted, capacity) = model.predicted_memory(&class, &at).unwrap();
                 if excess * predicted.total() <= capacity {
