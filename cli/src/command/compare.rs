@@ -144,7 +144,9 @@ fn show(
     for assumed in &board.assumed {
         say!(
             "assumed {:5} of {}: {}: missing or unknown, the usual taken",
-            assumed.rows, assumed.source, assumed.column
+            assumed.rows,
+            assumed.source,
+            assumed.column
         )?;
     }
     if board.unnamed_software > 0 {

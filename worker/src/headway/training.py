@@ -354,6 +354,7 @@ class _Training:
                 configuration=one.configuration,
                 loss=one.loss,
                 noise=one.noise,
+                memory_peak=torch.cuda.max_memory_reserved() if self._device.type == "cuda" else None,
             )
             if one.noise is not None:
                 self._noise.add(one.noise, one.steps)
