@@ -125,6 +125,13 @@ def test_any_reconfigurations_see_every_sample_once(tmp_path: Path) -> None:
     assert furthest(gang(tmp_path, 2, lambda: follow(alone=False)), follow(alone=True)) < TOLERANCE
 
 
+def test_few_micro_batches_and_single_chunks_are_trained_all_at_once(tmp_path: Path) -> None:
+    expected = Trainee(TINY, ALONE).train(2)
+    for configuration in (configured(pp=4, micro_batch=4), configured(2, pp=2, schedule="breadth_first")):
+        found = gang(tmp_path, 4, lambda chosen=configuration: Trainee(TINY, chosen).train(2))
+        assert furthest(found, expected) < TOLERANCE, configuration
+
+
 def test_evaluation_is_the_same_in_every_layout(tmp_path: Path) -> None:
     expected = Trainee(TINY, ALONE).parallel.evaluate(tokens, 24)
     for name in ("dp4, ZeRO-3", "pp2 dp2, interleaved", "pp2 tp2, sequence parallel"):
@@ -144,7 +151,6 @@ def test_stages_share_layers_out_evenly() -> None:
         configured(tp=0),
         configured(tp=4),
         configured(pp=8),
-        configured(pp=4, micro_batch=4),
         configured(vpp=2),
         configured(pp=2, vpp=2, schedule="gpipe"),
         configured(cp=2),

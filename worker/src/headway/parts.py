@@ -51,8 +51,6 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     accumulation = configuration.accumulation() or 0
     if layout.pp == 1:
         return
-    if accumulation < layout.pp and execution.schedule == "1f1b":
-        raise CannotRun(f"{accumulation} micro-batches are fewer than {layout.pp} stages")
     rounds = max(1, accumulation // layout.pp)
     if execution.vpp > 1 and accumulation % rounds:
         raise CannotRun(f"{accumulation} micro-batches do not interleave in {rounds} rounds")

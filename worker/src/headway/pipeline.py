@@ -55,13 +55,14 @@ class Pipeline:
         ]
         arguments: dict[str, Any] = {"n_microbatches": count, "loss_fn": loss, "scale_grads": False}
         self._schedule: PipelineScheduleSingle | PipelineScheduleMulti
-        if execution.schedule == "breadth_first":
-            self._schedule = ScheduleLoopedBFS(stages, **arguments)
-        elif execution.vpp > 1:
-            self._schedule = ScheduleInterleaved1F1B(stages, **arguments)
+        if execution.vpp > 1:
+            several = {"breadth_first": ScheduleLoopedBFS, "1f1b": ScheduleInterleaved1F1B}[execution.schedule]
+            self._schedule = several(stages, **arguments)
+        elif execution.schedule == "1f1b" and count >= configuration.layout.pp:
+            self._schedule = Schedule1F1B(stages[0], **arguments)
         else:
-            single = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[execution.schedule]
-            self._schedule = single(stages[0], **arguments)
+            # With one chunk breadth first is GPipe, and so is 1F1B with fewer micro-batches than stages: all are in flight.
+            self._schedule = ScheduleGPipe(stages[0], **arguments)
 
     def train(self, tokens: Tensor) -> list[Tensor]:
         """Forward and backward; the micro-batches' losses where this rank has the last stage, else nothing."""
