@@ -255,12 +255,13 @@ impl Launcher {
         let request = Request { arguments: &member.argv[2..], variables: &member.variables, directory };
         let descriptors = Descriptors { output: &place.output, exit_status: &place.exit_status, go: &waits };
         let pid = self.warm.fork(kind, &request, &descriptors).await?;
+        // The interpreter is the user's: what it names is looked at before the agent's own power is used on it.
+        let marked = pid > 1 && process::mark_of(pid).as_ref() == member.variables.get(process::MARK);
+        let started = process::started(pid).filter(|_| marked);
+        let started = started.ok_or_else(|| io::Error::other("it does not show in /proc"))?;
         if let Some(cgroups) = &self.site.cgroups {
             cgroups.take_in(order.job, order.generation, member.rank, pid)?;
         }
-        let marked = process::mark_of(pid).as_ref() == member.variables.get(process::MARK);
-        let started = process::started(pid).filter(|_| marked);
-        let started = started.ok_or_else(|| io::Error::other("it does not show in /proc"))?;
         go.write_all(b"!")?;
         Ok(Process { rank: member.rank, pid, started })
     }
@@ -312,8 +313,14 @@ impl Launcher {
             RunPer::Gpu => process.rank..process.rank + 1,
         };
         tokio::spawn(async move {
-            let kind = launcher.kind(&order).await;
-            let held = kind.clone().map(|kind| launcher.warm.hold(kind));
+            // Beside the wait: who looks users up may answer late or never.
+            let looked_up = tokio::spawn({
+                let (launcher, order) = (launcher.clone(), order.clone());
+                async move {
+                    let kind = launcher.kind(&order).await;
+                    kind.map(|kind| (launcher.warm.hold(kind.clone()), kind))
+                }
+            });
             let exit = match tie {
                 Tie::Child(mut child) => match child.wait().await {
                     Ok(status) => match (status.code(), status.signal()) {
@@ -340,8 +347,10 @@ impl Launcher {
             let fault = cause::of(exit, before, killed, &last_words, &order, &launcher.site.inventory.now());
             launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit, fault }).await;
             // It may come back, and scripts that say nothing to the agent were not seen to have imported.
-            kind.inspect(|kind| launcher.warm.want(kind));
-            drop(held);
+            if let Ok(Some((held, kind))) = looked_up.await {
+                launcher.warm.want(&kind);
+                drop(held);
+            }
         });
     }
 

@@ -127,9 +127,10 @@ fn space(path: &Path) -> Option<Space> {
     Some(Space { free: Bytes(stat.f_bavail * stat.f_frsize), total: Bytes(stat.f_blocks * stat.f_frsize) })
 }
 
-/// How large the file system is that holds a path.
+/// How large the file system at a path is; `None` where nothing is there.
 pub(crate) fn size_of(path: &Path) -> Option<Bytes> {
-    space(path).map(|space| space.total)
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(Bytes(stat.f_blocks * stat.f_frsize))
 }
 
 fn memory(meminfo: &str) -> Option<Space> {

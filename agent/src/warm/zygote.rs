@@ -95,6 +95,8 @@ impl Zygote {
             .args(&words[1..])
             .env_clear()
             .envs(&kind.variables)
+            // It owns no GPU: only what it forks does, under the launch's own variables.
+            .env("CUDA_VISIBLE_DEVICES", "")
             .env("HEADWAY_ROOM", ".".repeat(ROOM_FOR_VARIABLES))
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(its)))

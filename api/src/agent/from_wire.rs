@@ -392,6 +392,9 @@ fn step_report(report: wire::StepReport) -> Read<StepReport> {
 fn configuration(configuration: wire::Configuration) -> Read<Configuration> {
     let layout = present("layout", configuration.layout)?;
     let execution = configuration.execution.map_or(Ok(Execution::PLAIN), execution)?;
+    if [layout.dp, layout.tp, layout.pp, execution.cp, execution.ep, execution.vpp].contains(&0) {
+        return unknown("degree of parallelism", "0".to_owned());
+    }
     Ok(Configuration {
         layout: Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp, execution },
         micro_batch: Sequences(configuration.micro_batch),

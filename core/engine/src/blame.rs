@@ -8,6 +8,7 @@ use headway_types::{Blame, GroupOutcome, JobId, NodeId, Seconds};
 use crate::draft::Note;
 use crate::gang::Part;
 use crate::health::Incident;
+use crate::outcome::Observation;
 use crate::record::StopCause;
 use crate::state::Engine;
 
@@ -84,9 +85,11 @@ impl Engine {
         let Some(allocation) = self.allocations.get(&(job, entry.job.generation)) else { return };
         let node = self.nodes.get(&allocation.placement.first_node());
         let class = node.map(|entry| entry.node.inventory.class());
-        let at = entry.reported.filter(|_| allocation.training_at.is_some()).or(allocation.configuration);
+        // After a live change that is the new one: the one before had room.
+        let at = allocation.configuration.or(entry.reported);
         if let (Some(model), Some(class), Some(at)) = (&mut entry.model, &class, &at) {
             Arc::make_mut(model).exhausted(class, at);
+            self.draft.observations.push(Observation::Model { job, model: Arc::clone(model) });
             self.rounds.ask(format!("{} ran out of device memory", entry.job.spec.name));
         }
     }

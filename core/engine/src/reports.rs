@@ -183,7 +183,10 @@ impl Engine {
         let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
         let sane = (0.0..=LONGEST).contains(&total) && total > 0.0;
         if sane && phases.keys().all(|phase| phase.starts_with(RESHARD)) {
-            self.edit_job(job, |job| job.layout_downtime = Some(Seconds(total)));
+            self.edit_job(job, |job| {
+                job.layout_downtime = Some(Seconds(total));
+                job.moved_for += Seconds(total);
+            });
             return;
         }
         if sane && self.jobs.get(&job).is_some_and(|entry| entry.job.downtime.is_none()) {

@@ -37,6 +37,9 @@ pub struct JobModel {
     curve_scale: Option<f64>,
 }
 
+/// Beyond this no configuration is believed.
+const MOST_GPUS: u32 = 1 << 20;
+
 impl JobModel {
     #[must_use]
     pub fn new(training: Training) -> Self {
@@ -168,7 +171,10 @@ impl JobModel {
 
     /// What the memory model says without reports, and the device's bytes.
     fn predicted_memory(&self, class: &NodeClass, configuration: &Configuration) -> Option<(MemoryUse, f64)> {
-        let device = catalog::device(class).ok()?;
+        // A worker's word: it may name any degrees.
+        let (layout, execution) = (configuration.layout, configuration.layout.execution);
+        let sound = execution.ep > 0 && execution.vpp > 0 && (1..=MOST_GPUS).contains(&layout.gpus().0);
+        let device = sound.then(|| catalog::device(class).ok())??;
         let fitting = self.fitting(class, &device)?;
         Some((fitting.predicted(configuration, configuration.accumulation()?)?, fitting.capacity()?))
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_types::spec::ExecutionLimits;
-use headway_types::{Bytes, Generation, JobId, NoiseSample, Recompute, Sharding};
+use headway_types::{Bytes, Execution, Generation, JobId, NoiseSample, Recompute, Sharding};
 
 use super::*;
 use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
@@ -214,4 +214,20 @@ fn reported_peaks_correct_the_memory_of_layouts_not_seen() {
     }
     let after = model.memory(&class, &unseen).unwrap();
     assert!(after.bytes > 1.1 * before.bytes && after.relative_error < before.relative_error);
+}
+
+#[test]
+fn a_report_of_absurd_degrees_teaches_no_memory_and_breaks_nothing() {
+    let class = class_of("H100-80G", 8);
+    let mut model = seventy_billion();
+    let before = model.memory.clone();
+    for (dp, cp, ep) in [(0, 1, 1), (1, 0, 1), (1 << 16, 1 << 16, 1), (8, 1, 0)] {
+        let execution = Execution { cp, ep, sharding: Sharding::Optimizer, ..Execution::PLAIN };
+        let layout = Layout { dp, execution, ..Layout::single() };
+        let absurd = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(1 << 32) };
+        let peak = Some(Bytes(1 << 30));
+        model.observe(&class, NodeCount(1), &StepReport { memory_peak: peak, ..report(absurd, 1, 1.0, None) });
+        model.exhausted(&class, &absurd);
+    }
+    assert_eq!(model.memory, before);
 }

@@ -167,7 +167,7 @@ impl Strategy {
     /// Replicas the optimizer states are spread over.
     #[must_use]
     pub fn optimizer_shards(&self, gpus_per_node: u32) -> u32 {
-        let replicas = self.dp * self.cp;
+        let replicas = self.dp.saturating_mul(self.cp).max(1);
         match self.sharding {
             Sharding::None => 1,
             Sharding::Optimizer { group } => group.unwrap_or(replicas).clamp(1, replicas),

@@ -97,7 +97,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
 
     let mut candidates = Vec::new();
     let fixed = matches!(job.freedom, Freedom::Fixed { .. });
-    let stay = maker.stay(model.as_ref());
+    let stay = maker.stay(model.as_ref(), &ways);
     if !fixed || stay.is_none() {
         candidates.push(maker.nothing());
     }

@@ -8,6 +8,7 @@ use headway_types::{Configuration, NodeCount, Prediction, Seconds, Tier, Tokens,
 
 use crate::candidate::{BatchChange, Candidate, Way, unmeasured};
 use crate::cluster::Reach;
+use crate::cluster::Shape;
 use crate::curves;
 use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::round::Round;
@@ -84,9 +85,9 @@ impl<'a, 'r> Maker<'a, 'r> {
         }
     }
 
-    /// Staying on the present GPUs, at the best live batch where that gains enough. `None` for a job that holds nothing,
-    /// whose GPUs are gone, or that has to leave them.
-    pub fn stay(&self, model: Option<&Arc<JobModel>>) -> Option<(Candidate, Option<BatchChange>)> {
+    /// Staying on the present GPUs, at the best live batch or in the best live layout where that gains enough. `None` for a
+    /// job that holds nothing, whose GPUs are gone, or that has to leave them.
+    pub fn stay(&self, model: Option<&Arc<JobModel>>, ways: &[Way]) -> Option<(Candidate, Option<BatchChange>)> {
         let current = self.job.current.as_ref()?;
         if !self.fixed() && !self.can_stay {
             return None;
@@ -105,6 +106,13 @@ impl<'a, 'r> Maker<'a, 'r> {
                 chosen = (Some(to), prediction, cost);
             }
             change = Some(BatchChange { to, gain, taken });
+        }
+        if let Some((to, prediction, cost)) = self.best_live_layout(ways) {
+            let held = self.held();
+            // Nothing moves, but it has to be worth as much as a move.
+            if self.worth(&prediction, cost, held) - self.move_penalty > self.worth(&chosen.1, chosen.2, held) {
+                chosen = (Some(to), prediction, cost);
+            }
         }
         let (configuration, prediction, cost) = chosen;
         let candidate = Candidate {
@@ -163,13 +171,32 @@ impl<'a, 'r> Maker<'a, 'r> {
         (to != from).then(|| (to, self.with_speed_up(prediction)))
     }
 
+    /// Another layout on the present GPUs, which the script takes in memory, and how long it stands still for it.
+    fn best_live_layout(&self, ways: &[Way]) -> Option<(Configuration, Prediction, Seconds)> {
+        let capabilities = self.job.capabilities;
+        if self.fixed() || capabilities.layout != Flexibility::Live || capabilities.batch != Flexibility::Live {
+            return None;
+        }
+        let from = self.job.current.as_ref()?.configuration?;
+        let offers = ways.iter().filter(|way| self.is_here(way.shape)).map(|way| &way.offer);
+        let (to, prediction) = offers.filter_map(|offer| Some((offer.configuration?, offer.prediction))).next()?;
+        let cost = self.cost_of(from.tier_to(&to));
+        (to.layout != from.layout).then(|| (to, self.with_speed_up(prediction), cost))
+    }
+
+    /// Whether the job holds what a shape describes.
+    fn is_here(&self, shape: Shape) -> bool {
+        self.job.current.as_ref().is_some_and(|current| {
+            self.round.cluster.class_of_placement(&current.placement) == Some(shape.class)
+                && current.placement.gpus() == shape.gpus
+                && current.placement.nodes() == shape.nodes
+        })
+    }
+
     /// Starting or moving onto a shape; `None` where the script cannot follow.
     pub fn place(&self, way: Way) -> Option<Candidate> {
         let shape = way.shape;
         if let Some(current) = &self.job.current {
-            let same_gpus = self.round.cluster.class_of_placement(&current.placement) == Some(shape.class)
-                && current.placement.gpus() == shape.gpus
-                && current.placement.nodes() == shape.nodes;
             // A row's label does not bind: once the job had stopped nobody would know it, and the next round would start it
             // in a row that this one denied it.
             let (same_layout, suits) = match (&current.configuration, &way.offer.configuration) {
@@ -185,8 +212,9 @@ impl<'a, 'r> Maker<'a, 'r> {
             if self.job.capabilities.layout == Flexibility::Never && !suits {
                 return None;
             }
-            // A job that can stay stays rather than restart for a batch alone.
-            if same_gpus && same_layout && self.can_stay {
+            // A job that can stay stays rather than restart for a batch alone, or for a layout that it takes in memory.
+            let in_memory = same_layout || self.job.capabilities.layout == Flexibility::Live;
+            if in_memory && self.can_stay && self.is_here(shape) {
                 return self.relocate(&way);
             }
         }

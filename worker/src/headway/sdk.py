@@ -184,7 +184,7 @@ def report(
 
     A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides.
 
-    `memory_peak`: most bytes of device memory held so far on the fullest GPU known, as `torch.cuda.max_memory_reserved()`.
+    `memory_peak`: most bytes of device memory held since this configuration began on the fullest GPU known, as `torch.cuda.max_memory_reserved()`.
     """
     if _session is None:
         return

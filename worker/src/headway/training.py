@@ -228,6 +228,10 @@ class _Training:
     def _configure(self, configuration: Configuration, lr_scale: float) -> None:
         """From the next step on."""
         old = self._parallel.configuration
+        if self._device.type == "cuda":
+            # The peak is that of the configuration it is reported with.
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
         if (configuration.layout, configuration.execution) == (old.layout, old.execution):
             self._parallel.configure(configuration)
         else:

@@ -135,7 +135,7 @@ impl Ledger {
         member.exit = Some(exit);
         out.persist = true;
         let fault = fault.or_else(|| {
-            let step = group.diverged_at?;
+            let step = group.diverged_at.filter(|_| exit != Exit::Unknown)?;
             Some(Fault::of_job(format!("its loss was no finite number at step {step}")))
         });
         let failure = if matches!(group.phase, Phase::Running { .. }) { failure(rank, exit, fault) } else { None };
