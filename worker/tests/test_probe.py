@@ -77,7 +77,9 @@ def continued(trainee: Trainee, k: int) -> list[float]:
     return losses
 
 
-def test_branches_are_trained_from_one_checkpoint_which_stays_as_it_is(corpus: Path, tmp_path: Path, probe: Probe) -> None:
+def test_branches_are_trained_from_one_checkpoint_which_stays_as_it_is(
+    corpus: Path, tmp_path: Path, probe: Probe
+) -> None:
     trainee = Trainee(TINY, ALONE)
     trainee.train(TRAINED)
     path = saved(tmp_path / "saved", trainee)

@@ -23,8 +23,9 @@ from headway.probe.critical import (
     to_json,
     usable_noise,
 )
-from headway.probe.rows import Outcome, Setting, Timed, to_csv, to_json as outcomes_to_json, varied
+from headway.probe.rows import Outcome, Setting, Timed, to_csv, varied
 from headway.probe.rows import table as outcome_table
+from headway.probe.rows import to_json as outcomes_to_json
 
 SEQ_LEN = 100
 PHI = Noise(6400.0, 640.0)

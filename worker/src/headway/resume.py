@@ -47,7 +47,7 @@ def choose(environment: Environment, group: dist.ProcessGroup | None) -> tuple[s
 
 
 def verified(path: str, group: dist.ProcessGroup | None) -> Manifest:
-    """The manifest of a checkpoint whose files all match it. Raises CheckpointError, on every rank, where they do not."""
+    """The manifest of a checkpoint whose files all match it; raises CheckpointError, on every rank, if they do not."""
     manifest, complaint = _together(path, None, group)
     if manifest is None:
         raise CheckpointError(complaint)

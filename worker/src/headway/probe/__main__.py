@@ -1,5 +1,5 @@
-"""The probes' command line. It takes the trainer's own options for model, recipe and layout, and imports torch only once
-they are known good."""
+"""The probes' command line. It takes the trainer's own options for model, recipe and layout, and imports torch only
+once they are known good."""
 
 from __future__ import annotations
 

@@ -162,7 +162,8 @@ class _Probe:
         if steps < LEAST_STEPS:
             needed = LEAST_STEPS * largest * self._options.seq_len
             raise CannotRun(
-                f"{steps} steps of {largest} sequences say nothing: --tokens must be at least {needed}, or --limit lower"
+                f"{steps} steps of {largest} sequences say nothing: --tokens must be at least {needed}, "
+                "or --limit lower"
             )
         return steps * largest
 

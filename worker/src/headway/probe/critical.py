@@ -165,10 +165,9 @@ def table(branches: Sequence[Branch], judgement: Judgement) -> str:
     lines = ["   k  batch  steps  learning rate     loss        ±  held out  verdict"]
     for each in branches:
         verdict = "baseline" if each is branches[0] else "accepted" if each.k in judgement.accepted else "refused"
-        lines.append(
-            f"{each.k:4d} {each.batch_sequences:6d} {each.steps:6d}  {each.learning_rate:13.3e} {_number(each.loss):>8} "
-            f"{_number(each.scatter):>8}  {_number(each.evaluation):>8}  {verdict}"
-        )
+        batch = f"{each.k:4d} {each.batch_sequences:6d} {each.steps:6d}  {each.learning_rate:13.3e}"
+        losses = [f"{_number(value):>8}" for value in (each.loss, each.scatter)]
+        lines.append(f"{batch} {' '.join(losses)}  {_number(each.evaluation):>8}  {verdict}")
     return "\n".join(lines)
 
 
