@@ -71,7 +71,18 @@ def test_a_batch_accepted_above_a_refused_one_does_not_count() -> None:
 
 
 def test_a_loss_nearer_to_the_bar_than_it_scatters_is_said_to_be_in_doubt() -> None:
-    assert "k = 2 lies closer" in judged([2.0, 2.0, 2.5], scattered=0.02).warnings[0]
+    assert "k = 2: closer to the bar" in judged([2.0, 2.0, 2.5], scattered=0.02).warnings[0]
+
+
+def test_the_loss_held_out_may_be_the_judge() -> None:
+    branches = [
+        Branch(1, 16, 64, 1e-3, 2.0, 0.5, 2.0),
+        Branch(2, 32, 32, 1e-3, 2.5, 0.5, 2.0),
+        Branch(4, 64, 16, 1e-3, 1.5, 0.5, 2.1),
+        Branch(8, 128, 8, 1e-3, math.inf, None, None),
+    ]
+    found = judge(branches, PHI, 0.01, SEQ_LEN, held_out=True)
+    assert found.accepted == (1, 2) and found.smallest_refused == 4 and not found.warnings
 
 
 def test_a_branch_that_diverged_is_refused() -> None:

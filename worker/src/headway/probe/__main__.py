@@ -21,6 +21,12 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     asked.add_argument("--tokens", type=float, default=2e9, help="of each branch; rounded down to whole steps")
     asked.add_argument("--limit", type=int, default=16, help="largest multiple of the global batch")
     asked.add_argument("--tolerance", type=float, default=TOLERANCE, help="in nats over the baseline's loss")
+    asked.add_argument(
+        "--judge-by",
+        choices=["smoothed", "held-out"],
+        default="smoothed",
+        help="training loss, or loss of other samples",
+    )
     asked.add_argument("--lr-scaling", choices=["none", "sqrt", "linear"], default="sqrt")
     asked.add_argument("--no-fork", action="store_true", help="this process is one rank, as under torchrun")
     throughput = probes.add_parser("throughput", help="time a few steps of some configurations")

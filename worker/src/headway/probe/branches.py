@@ -105,9 +105,15 @@ class _Probe:
                         raise CannotRun("the baseline itself diverges")
         except _Terminated:
             return TERMINATED
-        judgement = judge(branches, noise, self._options.tolerance, seq_len)
+        held_out = self._options.judge_by == "held-out"
+        judgement = judge(branches, noise, self._options.tolerance, seq_len, held_out)
         if self._rank == 0:
-            self._tell(branches, noise, table(branches, judgement), judgement.warnings)
+            print(table(branches, judgement))
+            print(f"accepted up to a loss ({self._options.judge_by}) of {judgement.bar:.4f}")
+            if noise.tokens is not None:
+                print(f"φ = {noise.tokens:.4g} ± {noise.standard_error:.2g} tokens along the baseline")
+            for each in judgement.warnings:
+                print(f"warning: {each}")
             print(judgement.line(), flush=True)
             write_json(self._options.json, to_json(branches, noise, judgement))
         return 0
@@ -166,14 +172,6 @@ class _Probe:
                 "or --limit lower"
             )
         return steps * largest
-
-    def _tell(self, branches: list[Branch], noise: Noise, rows: str, warnings: tuple[str, ...]) -> None:
-        print(rows)
-        if noise.tokens is not None:
-            print(f"φ = {noise.tokens:.4g} ± {noise.standard_error:.2g} tokens along the baseline")
-        print(f"bar: {branches[0].loss + self._options.tolerance:.4f}")
-        for each in warnings:
-            print(f"warning: {each}")
 
     def _say(self, line: str) -> None:
         if self._rank == 0:

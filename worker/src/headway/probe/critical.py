@@ -1,9 +1,10 @@
 """From a checkpoint branched at several batches to the critical batch and κ (Merrill et al. 2025). Pure: losses and a
 noise scale in, a judgement out.
 
-Each branch trains on the same samples with k times the batch; a branch is accepted whose smoothed final loss is at most
-the baseline's plus a tolerance. The critical batch B_crit is the largest batch up to which all are accepted, and
-κ = B_crit/φ. A bracket, not a point: the truth lies between the largest accepted and the smallest refused batch.
+Each branch trains on the same samples with k times the batch; a branch is accepted whose final loss is at most the
+baseline's plus a tolerance: the smoothed training loss, as in the paper, or the loss on samples held out. The critical
+batch B_crit is the largest batch up to which all are accepted, and κ = B_crit/φ. A bracket, not a point: the truth lies
+between the largest accepted and the smallest refused batch.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Branch:
     """Smoothed; infinite if it diverged."""
     scatter: float | None
     evaluation: float | None
-    """Loss on samples held out, the same for all branches; no part of the judgement."""
+    """Loss on samples held out, the same for all branches; None if it diverged."""
 
     @staticmethod
     def of(k: int, batch: int, rate: float, losses: Sequence[float], evaluation: float | None) -> Branch:
@@ -97,6 +98,8 @@ def usable_noise(sequences: float | None, error: float | None, samples: int, seq
 class Judgement:
     """What the branches say. Batches in tokens; None in a bracket means that nothing bounds that side."""
 
+    bar: float
+    """The largest loss that is accepted."""
     accepted: tuple[int, ...]
     largest_accepted: int
     smallest_refused: int | None
@@ -119,11 +122,19 @@ class Judgement:
         return f"kappa: {self.kappa:.3g}  # between {low:.3g} and {high:.3g}"
 
 
-def judge(branches: Sequence[Branch], noise: Noise, tolerance: float, seq_len: int) -> Judgement:
-    """`branches` in rising order of k, the baseline first."""
+def judge(
+    branches: Sequence[Branch], noise: Noise, tolerance: float, seq_len: int, held_out: bool = False
+) -> Judgement:
+    """`branches` in rising order of k, the baseline first. By their smoothed loss, or by that of samples held out."""
+
+    def loss(branch: Branch) -> float:
+        if not held_out:
+            return branch.loss
+        return math.inf if branch.evaluation is None else branch.evaluation
+
     baseline, warnings = branches[0], []
-    bar = baseline.loss + tolerance
-    passed = [each for each in branches if each is baseline or each.loss <= bar]
+    bar = loss(baseline) + tolerance
+    passed = [each for each in branches if each is baseline or loss(each) <= bar]
     refused = [each for each in branches if each not in passed]
     smallest_refused = refused[0] if refused else None
     largest = max(each.k for each in passed if smallest_refused is None or each.k < smallest_refused.k)
@@ -139,10 +150,11 @@ def judge(branches: Sequence[Branch], noise: Noise, tolerance: float, seq_len: i
             f"k = {', '.join(map(str, strays))} was accepted above k = {smallest_refused.k}, which was refused: "
             "the losses are too noisy for this tolerance"
         )
-    doubtful = [each.k for each in branches[1:] if _in_doubt(each, baseline, bar)]
+    doubtful = [each.k for each in branches[1:] if not held_out and _in_doubt(each, baseline, bar)]
     if doubtful:
         warnings.append(
-            f"k = {', '.join(map(str, doubtful))} lies closer to the bar than its loss scatters: train more tokens"
+            f"k = {', '.join(map(str, doubtful))}: closer to the bar than the smoothed losses scatter; "
+            "the loss held out would tell more (--judge-by held-out)"
         )
     if noise.tokens is None:
         warnings.append(f"φ cannot be used: {noise.why_not}; only the critical batch is bounded")
@@ -151,6 +163,7 @@ def judge(branches: Sequence[Branch], noise: Noise, tolerance: float, seq_len: i
         return None if batch is None or noise.tokens is None else batch / noise.tokens
 
     return Judgement(
+        bar=bar,
         accepted=tuple(each.k for each in passed),
         largest_accepted=largest,
         smallest_refused=smallest_refused.k if smallest_refused else None,
