@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     import_for(configurations)
     corpus = read_corpus(options)
     port = int(os.environ.get("MASTER_PORT", "29500"))
-    outcomes, device = [], "unknown"
+    outcomes, device, stopped = [], "unknown", False
     for number, configuration in enumerate(configurations):
         with tempfile.TemporaryDirectory(prefix="headway-probe-") as name:
             # A port each: a rank of another node must not meet the gang before.
@@ -48,12 +48,15 @@ def run(options: argparse.Namespace) -> int:
             named = Path(name) / DEVICE
             device = named.read_text() if named.exists() else device
         if outcome is None:
-            return TERMINATED
+            stopped = True  # what was measured before is told all the same
+            break
         outcomes.append(outcome)
     if first_rank == 0:
         model = options.name or f"decoder-{options.shape.parameters() / 1e6:.3g}M"
         gpu_type = options.gpu_type or device
         _tell(options, Setting(options.shape, model, options.precision, gpu_type, min(ranks, world)), outcomes)
+    if stopped:
+        return TERMINATED
     return 0 if any(each.status in ("ok", "oom") for each in outcomes) else CANNOT_RUN
 
 
