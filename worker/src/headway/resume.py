@@ -56,7 +56,7 @@ def verified(path: str, group: dist.ProcessGroup | None) -> Manifest:
 
 def fill(path: str, parallel: Parallel, shape: ModelShape, group: dist.ProcessGroup | None) -> dict[str, Any]:
     """Reads model and optimizer from a checkpoint that was verified; returns what it holds beside tensors."""
-    state = scalars(path)
+    state = _scalars(path)
     if state.get("model") != asdict(shape):
         raise CheckpointError(f"{path} is of another model")
     sharded.read(path, parallel.blocks(), group)
@@ -64,7 +64,7 @@ def fill(path: str, parallel: Parallel, shape: ModelShape, group: dist.ProcessGr
     return state
 
 
-def scalars(path: str) -> dict[str, Any]:
+def _scalars(path: str) -> dict[str, Any]:
     """What beside tensors a checkpoint holds."""
     try:
         state = json.loads((Path(path) / PROGRESS_FILE).read_text())
