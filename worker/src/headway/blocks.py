@@ -92,3 +92,9 @@ def staged(blocks: list[Block]) -> list[Block]:
         Block(each.name, each.shape, each.offset, torch.empty_like(each.tensor, device="cpu").copy_(each.tensor))
         for each in blocks
     ]
+
+
+def restore(held: list[Block], blocks: list[Block]) -> None:
+    """Sets blocks to what `staged` copied from them."""
+    for copy, block in zip(held, blocks, strict=True):
+        block.tensor.copy_(copy.tensor)

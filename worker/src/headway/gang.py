@@ -68,6 +68,25 @@ class Gangs:
         return self._known[layout]
 
 
+def device_of(wanted: str, emulated: bool) -> torch.device:
+    """An emulated device is a CPU slot even where GPUs exist."""
+    if wanted == "cpu" or emulated or (wanted == "auto" and not torch.cuda.is_available()):
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def control_group(device: torch.device) -> dist.ProcessGroup | None:
+    """Over it travels what is not a tensor of the device; NCCL could not carry it. None for a rank alone."""
+    if not dist.is_initialized():
+        return None
+    group = dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
+    assert isinstance(group, dist.ProcessGroup), "this rank is in the world"
+    return group
+
+
 def join(device: torch.device, timeout_s: float = 120.0) -> None:
     """Meets the other ranks; alone there is nobody to meet."""
     world = int(os.environ.get("WORLD_SIZE", "1"))

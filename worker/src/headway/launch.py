@@ -40,6 +40,17 @@ class Termination:
         self.requested = True
 
 
+def run_ranks(main: Callable[[Termination], int], fork: bool) -> int:
+    """Runs `main` in the ranks of this node, or in this process where it is told to or is alone; returns the exit
+    code."""
+    ranks = int(os.environ.get("GPUS_PER_NODE", "1"))
+    if fork and (ranks > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1):
+        return fork_ranks(ranks, main)
+    termination = Termination()
+    termination.catch()
+    return main(termination)
+
+
 def fork_ranks(count: int, main: Callable[[Termination], int]) -> int:
     """Runs `main` in `count` ranks of this node; returns the exit code of the first that failed, else
     `TERMINATED` if they stopped because of SIGTERM, else 0.

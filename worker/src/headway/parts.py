@@ -3,6 +3,9 @@ asked, shared out by FSDP2. Only builds; running them is `parallel`'s."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -54,6 +57,19 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     rounds = max(1, accumulation // layout.pp)
     if execution.vpp > 1 and accumulation % rounds:
         raise CannotRun(f"{accumulation} micro-batches do not interleave in {rounds} rounds")
+
+
+def import_for(configurations: Iterable[Configuration]) -> None:
+    """Imports what they need beyond plain data parallelism, before the ranks are forked."""
+    modules = []
+    for each in configurations:
+        if each.layout.pp > 1:
+            modules.append("headway.pipeline")
+        if each.layout.tp > 1 or each.execution.sharding in ("gradients", "parameters"):
+            # Taking a part of a mesh imports the compiler, though nothing here is compiled.
+            modules += ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch._dynamo"]
+    for module in modules:
+        importlib.import_module(module)
 
 
 def fully_sharded(configuration: Configuration) -> bool:

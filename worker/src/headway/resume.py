@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from headway import sharded
 from headway.checkpoint import CheckpointError, Manifest, earlier, read_manifest, verify
 from headway.environment import Environment
+from headway.flops import ModelShape
+from headway.parallel import Parallel
 from headway.saver import PROGRESS_FILE
 
 Item = TypeVar("Item")
@@ -23,20 +27,18 @@ def choose(environment: Environment, group: dist.ProcessGroup | None) -> tuple[s
     if named is None:
         return None
     rank = 0 if group is None else dist.get_rank(group)
-    manifest, complaint = _checked(named, environment.resume_manifest_sha256, rank, 1 if group is None else dist.get_world_size(group))
-    complaints = [each for each in _gather(complaint, group) if each is not None]
-    if not complaints:
-        assert manifest is not None, "no complaint, so it was read"
+    manifest, complaint = _together(named, environment.resume_manifest_sha256, group)
+    if manifest is not None:
         if manifest.samples_seen != environment.samples_seen:
             raise CheckpointError(f"{named} holds {manifest.samples_seen} samples, not {environment.samples_seen}")
         return named, manifest
     substitute = _gather(_substitute(environment) if rank == 0 else None, group)[0]
     if substitute is None:
-        raise CheckpointError(complaints[0])
+        raise CheckpointError(complaint)
     if rank == 0:
         path, found = substitute
         print(
-            f"CHECKPOINT BROKEN: {complaints[0]}\nresuming from the earlier {path} instead: "
+            f"CHECKPOINT BROKEN: {complaint}\nresuming from the earlier {path} instead: "
             f"{environment.samples_seen - found.samples_seen} samples are trained again",
             file=sys.stderr,
             flush=True,
@@ -44,7 +46,25 @@ def choose(environment: Environment, group: dist.ProcessGroup | None) -> tuple[s
     return substitute
 
 
-def scalars(path: str) -> dict[str, Any]:
+def verified(path: str, group: dist.ProcessGroup | None) -> Manifest:
+    """The manifest of a checkpoint whose files all match it; raises CheckpointError, on every rank, if they do not."""
+    manifest, complaint = _together(path, None, group)
+    if manifest is None:
+        raise CheckpointError(complaint)
+    return manifest
+
+
+def fill(path: str, parallel: Parallel, shape: ModelShape, group: dist.ProcessGroup | None) -> dict[str, Any]:
+    """Reads model and optimizer from a checkpoint that was verified; returns what it holds beside tensors."""
+    state = _scalars(path)
+    if state.get("model") != asdict(shape):
+        raise CheckpointError(f"{path} is of another model")
+    sharded.read(path, parallel.blocks(), group)
+    parallel.optimizer_steps = int(state["optimizer_steps"])
+    return state
+
+
+def _scalars(path: str) -> dict[str, Any]:
     """What beside tensors a checkpoint holds."""
     try:
         state = json.loads((Path(path) / PROGRESS_FILE).read_text())
@@ -53,6 +73,16 @@ def scalars(path: str) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise CheckpointError(f"{path} is no checkpoint of this trainer")
     return state
+
+
+def _together(
+    path: str, committed_sha256: str | None, group: dist.ProcessGroup | None
+) -> tuple[Manifest | None, str | None]:
+    """The manifest, or what some rank found wrong; every rank checks its share of the files."""
+    rank, world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    manifest, complaint = _checked(path, committed_sha256, rank, world)
+    complaints = [each for each in _gather(complaint, group) if each is not None]
+    return (None, complaints[0]) if complaints else (manifest, None)
 
 
 def _checked(path: str, committed_sha256: str | None, rank: int, world: int) -> tuple[Manifest | None, str | None]:

@@ -7,7 +7,6 @@ it. A new batch is trained with at the next step; a new layout on the same ranks
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
 import os
 import sys
@@ -15,53 +14,38 @@ import time
 from dataclasses import asdict
 
 import torch
-import torch.distributed as dist
 
 import headway
-from headway import resume, sharded
+from headway import resume
+from headway.batches import Batches
 from headway.blocks import staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
-from headway.gang import Gangs, join
+from headway.gang import Gangs, control_group, device_of, join
 from headway.launch import TERMINATED, Termination
 from headway.learning_rate import LearningRate
-from headway.message import Configuration, Execution, Layout
+from headway.message import Configuration
 from headway.noise import NoiseAverage
+from headway.options import first_configuration
 from headway.orders import Orders
 from headway.pacing import Pacer
 from headway.parallel import Parallel, Recipe
-from headway.parts import CannotRun, check
+from headway.parts import CannotRun, check, import_for
 from headway.reshard import exchange
 from headway.saver import Saver
+from headway.stepping import mean_gradient
 from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 
 EVALUATED = 256
 NOISE_HORIZON = 4096.0
 CANNOT_RUN, DIVERGED = 2, 3
-_TOKENS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}
 
 
 def preload(options: argparse.Namespace) -> None:
     """Imports what the first configuration needs beyond plain data parallelism, before the ranks are forked."""
-    environment = Environment.read(os.environ)
-    configuration = environment.configuration if environment else None
-    layout = configuration.layout if configuration else Layout(1, options.tp, options.pp)
-    sharding = configuration.execution.sharding if configuration else options.sharding
-    modules = ["headway.pipeline"] if layout.pp > 1 else []
-    if layout.tp > 1 or sharding in ("gradients", "parameters"):
-        # Taking a part of a mesh imports the compiler, though nothing here is compiled.
-        modules += ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch._dynamo"]
-    for module in modules:
-        importlib.import_module(module)
-
-
-def read_corpus(options: argparse.Namespace) -> Corpus:
-    """Before the fork, so that the ranks of a node share its pages."""
-    if options.token_bytes == 1:
-        return Corpus.read(options.corpus, options.seq_len)
-    return Corpus.map(options.corpus, options.seq_len, options.token_bytes)
+    import_for([first_configuration(options, Environment.read(os.environ), int(os.environ.get("WORLD_SIZE", "1")))])
 
 
 def run(options: argparse.Namespace, corpus: Corpus, termination: Termination, import_s: float) -> int:
@@ -75,13 +59,17 @@ def run(options: argparse.Namespace, corpus: Corpus, termination: Termination, i
         headway.close()
 
 
+def recipe_of(options: argparse.Namespace) -> Recipe:
+    return Recipe(options.shape, options.seed, options.weight_decay, options.clip, options.precision == "bf16")
+
+
 class _Training:
     def __init__(self, options: argparse.Namespace, corpus: Corpus, termination: Termination, import_s: float) -> None:
         began = time.monotonic()
-        self._options, self._corpus, self._termination = options, corpus, termination
+        self._options, self._termination = options, termination
         self._rank, self._world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self._environment = Environment.read(os.environ)
-        configuration = self._first_configuration()
+        configuration = first_configuration(options, self._environment, self._world)
         check(options.shape, configuration, self._world)
         # Every rank tells how long it works. Each node's first rank also hears what the agent asks; only rank 0 reports
         # and takes configurations.
@@ -90,16 +78,14 @@ class _Training:
         if self._connected:
             headway.poll()
         emulated = self._environment is not None and self._environment.device_flops is not None
-        self._device = _device(options.device, emulated)
+        self._device = device_of(options.device, emulated)
+        self._batches = Batches(corpus, self._device)
         join(self._device)
-        # What is not a tensor of the device travels over this group; NCCL could not carry it.
-        self._control = _control(self._device) if self._world > 1 else None
+        self._control = control_group(self._device)
         self._gangs = Gangs(self._device)
         joined = time.monotonic()
 
-        self._recipe = Recipe(
-            options.shape, options.seed, options.weight_decay, options.clip, options.precision == "bf16"
-        )
+        self._recipe = recipe_of(options)
         self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
         scale = self._environment.lr_scale if self._environment else 1.0
         self._learning_rate = LearningRate(options.lr, options.warmup_steps, scale)
@@ -141,7 +127,7 @@ class _Training:
         self._save()
         if not self._finish_saving():
             return 1
-        loss = self._parallel.evaluate(self._held_out, EVALUATED)
+        loss = self._parallel.evaluate(self._batches.held_out, EVALUATED)
         self._say(f"complete: evaluation loss {loss:.4f} after {self._samples_seen} samples")
         return 0
 
@@ -149,17 +135,8 @@ class _Training:
         """One optimizer step; None, with nothing changed, if loss or gradient is no finite number on any rank."""
         started = time.monotonic()
         configuration = self._parallel.configuration
-        samples = configuration.global_batch // configuration.layout.dp
-        first = self._samples_seen + self._parallel.replica * samples
-        # This replica's share: consecutive samples of the global order.
-        self._parallel.train(self._tokens(range(first, first + samples)), self._pacer.after_micro_batch)
-        if configuration.layout.pp > 1:
-            self._pacer.after_pipeline(started, samples, samples // configuration.micro_batch)
-        reducing = time.monotonic()
-        headway.busy(reducing - started)
-        reduced = self._parallel.reduce(self._poll().encode())
-        self._pacer.after_reduce(reducing)
-        if not (math.isfinite(reduced.loss) and math.isfinite(reduced.gradient_sqr)):
+        reduced = mean_gradient(self._parallel, self._batches, self._samples_seen, self._pacer, self._ask)
+        if reduced is None:
             return None
         self._parallel.update(reduced, self._learning_rate.next(self._step))
         self._step += 1
@@ -176,6 +153,10 @@ class _Training:
         )
         self._report(self._window.add(summary))
         return reduced
+
+    def _ask(self, worked: float) -> list[float]:
+        headway.busy(worked)
+        return self._poll().encode()
 
     def _poll(self) -> Orders:
         """Everything asked of this rank since the last step."""
@@ -209,21 +190,6 @@ class _Training:
             print(f"ignored an impossible {configuration}: {error}", file=sys.stderr, flush=True)
             return False
         return True
-
-    def _first_configuration(self) -> Configuration:
-        launched = self._environment.configuration if self._environment else None
-        if launched is not None:
-            return launched
-        options = self._options
-        execution = Execution(
-            vpp=options.vpp,
-            schedule=options.schedule,
-            sharding=options.sharding,
-            recompute=options.recompute,
-            sequence_parallel=options.sequence_parallel,
-        )
-        layout = Layout(max(1, self._world // (options.tp * options.pp)), options.tp, options.pp)
-        return Configuration(layout, options.micro_batch, options.global_batch, execution)
 
     def _configure(self, configuration: Configuration, lr_scale: float) -> None:
         """From the next step on."""
@@ -274,11 +240,7 @@ class _Training:
             self._parallel.initialise()
             return
         path, manifest = chosen
-        state = resume.scalars(path)
-        if state.get("model") != asdict(self._options.shape):
-            raise CheckpointError(f"{path} is of another model")
-        sharded.read(path, self._parallel.blocks(), self._control)
-        self._parallel.optimizer_steps = int(state["optimizer_steps"])
+        state = resume.fill(path, self._parallel, self._options.shape, self._control)
         self._learning_rate.load(state["learning_rate"])
         self._step, self._samples_seen = manifest.step, manifest.samples_seen
         self._say(f"resumed step {manifest.step}, {manifest.samples_seen} samples, from {path}")
@@ -326,16 +288,6 @@ class _Training:
         self._say(f"stopped at step {self._step}, {self._samples_seen} samples")
         return 0 if orders.stop_ordered else TERMINATED
 
-    def _tokens(self, samples: range) -> torch.Tensor:
-        return self._as_tokens([self._corpus.sample(index) for index in samples])
-
-    def _held_out(self, samples: range) -> torch.Tensor:
-        return self._as_tokens([self._corpus.held_out_sample(index) for index in samples])
-
-    def _as_tokens(self, samples: list[bytes]) -> torch.Tensor:
-        flat = torch.frombuffer(bytearray(b"".join(samples)), dtype=_TOKENS[self._corpus.token_bytes])
-        return flat.view(len(samples), -1).to(self._device, torch.long)
-
     def _pace(self, configuration: Configuration) -> Pacer:
         environment = self._environment
         return Pacer(
@@ -376,19 +328,3 @@ class _Training:
     def _say(self, line: str) -> None:
         if self._rank == 0:
             print(line, flush=True)
-
-
-def _device(wanted: str, emulated: bool) -> torch.device:
-    """An emulated device is a CPU slot even where GPUs exist."""
-    if wanted == "cpu" or emulated or (wanted == "auto" and not torch.cuda.is_available()):
-        torch.set_num_threads(1)
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
-
-
-def _control(device: torch.device) -> dist.ProcessGroup:
-    group = dist.new_group(backend="gloo") if device.type == "cuda" else dist.group.WORLD
-    assert isinstance(group, dist.ProcessGroup), "this rank is in the world"
-    return group

@@ -1,0 +1,90 @@
+"""What the reference trainer and its probes are told on the command line about model, recipe and layout. Batches and
+layout given here serve only outside Headway. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+
+from headway.environment import Environment
+from headway.flops import ModelShape
+from headway.message import Configuration, Execution, Layout
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is trained, and how."""
+    model = parser.add_argument_group("model")
+    for name, size in {
+        "layers": 4,
+        "hidden": 64,
+        "heads": 4,
+        "kv-heads": 2,
+        "ffn": 176,
+        "vocab": 256,
+        "seq-len": 64,
+    }.items():
+        model.add_argument(f"--{name}", type=int, default=size)
+    model.add_argument("--tied", action="store_true", help="output projection shares the embedding")
+    recipe = parser.add_argument_group("recipe")
+    recipe.add_argument("--lr", type=float, default=3e-3, help="learning rate at the reference batch")
+    recipe.add_argument("--warmup-steps", type=int, default=20)
+    recipe.add_argument("--weight-decay", type=float, default=0.1)
+    recipe.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
+    recipe.add_argument("--seed", type=int, default=0)
+    recipe.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    recipe.add_argument("--corpus", help="directory of text; default: the sources of Python's standard library")
+    recipe.add_argument(
+        "--token-bytes",
+        type=int,
+        choices=[1, 2, 4],
+        default=1,
+        help="2 or 4: --corpus is a file of unsigned tokens of this size",
+    )
+    recipe.add_argument("--micro-batch", type=int, default=4)
+    recipe.add_argument("--global-batch", type=int, default=16)
+    layout = parser.add_argument_group("layout", "only outside Headway; data parallelism takes the ranks left")
+    layout.add_argument("--tp", type=int, default=1)
+    layout.add_argument("--pp", type=int, default=1)
+    layout.add_argument("--vpp", type=int, default=1, help="chunks of layers per stage")
+    layout.add_argument("--schedule", choices=["1f1b", "gpipe", "breadth_first"], default="1f1b")
+    layout.add_argument("--sharding", choices=["none", "optimizer", "gradients", "parameters"], default="none")
+    layout.add_argument("--recompute", choices=["none", "selective", "full"], default="none")
+    layout.add_argument("--sequence-parallel", action="store_true")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+
+
+def complete(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> argparse.Namespace:
+    """Checks what was parsed and adds the model's `shape`; ends the process, as argparse does, where it is wrong."""
+    if parsed.token_bytes == 1 and parsed.vocab < 256:
+        parser.error("--vocab must be at least 256: the corpus is bytes")
+    if parsed.token_bytes > 1 and not parsed.corpus:
+        parser.error("--token-bytes needs a file of tokens as --corpus")
+    try:
+        parsed.shape = ModelShape(
+            parsed.layers,
+            parsed.hidden,
+            parsed.heads,
+            parsed.kv_heads,
+            parsed.ffn,
+            parsed.vocab,
+            parsed.seq_len,
+            tied=parsed.tied,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    return parsed
+
+
+def first_configuration(parsed: argparse.Namespace, environment: Environment | None, world: int) -> Configuration:
+    """As Headway launched it, else as the command line says."""
+    launched = environment.configuration if environment else None
+    if launched is not None:
+        return launched
+    execution = Execution(
+        vpp=parsed.vpp,
+        schedule=parsed.schedule,
+        sharding=parsed.sharding,
+        recompute=parsed.recompute,
+        sequence_parallel=parsed.sequence_parallel,
+    )
+    layout = Layout(max(1, world // (parsed.tp * parsed.pp)), parsed.tp, parsed.pp)
+    return Configuration(layout, parsed.micro_batch, parsed.global_batch, execution)
