@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from lifetime import MOMENTS, Lifetime
-from undisturbed import Difference, difference
+from undisturbed import arrived, difference, undisturbed
 
 RECONFIGURATIONS, KILLS = 50, 10
-# Of the loss at any step, as the target for layouts; of the evaluation, which is told to four digits, more.
-LOSS, EVALUATION = 1e-5, 1e-4
-# Of a parameter, beside learning rates of 3e-3 a step; of Adam's moments relative to the largest.
-PARAMETER, MOMENT = 1e-4, 1e-4
+# Of the loss at any step, of a parameter (a step moves one by up to 10⁻²), and of the evaluation, told to four digits.
+LOSS, PARAMETER, EVALUATION = 1e-4, 1e-3, 2e-4
+# Of Adam's moments, relative to the largest of their kind.
+MOMENT = 5e-2
 
 
 def test_fifty_reconfigurations_and_ten_kills_see_every_sample_once(
@@ -29,8 +29,11 @@ def test_fifty_reconfigurations_and_ten_kills_see_every_sample_once(
     offers = [offer for generation in life.generations for offer in generation.offers]
     for offer in offers:
         life.check_every_sample_once(offer)
-    apart = difference(life, offers[-1])
-    _print(life, apart, took_s)
+    history = life.history(offers[-1])
+    alone = undisturbed(life, history)
+    apart, noise = difference(arrived(life, offers[-1]), alone), difference(undisturbed(life, history, 1), alone)
+    _print(life, took_s)
+    print(f"apart: {apart}\nthe undisturbed run in other micro-batches: {noise}")
     assert len(life.reconfigurations) == RECONFIGURATIONS and len(life.kills) == KILLS
     assert {kill.moment for kill in life.kills} == set(MOMENTS)
     assert not life.complaints()
@@ -38,13 +41,13 @@ def test_fifty_reconfigurations_and_ten_kills_see_every_sample_once(
     assert apart.parameter < PARAMETER and apart.moment < MOMENT
 
 
-def _print(life: Lifetime, apart: Difference, took_s: float) -> None:
+def _print(life: Lifetime, took_s: float) -> None:
     offers = sum(len(generation.offers) for generation in life.generations)
     trained = sum(len(generation.steps) for generation in life.generations)
     kinds = {kind: life.reconfigurations.count(kind) for kind in sorted(set(life.reconfigurations))}
     assert life.committed is not None
     print(f"{took_s:.0f} s, {len(life.generations)} generations, {kinds}, {offers} committed checkpoints")
-    print(f"{trained} steps heard of, {life.committed.step} of {life.committed.samples_seen} samples kept; {apart}")
+    print(f"{trained} steps heard of, {life.committed.step} of {life.committed.samples_seen} samples kept")
     print("| moment | killed | after step | samples trained again | save cut short | gang down after |")
     print("|---|---|---|---|---|---|")
     for kill in life.kills:

@@ -26,7 +26,7 @@ ARGUMENTS = (
 OPTIONS = trainer.options(ARGUMENTS)
 CORPUS_TEXT = b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000))
 RANKS, BATCHES, MICRO_BATCHES = (1, 2, 4), (8, 12, 16, 24), (1, 2, 4)
-SAMPLES_TO_END = 200
+SAMPLES_TO_END = 100
 # So that orders arrive between steps on any machine: a sequence takes this long on one emulated device.
 SECONDS_PER_SEQUENCE = 0.003
 MOMENTS = ("training", "saving", "starting", "changing layout", "stopping")
@@ -88,7 +88,9 @@ def scale_of(batch: int) -> float:
 class Lifetime:
     """`live` once, then read what is public."""
 
-    def __init__(self, folder: Path, seed: int, reconfigurations: int, kills: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, reconfigurations: int, kills: int, ranks: tuple[int, ...] = RANKS
+    ) -> None:
         self.corpus = folder / "corpus"
         self.corpus.mkdir()
         (self.corpus / "text").write_bytes(CORPUS_TEXT)
@@ -96,14 +98,14 @@ class Lifetime:
         self.kills: list[Kill] = []
         self.reconfigurations: list[str] = []
         self.committed: Offer | None = None
-        self._folder, self._choice = folder, random.Random(seed)
+        self._folder, self._choice, self._sizes = folder, random.Random(seed), ranks
         stops = max(1, reconfigurations // 4)
         self._plan = ["stop"] * stops + ["live"] * (reconfigurations - stops)
         self._plan += [MOMENTS[number % len(MOMENTS)] for number in range(kills)]
         self._choice.shuffle(self._plan)
         self._agent = FakeAgent(folder / "agent.sock")
         self._worker: Worker | None = None
-        self._now = self._draw(self._choice.choice(RANKS))
+        self._now = self._draw(self._choice.choice(self._sizes))
         self._revision = 0
 
     def live(self) -> None:
@@ -274,7 +276,7 @@ class Lifetime:
 
     def _move(self) -> None:
         """To another number of ranks."""
-        others = [ranks for ranks in RANKS if ranks != self._now.layout.ranks()]
+        others = [ranks for ranks in self._sizes if ranks != self._now.layout.ranks()]
         self._now = self._draw(self._choice.choice(others))
         self._launch()
 
@@ -299,7 +301,7 @@ class Lifetime:
                 break
             self._launch()
             self._train(1)
-        self._now = self._draw(self._choice.choice(RANKS))
+        self._now = self._draw(self._choice.choice(self._sizes))
         self._launch()
 
     def _approach(self, moment: str) -> None:

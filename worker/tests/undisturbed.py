@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 import torch
-from lifetime import OPTIONS, Lifetime, Offer, scale_of
+from lifetime import OPTIONS, Lifetime, Offer, Step, scale_of
 
 from headway import sharded
 from headway.data import Corpus
@@ -19,78 +19,99 @@ from headway.training import EVALUATED
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """Where a run has come to, and by which losses."""
+
+    losses: list[float]
+    state: dict[str, torch.Tensor]
+    """Parameters and both moments of Adam, whole."""
+    evaluation: float
+
+
+@dataclass(frozen=True)
 class Difference:
-    """The largest of each kind."""
+    """The largest of each kind between two runs."""
 
     loss: float
     parameter: float
     moment: float
-    """Relative to the largest value of either moment's kind."""
+    """Relative to the largest value among the first or the second moments."""
     evaluation: float
 
 
-class Undisturbed:
-    """One rank."""
+class _Alone:
+    """A rank alone."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._parallel = Parallel(
-            Recipe(OPTIONS.shape, OPTIONS.seed, OPTIONS.weight_decay, OPTIONS.clip),
-            Configuration(Layout(1), 1, 1),
-            Gangs(torch.device("cpu")).of(Layout(1)),
-        )
+        configuration = Configuration(Layout(1), 1, 1)
+        recipe = Recipe(OPTIONS.shape, OPTIONS.seed, OPTIONS.weight_decay, OPTIONS.clip)
+        self._parallel = Parallel(recipe, configuration, Gangs(torch.device("cpu")).of(configuration.layout))
         self._parallel.initialise()
 
-    def train(self, batches: list[int]) -> list[float]:
+    def train(self, batches: list[int], micro_batch: int) -> list[float]:
         rate = LearningRate(OPTIONS.lr, OPTIONS.warmup_steps, scale_of(batches[0]))
         losses, seen = [], 0
         for step, batch in enumerate(batches):
             rate.aim(scale_of(batch))
-            self._parallel.configure(Configuration(Layout(1), 4, batch))
-            self._parallel.train(self._tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]))
+            self._parallel.configure(Configuration(Layout(1), micro_batch, batch))
+            self._parallel.train(_tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]))
             reduced = self._parallel.reduce([])
             self._parallel.update(reduced, rate.next(step))
             losses.append(reduced.loss)
             seen += batch
         return losses
 
-    def state(self) -> dict[str, torch.Tensor]:
-        return {block.name: block.tensor.clone() for block in self._parallel.blocks()}
-
     def load(self, path: str) -> None:
         sharded.read(path, self._parallel.blocks(), None)
 
+    def state(self) -> dict[str, torch.Tensor]:
+        return {block.name: block.tensor.clone() for block in self._parallel.blocks()}
+
     def evaluate(self) -> float:
-        return self._parallel.evaluate(
-            lambda samples: self._tokens([self._corpus.held_out_sample(index) for index in samples]), EVALUATED
-        )
+        def held_out(samples: range) -> torch.Tensor:
+            return _tokens([self._corpus.held_out_sample(index) for index in samples])
 
-    def _tokens(self, samples: list[bytes]) -> torch.Tensor:
-        return torch.frombuffer(bytearray(b"".join(samples)), dtype=torch.uint8).view(len(samples), -1).long()
+        return self._parallel.evaluate(held_out, EVALUATED)
 
 
-def difference(life: Lifetime, last: Offer) -> Difference:
-    """Between a life up to its last checkpoint and the undisturbed run of the same steps."""
-    history = life.history(last)
-    alone = Undisturbed(Corpus.read(str(life.corpus), OPTIONS.seq_len))
-    losses = alone.train([len(step.samples) for step in history])
-    expected, evaluated = alone.state(), alone.evaluate()
+def arrived(life: Lifetime, last: Offer) -> Arrival:
+    """At its last checkpoint, as its trainers told and saved it."""
+    alone = _Alone(_corpus(life))
     alone.load(last.path)
-    found = alone.state()
     told = re.search(r"complete: evaluation loss ([0-9.]+)", life.log())
     assert told is not None, life.log()[-3000:]
+    return Arrival([step.loss for step in life.history(last)], alone.state(), float(told[1]))
 
-    def furthest(kind: str) -> float:
-        return max(
-            float((found[name] - value).abs().max()) for name, value in expected.items() if name.startswith(kind)
-        )
 
-    def largest(kind: str) -> float:
-        return max(float(value.abs().max()) for name, value in expected.items() if name.startswith(kind))
+def undisturbed(life: Lifetime, steps: list[Step], micro_batch: int = 4) -> Arrival:
+    """The same steps by one rank. Another micro-batch sums in another order: that is all the noise there is."""
+    alone = _Alone(_corpus(life))
+    losses = alone.train([len(step.samples) for step in steps], micro_batch)
+    return Arrival(losses, alone.state(), alone.evaluate())
 
+
+def difference(one: Arrival, other: Arrival) -> Difference:
+    assert one.state.keys() == other.state.keys()
+
+    def furthest(kind: str) -> tuple[float, float]:
+        """The largest difference, and the largest value."""
+        pairs = [(value, other.state[name]) for name, value in one.state.items() if name.startswith(kind)]
+        apart = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
+        return apart, max(float(theirs.abs().max()) for _, theirs in pairs)
+
+    moments = [furthest(kind) for kind in ("first.", "second.")]
     return Difference(
-        loss=max(abs(step.loss - loss) for step, loss in zip(history, losses, strict=True)),
-        parameter=furthest("model."),
-        moment=max(furthest(kind) / largest(kind) for kind in ("first.", "second.")),
-        evaluation=abs(float(told[1]) - evaluated),
+        loss=max(abs(ours - theirs) for ours, theirs in zip(one.losses, other.losses, strict=True)),
+        parameter=furthest("model.")[0],
+        moment=max(apart / largest for apart, largest in moments),
+        evaluation=abs(one.evaluation - other.evaluation),
     )
+
+
+def _corpus(life: Lifetime) -> Corpus:
+    return Corpus.read(str(life.corpus), OPTIONS.seq_len)
+
+
+def _tokens(samples: list[bytes]) -> torch.Tensor:
+    return torch.frombuffer(bytearray(b"".join(samples)), dtype=torch.uint8).view(len(samples), -1).long()
