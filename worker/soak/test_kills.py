@@ -5,10 +5,12 @@ drawn, not the milliseconds at which processes on a busy machine are hit."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from lifetime import MOMENTS, Lifetime
+from record import Kill
 from undisturbed import arrived, difference, undisturbed
 
 RECONFIGURATIONS, KILLS = 50, 10
@@ -25,32 +27,29 @@ def test_fifty_reconfigurations_and_ten_kills_see_every_sample_once(
     print(f"\nseed {seed}; once more: python -m pytest -s soak/test_kills.py --seed {seed}")
     life = Lifetime(tmp_path, seed, RECONFIGURATIONS, KILLS)
     life.live()
-    took_s = time.monotonic() - began
-    offers = [offer for generation in life.generations for offer in generation.offers]
-    for offer in offers:
-        life.check_every_sample_once(offer)
-    history = life.history(offers[-1])
+    took_s, record = time.monotonic() - began, life.record
+    last, offers = record.offers()[-1], len(record.offers())
+    for offer in record.offers():
+        record.check_every_sample_once(offer)
+    history = record.history(last)
     alone = undisturbed(life, history)
-    apart, noise = difference(arrived(life, offers[-1]), alone), difference(undisturbed(life, history, 1), alone)
-    _print(life, took_s)
+    apart, noise = difference(arrived(life, last), alone), difference(undisturbed(life, history, micro_batch=1), alone)
+    trained = sum(len(generation.steps) for generation in record.generations)
+    print(f"{took_s:.0f} s, {len(record.generations)} generations, {Counter(record.reconfigurations)}")
+    print(f"{offers} committed checkpoints; {trained} steps heard of, {last.step} of {last.samples_seen} samples kept")
     print(f"apart: {apart}\nthe undisturbed run in other micro-batches: {noise}")
-    assert len(life.reconfigurations) == RECONFIGURATIONS and len(life.kills) == KILLS
-    assert {kill.moment for kill in life.kills} == set(MOMENTS)
+    _print(record.kills)
+    assert len(record.reconfigurations) == RECONFIGURATIONS and len(record.kills) == KILLS
+    assert {kill.moment for kill in record.kills} == set(MOMENTS)
     assert not life.complaints()
     assert apart.loss < LOSS and apart.evaluation < EVALUATION
     assert apart.parameter < PARAMETER and apart.moment < MOMENT
 
 
-def _print(life: Lifetime, took_s: float) -> None:
-    offers = sum(len(generation.offers) for generation in life.generations)
-    trained = sum(len(generation.steps) for generation in life.generations)
-    kinds = {kind: life.reconfigurations.count(kind) for kind in sorted(set(life.reconfigurations))}
-    assert life.committed is not None
-    print(f"{took_s:.0f} s, {len(life.generations)} generations, {kinds}, {offers} committed checkpoints")
-    print(f"{trained} steps heard of, {life.committed.step} of {life.committed.samples_seen} samples kept")
+def _print(kills: list[Kill]) -> None:
     print("| moment | killed | after step | samples trained again | save cut short | gang down after |")
     print("|---|---|---|---|---|---|")
-    for kill in life.kills:
+    for kill in kills:
         layout = kill.configuration.layout
         rank = "the forking process" if kill.rank is None else f"rank {kill.rank} of {layout.ranks()}"
         print(

@@ -1,6 +1,6 @@
 """One job's life below a stand-in for agent and scheduler that follows a seeded random plan: live changes of batch,
 micro-batch and layout, stops with a checkpoint and resumption on other ranks, kills at random moments. What the
-trainers did is known from what they told: `history` is the steps that a committed checkpoint stands on."""
+trainers did is known from what they told: see `record`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import random
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import layouts  # noqa: F401 - imports, before the first fork, what ranks of any layout need
 from agent import JOB, FakeAgent, Message, Worker, environment
+from record import Generation, Kill, Offer, Record, Step
 
 from headway import checkpoint, trainer
 from headway.message import Configuration, Execution, Layout
@@ -33,53 +35,6 @@ MOMENTS = ("training", "saving", "starting", "changing layout", "stopping")
 DEADLINE_S = 120.0
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step as reported: it trained with these samples of the global order."""
-
-    number: int
-    samples: range
-    loss: float
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A complete checkpoint, which counts as committed from then on."""
-
-    generation: int
-    step: int
-    samples_seen: int
-    path: str
-    manifest_sha256: str
-
-
-@dataclass
-class Kill:
-    """What was killed, and when."""
-
-    moment: str
-    configuration: Configuration
-    rank: int | None
-    """None: the process that had not yet forked its ranks."""
-    step: int
-    """The last one heard of."""
-    lost_samples: int = 0
-    cut_short: bool = False
-    """A half-written checkpoint was left behind."""
-    took_down_s: float = 0.0
-
-
-@dataclass
-class Generation:
-    """One process group."""
-
-    number: int
-    configuration: Configuration
-    resumed: Offer | None
-    steps: list[Step] = field(default_factory=list)
-    offers: list[Offer] = field(default_factory=list)
-
-
 def scale_of(batch: int) -> float:
     """The rule that the job asks for: square root, reference batch 8."""
     return math.sqrt(batch / 8)
@@ -94,10 +49,7 @@ class Lifetime:
         self.corpus = folder / "corpus"
         self.corpus.mkdir()
         (self.corpus / "text").write_bytes(CORPUS_TEXT)
-        self.generations: list[Generation] = []
-        self.kills: list[Kill] = []
-        self.reconfigurations: list[str] = []
-        self.committed: Offer | None = None
+        self.record = Record()
         self._folder, self._choice, self._sizes = folder, random.Random(seed), ranks
         stops = max(1, reconfigurations // 4)
         self._plan = ["stop"] * stops + ["live"] * (reconfigurations - stops)
@@ -121,35 +73,20 @@ class Lifetime:
                 else:
                     self._kill(event)
             self._stop()
-            assert self.committed is not None, "a stop saves"
-            self._launch(self.committed.samples_seen + SAMPLES_TO_END)
+            assert self.record.committed is not None, "a stop saves"
+            self._launch(self.record.committed.samples_seen + SAMPLES_TO_END)
             self._end((0,))
         finally:
             if self._worker is not None:
                 self._worker.kill()
             self._agent.hang_up()
 
-    def history(self, offer: Offer) -> list[Step]:
-        """The steps that a checkpoint stands on, from the first: of each generation those up to where it was left."""
-        generation = self.generations[offer.generation - 1]
-        before = self.history(generation.resumed) if generation.resumed else []
-        return before + [step for step in generation.steps if step.samples.stop <= offer.samples_seen]
-
-    def check_every_sample_once(self, offer: Offer) -> None:
-        """The samples of the steps that a checkpoint stands on tile those that it says were seen."""
-        at, history = 0, self.history(offer)
-        for step in history:
-            assert step.samples.start == at, f"step {step.number} trained {step.samples} after {at} samples"
-            at = step.samples.stop
-        assert at == offer.samples_seen
-        assert [step.number for step in history] == list(range(1, offer.step + 1))
-
     def log(self) -> str:
-        return self._log(len(self.generations)).read_text()
+        return self._log(len(self.record.generations)).read_text()
 
     def complaints(self) -> list[str]:
-        """What no generation may say: none is ever given a broken checkpoint, or fails to save."""
-        lines = [line for each in self.generations for line in self._log(each.number).read_text().splitlines()]
+        """What no generation may say: none is ever given a broken checkpoint, or an order that it cannot follow."""
+        lines = [line for each in self.record.generations for line in self._log(each.number).read_text().splitlines()]
         return [line for line in lines if "CHECKPOINT BROKEN" in line or "ignored an impossible" in line]
 
     def _log(self, generation: int) -> Path:
@@ -157,8 +94,8 @@ class Lifetime:
 
     def _launch(self, samples: int = 1 << 40) -> None:
         """The next generation, from the last committed checkpoint, as the agent would."""
-        now, number = self._now, len(self.generations) + 1
-        self.generations.append(Generation(number, now, self.committed))
+        now, number = self._now, len(self.record.generations) + 1
+        self.record.generations.append(Generation(number, now, self.record.committed))
         ranks, execution = now.layout.ranks(), now.execution
         variables = {
             "WORLD_SIZE": str(ranks),
@@ -178,19 +115,19 @@ class Lifetime:
                 OPTIONS.shape.training_flops_per_token() * OPTIONS.seq_len / SECONDS_PER_SEQUENCE
             ),
         }
-        if self.committed is not None:
+        if self.record.committed is not None:
             variables |= {
-                "HEADWAY_RESUME_PATH": self.committed.path,
-                "HEADWAY_RESUME_STEP": str(self.committed.step),
-                "HEADWAY_RESUME_MANIFEST_SHA256": self.committed.manifest_sha256,
-                "HEADWAY_SAMPLES_SEEN": str(self.committed.samples_seen),
+                "HEADWAY_RESUME_PATH": self.record.committed.path,
+                "HEADWAY_RESUME_STEP": str(self.record.committed.step),
+                "HEADWAY_RESUME_MANIFEST_SHA256": self.record.committed.manifest_sha256,
+                "HEADWAY_SAMPLES_SEEN": str(self.record.committed.samples_seen),
             }
         arguments = [*ARGUMENTS, "--corpus", str(self.corpus), "--max-samples", str(samples)]
         given = environment(self._agent, now.layout.dp, now.micro_batch, now.global_batch, **variables)
         self._worker = Worker(lambda: _trainer(arguments), given, self._log(number))
 
     def _hear(self, message: Message) -> None:
-        generation = self.generations[-1]
+        generation = self.record.generations[-1]
         if message["type"] == "step":
             assert message["steps"] == 1, "every step is reported by itself"
             seen = message["samples_seen"]
@@ -204,7 +141,7 @@ class Lifetime:
             )
             self._check(offer)
             generation.offers.append(offer)
-            self.committed = offer
+            self.record.committed = offer
 
     def _check(self, offer: Offer) -> None:
         """As the agent does before it passes an offer on."""
@@ -216,16 +153,16 @@ class Lifetime:
 
     def _train(self, steps: int) -> None:
         """Until so many more steps are heard of."""
-        generation = self.generations[-1]
+        generation = self.record.generations[-1]
         wanted = len(generation.steps) + steps
         self._serve(lambda: len(generation.steps) >= wanted)
 
-    def _serve(self, until: object) -> None:
-        """A trainer that ends by itself is none that waiting helps."""
+    def _serve(self, until: Callable[[], bool]) -> None:
+        """A trainer that ends by itself will not do what is waited for."""
         worker = self._worker
-        assert worker is not None and callable(until)
+        assert worker is not None
         self._agent.serve(lambda: until() or worker.ended(), DEADLINE_S, self._hear)
-        assert until() or worker.code == 0, f"ended with {worker.code}: {self.log()[-3000:]}"
+        assert until(), f"ended with {worker.code}: {self.log()[-3000:]}"
 
     def _pass(self, longest_s: float) -> None:
         """A random moment within that time."""
@@ -242,37 +179,37 @@ class Lifetime:
 
     def _change(self) -> None:
         """On the same ranks, without a restart; done once a step is reported under it."""
-        kind = self._choice.choice(("batch", "micro-batch", "layout"))
-        after = self._ask(kind)
+        before = self._now
+        after = self._ask(self._choice.choice(("batch", "micro-batch", "layout")))
         self._serve(lambda: self._now == after)
-        self.reconfigurations.append(kind)
+        kind = "batch" if after.global_batch != before.global_batch else "micro-batch"
+        kind = kind if (after.layout, after.execution) == (before.layout, before.execution) else "layout"
+        self.record.reconfigurations.append(kind)
 
     def _ask(self, kind: str) -> Configuration:
-        """Tells the trainer to take another configuration of its ranks."""
+        """Tells the trainer to take another configuration of its ranks; a layout where no other batch will do."""
         before = self._now
-        while True:
-            drawn = self._draw(before.layout.ranks())
-            if kind != "layout":
-                micro = drawn.micro_batch if kind == "micro-batch" else before.micro_batch
-                batch = drawn.global_batch if kind == "batch" else before.global_batch
-                drawn = Configuration(before.layout, micro, batch, before.execution)
-                if kind == "micro-batch" and before.global_batch == before.layout.dp:
-                    return self._ask("batch")  # no other micro-batch divides it
-            if drawn != before and _possible(drawn):
-                break
-            kind = self._choice.choice(("batch", "micro-batch", "layout"))
+        others = {
+            "batch": [replace(before, global_batch=batch) for batch in BATCHES],
+            "micro-batch": [replace(before, micro_batch=micro_batch) for micro_batch in MICRO_BATCHES],
+            "layout": [self._draw(before.layout.ranks()) for _ in range(9)],
+        }[kind]
+        others = [each for each in others if each != before and _possible(each)]
+        if not others:
+            return self._ask("layout")
+        after = self._choice.choice(others)
         self._revision += 1
-        scale = scale_of(drawn.global_batch)
-        order = {"type": "configure", "revision": self._revision, "configuration": drawn.to_json(), "lr_scale": scale}
+        scale = scale_of(after.global_batch)
+        order = {"type": "configure", "revision": self._revision, "configuration": after.to_json(), "lr_scale": scale}
         self._agent.say(order)
-        return drawn
+        return after
 
     def _restart(self) -> None:
         """Stops with a checkpoint and goes on with other ranks; done once a step is reported."""
         self._stop()
         self._move()
         self._train(1)
-        self.reconfigurations.append("restart")
+        self.record.reconfigurations.append("restart")
 
     def _move(self) -> None:
         """To another number of ranks."""
@@ -289,8 +226,8 @@ class Lifetime:
         else:
             os.kill(self._worker.pid, signal.SIGTERM)
             self._end((143,))
-        trained = self.generations[-1].steps[-1].samples.stop
-        assert self.committed is not None and self.committed.samples_seen == trained, "a stop loses nothing"
+        trained = self.record.generations[-1].steps[-1].samples.stop
+        assert self.record.committed is not None and self.record.committed.samples_seen == trained, "a stop loses nothing"
 
     def _kill(self, moment: str) -> None:
         """Kills a random rank at that moment and goes on, on as many ranks as chance wants, from what is committed. A
@@ -315,26 +252,29 @@ class Lifetime:
             case "changing layout":
                 self._ask("layout")
                 self._pass(0.4)
-            case "saving" | "stopping":
-                saving = moment == "saving"
-                self._agent.say({"type": "checkpoint"} if saving else {"type": "stop", "checkpoint": True})
-                home = self._folder / "saved" / f"g{len(self.generations)}"
-                known, wanted = set(home.glob("step-*")), self._choice.randint(0, self._now.layout.ranks())
-                worker = self._worker
-                assert worker is not None
-                self._agent.serve(
-                    lambda: (
-                        any(len(list(draft.iterdir())) >= wanted for draft in home.glob(".step-*"))
-                        or set(home.glob("step-*")) != known
-                        or worker.ended()
-                    ),
-                    DEADLINE_S,
-                    self._hear,
-                )
+            case "saving":
+                self._agent.say({"type": "checkpoint"})
+                self._await_files()
+            case "stopping":
+                self._agent.say({"type": "stop", "checkpoint": True})
+                self._await_files()
+
+    def _await_files(self) -> None:
+        """Until a checkpoint has begun and some of its files are there, or it is complete already."""
+        worker = self._worker
+        assert worker is not None
+        home = self._folder / "saved" / f"g{len(self.record.generations)}"
+        known, wanted = set(home.glob("step-*")), self._choice.randint(0, self._now.layout.ranks())
+
+        def reached() -> bool:
+            begun = any(_files(draft) >= wanted for draft in home.glob(".step-*"))
+            return begun or set(home.glob("step-*")) != known or worker.ended()
+
+        self._agent.serve(reached, DEADLINE_S, self._hear)
 
     def _strike(self, moment: str) -> bool:
         """Whether it hit a trainer that was still at work."""
-        worker, generation = self._worker, self.generations[-1]
+        worker, generation = self._worker, self.record.generations[-1]
         assert worker is not None
         configuration = self._now
         ranks = _children(worker.pid) if configuration.layout.ranks() > 1 else [worker.pid]
@@ -348,13 +288,19 @@ class Lifetime:
         if worker.code == 0:
             return False
         last = generation.steps[-1] if generation.steps else None
-        kept = self.committed.samples_seen if self.committed else 0
+        kept = self.record.committed.samples_seen if self.record.committed else 0
         home = self._folder / "saved" / f"g{generation.number}"
-        kill = Kill(moment, configuration, rank, last.number if last else 0)
-        kill.lost_samples = last.samples.stop - kept if last else 0
-        kill.cut_short = any(home.glob(".step-*"))
-        kill.took_down_s = time.monotonic() - began
-        self.kills.append(kill)
+        self.record.kills.append(
+            Kill(
+                moment,
+                configuration,
+                rank,
+                step=last.number if last else 0,
+                lost_samples=last.samples.stop - kept if last else 0,
+                cut_short=any(home.glob(".step-*")),
+                took_down_s=time.monotonic() - began,
+            )
+        )
         return True
 
     def _draw(self, ranks: int) -> Configuration:
@@ -396,3 +342,10 @@ def _children(process: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
         return []
+
+
+def _files(directory: Path) -> int:
+    try:
+        return len(os.listdir(directory))
+    except FileNotFoundError:  # it has got its name, or was given up
+        return 0

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 
 import torch
-from lifetime import OPTIONS, Lifetime, Offer, Step, scale_of
+from lifetime import OPTIONS, Lifetime, scale_of
+from record import Offer, Step
 
 from headway import sharded
 from headway.data import Corpus
@@ -81,7 +82,7 @@ def arrived(life: Lifetime, last: Offer) -> Arrival:
     alone.load(last.path)
     told = re.search(r"complete: evaluation loss ([0-9.]+)", life.log())
     assert told is not None, life.log()[-3000:]
-    return Arrival([step.loss for step in life.history(last)], alone.state(), float(told[1]))
+    return Arrival([step.loss for step in life.record.history(last)], alone.state(), float(told[1]))
 
 
 def undisturbed(life: Lifetime, steps: list[Step], micro_batch: int = 4) -> Arrival:
