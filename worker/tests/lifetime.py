@@ -226,8 +226,8 @@ class Lifetime:
         else:
             os.kill(self._worker.pid, signal.SIGTERM)
             self._end((143,))
-        trained = self.record.generations[-1].steps[-1].samples.stop
-        assert self.record.committed is not None and self.record.committed.samples_seen == trained, "a stop loses nothing"
+        trained, committed = self.record.generations[-1].steps[-1].samples.stop, self.record.committed
+        assert committed is not None and committed.samples_seen == trained, "a stop loses nothing"
 
     def _kill(self, moment: str) -> None:
         """Kills a random rank at that moment and goes on, on as many ranks as chance wants, from what is committed. A
