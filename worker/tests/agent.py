@@ -75,7 +75,10 @@ class FakeAgent:
                 self.connections.append(connection)
                 self._buffers[connection] = b""
                 continue
-            data = each.recv(65536)
+            try:
+                data = each.recv(65536)
+            except ConnectionResetError:  # killed with our word unread; what it said before has been read
+                data = b""
             if not data:
                 self.connections.remove(each)
                 each.close()
