@@ -72,6 +72,7 @@ class Lifetime:
                     self._restart()
                 else:
                     self._kill(event)
+            self._train(1)
             self._stop()
             assert self.record.committed is not None, "a stop saves"
             self._launch(self.record.committed.samples_seen + SAMPLES_TO_END)
