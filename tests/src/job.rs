@@ -1,5 +1,29 @@
 //! Job specifications for tests.
 
+/// The reference trainer on a tiny model; `run` comes last, so that an `env` may follow.
+pub fn tiny_training(name: &str, gpus: u32, priority: u32, samples: u64) -> String {
+    format!(
+        "version: 1
+name: {name}
+priority: {priority}
+resources:
+  gpus: {{min: {gpus}, max: 4}}
+training:
+  model: {{layers: 2, hidden: 32, heads: 4, kv_heads: 2, ffn_hidden: 64, gated: true, vocab: 256, seq_len: 32, tied: true}}
+  precision: fp32
+  reference_batch: 16 sequences
+  batch: {{min: 8 sequences, max: 128 sequences}}
+  layouts: {{tp: [1], pp: [1], micro_batch: 4}}
+  reconfigure: {{batch: live, layout: restart}}
+  checkpoint: {{every: 5s, grace: 30s}}
+elastic: {{min_runtime: 0s, max_resizes_per_hour: 1000}}
+run:
+  command: [\"{{python}}\", -m, headway.trainer, --layers, \"2\", --hidden, \"32\", --heads, \"4\", --kv-heads, \"2\", --ffn, \"64\",
+            --vocab, \"256\", --seq-len, \"32\", --tied, --lr, \"3e-3\", --max-samples, \"{samples}\"]
+"
+    )
+}
+
 /// An elastic job whose workers follow a performance model instead of training. `speed` compresses its time.
 pub struct EmulatedJob {
     pub name: String,

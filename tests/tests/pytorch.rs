@@ -5,34 +5,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use headway_tests::job::tiny_training;
 use headway_tests::{Cluster, until};
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
 fn yaml(name: &str, gpus: u32, priority: u32, samples: u64) -> String {
     let worker = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("worker/src");
-    format!(
-        "version: 1
-name: {name}
-priority: {priority}
-resources:
-  gpus: {{min: {gpus}, max: 4}}
-training:
-  model: {{layers: 2, hidden: 32, heads: 4, kv_heads: 2, ffn_hidden: 64, gated: true, vocab: 256, seq_len: 32, tied: true}}
-  precision: fp32
-  reference_batch: 16 sequences
-  batch: {{min: 8 sequences, max: 128 sequences}}
-  layouts: {{tp: [1], pp: [1], micro_batch: 4}}
-  reconfigure: {{batch: live, layout: restart}}
-  checkpoint: {{every: 5s, grace: 30s}}
-elastic: {{min_runtime: 0s, max_resizes_per_hour: 1000}}
-run:
-  command: [\"{{python}}\", -m, headway.trainer, --layers, \"2\", --hidden, \"32\", --heads, \"4\", --kv-heads, \"2\", --ffn, \"64\",
-            --vocab, \"256\", --seq-len, \"32\", --tied, --lr, \"3e-3\", --max-samples, \"{samples}\"]
-  env: {{PYTHONPATH: \"{}\"}}
-",
-        worker.display()
-    )
+    format!("{}  env: {{PYTHONPATH: \"{}\"}}\n", tiny_training(name, gpus, priority, samples), worker.display())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,6 +15,8 @@ use crate::input::capabilities;
 use crate::record::{Allocation, JobState, LastChange, PolicyMode, StopCause, Wish};
 use crate::state::Engine;
 
+/// How long a script that takes layouts in memory may go on with the one before.
+const LAYOUT_PATIENCE: Seconds = Seconds(120.0);
 /// What is left of a broken gang gets between SIGTERM and SIGKILL: time for last words, not for a checkpoint.
 const BROKEN_GRACE: Seconds = Seconds(3.0);
 
@@ -210,9 +212,14 @@ impl Engine {
         let Some(entry) = self.jobs.get(&job) else { return };
         let save = entry.save_wanted.is_some();
         if let Some(configuration) = allocation.configuration
-            && entry.reported.is_some_and(|reported| reported != configuration)
+            && let Some(reported) = entry.reported.filter(|reported| *reported != configuration)
             && allocation.revision > 1
         {
+            let told = entry.job.moved_at.last().filter(|_| reported.layout != configuration.layout);
+            if told.is_some_and(|at| self.now.since(*at).0 > LAYOUT_PATIENCE.0) {
+                let reason = format!("its script did not change from {reported} to {configuration} while it ran");
+                return self.reconfigure(job, &reason, false);
+            }
             let (revision, lr_scale) = (allocation.revision, allocation.lr_scale);
             let command = AgentCommand::Configure { job, generation, revision, configuration, lr_scale };
             self.send(first, command);

@@ -7,10 +7,9 @@ use harness::{Cluster, inventory, node_id, rigid, spec, training};
 use headway_engine::Reply;
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
-use headway_types::report::Flexibility;
 use headway_types::{
-    AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeReport, NoiseSample,
-    Seconds, StopMode, Tokens,
+    AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, Seconds,
+    StopMode, Tokens,
 };
 
 fn failed(message: &str) -> GroupOutcome {
@@ -328,34 +327,6 @@ fn the_schedulers_own_pause_loses_nobody() {
     cluster.pass(2.0);
     assert_eq!(cluster.count("node.unreachable"), 1);
     assert!(matches!(cluster.state(job), JobState::Running { .. }));
-}
-
-/// The running job as if it had been given a pipeline where data parallelism is better.
-fn set_back(cluster: &mut Cluster, job: JobId) {
-    let layout =
-        &mut cluster.allocations.get_mut(&(job, Generation(1))).unwrap().configuration.as_mut().unwrap().layout;
-    assert_eq!((layout.dp, layout.pp), (4, 1));
-    (layout.dp, layout.pp) = (1, 4);
-    cluster.restart();
-    cluster.register(inventory(0, 4), vec![cluster.status(job, Generation(1), GroupPhase::Running)]);
-}
-
-#[test]
-fn a_script_that_changes_its_layout_in_memory_is_told_the_new_one_and_not_stopped() {
-    let mut cluster = Cluster::new(&[4]);
-    let mut agile = training(true);
-    agile.reconfigure.layout = Flexibility::Live;
-    let job = cluster.submit(spec("agile", 4, 4, Some(agile)));
-    cluster.start(job);
-    set_back(&mut cluster, job);
-    cluster.pass_beating(70.0, &[0]);
-    assert_eq!(cluster.count("job.layout_changed"), 1, "{:#?}", cluster.messages);
-    assert_eq!(cluster.allocation(job).configuration.unwrap().layout.dp, 4);
-    assert_eq!((cluster.jobs[&job].generation, cluster.jobs[&job].reconfigurations), (Generation(1), 1));
-    assert!(cluster.stops(job).is_empty());
-    let phases = [("reshard_staging".to_owned(), Seconds(0.5)), ("reshard_exchange".to_owned(), Seconds(1.0))].into();
-    cluster.report(0, NodeReport::StartPhases { job, generation: Generation(1), phases });
-    assert_eq!(cluster.jobs[&job].layout_downtime, Some(Seconds(1.5)));
 }
 
 #[test]

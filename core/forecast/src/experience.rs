@@ -79,7 +79,9 @@ impl Experience {
             self.ended(job, passed);
         }
         for job in &input.jobs {
-            if !self.seen.contains_key(&job.job) {
+            // Who comes back from a hold or a back-off does not arrive again.
+            let known = self.seen.contains_key(&job.job) || self.arrivals.iter().any(|(_, came)| came.job == job.job);
+            if !known {
                 let came = job.submitted_at >= since || (first && input.now.since(job.submitted_at).0 <= JUST_NOW);
                 if came {
                     keep(&mut self.arrivals, (job.submitted_at, newcomer(job)));

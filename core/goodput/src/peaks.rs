@@ -53,9 +53,12 @@ impl MemoryCorrection {
         if !(capacity.is_finite() && capacity > 0.0 && parts.are_sound()) {
             return;
         }
-        let learned = self.types.entry(gpu_type.clone()).or_default();
-        learned.exhaust(at, parts, libm::log(capacity));
-        learned.fit();
+        let (learned, log_capacity) = (self.types.entry(gpu_type.clone()).or_default(), libm::log(capacity));
+        // What has run with room to spare did not run out by itself: others' leftovers are no lesson.
+        if !learned.has_fitted(at, parts, log_capacity) {
+            learned.exhaust(at, parts, log_capacity);
+            learned.fit();
+        }
     }
 
     pub(crate) fn of(&self, gpu_type: &GpuType) -> Option<&Learned> {
@@ -136,6 +139,11 @@ impl Learned {
         if self.peaks.len() > CELLS {
             self.peaks.remove(0);
         }
+    }
+
+    fn has_fitted(&self, at: &Configuration, parts: Parts, log_capacity: f64) -> bool {
+        let known = self.peaks.iter().find(|peak| peak.configuration == *at && peak.parts == parts);
+        known.is_some_and(|peak| peak.highest < log_capacity)
     }
 
     fn exhaust(&mut self, at: &Configuration, parts: Parts, log_capacity: f64) {
@@ -317,6 +325,17 @@ mod tests {
         assert_eq!(learned.exhausted_by(&use_of(62.0, 13.0)), Some(at(1)));
         assert_eq!(learned.exhausted_by(&use_of(40.0, 13.0)), None);
         assert!(learned.planned(&use_of(40.0, 13.0)) > 1.1 * 54.0 * GIB);
+    }
+
+    #[test]
+    fn what_has_run_with_room_is_not_excluded_by_running_out_once() {
+        let mut correction = MemoryCorrection::default();
+        correction.observe(&gpu(), &at(1), &use_of(40.0, 20.0), peak(62.0));
+        let before = correction.clone();
+        correction.exhausted(&gpu(), &at(1), &use_of(40.0, 20.0), 80.0 * GIB);
+        assert_eq!(correction, before);
+        correction.exhausted(&gpu(), &at(2), &use_of(40.0, 30.0), 80.0 * GIB);
+        assert!(correction.of(&gpu()).is_some_and(|learned| learned.exhausted_by(&use_of(40.0, 30.0)).is_some()));
     }
 
     #[test]

@@ -321,9 +321,16 @@ impl Cluster {
     }
 
     pub fn steps(&mut self, job: JobId, samples: u64, noise: Option<headway_types::NoiseSample>) {
-        let allocation = self.allocation(job).clone();
+        let report = StepReport { noise, ..self.report_of(job, samples) };
+        let node = self.nodes_of(job)[0];
+        self.report(node, NodeReport::Steps { report: Box::new(report) });
+    }
+
+    /// A step's report as the job's present configuration gives it.
+    pub fn report_of(&self, job: JobId, samples: u64) -> StepReport {
+        let allocation = self.allocation(job);
         let configuration = allocation.configuration.unwrap();
-        let report = StepReport {
+        StepReport {
             job,
             generation: allocation.generation,
             step: samples / configuration.global_batch.0,
@@ -333,11 +340,9 @@ impl Cluster {
             duration: Seconds(1.0),
             configuration,
             loss: Some(2.0),
-            noise,
+            noise: None,
             memory_peak: None,
-        };
-        let node = self.nodes_of(job)[0];
-        self.report(node, NodeReport::Steps { report: Box::new(report) });
+        }
     }
 
     pub fn checkpoint(&mut self, job: JobId, generation: Generation, samples: u64) {

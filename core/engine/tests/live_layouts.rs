@@ -1,0 +1,58 @@
+//! Layouts that scripts take in memory.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, inventory, spec, training};
+use headway_engine::record::{JobState, StopCause};
+use headway_types::report::Flexibility;
+use headway_types::{Generation, GroupPhase, JobId, NodeReport, Seconds};
+
+/// A job that runs in a pipeline where data parallelism is better, and has just been told so.
+fn told_another() -> (Cluster, JobId) {
+    let mut cluster = Cluster::new(&[4]);
+    let mut agile = training(true);
+    agile.reconfigure.layout = Flexibility::Live;
+    let job = cluster.submit(spec("agile", 4, 4, Some(agile)));
+    cluster.start(job);
+    let configuration = &mut cluster.allocations.get_mut(&(job, Generation(1))).unwrap().configuration;
+    let layout = &mut configuration.as_mut().unwrap().layout;
+    assert_eq!((layout.dp, layout.pp), (4, 1));
+    (layout.dp, layout.pp) = (1, 4);
+    cluster.restart();
+    cluster.register(inventory(0, 4), vec![cluster.status(job, Generation(1), GroupPhase::Running)]);
+    cluster.pass_beating(70.0, &[0]);
+    assert_eq!(cluster.count("job.layout_changed"), 1, "{:#?}", cluster.messages);
+    (cluster, job)
+}
+
+#[test]
+fn a_script_that_changes_its_layout_in_memory_is_told_the_new_one_and_not_stopped() {
+    let (mut cluster, job) = told_another();
+    assert_eq!(cluster.allocation(job).configuration.unwrap().layout.dp, 4);
+    assert_eq!((cluster.jobs[&job].generation, cluster.jobs[&job].reconfigurations), (Generation(1), 1));
+    assert!(cluster.stops(job).is_empty());
+    let phases = [("reshard_staging".to_owned(), Seconds(0.5)), ("reshard_exchange".to_owned(), Seconds(1.0))].into();
+    cluster.report(0, NodeReport::StartPhases { job, generation: Generation(1), phases });
+    assert_eq!(cluster.jobs[&job].layout_downtime, Some(Seconds(1.5)));
+}
+
+#[test]
+fn a_script_that_does_not_follow_is_restarted_in_the_new_layout() {
+    let (mut cluster, job) = told_another();
+    let mut former = cluster.report_of(job, 16);
+    (former.configuration.layout.dp, former.configuration.layout.pp) = (1, 4);
+    for _ in 0..20 {
+        assert!(matches!(cluster.state(job), JobState::Running { .. }), "it is given time");
+        former.samples_seen.0 += 16;
+        cluster.report(0, NodeReport::Steps { report: Box::new(former.clone()) });
+        cluster.pass_beating(2.0, &[0]);
+    }
+    cluster.pass_beating(90.0, &[0]);
+    assert!(
+        matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }),
+        "{:#?}",
+        cluster.messages
+    );
+    assert_eq!(cluster.allocation(job).configuration.unwrap().layout.dp, 4);
+}
