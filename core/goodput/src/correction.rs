@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use headway_types::{Configuration, GpuType, NodeCount, Seconds};
 use serde::{Deserialize, Serialize};
 
+use crate::posterior::{Observation, Prior, posterior, variance};
 use crate::step_time::StepTime;
 
 /// Prior standard deviations: of ln(micro factor), ln(step factor), and of the extra cost per step in units of `unit`.
@@ -20,7 +21,6 @@ const CELLS: usize = 24;
 const RECENT: usize = 7;
 /// Standardised residual above which a situation pulls with constant force (Huber 1964).
 const HUBER: f64 = 2.0;
-const ITERATIONS: u32 = 25;
 
 /// Learned corrections per GPU type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -160,83 +160,33 @@ impl TypeCorrection {
     }
 
     /// Seconds and their gradient by the factors.
-    fn evaluate(&self, factors: &[f64; 3], terms: Terms) -> (f64, [f64; 3]) {
-        let parts = [
-            libm::exp(factors[0]) * terms.micro,
-            libm::exp(factors[1]) * terms.step,
-            terms.fixed + factors[2] * self.unit,
-        ];
-        (parts.iter().sum(), [parts[0], parts[1], self.unit])
+    fn evaluate(unit: f64, factors: &[f64; 3], terms: Terms) -> (f64, [f64; 3]) {
+        let parts =
+            [libm::exp(factors[0]) * terms.micro, libm::exp(factors[1]) * terms.step, terms.fixed + factors[2] * unit];
+        (parts.iter().sum(), [parts[0], parts[1], unit])
     }
 
-    /// Gauss–Newton on the residuals of ln(step time), with the priors as further residuals.
     fn fit(&mut self) {
-        for _ in 0..ITERATIONS {
-            let mut hessian = [[0.0; 3]; 3];
-            let mut downhill = [0.0; 3];
-            for index in 0..3 {
-                let precision = 1.0 / (PRIOR_SIGMA[index] * PRIOR_SIGMA[index]);
-                hessian[index][index] = precision;
-                downhill[index] = -precision * self.factors[index];
-            }
-            for cell in &self.cells {
-                let (time, gradient) = self.evaluate(&self.factors, cell.terms);
-                let residual = cell.median() - libm::log(time);
-                let standardised = residual.abs() / cell.variance().sqrt();
-                let weight = (HUBER / standardised).min(1.0) / cell.variance();
-                for row in 0..3 {
-                    downhill[row] += weight * residual * gradient[row] / time;
-                    for column in 0..3 {
-                        hessian[row][column] += weight * gradient[row] * gradient[column] / (time * time);
-                    }
-                }
-            }
-            self.covariance = inverse(&hessian);
-            let step = product(&self.covariance, &downhill);
-            let largest = step.iter().fold(0.0_f64, |most, part| most.max(part.abs()));
-            let damping = (1.0 / largest).min(1.0);
-            for (factor, part) in self.factors.iter_mut().zip(step) {
-                *factor += damping * part;
-            }
-            // No step costs less than its terms.
-            self.factors[2] = self.factors[2].max(0.0);
-            if largest < 1e-6 {
-                break;
-            }
-        }
+        // No step costs less than its terms.
+        let prior = Prior { sigma: PRIOR_SIGMA, least: [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0] };
+        let observe = |cell: &Cell| Observation { logarithm: cell.median(), variance: cell.variance() };
+        let observations: Vec<Observation> = self.cells.iter().map(observe).collect();
+        let found = posterior(prior, self.factors, HUBER, &observations, |index, factors| {
+            Self::evaluate(self.unit, factors, self.cells[index].terms)
+        });
+        (self.factors, self.covariance) = (found.factors, found.covariance);
     }
 
     fn apply(&self, terms: Terms) -> Corrected {
-        let (time, gradient) = self.evaluate(&self.factors, terms);
-        let spread = product(&self.covariance, &gradient);
-        let variance: f64 = gradient.iter().zip(spread).map(|(left, right)| left * right).sum::<f64>() / (time * time);
-        Corrected { time: Seconds(time), relative_error: (variance.max(0.0) + MODEL_ERROR * MODEL_ERROR).sqrt() }
+        let (time, gradient) = Self::evaluate(self.unit, &self.factors, terms);
+        let variance = variance(&self.covariance, &gradient) / (time * time);
+        Corrected { time: Seconds(time), relative_error: (variance + MODEL_ERROR * MODEL_ERROR).sqrt() }
     }
 
     /// The prior as it stands: its time exactly, its full uncertainty.
     fn uncorrected(&self, terms: Terms) -> Corrected {
         Corrected { time: Seconds(terms.micro + terms.step + terms.fixed), ..self.apply(terms) }
     }
-}
-
-/// Inverse of a symmetric positive definite matrix, by cofactors. The priors keep its determinant above zero.
-fn inverse(m: &[[f64; 3]; 3]) -> [[f64; 3]; 3] {
-    let cofactor = |row: usize, column: usize| {
-        let (r1, r2, c1, c2) = ((row + 1) % 3, (row + 2) % 3, (column + 1) % 3, (column + 2) % 3);
-        m[r1][c1] * m[r2][c2] - m[r1][c2] * m[r2][c1]
-    };
-    let determinant = (0..3).map(|column| m[0][column] * cofactor(0, column)).sum::<f64>();
-    let mut result = [[0.0; 3]; 3];
-    for (row, line) in result.iter_mut().enumerate() {
-        for (column, entry) in line.iter_mut().enumerate() {
-            *entry = cofactor(column, row) / determinant;
-        }
-    }
-    result
-}
-
-fn product(matrix: &[[f64; 3]; 3], vector: &[f64; 3]) -> [f64; 3] {
-    matrix.map(|line| line.iter().zip(vector).map(|(left, right)| left * right).sum())
 }
 
 #[cfg(test)]

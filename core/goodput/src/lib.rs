@@ -31,6 +31,7 @@ pub mod model;
 pub mod noise;
 pub mod peaks;
 pub mod physics;
+mod posterior;
 pub mod preset;
 pub mod search;
 pub mod shape;

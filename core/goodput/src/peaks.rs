@@ -8,6 +8,7 @@ use headway_types::{Bytes, Configuration, GpuType};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::MemoryUse;
+use crate::posterior::{Observation, Prior, posterior, variance};
 
 /// Prior standard deviation of the logarithm of each factor: about what the memory model gets wrong (docs/goodput.md).
 const PRIOR_SIGMA: f64 = 0.1;
@@ -16,7 +17,6 @@ const MODEL_ERROR: f64 = 0.02;
 const PEAK_ERROR: f64 = 0.01;
 /// Configurations kept per GPU type.
 const CELLS: usize = 24;
-const ITERATIONS: u32 = 25;
 /// Standard deviations up to the ninth decile: what must fit once memory has run out where it should not have.
 const NINTH_DECILE: f64 = 1.2816;
 
@@ -150,8 +150,8 @@ impl Learned {
         if self.exhaustions.iter().any(|known| known.configuration == *at && known.parts == parts) {
             return;
         }
-        let (bytes, gradient) = self.evaluate(parts);
-        let variance = self.variance(bytes, gradient) + MODEL_ERROR * MODEL_ERROR;
+        let (bytes, gradient) = Self::evaluate(&self.factors, parts);
+        let variance = variance(&self.covariance, &gradient) / (bytes * bytes) + MODEL_ERROR * MODEL_ERROR;
         let (mean, sigma) = (libm::log(bytes), variance.sqrt());
         let (shift, share) = tail((log_capacity - mean) / sigma);
         let (needed, variance) = (mean + sigma * shift, (variance * share).max(MODEL_ERROR * MODEL_ERROR));
@@ -162,55 +162,32 @@ impl Learned {
     }
 
     /// Bytes and their gradient by the factors.
-    fn evaluate(&self, parts: Parts) -> (f64, [f64; 2]) {
-        let gradient = [libm::exp(self.factors[0]) * parts.states, libm::exp(self.factors[1]) * parts.passing];
+    fn evaluate(factors: &[f64; 2], parts: Parts) -> (f64, [f64; 2]) {
+        let gradient = [libm::exp(factors[0]) * parts.states, libm::exp(factors[1]) * parts.passing];
         (gradient[0] + gradient[1] + parts.reserve, gradient)
     }
 
-    /// Relative variance that the factors' uncertainty leaves.
-    fn variance(&self, bytes: f64, gradient: [f64; 2]) -> f64 {
-        let spread = product(&self.covariance, gradient);
-        ((gradient[0] * spread[0] + gradient[1] * spread[1]) / (bytes * bytes)).max(0.0)
-    }
-
-    /// Gauss–Newton on the residuals of ln(bytes), with the priors as further residuals.
     fn fit(&mut self) {
         let peaks = self.peaks.iter().map(|peak| {
             let variance = MODEL_ERROR * MODEL_ERROR + PEAK_ERROR * PEAK_ERROR / peak.reports as f64;
-            (peak.parts, peak.highest, variance)
+            (peak.parts, Observation { logarithm: peak.highest, variance })
         });
-        let exhaustions = self.exhaustions.iter().map(|one| (one.parts, one.needed, one.variance));
-        let observations: Vec<(Parts, f64, f64)> = peaks.chain(exhaustions).collect();
-        let precision = 1.0 / (PRIOR_SIGMA * PRIOR_SIGMA);
-        for _ in 0..ITERATIONS {
-            let mut hessian = [[precision, 0.0], [0.0, precision]];
-            let mut downhill = self.factors.map(|factor| -precision * factor);
-            for (parts, observed, variance) in &observations {
-                let (bytes, gradient) = self.evaluate(*parts);
-                let slope = gradient.map(|part| part / bytes);
-                let residual = observed - libm::log(bytes);
-                for row in 0..2 {
-                    downhill[row] += residual * slope[row] / variance;
-                    for column in 0..2 {
-                        hessian[row][column] += slope[row] * slope[column] / variance;
-                    }
-                }
-            }
-            self.covariance = inverse(&hessian);
-            let step = product(&self.covariance, downhill);
-            let largest = step[0].abs().max(step[1].abs());
-            let damping = (1.0 / largest).min(1.0);
-            self.factors[0] += damping * step[0];
-            self.factors[1] += damping * step[1];
-            if largest < 1e-6 {
-                break;
-            }
-        }
+        let exhaustions = self.exhaustions.iter().map(|one| {
+            let Exhaustion { parts, needed, variance, .. } = *one;
+            (parts, Observation { logarithm: needed, variance })
+        });
+        let (parts, observations): (Vec<Parts>, Vec<Observation>) = peaks.chain(exhaustions).unzip();
+        // Peaks are exact: none is an outlier.
+        let prior = Prior { sigma: [PRIOR_SIGMA; 2], least: [f64::NEG_INFINITY; 2] };
+        let found = posterior(prior, self.factors, f64::INFINITY, &observations, |index, factors| {
+            Self::evaluate(factors, parts[index])
+        });
+        (self.factors, self.covariance) = (found.factors, found.covariance);
     }
 
     pub(crate) fn needed(&self, predicted: &MemoryUse) -> Needed {
-        let (bytes, gradient) = self.evaluate(Parts::of(predicted));
-        let variance = self.variance(bytes, gradient) + MODEL_ERROR * MODEL_ERROR;
+        let (bytes, gradient) = Self::evaluate(&self.factors, Parts::of(predicted));
+        let variance = variance(&self.covariance, &gradient) / (bytes * bytes) + MODEL_ERROR * MODEL_ERROR;
         Needed { bytes, relative_error: variance.sqrt() }
     }
 
@@ -223,8 +200,8 @@ impl Learned {
 
     /// A configuration that ran out of memory though it is expected to need no more than this.
     pub(crate) fn exhausted_by(&self, predicted: &MemoryUse) -> Option<Configuration> {
-        let bytes = self.evaluate(Parts::of(predicted)).0;
-        let smaller = self.exhaustions.iter().find(|one| self.evaluate(one.parts).0 <= bytes);
+        let bytes = Self::evaluate(&self.factors, Parts::of(predicted)).0;
+        let smaller = self.exhaustions.iter().find(|one| Self::evaluate(&self.factors, one.parts).0 <= bytes);
         smaller.map(|one| one.configuration)
     }
 }
@@ -240,15 +217,6 @@ fn tail(threshold: f64) -> (f64, f64) {
         density / libm::erfc(threshold / core::f64::consts::SQRT_2)
     };
     (mean, (1.0 + threshold * mean - mean * mean).clamp(0.0, 1.0))
-}
-
-fn inverse(m: &[[f64; 2]; 2]) -> [[f64; 2]; 2] {
-    let determinant = m[0][0] * m[1][1] - m[0][1] * m[1][0];
-    [[m[1][1] / determinant, -m[0][1] / determinant], [-m[1][0] / determinant, m[0][0] / determinant]]
-}
-
-fn product(matrix: &[[f64; 2]; 2], vector: [f64; 2]) -> [f64; 2] {
-    matrix.map(|line| line[0] * vector[0] + line[1] * vector[1])
 }
 
 #[cfg(test)]
