@@ -1,9 +1,10 @@
 //! What an agent is told at start, and what it offers from that. GPUs are discovered, declared or emulated.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headway_types::{BootId, Bytes, EmulatedDevice, Fabric, GpuCount, GpuType, NodeId, NodeInventory};
+use headway_types::{BootId, Bytes, EmulatedDevice, Fabric, GpuCount, GpuType, NodeId, NodeInventory, StatedDevice};
 
 use crate::AgentError;
 use crate::cgroup::CgroupRoot;
@@ -25,6 +26,9 @@ pub struct AgentConfig {
     /// Host name or IP other nodes reach this one at.
     pub address: String,
     pub gpus: GpuOffer,
+    /// What GPUs of a type can do here, where the scheduler's catalog does not know it or is wrong of this node; empty: the catalog
+    /// says.
+    pub hardware: BTreeMap<GpuType, StatedDevice>,
     /// Nodes of one domain talk at full bandwidth.
     pub fabric: String,
     /// What `{python}` stands for in `run.command`.
@@ -81,6 +85,15 @@ impl AgentConfig {
             let message = format!("{gpu_type} and {other} in one node; state one with --gpu-type");
             return Err(AgentError::Gpus { message });
         }
+        let stated = self.hardware.get(&gpu_type).cloned();
+        if stated.is_none() && !self.hardware.is_empty() {
+            let known: Vec<&str> = self.hardware.keys().map(|known| known.0.as_str()).collect();
+            let message = format!(
+                "the hardware file has no entry for {gpu_type}, only {}; name one so, or state the type with --gpu-type",
+                known.join(", ")
+            );
+            return Err(AgentError::Gpus { message });
+        }
         let emulated = match &self.gpus {
             GpuOffer::Declared(declared) => declared.emulated,
             GpuOffer::Discovered { .. } => None,
@@ -93,6 +106,7 @@ impl AgentConfig {
             gpus: devices.into_iter().map(|device| device.gpu).collect(),
             emulated,
             fabric: Fabric { domain: self.fabric.clone() },
+            stated,
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             memory: host_memory(),
             shm: self.shm.or_else(|| pressure::size_of(Path::new("/dev/shm"))),

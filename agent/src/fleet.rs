@@ -20,7 +20,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use offer::{FleetGroup, FleetGroupError};
+pub use offer::{FleetGroup, GroupForm, WrittenGroup};
 
 use std::path::PathBuf;
 

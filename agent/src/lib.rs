@@ -36,7 +36,7 @@ mod worker_socket;
 pub use cgroup::CgroupRoot;
 pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
-pub use fleet::{FleetConfig, FleetGroup, FleetGroupError, run_fleet};
+pub use fleet::{FleetConfig, FleetGroup, GroupForm, WrittenGroup, run_fleet};
 pub use logs::OutputLimits;
 pub use user::RunAs;
 pub use warm::WarmLimits;

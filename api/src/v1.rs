@@ -30,7 +30,7 @@ pub use job::{
     JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict, ReasonRequest, RunnerUp,
     Submitted, Validation,
 };
-pub use node::{DrainRequest, Gpu, Node, NodeList};
+pub use node::{DrainRequest, Gpu, Node, NodeHardware, NodeList};
 pub use plan::{
     Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
     PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use headway_engine::EngineConfig;
+use headway_goodput::catalog::Catalog;
 
 use crate::clock::Speed;
 use crate::store::Scope;
@@ -23,6 +24,8 @@ pub struct ServerConfig {
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
     pub tokens: Vec<InitialToken>,
+    /// GPU types of the site's own, which go before the built-in ones.
+    pub site: Catalog,
     /// Other than real only for emulated clusters, whose agents follow the scheduler's clock.
     pub speed: Speed,
     /// Serve `/metrics`; one server per process can.
@@ -81,6 +84,7 @@ mod tests {
             tls: None,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "hush".into() }],
+            site: Catalog::default(),
             speed: Speed::REAL,
             metrics: false,
         }

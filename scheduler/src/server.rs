@@ -99,7 +99,7 @@ pub async fn serve_reporting(
     let leader = Leader::new(options);
     let started = Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config.engine).await?;
     let mut ready = started.cluster.readiness();
-    let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease);
+    let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
     let state = HttpState::new(started.cluster, env!("CARGO_PKG_VERSION"), metrics);
 
     let mut parts = JoinSet::new();

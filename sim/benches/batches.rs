@@ -210,6 +210,7 @@ fn inventory(index: u64, gpus: u32) -> NodeInventory {
         gpus: (0..gpus).map(gpu).collect(),
         emulated: None,
         fabric: Fabric { domain: format!("rack-{}", index / 16) },
+        stated: None,
         cpus: 96,
         memory: Bytes(1 << 40),
         shm: None,

@@ -108,6 +108,7 @@ fn curves(execution: ExecutionLimits) -> (f64, usize) {
                     gpus_per_node: GpuCount(8),
                     emulated: None,
                     fabric: Fabric { domain: "pod".into() },
+                    stated: None,
                 };
                 model.curve(&class, &range).points.iter().filter(|point| point.offer.is_ok()).count()
             })

@@ -73,6 +73,7 @@ impl SimNode {
             gpus: (0..shape.gpus).map(gpu).collect(),
             emulated: (shape.gpu_type == "emulated").then_some(emulated),
             fabric: Fabric { domain: "rack".into() },
+            stated: None,
             cpus: 64,
             memory: Bytes(256 << 30),
             shm: Some(Bytes(128 << 30)),

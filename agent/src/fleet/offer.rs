@@ -1,10 +1,11 @@
 //! What a fleet consists of, and what each of its nodes offers.
 
+use core::fmt;
 use std::str::FromStr;
 
-use headway_emulation::hardware::{GpuTypeError, gpu_type};
+use headway_emulation::hardware::KnownType;
 use headway_types::{
-    BootId, Bytes, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, NodeCount, NodeId, NodeInventory,
+    BootId, Bytes, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, NodeCount, NodeId, NodeInventory, StatedDevice,
 };
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -15,39 +16,63 @@ const MEMORY_PER_GPU: u64 = 256 << 30;
 const SHM_PER_GPU: u64 = 128 << 30;
 const DISK_PER_GPU: u64 = 1 << 40;
 
-/// Nodes alike: `H100x8=150`.
+/// Nodes alike, as somebody wrote them: `H100x8=150`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FleetGroup {
-    pub gpu_type: GpuType,
-    pub gpu_memory: Bytes,
+pub struct WrittenGroup {
+    /// The type, or the beginning of its name.
+    pub name: String,
     pub gpus_per_node: GpuCount,
     /// `None`: as many as asked for elsewhere.
     pub nodes: Option<NodeCount>,
 }
 
-/// Why a text is no group of nodes.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FleetGroupError {
-    #[error("\"{text}\" is not TYPExGPUS or TYPExGPUS=NODES, as in H100x8=150")]
-    Form { text: String },
-    #[error(transparent)]
-    GpuType(#[from] GpuTypeError),
+/// Nodes alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetGroup {
+    pub gpu_type: GpuType,
+    pub gpu_memory: Bytes,
+    pub gpus_per_node: GpuCount,
+    pub nodes: NodeCount,
+    /// Of a type that is not built in.
+    pub stated: Option<StatedDevice>,
 }
 
-impl FromStr for FleetGroup {
-    type Err = FleetGroupError;
+/// Why a text is no group of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is not TYPExGPUS or TYPExGPUS=NODES, as in H100x8=150")]
+pub struct GroupForm {
+    text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, FleetGroupError> {
-        let form = || FleetGroupError::Form { text: text.to_owned() };
+impl FromStr for WrittenGroup {
+    type Err = GroupForm;
+
+    fn from_str(text: &str) -> Result<Self, GroupForm> {
+        let form = || GroupForm { text: text.to_owned() };
         let count = |digits: &str| digits.parse::<u32>().ok().filter(|count| *count > 0).ok_or_else(form);
         let (kind, nodes) = match text.split_once('=') {
             Some((kind, nodes)) => (kind, Some(NodeCount(count(nodes)?))),
             None => (text, None),
         };
-        let (name, gpus) = kind.rsplit_once('x').ok_or_else(form)?;
-        let gpus_per_node = GpuCount(count(gpus)?);
-        let (gpu_type, gpu_memory) = gpu_type(name)?;
-        Ok(Self { gpu_type, gpu_memory, gpus_per_node, nodes })
+        let (name, gpus) = kind.rsplit_once('x').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
+        Ok(Self { name: name.to_owned(), gpus_per_node: GpuCount(count(gpus)?), nodes })
+    }
+}
+
+impl fmt::Display for WrittenGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.name, self.gpus_per_node)?;
+        self.nodes.map_or(Ok(()), |nodes| write!(f, "={nodes}"))
+    }
+}
+
+impl WrittenGroup {
+    /// The nodes meant, of the type that its name stands for; as many as `usual` where it names no number.
+    #[must_use]
+    pub fn of(&self, known: KnownType, usual: NodeCount) -> FleetGroup {
+        let KnownType { gpu_type, memory, stated } = known;
+        let nodes = self.nodes.unwrap_or(usual);
+        FleetGroup { gpu_type, gpu_memory: memory, gpus_per_node: self.gpus_per_node, nodes, stated }
     }
 }
 
@@ -71,6 +96,7 @@ pub(super) fn inventory(fleet: &str, group: &FleetGroup, number: u32, fabric: &s
         gpus,
         emulated: None,
         fabric: Fabric { domain: fabric.to_owned() },
+        stated: group.stated.clone(),
         cpus: CPUS_PER_GPU * group.gpus_per_node.0,
         memory: Bytes(MEMORY_PER_GPU * u64::from(group.gpus_per_node.0)),
         shm: Some(Bytes(SHM_PER_GPU * u64::from(group.gpus_per_node.0))),
@@ -99,23 +125,25 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::fleet::tests::group;
 
     #[test]
     fn groups_are_written_as_type_times_gpus() {
-        let group: FleetGroup = "H100x8=150".parse().unwrap();
-        assert_eq!((group.gpu_type.0.as_str(), group.gpus_per_node.0), ("H100-80G", 8));
-        assert_eq!(group.nodes, Some(NodeCount(150)));
-        let group: FleetGroup = "MI300Xx4".parse().unwrap();
-        assert_eq!((group.gpu_type.0.as_str(), group.nodes), ("MI300X", None));
+        let of: WrittenGroup = "H100x8=150".parse().unwrap();
+        assert_eq!((of.name.as_str(), of.gpus_per_node.0, of.nodes), ("H100", 8, Some(NodeCount(150))));
+        let of: WrittenGroup = "MI300Xx4".parse().unwrap();
+        assert_eq!((of.name.as_str(), of.nodes), ("MI300X", None));
         for wrong in ["H100", "H100x0", "H100x8=", "H100x8=x", "x8"] {
-            assert!(wrong.parse::<FleetGroup>().is_err(), "{wrong}");
+            assert!(wrong.parse::<WrittenGroup>().is_err(), "{wrong}");
         }
-        assert!("A100x8".parse::<FleetGroup>().unwrap_err().to_string().contains("A100-40G"));
+        for text in ["H100x8=150", "MI300Xx4"] {
+            assert_eq!(text.parse::<WrittenGroup>().unwrap().to_string(), text);
+        }
     }
 
     #[test]
     fn a_node_is_the_same_at_every_start_and_no_other() {
-        let group: FleetGroup = "H100x8".parse().unwrap();
+        let group = group("H100-80Gx8");
         let node = |fleet: &str, number| inventory(fleet, &group, number, "rack", fresh_boot());
         let (first, again) = (node("lab", 0), node("lab", 0));
         assert_eq!((first.node, &first.gpus, first.name.as_str()), (again.node, &again.gpus, "lab-h100-80gx8-0001"));

@@ -5,12 +5,14 @@
 use std::time::Duration;
 
 use headway_emulation::Mishap;
+use headway_emulation::hardware::KnownType;
 use headway_node::NodeEvent;
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::spec::Precision;
 use headway_types::{
-    AgentCommand, Blame, CheckpointRef, Configuration, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, Layout,
-    NodeInventory, NodeReport, NodeSlice, Placement, Seconds, Sequences, StepReport, StopMode, Term,
+    AgentCommand, Blame, Bytes, CheckpointRef, Configuration, GpuHealth, GpuType, GroupOutcome, GroupPhase,
+    LaunchOrder, Layout, NodeCount, NodeInventory, NodeReport, NodeSlice, Placement, Seconds, Sequences, StepReport,
+    StopMode, Term,
 };
 
 use super::session::Input;
@@ -20,13 +22,20 @@ use crate::node::tests::fixture;
 mod broken;
 mod line;
 
+/// Nodes of a built-in GPU type, by its full name; one unless the text says how many.
+pub(super) fn group(text: &str) -> FleetGroup {
+    let written: WrittenGroup = text.parse().unwrap();
+    let known = KnownType { gpu_type: GpuType(written.name.clone()), memory: Bytes(80 << 30), stated: None };
+    written.of(known, NodeCount(1))
+}
+
 fn config(groups: &[&str]) -> FleetConfig {
     FleetConfig {
         server_url: "http://127.0.0.1:1".into(),
         token: "t".into(),
         tls_ca: None,
         name: "lab".into(),
-        groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
+        groups: groups.iter().map(|text| group(text)).collect(),
         fabric: "rack".into(),
         failures: 0.0,
     }
@@ -154,7 +163,7 @@ fn saved(report: &NodeReport) -> Option<CheckpointRef> {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_trains_takes_orders_and_is_forgotten() {
-    let mut fleet = Fleet::new(&["H100x8=1"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=1"]);
     let order = order(&fleet.inventories(), 1);
     let (job, generation) = (order.job, order.generation);
     assert_eq!(fleet.prepare(0, &order).await, GroupPhase::Prepared { rendezvous_port: Some(29_500) });
@@ -190,7 +199,7 @@ async fn a_job_trains_takes_orders_and_is_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn a_gang_steps_only_while_all_its_nodes_run() {
-    let mut fleet = Fleet::new(&["H100x8=2"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=2"]);
     let order = order(&fleet.inventories(), 1);
     fleet.prepare(0, &order).await;
     assert_eq!(fleet.prepare(1, &order).await, GroupPhase::Prepared { rendezvous_port: None });
@@ -212,7 +221,7 @@ async fn a_gang_steps_only_while_all_its_nodes_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_job_goes_on_from_its_checkpoint() {
-    let mut fleet = Fleet::new(&["H100x8=1"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=1"]);
     let mut order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     fleet.stop(0, &order, StopMode::Checkpoint);

@@ -49,7 +49,7 @@ impl World {
             .groups
             .iter()
             .flat_map(|group| {
-                (0..group.nodes.map_or(1, |nodes| nodes.0))
+                (0..group.nodes.0)
                     .map(|number| offer::inventory(&config.name, group, number, &config.fabric, boot.clone()))
             })
             .map(Node::new)

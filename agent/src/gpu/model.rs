@@ -3,10 +3,18 @@
 use headway_types::{Bytes, GpuType};
 
 /// Parts of drivers' names, the least memory in GiB they go with, and the catalog's name. The first match counts.
-const NAMES: [(&str, u64, &str); 8] = [
+const NAMES: [(&str, u64, &str); 16] = [
     ("H200", 0, "H200"),
     ("H100", 0, "H100-80G"),
+    ("H800", 0, "H800-80G"),
+    ("GB300", 0, "GB300"),
+    ("GB200", 0, "GB200"),
     ("B200", 0, "B200"),
+    ("A800", 60, "A800-80G"),
+    ("L40S", 0, "L40S"),
+    ("RTX 4090", 0, "RTX 4090"),
+    ("MI210", 0, "MI210"),
+    ("MI250X", 0, "MI250X"),
     ("A100", 60, "A100-80G"),
     ("A100", 0, "A100-40G"),
     ("V100", 0, "V100"),
@@ -35,7 +43,10 @@ mod tests {
             ("NVIDIA A100 80GB PCIe", 79, "A100-80G"),
             ("Tesla V100-SXM2-32GB", 31, "V100"),
             ("AMD Instinct MI300X OAM", 191, "MI300X"),
-            ("NVIDIA GeForce RTX 4090", 23, "GeForce-RTX-4090"),
+            ("NVIDIA GeForce RTX 4090", 23, "RTX 4090"),
+            ("NVIDIA GB200", 183, "GB200"),
+            ("AMD Instinct MI210", 63, "MI210"),
+            ("NVIDIA GeForce RTX 3090", 23, "GeForce-RTX-3090"),
         ] {
             assert_eq!(of(name, Bytes(gibibytes << 30)).0, known);
         }

@@ -45,6 +45,7 @@ pub(crate) mod fixture {
 
     pub(crate) fn config(data_dir: &Path, gpus: u32) -> AgentConfig {
         AgentConfig {
+            hardware: BTreeMap::new(),
             shm: None,
             local_disk: None,
             server_url: "http://127.0.0.1:1".into(),

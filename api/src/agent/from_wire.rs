@@ -10,7 +10,7 @@ use headway_types::{
     AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase,
     LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Recompute, Schedule,
-    Seconds, Sequences, Sharding, StepReport, StopMode, Term, Tokens,
+    Seconds, Sequences, Sharding, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -282,6 +282,29 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         agent_version: inventory.agent_version,
         // A newer agent's condition is nothing this version could act on.
         conditions: inventory.conditions.into_iter().filter_map(condition).collect(),
+        stated: inventory.stated.map(stated).transpose()?,
+    })
+}
+
+/// A rate of 0 would be divided by.
+fn stated(device: wire::StatedDevice) -> Read<StatedDevice> {
+    let zero = |field: &'static str| WireError::Bad { field, message: "must be above 0".into() };
+    let positive = |field: &'static str, value: u64| if value > 0 { Ok(value) } else { Err(zero(field)) };
+    Ok(StatedDevice {
+        family: device.family,
+        peak_flops: positive("peak_flops", device.peak_flops)?,
+        matmul_flops: positive("matmul_flops", device.matmul_flops)?,
+        matmul_8bit_flops: positive("matmul_8bit_flops", device.matmul_8bit_flops)?,
+        matmul_4bit_flops: positive("matmul_4bit_flops", device.matmul_4bit_flops)?,
+        matmul_32bit_flops: positive("matmul_32bit_flops", device.matmul_32bit_flops)?,
+        memory: Bytes(positive("memory_bytes", device.memory_bytes)?),
+        memory_bytes_per_second: positive("memory_bytes_per_second", device.memory_bytes_per_second)?,
+        link_bytes_per_second: positive("link_bytes_per_second", device.link_bytes_per_second)?,
+        mesh: device.mesh,
+        domain: device.domain,
+        network_bytes_per_second: positive("network_bytes_per_second", device.network_bytes_per_second)?,
+        multiprocessors: positive("multiprocessors", device.multiprocessors.into()).map(|_| device.multiprocessors)?,
+        measured: device.measured,
     })
 }
 

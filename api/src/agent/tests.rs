@@ -10,7 +10,7 @@ use headway_types::{
     AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, EmulatedDevice,
     Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
     LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds,
-    Sequences, Sharding, StepReport, StopMode, Term, Timestamp, Tokens,
+    Sequences, Sharding, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -64,6 +64,7 @@ fn inventory() -> NodeInventory {
         ],
         emulated: Some(EmulatedDevice { flop_per_second: 1, link_bytes_per_second: 2 }),
         fabric: Fabric { domain: "rack-1".into() },
+        stated: Some(stated()),
         cpus: 64,
         memory: Bytes(1 << 39),
         shm: Some(Bytes(64 << 30)),
@@ -72,6 +73,25 @@ fn inventory() -> NodeInventory {
         isolated: true,
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
         agent_version: "0.1.0".into(),
+    }
+}
+
+fn stated() -> StatedDevice {
+    StatedDevice {
+        family: "H100".into(),
+        peak_flops: 9,
+        matmul_flops: 8,
+        matmul_8bit_flops: 7,
+        matmul_4bit_flops: 6,
+        matmul_32bit_flops: 2,
+        memory: Bytes(1 << 36),
+        memory_bytes_per_second: 5,
+        link_bytes_per_second: 4,
+        mesh: true,
+        domain: Some(72),
+        network_bytes_per_second: 3,
+        multiprocessors: 132,
+        measured: true,
     }
 }
 

@@ -6,7 +6,7 @@ use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Execution, Gpu,
     GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample,
-    StepReport, StopMode, Term,
+    StatedDevice, StepReport, StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
@@ -241,6 +241,28 @@ impl From<&NodeInventory> for wire::NodeInventory {
             conditions: inventory.conditions.iter().map(Into::into).collect(),
             shm_bytes: inventory.shm.map(|bytes| bytes.0),
             local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),
+            stated: inventory.stated.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<&StatedDevice> for wire::StatedDevice {
+    fn from(device: &StatedDevice) -> Self {
+        Self {
+            family: device.family.clone(),
+            peak_flops: device.peak_flops,
+            matmul_flops: device.matmul_flops,
+            matmul_8bit_flops: device.matmul_8bit_flops,
+            matmul_4bit_flops: device.matmul_4bit_flops,
+            matmul_32bit_flops: device.matmul_32bit_flops,
+            memory_bytes: device.memory.0,
+            memory_bytes_per_second: device.memory_bytes_per_second,
+            link_bytes_per_second: device.link_bytes_per_second,
+            mesh: device.mesh,
+            domain: device.domain,
+            network_bytes_per_second: device.network_bytes_per_second,
+            multiprocessors: device.multiprocessors,
+            measured: device.measured,
         }
     }
 }

@@ -12,6 +12,10 @@ pub struct Node {
     pub name: String,
     pub gpu_type: String,
     pub gpus: Vec<Gpu>,
+    /// What one of its GPUs can do, as the goodput model counts; `null`: nobody says (only jobs with a curve of their own run there),
+    /// or devices are emulated.
+    #[serde(default)]
+    pub hardware: Option<NodeHardware>,
     /// Devices that keep time instead of computing fast.
     pub emulated: bool,
     pub fabric_domain: String,
@@ -57,6 +61,24 @@ pub struct Node {
     pub registered_at: DateTime<Utc>,
     /// Rises with every stored change.
     pub version: u64,
+}
+
+/// What one GPU of a node can do. Rates per direction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeHardware {
+    /// Whose word it is: `built_in` (the built-in catalog), `stated` (a file of the scheduler's or the agent's) or `measured` (such a
+    /// file, from a probe).
+    pub source: String,
+    /// Half-precision, dense.
+    pub peak_flop_per_second: f64,
+    /// Best matrix multiplication in half precision.
+    pub matmul_flop_per_second: f64,
+    pub memory_bytes: f64,
+    pub memory_bytes_per_second: f64,
+    /// Between GPUs of the node.
+    pub link_bytes_per_second: f64,
+    /// To other nodes, per GPU.
+    pub network_bytes_per_second: f64,
 }
 
 /// How a node is to be emptied.

@@ -7,7 +7,11 @@ use anyhow::Context as _;
 use clap::Args;
 use headway_agent::{
     AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, OutputLimits, RunAs, WarmLimits,
+    WrittenGroup,
 };
+use headway_emulation::hardware::gpu_type;
+use headway_goodput::catalog::Catalog;
+use headway_goodput::physics::Parameters;
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
 use super::shutdown_token;
@@ -46,6 +50,10 @@ pub struct Agent {
     /// Link rate of an emulated device, bytes/s.
     #[arg(long, requires = "device_flops")]
     pub link_bytes_per_second: Option<u64>,
+    /// Catalog file with an entry for this node's GPUs (as `python -m headway.probe hardware` writes it), which goes before the
+    /// scheduler's; with --emulate, GPU types that are not built in.
+    #[arg(long, value_name = "FILE", conflicts_with = "device_flops")]
+    pub hardware: Vec<PathBuf>,
     /// Nodes of one fabric domain talk at full bandwidth.
     #[arg(long, default_value = "default")]
     pub fabric_domain: String,
@@ -99,7 +107,7 @@ pub struct Agent {
 pub struct Fleet {
     /// Emulate nodes instead: TYPExGPUS or TYPExGPUS=NODES, several with commas (H100x8=150,A100-80Gx4=50).
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["gpus", "gpu_type", "device_flops", "data_dir"])]
-    pub emulate: Vec<FleetGroup>,
+    pub emulate: Vec<WrittenGroup>,
     /// Emulated nodes of each group that names no number [default: 1].
     #[arg(long, requires = "emulate", conflicts_with = "data_dir")]
     pub nodes: Option<u32>,
@@ -110,21 +118,30 @@ pub struct Fleet {
 
 impl Fleet {
     /// The groups with their numbers of nodes.
-    fn groups(&self) -> Vec<FleetGroup> {
-        let number = |group: &FleetGroup| group.nodes.or(self.nodes.map(NodeCount));
-        self.emulate.iter().map(|group| FleetGroup { nodes: number(group), ..group.clone() }).collect()
+    fn groups(&self, site: &Catalog) -> Result<Vec<FleetGroup>, Failure> {
+        let usual = NodeCount(self.nodes.unwrap_or(1));
+        self.emulate.iter().map(|written| group(written, site, usual)).collect()
     }
+}
+
+/// The emulated nodes that a text means, of a type that is built in or the site's.
+pub fn group(written: &WrittenGroup, site: &Catalog, usual: NodeCount) -> Result<FleetGroup, Failure> {
+    let known = gpu_type(&written.name, site).map_err(|error| {
+        Failure::new(Kind::Usage, format!("{written}: {error}")).hint("a file adds GPU types, see docs/operations.md")
+    })?;
+    Ok(written.of(known, usual))
 }
 
 pub async fn run(agent: Agent) -> Result<(), Failure> {
     let shutdown = shutdown_token(agent.die_with_parent)?;
+    let site = super::catalog::read(&agent.hardware, Parameters::built_in())?;
     if !agent.fleet.emulate.is_empty() {
         let config = FleetConfig {
             server_url: agent.server,
             token: read_token(&agent.agent_token_file)?,
             tls_ca: agent.tls_ca,
             name: agent.name.unwrap_or_else(|| "fleet".into()),
-            groups: agent.fleet.groups(),
+            groups: agent.fleet.groups(&site)?,
             fabric: agent.fabric_domain,
             failures: agent.fleet.failures,
         };
@@ -158,6 +175,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             }),
             None => GpuOffer::Discovered { gpu_type: agent.gpu_type.map(GpuType) },
         },
+        hardware: site.by_name(),
         shm: agent.shm_bytes.map(Bytes),
         local_disk: agent.local_disk_bytes.map(Bytes),
         fabric: agent.fabric_domain,
@@ -198,11 +216,14 @@ mod tests {
 
     #[test]
     fn a_fleet_needs_no_gpus_and_a_node_does() {
+        let none = Catalog::default();
         let agent = parse("--emulate H100x8=150,A100-80Gx4 --nodes 50").unwrap();
-        let nodes: Vec<u32> = agent.fleet.groups().iter().map(|group| group.nodes.unwrap().0).collect();
+        let nodes: Vec<u32> = agent.fleet.groups(&none).unwrap().iter().map(|group| group.nodes.0).collect();
         assert_eq!(nodes, [150, 50]);
+        let ambiguous = parse("--emulate A100x8").unwrap().fleet.groups(&none).unwrap_err();
+        assert!(ambiguous.message.contains("A100-40G, A100-80G"), "{ambiguous}");
         assert!(parse("--data-dir /d --gpus 8").is_ok());
-        for wrong in ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate A100x8", "--data-dir /d --nodes 3"] {
+        for wrong in ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate x8", "--data-dir /d --nodes 3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -105,7 +105,7 @@ struct Answer {
 
 pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
     let parameters = parameters(estimate.parameters.as_ref())?;
-    let catalog = catalog(estimate, &parameters)?;
+    let catalog = Catalog::built_in().clone().with(&super::catalog::read(&estimate.catalogs, &parameters)?);
     if !estimate.compare.is_empty() {
         return compare(print, &read(&estimate.compare, &catalog)?, &parameters);
     }
@@ -143,15 +143,6 @@ pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
         cautions,
     };
     show(print, &answer, estimate.explain)
-}
-
-fn catalog(estimate: &Estimate, parameters: &Parameters) -> Result<Catalog, Failure> {
-    let mut catalog = Catalog::built_in().clone();
-    for file in &estimate.catalogs {
-        let text = std::fs::read_to_string(file)?;
-        catalog.extend(&text, parameters).map_err(|error| Failure::from(anyhow::Error::from(error)))?;
-    }
-    Ok(catalog)
 }
 
 fn architecture(estimate: &Estimate) -> Result<Architecture, Failure> {

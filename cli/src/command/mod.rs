@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod cancel;
+pub mod catalog;
 pub mod compare;
 pub mod describe;
 pub mod estimate;

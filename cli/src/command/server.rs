@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
+use headway_goodput::physics::Parameters;
 use headway_scheduler::store::Scope;
 use headway_scheduler::{InitialToken, PrivatePostgres, ServerConfig, Speed, TlsPaths};
 use headway_types::Seconds;
@@ -46,6 +47,9 @@ pub struct Server {
     /// [default: below the data directory].
     #[arg(long)]
     pub checkpoint_root: Option<PathBuf>,
+    /// Files with GPU types of your own, in the form of the built-in hardware catalog; a later entry of the same name holds.
+    #[arg(long = "catalog", value_name = "FILE")]
+    pub catalogs: Vec<PathBuf>,
     /// Seconds of silence after which a node counts as unreachable.
     #[arg(long, default_value_t = 30.0)]
     pub lease_seconds: f64,
@@ -103,6 +107,7 @@ impl Server {
                 tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });
             }
         }
+        let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
         let engine = EngineConfig {
@@ -117,6 +122,7 @@ impl Server {
             tls,
             engine,
             tokens,
+            site,
             speed: self.speed,
             metrics: true,
         })

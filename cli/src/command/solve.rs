@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headway_api::solve::{self as wire, SolveError};
+use headway_goodput::catalog::Catalog;
+use headway_goodput::physics::Parameters;
 use headway_planner::{CurveCache, PlanInput, plan, verify};
 use headway_types::Plan;
 use serde::Serialize;
@@ -26,6 +28,9 @@ pub struct Solve {
     /// The input is a round as the scheduler stores it; the reply is the plan as the scheduler stores it.
     #[arg(long)]
     pub stored: bool,
+    /// Files with GPU types of your own, in the form of the built-in hardware catalog; a stored round brings what it was solved with.
+    #[arg(long = "catalog", value_name = "FILE", conflicts_with = "stored")]
+    pub catalogs: Vec<PathBuf>,
     /// Decide by this policy, whatever the input says.
     #[arg(long, value_parser = objective)]
     pub policy: Option<wire::Objective>,
@@ -54,7 +59,7 @@ impl From<RoundError> for Failure {
 }
 
 pub fn run(print: &Printer, command: &Solve) -> Result<(), Failure> {
-    let mut solver = Solver::new(command);
+    let mut solver = Solver::new(command)?;
     if command.stream {
         if print.format != Format::Json {
             return Err(Failure::new(Kind::Usage, "--stream replies in JSON lines").hint("leave -o out"));
@@ -128,19 +133,21 @@ fn read(file: &Path) -> Result<String, Failure> {
 /// Rounds one after another. What it keeps between them makes them faster and changes none.
 struct Solver {
     stored: bool,
+    site: Catalog,
     policy: Option<headway_planner::Objective>,
     names: Names,
     curves: CurveCache,
 }
 
 impl Solver {
-    fn new(command: &Solve) -> Self {
-        Self {
+    fn new(command: &Solve) -> Result<Self, Failure> {
+        Ok(Self {
             stored: command.stored,
+            site: super::catalog::read(&command.catalogs, Parameters::built_in())?,
             policy: command.policy.map(solve::objective),
             names: Names::default(),
             curves: CurveCache::new(),
-        }
+        })
     }
 
     fn solve(&mut self, text: &str) -> Result<Answer, RoundError> {
@@ -161,7 +168,12 @@ impl Solver {
             return Ok((None, wire::read_json(text)?));
         }
         let mut document = wire::read(text)?;
-        Ok((document.round.take(), solve::input(document, &mut self.names)?))
+        let round = document.round.take();
+        let mut input = solve::input(document, &mut self.names)?;
+        for node in &mut input.nodes {
+            node.class.stated = self.site.stated(&node.class.gpu_type.0).cloned();
+        }
+        Ok((round, input))
     }
 }
 

@@ -98,6 +98,7 @@ impl Nodes {
             gpus_per_node: GpuCount(per_node),
             emulated: None,
             fabric: Fabric { domain: group.domain.unwrap_or_default() },
+            stated: None,
         };
         let host = NodeResources {
             cpus: group.cpus,

@@ -11,15 +11,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use headway_agent::FleetGroup;
+use headway_agent::{FleetGroup, WrittenGroup};
 use headway_api::client::{Client, ClientError};
 use headway_api::v1::{DrainRequest, Node};
 use headway_engine::EngineConfig;
+use headway_goodput::physics::Parameters;
 use headway_scheduler::postgres::PrivatePostgres;
+use headway_types::NodeCount;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::command::agent::group;
+use crate::command::catalog::read;
 use crate::context::Context;
 use child::Child;
 pub use directory::DataDirectory;
@@ -50,7 +54,10 @@ pub struct Up {
     /// Emulate nodes instead of running agents: TYPExGPUS or TYPExGPUS=NODES, several with commas
     /// (H100x8=150,A100-80Gx4=50).
     #[arg(long, value_delimiter = ',')]
-    pub emulate: Vec<FleetGroup>,
+    pub emulate: Vec<WrittenGroup>,
+    /// Files with GPU types of your own, in the form of the built-in hardware catalog; a later entry of the same name holds.
+    #[arg(long = "catalog", value_name = "FILE")]
+    pub catalogs: Vec<PathBuf>,
     /// Seconds of the cluster's time per second of yours.
     #[arg(long, requires = "emulate", value_parser = positive)]
     pub speed: Option<f64>,
@@ -76,15 +83,14 @@ pub struct Up {
 
 impl Up {
     /// What the cluster consists of, in words.
-    fn offer(&self) -> String {
-        if self.emulate.is_empty() {
+    fn offer(&self, groups: &[FleetGroup]) -> String {
+        if groups.is_empty() {
             return format!("{} nodes with {} emulated devices each", self.nodes, self.gpus_per_node);
         }
         let group = |group: &FleetGroup| {
-            let nodes = group.nodes.map_or(self.nodes, |nodes| nodes.0);
-            format!("{nodes} emulated nodes with {} {} each", group.gpus_per_node, group.gpu_type)
+            format!("{} emulated nodes with {} {} each", group.nodes, group.gpus_per_node, group.gpu_type)
         };
-        let groups: Vec<String> = self.emulate.iter().map(group).collect();
+        let groups: Vec<String> = groups.iter().map(group).collect();
         match self.speed {
             Some(speed) => format!("{}, at {speed} times the speed of time", groups.join(", ")),
             None => groups.join(", "),
@@ -99,11 +105,14 @@ fn positive(text: &str) -> Result<f64, String> {
 
 /// Runs until Ctrl-C or SIGTERM.
 pub async fn run(up: Up) -> anyhow::Result<()> {
+    let site = read(&up.catalogs, Parameters::built_in()).map_err(anyhow::Error::msg)?;
+    let groups = up.emulate.iter().map(|written| group(written, &site, NodeCount(up.nodes)));
+    let groups = groups.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?;
     let directory = DataDirectory::open(up.data_dir.clone())?;
     eprintln!("headway: data in {}", directory.root().display());
     let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let mut children = Vec::new();
-    let outcome = run_cluster(&up, &directory, &postgres, &mut children).await;
+    let outcome = run_cluster(&up, &groups, &directory, &postgres, &mut children).await;
     // Agents first: what they still have to say is said to a scheduler that can store it.
     while let Some(child) = children.pop() {
         child.stop().await?;
@@ -116,6 +125,7 @@ pub async fn run(up: Up) -> anyhow::Result<()> {
 
 async fn run_cluster(
     up: &Up,
+    groups: &[FleetGroup],
     directory: &DataDirectory,
     postgres: &PrivatePostgres,
     children: &mut Vec<Child>,
@@ -133,21 +143,21 @@ async fn run_cluster(
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     }
-    if up.emulate.is_empty() {
+    if groups.is_empty() {
         for number in 1..=up.nodes {
             let name = format!("node-{number}");
             let arguments = agent_arguments(up, directory, &name, &agent.file);
             children.push(Child::start(&name, directory, arguments)?);
         }
     } else {
-        children.push(Child::start("fleet", directory, fleet_arguments(up, &agent.file))?);
+        children.push(Child::start("fleet", directory, fleet_arguments(up, groups, &agent.file))?);
     }
     return_nodes_to_service(&client).await?;
     if let Err(error) = (Context { url: url.clone(), token_file: admin.file.clone() }).save() {
         eprintln!("headway: other terminals need --url and --token-file: {error:#}");
     }
 
-    say!("Headway is up: {}", up.offer()).ok();
+    say!("Headway is up: {}", up.offer(groups)).ok();
     // A log that others may read is no place for the token.
     if std::io::stdout().is_terminal() {
         say!("  web page  {url}/#token={}", admin.secret).ok();
@@ -192,6 +202,7 @@ fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgr
         "--checkpoint-root".into(),
         path("checkpoints"),
     ];
+    arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
     if let Some(speed) = up.speed {
         // The lease runs on the cluster's time, the network on ours.
         let lease = EngineConfig::default().lease.0.max(LEASE_WALL_SECONDS * speed);
@@ -200,13 +211,10 @@ fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgr
     arguments
 }
 
-fn fleet_arguments(up: &Up, token: &std::path::Path) -> Vec<String> {
-    let group = |group: &FleetGroup| {
-        let nodes = group.nodes.map_or(up.nodes, |nodes| nodes.0);
-        format!("{}x{}={nodes}", group.gpu_type, group.gpus_per_node)
-    };
-    let groups: Vec<String> = up.emulate.iter().map(group).collect();
-    vec![
+fn fleet_arguments(up: &Up, groups: &[FleetGroup], token: &std::path::Path) -> Vec<String> {
+    let group = |group: &FleetGroup| format!("{}x{}={}", group.gpu_type, group.gpus_per_node, group.nodes);
+    let groups: Vec<String> = groups.iter().map(group).collect();
+    let mut arguments = vec![
         "agent".into(),
         "--server".into(),
         format!("http://{}", up.agent_listen),
@@ -216,7 +224,9 @@ fn fleet_arguments(up: &Up, token: &std::path::Path) -> Vec<String> {
         groups.join(","),
         "--failures".into(),
         up.failures.to_string(),
-    ]
+    ];
+    arguments.extend(up.catalogs.iter().flat_map(|file| ["--hardware".into(), file.display().to_string()]));
+    arguments
 }
 
 fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::path::Path) -> Vec<String> {

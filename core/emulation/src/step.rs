@@ -183,6 +183,7 @@ mod tests {
             gpus_per_node: GpuCount(8),
             emulated: None,
             fabric: Fabric { domain: "rack".into() },
+            stated: None,
         };
         let device = catalog::device(&class).unwrap();
         for gpus in [8, 16, 32].map(GpuCount) {

@@ -130,7 +130,10 @@ impl Engine {
                 }
             },
         };
-        if known.is_some_and(|node| node.inventory.gpus != inventory.gpus) {
+        // Its class too: what its GPUs are said to do decides what they are worth.
+        let changed =
+            |node: &Node| node.inventory.gpus != inventory.gpus || node.inventory.class() != inventory.class();
+        if known.is_some_and(changed) {
             self.rounds.ask(format!("GPUs of node {name} changed"));
         }
         let broken = inventory.gpus.iter().find_map(|gpu| match &gpu.health {

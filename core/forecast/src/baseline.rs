@@ -116,6 +116,7 @@ mod tests {
             gpus_per_node: GpuCount(4),
             emulated: Some(device),
             fabric: Fabric { domain: "rack1".into() },
+            stated: None,
         };
         Stock { class, nodes: NodeCount(nodes) }
     }

@@ -40,6 +40,7 @@ pub fn class_of(gpu_type: &str, gpus_per_node: u32) -> NodeClass {
         gpus_per_node: GpuCount(gpus_per_node),
         emulated: None,
         fabric: Fabric { domain: "rack1".into() },
+        stated: None,
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn class(gpu_type: &str, gpus_per_node: u32) -> NodeClass {
         gpus_per_node: GpuCount(gpus_per_node),
         emulated: Some(EmulatedDevice { flop_per_second: 2_000_000_000, link_bytes_per_second: 1_000_000_000 }),
         fabric: Fabric { domain: "rack".into() },
+        stated: None,
     }
 }
 

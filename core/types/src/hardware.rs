@@ -47,6 +47,35 @@ pub struct EmulatedDevice {
     pub link_bytes_per_second: u64,
 }
 
+/// What one GPU of a node can do, as a file says (the site's catalog, or a measurement on the node), where the built-in catalog
+/// does not decide. Whole numbers, so that classes compare; rates are per second, per GPU and per direction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StatedDevice {
+    /// Whose fitted factors it has; an unknown family has none.
+    pub family: String,
+    /// Dense half-precision peak, FLOP/s.
+    pub peak_flops: u64,
+    /// Best matrix multiplication in 16, 8 and 4 bits, FLOP/s; what it cannot do narrower it does at the wider rate.
+    pub matmul_flops: u64,
+    pub matmul_8bit_flops: u64,
+    pub matmul_4bit_flops: u64,
+    /// In 32 bits, outside the half-precision units.
+    pub matmul_32bit_flops: u64,
+    pub memory: Bytes,
+    pub memory_bytes_per_second: u64,
+    /// Scale-up link (NVLink, xGMI, PCIe); of a mesh, to one peer.
+    pub link_bytes_per_second: u64,
+    /// Whether each pair of GPUs has a link of its own instead of a switch.
+    pub mesh: bool,
+    /// GPUs the scale-up network joins, where it is more than a node.
+    pub domain: Option<u32>,
+    pub network_bytes_per_second: u64,
+    /// Streaming multiprocessors or compute units.
+    pub multiprocessors: u32,
+    /// Whether the rates of memory, link and network are what a probe achieved instead of what data sheets promise.
+    pub measured: bool,
+}
+
 /// Nodes that are alike to the planner: same GPU type, GPU count, interconnect and fabric domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeClass {
@@ -55,6 +84,9 @@ pub struct NodeClass {
     pub gpus_per_node: GpuCount,
     pub emulated: Option<EmulatedDevice>,
     pub fabric: Fabric,
+    /// Absent: the built-in catalog's entry of the type holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated: Option<StatedDevice>,
 }
 
 /// The network a node reaches other nodes through. Nodes of one fabric domain talk at full bandwidth.
@@ -93,6 +125,9 @@ pub struct NodeInventory {
     pub gpus: Vec<Gpu>,
     pub emulated: Option<EmulatedDevice>,
     pub fabric: Fabric,
+    /// What its GPUs can do, by its agent's word or else the site's catalog.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated: Option<StatedDevice>,
     pub cpus: u32,
     pub memory: Bytes,
     /// Size of its shared memory (`/dev/shm`); absent: nobody has said.
@@ -119,6 +154,7 @@ impl NodeInventory {
             gpus_per_node: GpuCount(self.gpus.len() as u32),
             emulated: self.emulated,
             fabric: self.fabric.clone(),
+            stated: self.stated.clone(),
         }
     }
 

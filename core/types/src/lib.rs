@@ -23,7 +23,7 @@ pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchO
 pub use configuration::{Configuration, Layout, Tier};
 pub use execution::{Execution, Recompute, Schedule, Sharding};
 pub use hardware::{
-    Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory,
+    Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory, StatedDevice,
 };
 pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Term};
 pub use model::{ModelShape, ModelShapeError};

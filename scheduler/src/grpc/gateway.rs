@@ -1,11 +1,13 @@
 //! The `AgentGateway` service: authenticates, registers, forwards.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, wire};
 use headway_engine::{Event, SessionId};
+use headway_goodput::catalog::Catalog;
 use headway_types::{NodeId, NodeReport, Seconds};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,12 +35,32 @@ pub struct Gateway {
     store: Store,
     clock: Clock,
     lease: Seconds,
+    site: Arc<Catalog>,
 }
 
 impl Gateway {
+    /// `site`: GPU types that are not built in, or not as built in.
     #[must_use]
-    pub fn new(inbox: mpsc::Sender<Input>, sessions: Sessions, store: Store, clock: Clock, lease: Seconds) -> Self {
-        Self { inbox, sessions, store, clock, lease }
+    pub fn new(
+        inbox: mpsc::Sender<Input>,
+        sessions: Sessions,
+        store: Store,
+        clock: Clock,
+        lease: Seconds,
+        site: Catalog,
+    ) -> Self {
+        Self { inbox, sessions, store, clock, lease, site: Arc::new(site) }
+    }
+
+    /// What an agent does not say of its GPUs, the site's catalog may. From here on it is the node's own fact, which plans carry.
+    fn told(&self, mut report: NodeReport) -> NodeReport {
+        if let NodeReport::Registered { inventory, .. } | NodeReport::Inventory { inventory } = &mut report
+            && inventory.emulated.is_none()
+            && inventory.stated.is_none()
+        {
+            inventory.stated = self.site.stated(&inventory.gpu_type.0).cloned();
+        }
+        report
     }
 
     /// The service to mount on a server.
@@ -107,7 +129,7 @@ impl Gateway {
     ) {
         let mut report = Some(registered);
         loop {
-            if let Some(report) = report.take()
+            if let Some(report) = report.take().map(|report| self.told(report))
                 && self.inbox.send(Input::event(Event::Agent { node, session, report })).await.is_err()
             {
                 break;

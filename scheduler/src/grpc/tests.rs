@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, wire};
 use headway_engine::{Actor, EngineConfig, Reply, Request};
+use headway_goodput::catalog::Catalog;
+use headway_goodput::physics::Parameters;
 use headway_types::{
     AgentCommand, BootId, Bytes, Fabric, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, NodeId, NodeInventory, NodeReport,
     Timestamp,
@@ -54,7 +56,7 @@ async fn serve() -> Served {
     ready.wait_for(|ready| *ready).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease);
+    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, site());
     tokio::spawn(
         tonic::transport::Server::builder()
             .add_service(gateway.into_service())
@@ -91,6 +93,15 @@ impl Session {
     }
 }
 
+/// A catalog that knows one GPU type of the site's own.
+fn site() -> Catalog {
+    let text =
+        "[Own-24G]\nfamily='other'\npeak=10\nmatmul=8\nmemory=24\nbandwidth=1\nlink=9\nnetwork=1\nmultiprocessors=8";
+    let mut site = Catalog::default();
+    site.extend(text, Parameters::built_in()).unwrap();
+    site
+}
+
 fn node() -> NodeId {
     IdSource::seeded(9).node(Timestamp(0))
 }
@@ -105,6 +116,7 @@ fn registered() -> NodeReport {
         gpus: vec![gpu],
         emulated: None,
         fabric: Fabric { domain: "rack-1".into() },
+        stated: None,
         cpus: 8,
         memory: Bytes(64 << 30),
         shm: None,
@@ -131,6 +143,26 @@ async fn a_session_begins_with_a_registration() {
     let served = serve().await;
     let refused = Session::open(&served, "agent", NodeReport::Heartbeat).await.err().unwrap();
     assert_eq!(refused.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn a_node_of_the_sites_own_type_can_what_the_sites_catalog_says() {
+    let served = serve().await;
+    let NodeReport::Registered { mut inventory, groups } = registered() else { unreachable!() };
+    inventory.gpu_type = GpuType("Own-24G".into());
+    let report = NodeReport::Registered { inventory: inventory.clone(), groups: groups.clone() };
+    let mut session = Session::open(&served, "agent", report).await.unwrap();
+    let offered = async || {
+        loop {
+            let view = served.cluster.view();
+            if let Some(node) = view.nodes.get(&node()) {
+                return node.node.inventory.stated.clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(matches!(session.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+    assert_eq!(tokio::time::timeout(DEADLINE, offered()).await.unwrap().as_ref(), site().stated("Own-24G"));
 }
 
 #[tokio::test]

@@ -132,6 +132,7 @@ fn node() -> Node {
             gpus: gpus.collect(),
             emulated: None,
             fabric: Fabric { domain: "rack-0".into() },
+            stated: None,
             cpus: 64,
             memory: Bytes(512 << 30),
             shm: None,

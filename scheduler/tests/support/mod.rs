@@ -148,6 +148,7 @@ pub fn node(id: NodeId) -> Node {
             gpus: vec![gpu],
             emulated: None,
             fabric: Fabric { domain: "rack-1".into() },
+            stated: None,
             cpus: 64,
             memory: Bytes(512 << 30),
             shm: None,

@@ -26,6 +26,7 @@ pub fn node(name: String, gpu_type: &str, gpus: u32, ids: &mut IdSource) -> Plan
             gpus_per_node: GpuCount(gpus),
             emulated: None,
             fabric: Fabric { domain: "pod".into() },
+            stated: None,
         },
         gpus: (0..gpus).map(|gpu| GpuUuid(format!("{name}-{gpu}"))).collect(),
         name,

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_reboot_ends_the_groups_and_comes_back_as_a_new_boot() {
-    let mut fleet = Fleet::new(&["H100x8=2"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=2"]);
     let before = fleet.inventories();
     let order = order(&before, 1);
     fleet.train(&order).await;
@@ -33,7 +33,7 @@ async fn a_reboot_ends_the_groups_and_comes_back_as_a_new_boot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_gpu_takes_its_rank_and_cannot_be_granted_until_it_is_repaired() {
-    let mut fleet = Fleet::new(&["H100x8=1"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=1"]);
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
@@ -65,7 +65,7 @@ async fn a_broken_gpu_takes_its_rank_and_cannot_be_granted_until_it_is_repaired(
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_gang_hears_nothing_but_the_kill() {
-    let mut fleet = Fleet::new(&["H100x8=1"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=1"]);
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
@@ -83,7 +83,7 @@ async fn a_hung_gang_hears_nothing_but_the_kill() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_is_the_jobs_own() {
-    let mut fleet = Fleet::new(&["H100x8=2"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=2"]);
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
@@ -96,7 +96,7 @@ async fn a_crash_is_the_jobs_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_straggler_shows_in_the_time_of_its_rank() {
-    let mut fleet = Fleet::new(&["H100x8=1"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=1"]);
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
@@ -110,7 +110,7 @@ async fn a_straggler_shows_in_the_time_of_its_rank() {
 
 #[tokio::test(start_paused = true)]
 async fn training_goes_on_without_a_scheduler() {
-    let mut fleet = Fleet::new(&["H100x8=1"]);
+    let mut fleet = Fleet::new(&["H100-80Gx8=1"]);
     let order = order(&fleet.inventories(), 1);
     let first = fleet.train(&order).await;
     fleet.0.nodes()[0].outbox().close();

@@ -28,6 +28,7 @@ fn class() -> NodeClass {
         gpus_per_node: GpuCount(8),
         emulated: None,
         fabric: Fabric { domain: "rack".into() },
+        stated: None,
     }
 }
 

@@ -31,6 +31,7 @@ pub fn inventory(index: u64, gpus: u32) -> NodeInventory {
         gpus: (0..gpus).map(gpu).collect(),
         emulated: Some(EmulatedDevice { flop_per_second: 100_000_000_000, link_bytes_per_second: 50_000_000 }),
         fabric: Fabric { domain: "rack".into() },
+        stated: None,
         cpus: 8,
         memory: Bytes(64 << 30),
         shm: Some(Bytes(32 << 30)),

@@ -42,6 +42,7 @@ fn round(at: f64, jobs: Vec<PlanJob>) -> PlanInput {
         gpus_per_node: GpuCount(8),
         emulated: None,
         fabric: Fabric { domain: "pod".into() },
+        stated: None,
     };
     let mut ids = IdSource::seeded(4);
     let gpus = (0..8).map(|gpu| GpuUuid(format!("n-{gpu}"))).collect();

@@ -24,6 +24,7 @@ fn node(number: u32) -> PlanNode {
         gpus_per_node: GpuCount(8),
         emulated: None,
         fabric: Fabric { domain: "pod".into() },
+        stated: None,
     };
     let gpus = (0..8).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect();
     PlanNode { node: id, name: format!("n{number}"), class, gpus, draining: false, host: NodeResources::default() }

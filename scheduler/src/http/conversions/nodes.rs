@@ -3,7 +3,8 @@
 use headway_api::v1;
 use headway_engine::record::{Availability, NodePolicy, Standing};
 use headway_engine::view::{NodeView, View};
-use headway_types::{Gpu, GpuHealth};
+use headway_goodput::catalog::{Device, device};
+use headway_types::{Gpu, GpuHealth, NodeClass};
 
 use super::{job_name, time};
 
@@ -36,6 +37,7 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         name: inventory.name.clone(),
         gpu_type: inventory.gpu_type.0.clone(),
         gpus: inventory.gpus.iter().map(|each| gpu(each, of, view)).collect(),
+        hardware: hardware(&inventory.class()),
         emulated: inventory.emulated.is_some(),
         fabric_domain: inventory.fabric.domain.clone(),
         cpus: inventory.cpus,
@@ -60,6 +62,24 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         registered_at: time(record.registered_at),
         version: record.version,
     }
+}
+
+fn hardware(class: &NodeClass) -> Option<v1::NodeHardware> {
+    let Ok(Device::Catalogued(hardware)) = device(class) else { return None };
+    let source = match &class.stated {
+        None => "built_in",
+        Some(stated) if stated.measured => "measured",
+        Some(_) => "stated",
+    };
+    Some(v1::NodeHardware {
+        source: source.into(),
+        peak_flop_per_second: hardware.peak,
+        matmul_flop_per_second: hardware.best_matmul,
+        memory_bytes: hardware.memory,
+        memory_bytes_per_second: hardware.memory_bandwidth,
+        link_bytes_per_second: hardware.intra_node,
+        network_bytes_per_second: hardware.inter_node,
+    })
 }
 
 fn gpu(of: &Gpu, node: &NodeView, view: &View) -> v1::Gpu {

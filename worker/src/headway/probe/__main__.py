@@ -45,9 +45,22 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     asked.add_argument("--csv", help="file of rows for `headway estimate --compare`")
     asked.add_argument("--gpu-type", help="the catalog's name of the GPUs; default: what the driver calls them")
     asked.add_argument("--name", help="what the rows call the model")
-    for probe in (kappa, throughput):
+    hardware = probes.add_parser("hardware", help="what this node's GPUs can do, as a hardware catalog's entry")
+    hardware.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    hardware.add_argument("--ranks", type=int, help="GPUs of this node; default: all, or one processor")
+    hardware.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    hardware.add_argument("--gpu-type", help="what agents call the GPUs; default: what the driver calls them")
+    hardware.add_argument("--peak", type=float, help="the data sheet's dense half-precision TFLOP/s, for utilisation")
+    hardware.add_argument("--network", type=float, help="GB/s per GPU and direction, where one node is probed alone")
+    hardware.add_argument("--out", metavar="FILE", help="write the entry there too, for `headway agent --hardware`")
+    for probe in (kappa, throughput, hardware):
         probe.add_argument("--json", metavar="FILE", help="write the result there too")
-    parsed = complete(parser, parser.parse_args(arguments))
+    parsed = parser.parse_args(arguments)
+    if parsed.probe == "hardware":
+        if parsed.ranks is not None and parsed.ranks < 1:
+            parser.error("--ranks must be at least 1")
+        return parsed
+    parsed = complete(parser, parsed)
     if parsed.probe == "kappa" and parsed.limit < 2:
         parser.error("--limit must be at least 2: the baseline alone says nothing")
     if parsed.probe == "throughput" and (parsed.untimed < 0 or parsed.timed < 1):
@@ -59,6 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit codes: 0 measured, 2 cannot run as asked, 143 stopped by SIGTERM, else a crash."""
     chosen = options(arguments)
     one_thread_per_library()
+    if chosen.probe == "hardware":
+        from headway.probe import hardware
+
+        return hardware.run(chosen)
     if chosen.probe == "throughput":
         from headway.probe import throughput
 
