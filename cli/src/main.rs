@@ -62,7 +62,7 @@ enum Command {
     Cancel(command::cancel::Cancel),
     /// Why a job has what it has, or why it waits.
     Why(command::why::Why),
-    /// Jobs: pin, unpin, change priority and sizes.
+    /// Jobs: goodput curve, pin, unpin, change priority and sizes.
     #[command(subcommand)]
     Job(command::job::Job),
     /// Nodes: list, drain, undrain, cordon.

@@ -295,11 +295,18 @@ pub struct Curve {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CurvePoint {
     pub gpus: u32,
+    /// Nodes it would be spread over.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub nodes: u32,
     /// The best configuration at this size.
     pub configuration: Option<Configuration>,
     pub throughput_tokens_per_second: f64,
     pub efficiency: f64,
     pub goodput_tokens_per_second: f64,
+    /// Of an optimizer step; `null` where the job's own curve decides.
+    #[serde(default)]
+    pub step_time_seconds: Option<f64>,
     pub speed_up: Option<f64>,
     /// The size the job has now.
     pub chosen: bool,

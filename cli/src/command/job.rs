@@ -7,6 +7,7 @@ use headway_api::client::Client;
 use headway_api::v1::JobPatch;
 use headway_types::Seconds;
 
+use super::curve::{self, Curve};
 use super::resolve_job;
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
@@ -26,6 +27,8 @@ pub enum Job {
         /// Id, unique end or beginning of one, or name.
         job: String,
     },
+    /// What other sizes would bring on the present nodes, each with its best configuration, and why some cannot be.
+    Curve(Curve),
     /// Change priority, sizes, time limit or labels.
     Update(Update),
 }
@@ -53,6 +56,7 @@ pub struct Update {
 
 pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
     let (changed, what) = match job {
+        Job::Curve(of) => return curve::run(client, print, of).await,
         Job::Pin { job, reason } => {
             (client.pin(&resolve_job(client, &job).await?, reason.as_deref()).await?, "is pinned")
         }

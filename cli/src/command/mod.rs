@@ -4,6 +4,7 @@ pub mod agent;
 pub mod cancel;
 pub mod catalog;
 pub mod compare;
+pub mod curve;
 pub mod describe;
 pub mod estimate;
 pub mod events;

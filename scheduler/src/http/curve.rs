@@ -60,7 +60,7 @@ pub fn points(model: &JobModel, range: &GpuRange, stock: &Stock, fair: GpuCount,
 
 /// Points of a job without a model: the sizes alone.
 pub fn unmodelled(range: &GpuRange, stock: &Stock, now: GpuCount) -> Vec<v1::CurvePoint> {
-    sizes(range, stock).into_iter().map(|gpus| bare(gpus, now)).collect()
+    sizes(range, stock).into_iter().map(|gpus| bare(&stock.class, gpus, now)).collect()
 }
 
 /// Up to a node every allowed size, beyond it whole nodes.
@@ -74,8 +74,8 @@ fn sizes(range: &GpuRange, stock: &Stock) -> Vec<GpuCount> {
 
 /// The best configurations at one size.
 fn point(model: &JobModel, class: &NodeClass, gpus: GpuCount, now: GpuCount) -> v1::CurvePoint {
-    let nodes = NodeCount(gpus.0.div_ceil(class.gpus_per_node.0.max(1)));
-    let empty = v1::CurvePoint { efficiency: 0.0, ..bare(gpus, now) };
+    let nodes = nodes(class, gpus);
+    let empty = v1::CurvePoint { efficiency: 0.0, ..bare(class, gpus, now) };
     let offers = match model.ranked(class, gpus, nodes, 1 + RUNNER_UPS) {
         Ok(offers) => offers,
         Err(reason) => return v1::CurvePoint { infeasible: Some(reason.to_string()), ..empty },
@@ -87,6 +87,7 @@ fn point(model: &JobModel, class: &NodeClass, gpus: GpuCount, now: GpuCount) -> 
         throughput_tokens_per_second: best.prediction.throughput.0,
         efficiency: best.prediction.efficiency,
         goodput_tokens_per_second: best.prediction.goodput.0,
+        step_time_seconds: best.configuration.map(|_| best.prediction.step_time.0),
         goodput_low_tokens_per_second: band.map(|(low, _)| low.0),
         goodput_high_tokens_per_second: band.map(|(_, high)| high.0),
         runner_ups: others.iter().filter_map(|other| runner_up(other, best)).collect(),
@@ -103,14 +104,21 @@ fn runner_up(of: &Offer, best: &Offer) -> Option<v1::RunnerUp> {
     })
 }
 
+/// The fewest nodes that hold so many GPUs.
+fn nodes(class: &NodeClass, gpus: GpuCount) -> NodeCount {
+    NodeCount(gpus.0.div_ceil(class.gpus_per_node.0.max(1)))
+}
+
 /// A size of which nothing is known.
-fn bare(gpus: GpuCount, now: GpuCount) -> v1::CurvePoint {
+fn bare(class: &NodeClass, gpus: GpuCount, now: GpuCount) -> v1::CurvePoint {
     v1::CurvePoint {
         gpus: gpus.0,
+        nodes: nodes(class, gpus).0,
         configuration: None,
         throughput_tokens_per_second: 0.0,
         efficiency: 1.0,
         goodput_tokens_per_second: 0.0,
+        step_time_seconds: None,
         speed_up: None,
         chosen: gpus == now,
         infeasible: None,

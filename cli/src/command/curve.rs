@@ -1,0 +1,133 @@
+//! `headway job curve`: what a job would make of other sizes on the present nodes.
+
+use clap::Args;
+use headway_api::client::Client;
+use headway_api::v1::{Configuration, Curve as Reply, CurvePoint};
+use headway_types::Execution;
+
+use super::resolve_job;
+use crate::failure::Failure;
+use crate::output::{Format, Printer, optional, si};
+
+#[derive(Args, Clone, Debug)]
+pub struct Curve {
+    /// Id, unique end or beginning of one, or name.
+    pub job: String,
+}
+
+const HEADERS: &[&str] =
+    &["GPUS", "NODES", "CONFIGURATION", "GOODPUT", "P10", "P90", "STEP TIME", "SPEED-UP", "RUNNERS-UP"];
+
+pub async fn run(client: &Client, print: &Printer, curve: Curve) -> Result<(), Failure> {
+    let reply = client.curve(&resolve_job(client, &curve.job).await?).await?;
+    match print.format {
+        Format::Json | Format::Yaml => return print.value(&reply),
+        Format::Name => {
+            for point in reply.points.iter().filter(|point| point.infeasible.is_none()) {
+                say!("{}", point.gpus)?;
+            }
+        }
+        Format::Table => say!("{}", text(print, &reply))?,
+    }
+    Ok(())
+}
+
+fn text(print: &Printer, curve: &Reply) -> String {
+    let Some(gpu_type) = &curve.gpu_type else {
+        return "no node that is there has GPUs of a type it accepts".into();
+    };
+    let table = print.table(HEADERS, curve.points.iter().map(row));
+    let goodput = "goodput in reference tokens per second, P10 to P90 by what its reports have taught";
+    let mut lines = vec![format!("On {gpu_type}; {goodput}; * is the size it has"), table];
+    for point in &curve.points {
+        lines.extend(point.infeasible.as_ref().map(|why| format!("  not {} GPUs: {why}", point.gpus)));
+    }
+    lines.join("\n")
+}
+
+fn row(point: &CurvePoint) -> Vec<String> {
+    let gpus = format!("{}{}", point.gpus, if point.chosen { "*" } else { "" });
+    if point.infeasible.is_some() {
+        let mut cells = vec![gpus, point.nodes.to_string(), "none".into()];
+        cells.resize(HEADERS.len(), "-".into());
+        return cells;
+    }
+    let behind = |relative: f64| format!("{:.1} %", (relative - 1.0) * 100.0);
+    let runners_up: Vec<String> = point
+        .runner_ups
+        .iter()
+        .map(|other| format!("{} {}", configuration(&other.configuration), behind(other.relative_goodput)))
+        .collect();
+    vec![
+        gpus,
+        point.nodes.to_string(),
+        point.configuration.as_ref().map_or_else(|| "its own".into(), configuration),
+        si(point.goodput_tokens_per_second),
+        optional(point.goodput_low_tokens_per_second, si),
+        optional(point.goodput_high_tokens_per_second, si),
+        optional(point.step_time_seconds, |seconds| format!("{seconds:.3} s")),
+        optional(point.speed_up, |value| format!("{value:.2}")),
+        if runners_up.is_empty() { "-".into() } else { runners_up.join(", ") },
+    ]
+}
+
+fn configuration(of: &Configuration) -> String {
+    let more: Execution = of.execution.unwrap_or_default().into();
+    let (layout, micro, global) = (of.layout, of.micro_batch_sequences, of.global_batch_sequences);
+    format!("dp{} tp{} pp{} mb{micro} gb{global}{more}", layout.dp, layout.tp, layout.pp)
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_api::v1::{Layout, RunnerUp};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn at(tp: u32, gpus: u32) -> Configuration {
+        let layout = Layout { dp: gpus / tp, tp, pp: 1 };
+        Configuration { layout, execution: None, micro_batch_sequences: 2, global_batch_sequences: 512 }
+    }
+
+    fn point(gpus: u32, goodput: f64) -> CurvePoint {
+        let runner_up = RunnerUp {
+            configuration: at(2, gpus),
+            goodput_tokens_per_second: goodput * 0.972,
+            relative_goodput: 0.972,
+        };
+        CurvePoint {
+            gpus,
+            nodes: gpus.div_ceil(8),
+            configuration: Some(at(1, gpus)),
+            throughput_tokens_per_second: goodput,
+            efficiency: 1.0,
+            goodput_tokens_per_second: goodput,
+            step_time_seconds: Some(1.5),
+            speed_up: Some(goodput / 50_000.0),
+            chosen: gpus == 8,
+            infeasible: None,
+            goodput_low_tokens_per_second: Some(goodput * 0.9),
+            goodput_high_tokens_per_second: Some(goodput * 1.1),
+            runner_ups: vec![runner_up],
+        }
+    }
+
+    #[test]
+    fn a_curve_is_told_size_by_size_with_what_cannot_be_and_why() {
+        let why = "dp4 tp1 pp1 mb1 gb512 needs 90000 MiB per GPU (states), H200 has 143360 MiB".to_owned();
+        let small = CurvePoint {
+            configuration: None,
+            goodput_tokens_per_second: 0.0,
+            step_time_seconds: None,
+            infeasible: Some(why),
+            runner_ups: Vec::new(),
+            ..point(4, 0.0)
+        };
+        let points = vec![small, point(8, 50_000.0), point(16, 91_234.0)];
+        let print = Printer { format: Format::Table, headers: true };
+        let curve = Reply { job_id: Uuid::nil(), gpu_type: Some("H200".into()), points };
+        insta::assert_snapshot!(text(&print, &curve));
+        let none = Reply { gpu_type: None, points: Vec::new(), ..curve };
+        assert_eq!(text(&print, &none), "no node that is there has GPUs of a type it accepts");
+    }
+}
