@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use headway_types::{Condition, ConditionKind, Gpu, GpuHealth, GpuType, GpuUuid, NodeId};
+use headway_types::{Bytes, Condition, ConditionKind, Gpu, GpuHealth, GpuType, GpuUuid, NodeId};
 use tokio::sync::oneshot;
 
 use crate::AgentError;
 use crate::config::{DeclaredGpus, GpuOffer};
 use crate::inventory::Inventory;
+use crate::observer::Observer;
 
 /// How often health is looked at; an XID wakes earlier.
 const EVERY: Duration = Duration::from_secs(2);
@@ -34,6 +35,8 @@ pub(crate) struct Device {
     pub(crate) gpu_type: GpuType,
     /// Why it runs slower than it could.
     pub(crate) slowed: Option<String>,
+    /// Memory in use on it, by whomever; absent where its driver does not say.
+    pub(crate) used: Option<Bytes>,
     /// Processes that compute on it, whoever started them.
     pub(crate) processes: Vec<u32>,
     /// Device files a worker needs.
@@ -100,10 +103,11 @@ pub(crate) fn monitor(
     source: Box<dyn Source>,
     waker: Waker,
     inventory: Inventory,
+    observer: Observer,
     faults: PathBuf,
 ) -> Result<Gpus, AgentError> {
     let Waker { sender, receiver } = waker;
-    let mut monitor = Monitor { source, faults, inventory, slow: BTreeMap::new() };
+    let mut monitor = Monitor { source, faults, inventory, observer, slow: BTreeMap::new() };
     let run = move || {
         loop {
             let wake = receiver.recv_timeout(EVERY);
@@ -123,6 +127,7 @@ struct Monitor {
     source: Box<dyn Source>,
     faults: PathBuf,
     inventory: Inventory,
+    observer: Observer,
     slow: BTreeMap<u32, Slowness>,
 }
 
@@ -161,6 +166,8 @@ impl Monitor {
                 }
             }
         });
+        let used = devices.iter().filter_map(|device| Some((device.gpu.uuid.clone(), device.used?))).collect();
+        self.observer.memory(&used);
         let conditions = self.throttled(&devices);
         self.inventory.set_conditions(&[ConditionKind::Throttled], conditions);
         devices
@@ -227,6 +234,7 @@ impl DeclaredGpus {
             },
             gpu_type: self.gpu_type.clone(),
             slowed: None,
+            used: None,
             processes: Vec::new(),
             files: Vec::new(),
         };
@@ -240,8 +248,12 @@ mod tests {
 
     use std::sync::{Arc, Mutex};
 
+    use headway_types::NodeReport;
+
     use super::*;
     use crate::node::tests::fixture;
+    use crate::outbox::Outbox;
+    use crate::outbox::tests::step_report;
 
     /// GPUs that are as the test says.
     #[derive(Clone)]
@@ -254,18 +266,29 @@ mod tests {
     }
 
     fn monitor_of(devices: u32) -> (Monitor, Fake) {
+        let (monitor, fake, _) = watched(devices);
+        (monitor, fake)
+    }
+
+    /// Also the observer that is told of memory, and its outbox.
+    fn watched(devices: u32) -> (Monitor, Fake, (Observer, Arc<Outbox>)) {
         let inventory = fixture::inventory(devices);
         let device = |gpu: &Gpu| Device {
             gpu: gpu.clone(),
             gpu_type: inventory.gpu_type.clone(),
             slowed: None,
+            used: None,
             processes: Vec::new(),
             files: Vec::new(),
         };
         let fake = Fake(Arc::new(Mutex::new(inventory.gpus.iter().map(device).collect())));
         let inventory = Inventory::new(inventory);
         let faults = PathBuf::from("/no/faults");
-        (Monitor { source: Box::new(fake.clone()), faults, inventory, slow: BTreeMap::new() }, fake)
+        let outbox = Arc::new(Outbox::default());
+        outbox.open();
+        let observer = Observer::new(Duration::from_secs(60), Arc::clone(&outbox));
+        let watch = (observer.clone(), outbox);
+        (Monitor { source: Box::new(fake.clone()), faults, inventory, observer, slow: BTreeMap::new() }, fake, watch)
     }
 
     #[test]
@@ -278,6 +301,30 @@ mod tests {
         fake.0.lock().unwrap().push(gone);
         monitor.round();
         assert_eq!(monitor.inventory.now().healthy().0, 2);
+    }
+
+    #[tokio::test]
+    async fn memory_in_use_becomes_the_peak_of_a_group_whose_script_names_none() {
+        let (mut monitor, fake, (observer, outbox)) = watched(2);
+        let gpus: Vec<GpuUuid> = monitor.inventory.now().gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+        let first = step_report(1);
+        observer.open(first.job, first.generation, &gpus[1..]);
+        let used = |gibibytes: [u64; 2]| {
+            for (device, used) in fake.0.lock().unwrap().iter_mut().zip(gibibytes) {
+                device.used = Some(Bytes(used << 30));
+            }
+        };
+        observer.steps(first.clone());
+        used([70, 40]);
+        monitor.round();
+        used([70, 30]);
+        monitor.round();
+        observer.steps(step_report(2));
+        observer.flush(first.job, first.generation);
+        for peak in [None, Some(Bytes(40 << 30))] {
+            let NodeReport::Steps { report } = outbox.next().await else { panic!("only steps were reported") };
+            assert_eq!(report.memory_peak, peak);
+        }
     }
 
     #[test]

@@ -100,14 +100,14 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let identity = Identity::load(&files)?;
     let (mut source, waker) = gpu::open(&config.gpus, identity.node)?;
     let inventory = Inventory::new(config.inventory(identity.node, identity.boot, source.look())?);
-    let gpus = gpu::monitor(source, waker, inventory.clone(), files.faults())?;
+    let outbox = Arc::new(Outbox::default());
+    let observer = Observer::new(config.report_every, Arc::clone(&outbox));
+    let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), files.faults())?;
     let dialer = Dialer::new(&config)?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
-    let outbox = Arc::new(Outbox::default());
 
     let connections = connections::Connections::default();
     let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users)?);
-    let observer = Observer::new(config.report_every, Arc::clone(&outbox));
     let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;

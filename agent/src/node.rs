@@ -167,11 +167,14 @@ impl Node {
         };
         let directory = format!("{}/{generation}", group.order.checkpoint_dir);
         let home = Home { directory, owner: group.order.owner.clone() };
+        let own = group.order.placement.slices().iter().find(|slice| slice.node == self.ledger.node());
+        // Of a group that has been greeted before, by whichever agent, devices say too little.
+        let own = own.filter(|_| !group.greeted).map_or_else(Vec::new, |slice| slice.gpus.clone());
         if !group.greeted {
             // It has imported: from now on another import is not in its way.
             self.launcher.warm_up(group.order.clone());
         }
-        self.observer.open(job, generation);
+        self.observer.open(job, generation, &own);
         let _full_or_gone = lines.try_send(AgentLine::Welcome);
         let known = self.workers.entry((job, generation)).or_default();
         known.retain(|lines| !lines.is_closed());

@@ -1,11 +1,12 @@
 //! Where workers' observations go: summed up by the node's core, then into the outbox. They do not pass through the
 //! node's loop, so that neither waits for the other.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use headway_node::Observations;
-use headway_types::{Generation, JobId, Seconds, StepReport};
+use headway_types::{Bytes, Generation, GpuUuid, JobId, Seconds, StepReport};
 use tokio::sync::Notify;
 
 use crate::clock::{now, sleep_until};
@@ -41,8 +42,12 @@ impl Observer {
         }
     }
 
-    pub(crate) fn open(&self, job: JobId, generation: Generation) {
-        self.lock().open(job, generation);
+    pub(crate) fn open(&self, job: JobId, generation: Generation, gpus: &[GpuUuid]) {
+        self.lock().open(job, generation, gpus);
+    }
+
+    pub(crate) fn memory(&self, used: &BTreeMap<GpuUuid, Bytes>) {
+        self.lock().memory(used);
     }
 
     pub(crate) fn steps(&self, report: StepReport) {

@@ -139,14 +139,18 @@ fn subject(report: &NodeReport) -> Option<(JobId, Generation)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use headway_types::command::GroupStatus;
     use headway_types::{Configuration, GroupOutcome, Layout, Seconds, Sequences, StepReport, Tokens};
 
     use super::*;
 
     fn step(step: u64) -> NodeReport {
-        let report = StepReport {
+        NodeReport::Steps { report: Box::new(step_report(step)) }
+    }
+
+    pub(crate) fn step_report(step: u64) -> StepReport {
+        StepReport {
             job: JobId(uuid::Uuid::from_u128(1)),
             generation: Generation(1),
             step,
@@ -162,8 +166,7 @@ mod tests {
             loss: None,
             noise: None,
             memory_peak: None,
-        };
-        NodeReport::Steps { report: Box::new(report) }
+        }
     }
 
     fn group(phase: GroupPhase) -> NodeReport {

@@ -143,6 +143,7 @@ mod tests {
             gpu: inventory.gpus[0].clone(),
             gpu_type: GpuType("H200".into()),
             slowed: None,
+            used: None,
             processes,
             files: vec![file.into()],
         };

@@ -97,7 +97,7 @@ impl Nvidia {
         device.slowed =
             SLOWDOWNS.iter().find(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| (*name).to_owned());
         // Not every driver lists processes; every one that works tells the memory.
-        handle.memory_info()?;
+        device.used = Some(Bytes(handle.memory_info()?.used));
         let processes = handle.running_compute_processes().unwrap_or_default();
         device.processes = processes.into_iter().map(|process| process.pid).collect();
         Ok(device)
@@ -146,6 +146,7 @@ fn describe(handle: &Handle<'_>, index: u32) -> Result<Device, NvmlError> {
         gpu: Gpu { uuid: GpuUuid(handle.uuid()?), index, memory, health: GpuHealth::Healthy },
         gpu_type: model::of(&handle.name()?, memory),
         slowed: None,
+        used: None,
         processes: Vec::new(),
         files,
     })

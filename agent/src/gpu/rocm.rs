@@ -78,6 +78,7 @@ fn describe(root: &Path, node: &Path, index: u32) -> Option<Device> {
         gpu: Gpu { uuid, index, memory, health },
         gpu_type: model::of(name.trim(), memory),
         slowed: None,
+        used: text("mem_info_vram_used").and_then(|text| text.trim().parse().ok()).map(Bytes),
         processes: Vec::new(),
         files: vec![root.join("dev/kfd"), root.join(format!("dev/dri/renderD{minor}"))],
     })
@@ -100,6 +101,7 @@ mod tests {
         let device = root.join(format!("sys/class/drm/renderD{minor}/device"));
         fs::create_dir_all(device.join("ras")).unwrap();
         fs::write(device.join("mem_info_vram_total"), format!("{}\n", 192_u64 << 30)).unwrap();
+        fs::write(device.join("mem_info_vram_used"), format!("{}\n", 3_u64 << 30)).unwrap();
         fs::write(device.join("ras/umc_err_count"), "ue: 0\nce: 4\n").unwrap();
     }
 
@@ -114,7 +116,7 @@ mod tests {
         let found = amd.look();
         let names: Vec<_> = found.iter().map(|device| (device.gpu.index, device.gpu.uuid.0.as_str())).collect();
         assert_eq!(names, [(0, "GPU-0000000000000080"), (1, "GPU-0000000000000081"), (2, "GPU-0000000000000082")]);
-        assert_eq!(found[0].gpu_type.0, "MI300X");
+        assert_eq!((found[0].gpu_type.0.as_str(), found[0].used), ("MI300X", Some(Bytes(3 << 30))));
         let device = dir.path().join("sys/class/drm/renderD129/device");
         fs::write(device.join("ras/umc_err_count"), "ue: 2\nce: 4\n").unwrap();
         assert!(matches!(&amd.look()[1].gpu.health, GpuHealth::Broken(cause) if cause.contains("2 uncorrectable")));

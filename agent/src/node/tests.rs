@@ -125,13 +125,13 @@ impl Agent {
         let (mut source, waker) = gpu::open(&config.gpus, identity.node).unwrap();
         let offer = config.inventory(identity.node, identity.boot, source.look()).unwrap();
         let inventory = Inventory::new(offer);
-        let gpus = gpu::monitor(source, waker, inventory.clone(), files.faults()).unwrap();
-        let (inputs, receiver) = mpsc::channel(64);
         let outbox = Arc::new(Outbox::default());
         outbox.open();
+        let observer = Observer::new(config.report_every, Arc::clone(&outbox));
+        let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), files.faults()).unwrap();
+        let (inputs, receiver) = mpsc::channel(64);
         let connections = Connections::default();
         let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users).unwrap());
-        let observer = Observer::new(config.report_every, Arc::clone(&outbox));
         let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
         let socket = socket.unwrap();
         let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);

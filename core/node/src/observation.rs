@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    Configuration, Generation, JobId, NodeReport, NoiseSample, Seconds, StepReport, Timestamp, Tokens,
+    Bytes, Configuration, Generation, GpuUuid, JobId, NodeReport, NoiseSample, Seconds, StepReport, Timestamp, Tokens,
 };
 
 /// Rank times are reported once in so many intervals.
@@ -26,6 +26,15 @@ struct Group {
     sum: Option<Sum>,
     ranks: BTreeMap<u32, Busy>,
     ranks_since: Option<Timestamp>,
+    /// While nobody but the devices tells of memory, and what they tell is of one configuration.
+    watch: Option<MemoryWatch>,
+}
+
+/// The GPUs a group has to itself, and the most that was in use on one of them.
+#[derive(Clone, Debug)]
+struct MemoryWatch {
+    gpus: Vec<GpuUuid>,
+    highest: Option<Bytes>,
 }
 
 /// Reports of one configuration, and for how many of their steps loss and noise are known.
@@ -50,9 +59,20 @@ impl Observations {
         Self { every, groups: BTreeMap::new() }
     }
 
-    /// Listens to a group from now on. Opening it again changes nothing.
-    pub fn open(&mut self, job: JobId, generation: Generation) {
-        self.groups.entry((job, generation)).or_default();
+    /// Listens to a group from now on. Opening it again changes nothing. `gpus`: those of this node, of a group that has just begun; of
+    /// one that has gone on for a while nothing is said, since its processes may keep what earlier configurations needed.
+    pub fn open(&mut self, job: JobId, generation: Generation, gpus: &[GpuUuid]) {
+        let watch = (!gpus.is_empty()).then(|| MemoryWatch { gpus: gpus.to_vec(), highest: None });
+        self.groups.entry((job, generation)).or_insert_with(|| Group { watch, ..Group::default() });
+    }
+
+    /// Takes how much of each GPU's memory is in use. It counts from a group's first step on: before, it is still filling.
+    pub fn memory(&mut self, used: &BTreeMap<GpuUuid, Bytes>) {
+        for group in self.groups.values_mut().filter(|group| group.reported.is_some()) {
+            let Some(watch) = &mut group.watch else { continue };
+            let fullest = watch.gpus.iter().filter_map(|gpu| used.get(gpu).copied()).max();
+            watch.highest = watch.highest.max(fullest);
+        }
     }
 
     /// Takes a worker's report. The first one of a generation and the first one of a configuration go out at once.
@@ -62,6 +82,11 @@ impl Observations {
         report.noise = report.noise.filter(is_finite);
         let Some(group) = self.groups.get_mut(&(report.job, report.generation)) else { return Vec::new() };
         let known = group.reported == Some(report.configuration);
+        // The script's own figure wins; what the devices say after a change is still of what was before.
+        if report.memory_peak.is_some() || (group.reported.is_some() && !known) {
+            group.watch = None;
+        }
+        report.memory_peak = report.memory_peak.or(group.watch.as_ref().and_then(|watch| watch.highest));
         match group.sum.as_mut().filter(|sum| sum.takes(&report)) {
             Some(sum) => {
                 sum.add(report);

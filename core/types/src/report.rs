@@ -38,7 +38,8 @@ pub struct StepReport {
     pub configuration: Configuration,
     pub loss: Option<f64>,
     pub noise: Option<NoiseSample>,
-    /// Most device memory held so far, on the fullest GPU that the script knows of.
+    /// Most device memory held so far, on the fullest GPU that the script knows of; of a script that names none, what the device says
+    /// is in use, its context included.
     #[serde(default)]
     pub memory_peak: Option<Bytes>,
 }

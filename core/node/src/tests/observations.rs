@@ -1,5 +1,5 @@
 use headway_types::{
-    Configuration, Generation, Layout, NodeReport, NoiseSample, Seconds, Sequences, StepReport, Tokens,
+    Bytes, Configuration, Generation, GpuUuid, Layout, NodeReport, NoiseSample, Seconds, Sequences, StepReport, Tokens,
 };
 use proptest::prelude::*;
 
@@ -31,8 +31,12 @@ fn report(step: u64, steps: u32, batch: u64) -> StepReport {
 
 fn open() -> Observations {
     let mut observations = Observations::new(EVERY);
-    observations.open(job(1), GENERATION);
+    observations.open(job(1), GENERATION, &[gpu(0), gpu(1)]);
     observations
+}
+
+fn gpu(index: u32) -> GpuUuid {
+    GpuUuid(format!("GPU-{index}"))
 }
 
 fn steps(reports: &[NodeReport]) -> Vec<StepReport> {
@@ -138,4 +142,36 @@ proptest! {
         prop_assert_eq!(heard.last().map(|one| one.samples_seen), said.last().map(|one| one.samples_seen));
         prop_assert_eq!(observations.next_due(), None);
     }
+}
+
+#[test]
+fn what_devices_say_of_memory_counts_from_the_first_step_until_the_configuration_changes() {
+    let mut observations = open();
+    let used = |observations: &mut Observations, gibibytes: [u64; 3]| {
+        let of = |(index, used): (u32, u64)| (gpu(index), Bytes(used << 30));
+        observations.memory(&(0..).zip(gibibytes).map(of).collect());
+    };
+    let peak = |observations: &mut Observations, of: StepReport| {
+        let out = observations.steps(at(1), of);
+        let flushed = observations.flush(job(1), GENERATION);
+        steps(&out.into_iter().chain(flushed).collect::<Vec<_>>()).last().unwrap().memory_peak
+    };
+    used(&mut observations, [90, 10, 0]);
+    assert_eq!(peak(&mut observations, report(1, 1, 16)), None, "it was still loading");
+    used(&mut observations, [20, 30, 99]);
+    used(&mut observations, [25, 10, 99]);
+    assert_eq!(peak(&mut observations, report(2, 1, 16)), Some(Bytes(30 << 30)), "the third GPU is another's");
+    assert_eq!(peak(&mut observations, report(3, 1, 32)), None, "what is held may be left over");
+    used(&mut observations, [20, 30, 0]);
+    assert_eq!(peak(&mut observations, report(4, 1, 32)), None);
+}
+
+#[test]
+fn a_scripts_own_figure_of_memory_wins_from_then_on() {
+    let mut observations = open();
+    let own = StepReport { memory_peak: Some(Bytes(7)), ..report(1, 1, 16) };
+    assert_eq!(steps(&observations.steps(at(0), own))[0].memory_peak, Some(Bytes(7)));
+    observations.memory(&[(gpu(0), Bytes(9))].into());
+    assert_eq!(observations.steps(at(1), report(2, 1, 16)), []);
+    assert_eq!(steps(&observations.due(at(60)))[0].memory_peak, None);
 }
