@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::command::agent::group;
 use crate::command::catalog::read;
 use crate::context::Context;
+use crate::failure::Failure;
 use child::Child;
 pub use directory::DataDirectory;
 
@@ -104,10 +105,10 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// Runs until Ctrl-C or SIGTERM.
-pub async fn run(up: Up) -> anyhow::Result<()> {
-    let site = read(&up.catalogs, Parameters::built_in()).map_err(anyhow::Error::msg)?;
+pub async fn run(up: Up) -> Result<(), Failure> {
+    let site = read(&up.catalogs, Parameters::built_in())?;
     let groups = up.emulate.iter().map(|written| group(written, &site, NodeCount(up.nodes)));
-    let groups = groups.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?;
+    let groups = groups.collect::<Result<Vec<_>, _>>()?;
     let directory = DataDirectory::open(up.data_dir.clone())?;
     eprintln!("headway: data in {}", directory.root().display());
     let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
@@ -120,7 +121,7 @@ pub async fn run(up: Up) -> anyhow::Result<()> {
     child::end_leftover_workers(directory.root());
     postgres.stop().await.context("stopping Postgres")?;
     eprintln!("headway: stopped");
-    outcome
+    Ok(outcome?)
 }
 
 async fn run_cluster(
