@@ -2,96 +2,24 @@
 //! at most, until the rest cannot beat what is found. Exact over the grid of batches; it keeps no memory between allocations but of
 //! what layers take.
 
-use core::cmp::Reverse;
-
 use headway_types::spec::BatchRange;
 use headway_types::{
     Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Recompute, Schedule,
-    Seconds, Sequences,
+    Seconds, Sequences, Sharding,
 };
 
+use crate::batches::{batch_grid, interleaved, near};
 use crate::catalog;
 use crate::correction::Factors;
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
 use crate::model::JobModel;
+use crate::rank::{Best, Rank};
 use crate::step_time::{PriorTimes, Spread, StepTime};
-
-/// Steps of the batch grid: two per doubling. Goodput is flat at its optimum, and few distinct batches mean few changes.
-const GRID: f64 = core::f64::consts::SQRT_2;
-/// Goodputs whose logarithms differ by less are equal.
-const QUANTUM: f64 = 1e-6;
 
 /// A configuration with what it brings.
 pub(crate) type Choice = (Configuration, Prediction);
-
-/// Order among feasible configurations, greater is better. Where the batch may vary, a step must have two small batches, or φ could
-/// never be measured; then goodput, quantised so that equals tie; then fewer, larger micro-batches, the smaller batch, and the plainer layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rank {
-    measurable: bool,
-    goodput: i64,
-    micro_batch: Sequences,
-    batch: Reverse<Sequences>,
-    degrees: Reverse<(u32, u32, Execution)>,
-}
-
-impl Rank {
-    pub(crate) fn of(range: BatchRange, configuration: &Configuration, goodput: f64) -> Self {
-        let Layout { dp, tp, pp, execution } = configuration.layout;
-        let small_batches = u64::from(dp) * configuration.accumulation().unwrap_or(0);
-        Self {
-            measurable: range.min == range.max || small_batches >= 2,
-            goodput: quantised(goodput),
-            micro_batch: configuration.micro_batch,
-            batch: Reverse(configuration.global_batch),
-            degrees: Reverse((tp, pp, execution)),
-        }
-    }
-}
-
-fn quantised(goodput: f64) -> i64 {
-    (libm::log(goodput.max(f64::MIN_POSITIVE)) / QUANTUM).round() as i64
-}
-
-/// The best found so far, each of another layout, and what to say if there is none.
-struct Best {
-    keep: usize,
-    /// Best first.
-    found: Vec<(Rank, Configuration)>,
-    refusal: Option<Infeasible>,
-}
-
-impl Best {
-    /// Whether something that brings no more than this could still be among them.
-    fn may_hold(&self, goodput: f64) -> bool {
-        // One quantum of slack for what rounding does to a bound.
-        let beaten = |last: &(Rank, Configuration)| last.0.measurable && quantised(goodput) + 1 < last.0.goodput;
-        self.found.len() < self.keep || !self.found.last().is_some_and(beaten)
-    }
-
-    fn admit(&mut self, rank: Rank, configuration: Configuration) {
-        if let Some(same) = self.found.iter().position(|(_, other)| other.layout == configuration.layout) {
-            if self.found[same].0 >= rank {
-                return;
-            }
-            self.found.remove(same);
-        }
-        let place = self.found.partition_point(|(other, _)| *other >= rank);
-        self.found.insert(place, (rank, configuration));
-        self.found.truncate(self.keep);
-    }
-
-    fn refuse(&mut self, why: impl FnOnce() -> Infeasible) {
-        if self.found.is_empty() {
-            let why = why();
-            if self.refusal.as_ref().is_none_or(|old| old.yields_to(&why)) {
-                self.refusal = Some(why);
-            }
-        }
-    }
-}
 
 /// At which of its batches a layout fits at a micro-batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,6 +36,14 @@ enum Fit {
 struct Line {
     intercept: f64,
     slope: f64,
+}
+
+/// Prior step times with one micro-batch of the executions of some degrees at a micro-batch. Chunks only shorten the bubble and multiply the
+/// transfers, and a single micro-batch knows no schedule, so few have to be computed.
+#[derive(Default)]
+struct Units {
+    /// With one chunk, by what decides them.
+    known: Vec<((Sharding, Recompute, bool), StepTime)>,
 }
 
 /// A search over one class: its device, and what layers take there, are found once.
@@ -162,7 +98,7 @@ impl<'a> Search<'a> {
             let order = (left.degrees, left.micro_batch).cmp(&(right.degrees, right.micro_batch));
             right.ceiling.total_cmp(&left.ceiling).then(order)
         });
-        let mut best = Best { keep, found: Vec::with_capacity(keep + 1), refusal: None };
+        let mut best = Best::new(keep);
         // Memory only grows with the micro-batch: above one that fits in no way, none does.
         let mut largest = vec![Sequences(u64::MAX); degrees.len()];
         for Frame { ceiling, degrees: index, micro_batch } in frames {
@@ -193,9 +129,9 @@ impl<'a> Search<'a> {
             return Err(Infeasible::WrongSize { configuration: smallest, gpus });
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
-        let mut best = Best { keep: 1, found: Vec::with_capacity(2), refusal: None };
+        let mut best = Best::new(1);
         for micro_batch in self.micro_batches() {
-            if self.weigh(Spread { gpus, nodes }, layout, micro_batch, &mut best) == Fit::Never {
+            if self.weigh(Spread { gpus, nodes }, layout, micro_batch, &mut Units::default(), &mut best) == Fit::Never {
                 break;
             }
         }
@@ -272,9 +208,36 @@ impl<'a> Search<'a> {
         self.prior.step_time(spread, &once, 1)
     }
 
-    fn unit_line(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences) -> Line {
-        let unit = self.unit(spread, layout, micro_batch);
-        self.line(&unit, u64::from(layout.dp) * micro_batch.0)
+    /// The time of a layout over its batch; of one whose time is no line, a line that it never falls below.
+    fn line_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> Line {
+        let quantum = u64::from(layout.dp) * micro_batch.0;
+        if straight(layout) {
+            let unit = self.unit_of(spread, layout, micro_batch, units);
+            return self.line(&unit, quantum);
+        }
+        // A micro-batch takes the less time the more of them share what is gathered.
+        let most = (self.model.training.batch.max.0 / quantum).max(1);
+        let at = Configuration { layout, micro_batch, global_batch: Sequences(most * quantum) };
+        let all = self.prior.step_time(spread, &at, most);
+        self.line(&all, quantum * most)
+    }
+
+    fn unit_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> StepTime {
+        let Execution { vpp, sharding, recompute, sequence_parallel, .. } = layout.execution;
+        let key = (sharding, recompute, sequence_parallel);
+        let known = units.known.iter().find(|(other, _)| *other == key).map(|(_, unit)| *unit);
+        let unit = known.unwrap_or_else(|| {
+            let plain = Execution { vpp: 1, schedule: Schedule::default(), ..layout.execution };
+            let unit = self.unit(spread, Layout { execution: plain, ..layout }, micro_batch);
+            units.known.push((key, unit));
+            unit
+        });
+        let chunks = f64::from(vpp);
+        StepTime {
+            pipeline_bubble: unit.pipeline_bubble * (1.0 / chunks),
+            pipeline_transfers: unit.pipeline_transfers * chunks,
+            ..unit
+        }
     }
 
     fn line(&self, unit: &StepTime, quantum: u64) -> Line {
@@ -288,44 +251,50 @@ impl<'a> Search<'a> {
     fn weigh_all(&mut self, room: &Room<'_>, degrees: Layout, micro_batch: Sequences, best: &mut Best) -> bool {
         let spread = Spread { gpus: room.gpus, nodes: room.nodes };
         let mut fits = false;
-        let mut kept: Option<Layout> = None;
+        // The last layouts that do nothing again, without and with sequence parallelism.
+        let mut plain: [Option<(Layout, Fit)>; 2] = [None; 2];
+        let mut units = Units::default();
+        let mut never: Vec<(Sharding, Recompute, bool)> = Vec::new();
         for layout in room.executions(degrees) {
+            let Execution { vpp, schedule, sharding, recompute, sequence_parallel, .. } = layout.execution;
+            let again = Layout { execution: Execution { recompute: Recompute::None, ..layout.execution }, ..layout };
+            let sibling =
+                plain[usize::from(sequence_parallel)].filter(|(other, _)| *other == again).map(|(_, fit)| fit);
             // Recomputing takes time, of which the exchange of gradients hides behind it less than all. Where it is not needed at any
-            // batch, it never wins.
-            let again = |other: Layout| Layout {
-                execution: Execution { recompute: layout.execution.recompute, ..other.execution },
-                ..other
-            };
-            let needless = best.keep == 1
-                && self.factors.micro >= self.factors.step
-                && kept.is_some_and(|kept| again(kept) == layout);
-            if needless {
+            // batch, or would not help even if it cost nothing, it never wins.
+            let needless = sibling == Some(Fit::Unknown) || (best.keep == 1 && sibling == Some(Fit::Always));
+            // Chunks and other schedules only keep more micro-batches in flight.
+            let kept_by = (sharding, recompute, sequence_parallel);
+            if (needless && self.factors.micro >= self.factors.step) || never.contains(&kept_by) {
                 continue;
             }
-            let fit = self.weigh(spread, layout, micro_batch, best);
+            let fit = self.weigh(spread, layout, micro_batch, &mut units, best);
             fits |= fit != Fit::Never;
-            if fit == Fit::Always && layout.execution.recompute == Recompute::None {
-                kept = Some(layout);
+            if fit == Fit::Never && vpp == 1 && schedule == Schedule::OneForwardOneBackward {
+                never.push(kept_by);
+            }
+            if recompute == Recompute::None {
+                plain[usize::from(sequence_parallel)] = Some((layout, fit));
             }
         }
         fits
     }
 
     /// Weighs a layout at a micro-batch.
-    fn weigh(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, best: &mut Best) -> Fit {
+    fn weigh(
+        &mut self,
+        spread: Spread,
+        layout: Layout,
+        micro_batch: Sequences,
+        units: &mut Units,
+        best: &mut Best,
+    ) -> Fit {
         let range = self.model.training.batch;
         let quantum = u64::from(layout.dp) * micro_batch.0;
-        // Breadth-first stages gather once per step, so their time is no line over the batch.
-        let straight = layout.pp == 1 || layout.execution.schedule != Schedule::BreadthFirst;
-        let line = if straight && !best.found.is_empty() {
-            let line = self.unit_line(spread, layout, micro_batch);
-            if !best.may_hold(self.ceiling_of(line)) {
-                return Fit::Unknown;
-            }
-            Some(line)
-        } else {
-            None
-        };
+        let line = self.line_of(spread, layout, micro_batch, units);
+        if !best.may_hold(self.ceiling_of(line)) {
+            return Fit::Unknown;
+        }
         let mut grid = batch_grid(range, quantum * interleaved(layout));
         let (Some(&smallest), Some(&largest)) = (grid.first(), grid.last()) else {
             let largest_micro_batch = self.largest_micro_batch();
@@ -335,20 +304,20 @@ impl<'a> Search<'a> {
         let at = |batch: Sequences| Configuration { layout, micro_batch, global_batch: batch };
         // More micro-batches never need less memory, so what fits is the beginning of the grid.
         let fits = |batch: Sequences| self.fits(&at(batch), batch.0 / quantum);
+        if !fits(smallest) {
+            best.refuse(|| self.refusal(&at(smallest), smallest.0 / quantum));
+            return Fit::Never;
+        }
         let always = fits(largest);
         if !always {
-            if !fits(smallest) {
-                best.refuse(|| self.refusal(&at(smallest), smallest.0 / quantum));
-                return Fit::Never;
-            }
             grid.truncate(grid.partition_point(|batch| fits(*batch)));
         }
-        let line = line.unwrap_or_else(|| self.unit_line(spread, layout, micro_batch));
         // A batch of a single gradient ranks behind all others, whatever its goodput.
         let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
         if range.min != range.max && single < grid.len() {
             grid.drain(..single);
         }
+        let straight = straight(layout);
         let likely = if straight { near(&grid, (line.intercept * self.critical / line.slope).sqrt()) } else { grid };
         for batch in likely {
             let seconds = if straight {
@@ -378,43 +347,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Of how many micro-batches a step of interleaved stages must have a multiple (Narayanan et al. 2021).
-pub(crate) fn interleaved(layout: Layout) -> u64 {
-    let execution = layout.execution;
-    let bound = execution.vpp > 1 && execution.schedule == Schedule::OneForwardOneBackward;
-    if bound { u64::from(layout.pp) } else { 1 }
-}
-
-/// The neighbours of a peak on an ascending grid, and its ends.
-fn near(grid: &[Sequences], peak: f64) -> Vec<Sequences> {
-    let above = grid.iter().position(|batch| batch.0 as f64 >= peak).unwrap_or(grid.len());
-    let near = [above.saturating_sub(1), above, 0, grid.len().saturating_sub(1)];
-    let mut likely: Vec<Sequences> = near.iter().filter_map(|index| grid.get(*index).copied()).collect();
-    likely.sort();
-    likely.dedup();
-    likely
-}
-
-/// Global batches to consider, ascending: multiples of `quantum` in the range, near a geometric grid, and the outermost.
-pub(crate) fn batch_grid(range: BatchRange, quantum: u64) -> Vec<Sequences> {
-    if quantum == 0 {
-        return Vec::new();
-    }
-    let (lowest, highest) = (range.min.0.max(1).div_ceil(quantum) * quantum, range.max.0 / quantum * quantum);
-    if lowest > highest {
-        return Vec::new();
-    }
-    let mut grid = vec![lowest];
-    let mut target = range.min.0.max(1) as f64;
-    while target < highest as f64 {
-        let multiple = (target / quantum as f64).round() as u64 * quantum;
-        grid.push(multiple.clamp(lowest, highest));
-        target *= GRID;
-    }
-    grid.push(highest);
-    grid.sort_unstable();
-    grid.dedup();
-    grid.into_iter().map(Sequences).collect()
+/// Whether its time is a line over the batch. Breadth-first stages gather parameters once per step.
+fn straight(layout: Layout) -> bool {
+    let Execution { schedule, sharding, .. } = layout.execution;
+    layout.pp == 1 || schedule != Schedule::BreadthFirst || sharding < Sharding::Gradients
 }
 
 #[cfg(test)]

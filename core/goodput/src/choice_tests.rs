@@ -5,6 +5,7 @@ use headway_types::{Generation, JobId, NoiseSample, Recompute, Sharding, StepRep
 use proptest::prelude::*;
 
 use super::*;
+use crate::batches::GRID;
 use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
 
 fn range(min: u32, max: u32) -> GpuRange {
@@ -161,7 +162,7 @@ fn scripts() -> impl Strategy<Value = ExecutionLimits> {
     let degrees: &'static [Vec<u32>] = Box::leak(Box::new([vec![1], vec![1, 2], vec![2], vec![1, 2, 4]]));
     let sharding = prop::sample::subsequence(Sharding::ALL.to_vec(), 1..=4);
     let recompute = prop::sample::subsequence(Recompute::ALL.to_vec(), 1..=3);
-    let schedule = prop::sample::subsequence(Schedule::ALL.to_vec(), 1..=2);
+    let schedule = prop::sample::subsequence(Schedule::ALL.to_vec(), 1..=3);
     (pick(&degrees[..2]), pick(degrees), schedule, sharding, recompute, any::<bool>()).prop_map(
         |(cp, vpp, schedule, sharding, recompute, sequence_parallel)| ExecutionLimits {
             cp,

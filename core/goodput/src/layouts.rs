@@ -117,14 +117,19 @@ impl Room<'_> {
     }
 }
 
-/// Whether a layout costs the same as a plainer one: a schedule without a pipeline, sharding without replicas, selective recomputation
-/// where attention keeps nothing to recompute.
+/// Whether a layout costs no less than a plainer one: a schedule without a pipeline, or one of whole stages that keeps more micro-batches
+/// than 1F1B and gathers no parameters; sharding without replicas; selective recomputation where attention keeps nothing to recompute.
 fn idle(layout: &Layout, least: &Execution, limits: &ExecutionLimits) -> bool {
     let execution = &layout.execution;
     let gathers = execution.sharding >= Sharding::Gradients;
     let selective = execution.recompute == Recompute::Selective;
     let alone = layout.dp * execution.cp == 1;
-    (layout.pp == 1 && execution.schedule != least.schedule)
+    let hoards = execution.vpp == 1
+        && execution.schedule != Schedule::OneForwardOneBackward
+        && limits.schedule.contains(&Schedule::OneForwardOneBackward)
+        && (execution.schedule == Schedule::GPipe || !gathers);
+    hoards
+        || (layout.pp == 1 && execution.schedule != least.schedule)
         || (alone && execution.sharding != least.sharding && !(gathers && selective))
         || (selective && !gathers && limits.recompute.contains(&Recompute::None))
 }

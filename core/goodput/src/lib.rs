@@ -11,6 +11,7 @@
 //! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
+mod batches;
 pub mod catalog;
 pub mod caution;
 mod choice;
@@ -33,6 +34,7 @@ pub mod peaks;
 pub mod physics;
 mod posterior;
 pub mod preset;
+mod rank;
 pub mod search;
 pub mod shape;
 pub mod step_time;

@@ -8,8 +8,8 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::batches::interleaved;
 use crate::catalog::{self, Device};
-use crate::choice::interleaved;
 use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{learning_rate_factor, statistical_efficiency};
 use crate::fitting::Fitting;

@@ -1,0 +1,82 @@
+//! Order among feasible configurations, and the best found so far of a search. It computes no time and no memory.
+
+use core::cmp::Reverse;
+
+use headway_types::spec::BatchRange;
+use headway_types::{Configuration, Execution, Layout, Sequences};
+
+use crate::infeasible::Infeasible;
+
+/// Goodputs whose logarithms differ by less are equal.
+const QUANTUM: f64 = 1e-6;
+
+/// Order among feasible configurations, greater is better. Where the batch may vary, a step must have two small batches, or φ could
+/// never be measured; then goodput, quantised so that equals tie; then fewer, larger micro-batches, the smaller batch, and the plainer layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    measurable: bool,
+    goodput: i64,
+    micro_batch: Sequences,
+    batch: Reverse<Sequences>,
+    degrees: Reverse<(u32, u32, Execution)>,
+}
+
+impl Rank {
+    pub(crate) fn of(range: BatchRange, configuration: &Configuration, goodput: f64) -> Self {
+        let Layout { dp, tp, pp, execution } = configuration.layout;
+        let small_batches = u64::from(dp) * configuration.accumulation().unwrap_or(0);
+        Self {
+            measurable: range.min == range.max || small_batches >= 2,
+            goodput: quantised(goodput),
+            micro_batch: configuration.micro_batch,
+            batch: Reverse(configuration.global_batch),
+            degrees: Reverse((tp, pp, execution)),
+        }
+    }
+}
+
+fn quantised(goodput: f64) -> i64 {
+    (libm::log(goodput.max(f64::MIN_POSITIVE)) / QUANTUM).round() as i64
+}
+
+/// The best found so far, each of another layout, and what to say if there is none.
+pub(crate) struct Best {
+    pub keep: usize,
+    /// Best first.
+    pub found: Vec<(Rank, Configuration)>,
+    pub refusal: Option<Infeasible>,
+}
+
+impl Best {
+    pub(crate) fn new(keep: usize) -> Self {
+        Self { keep, found: Vec::with_capacity(keep + 1), refusal: None }
+    }
+
+    /// Whether something that brings no more than this could still be among them.
+    pub(crate) fn may_hold(&self, goodput: f64) -> bool {
+        // One quantum of slack for what rounding does to a bound.
+        let beaten = |last: &(Rank, Configuration)| last.0.measurable && quantised(goodput) + 1 < last.0.goodput;
+        self.found.len() < self.keep || !self.found.last().is_some_and(beaten)
+    }
+
+    pub(crate) fn admit(&mut self, rank: Rank, configuration: Configuration) {
+        if let Some(same) = self.found.iter().position(|(_, other)| other.layout == configuration.layout) {
+            if self.found[same].0 >= rank {
+                return;
+            }
+            self.found.remove(same);
+        }
+        let place = self.found.partition_point(|(other, _)| *other >= rank);
+        self.found.insert(place, (rank, configuration));
+        self.found.truncate(self.keep);
+    }
+
+    pub(crate) fn refuse(&mut self, why: impl FnOnce() -> Infeasible) {
+        if self.found.is_empty() {
+            let why = why();
+            if self.refusal.as_ref().is_none_or(|old| old.yields_to(&why)) {
+                self.refusal = Some(why);
+            }
+        }
+    }
+}
