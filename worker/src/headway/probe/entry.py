@@ -1,7 +1,7 @@
 """From what was measured of a node's GPUs to an entry of a hardware catalog. Pure: rates in, TOML out.
 
-The scheduler takes the entry's memory, link and network rates as achieved (`measured = true`), its matrix rate as the best
-of any shape. Three digits: what differs less is the same hardware, and only nodes with equal entries count as alike.
+The scheduler takes the entry's memory, link and network rates as achieved (`measured = true`), its matrix rate as the
+best of any shape. Three digits: what differs less is the same hardware, and only nodes with equal entries are alike.
 """
 
 from __future__ import annotations
@@ -11,6 +11,19 @@ from dataclasses import dataclass
 
 HALF = ("bf16", "fp16")
 _GIB = float(1 << 30)
+_FAMILIES = (
+    ("GB300", "GB300"),
+    ("GB200", "GB200"),
+    ("B200", "B200"),
+    ("H100", "H100"),
+    ("H200", "H100"),
+    ("H800", "H100"),
+    ("A100", "A100"),
+    ("A800", "A100"),
+    ("V100", "V100"),
+    ("Instinct", "AMD"),
+)
+"""Parts of drivers' names; the first match counts."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +58,14 @@ def network_of(rates: Rates, told: float | None, ports: list[float], ranks: int)
     if told is not None:
         return Network(told, "as told")
     if ports:
-        return Network(sum(ports) / ranks, f"not measured: {len(ports)} network port(s) promise it; probe two nodes at once")
-    return Network(1.25e9 / ranks, "not known, assumed: 10 Gbit/s per node; give --network or probe two nodes at once")
+        promised = f"not measured: {len(ports)} network port(s) promise it; probe two nodes at once"
+        return Network(sum(ports) / ranks, promised)
+    return Network(1.25e9 / ranks, "not known, assumed: 10 Gbit/s per node; give --network or probe two nodes")
 
 
 def family_of(device: str) -> str:
     """Whose fitted factors fit best; `other` has none."""
-    for part, family in (("GB300", "GB300"), ("GB200", "GB200"), ("B200", "B200"), ("H100", "H100"), ("H200", "H100")):
-        if part in device:
-            return family
-    for part, family in (("H800", "H100"), ("A100", "A100"), ("A800", "A100"), ("V100", "V100"), ("Instinct", "AMD")):
+    for part, family in _FAMILIES:
         if part in device:
             return family
     return "other"
@@ -93,7 +104,7 @@ def entry(rates: Rates, network: Network, gpu_type: str, peak: float | None) -> 
 
 
 def _digits(value: float, down: bool = False) -> str:
-    """Three significant digits, never in exponential form. `down`: a rate that must not exceed its peak after rounding."""
+    """Three significant digits, never in exponential form. `down`: of a rate that must not exceed its peak."""
     if value <= 0.0:
         raise ValueError("a rate must be positive")
     places = 2 - math.floor(math.log10(value))

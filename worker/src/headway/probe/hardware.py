@@ -1,6 +1,6 @@
-"""The hardware probe: what this node's GPUs, or its processor, can do, as an entry for a hardware catalog. On one node, or
-started on several at once (as a job is), which measures the network between them too. This process must never own a CUDA
-context."""
+"""The hardware probe: what this node's GPUs, or its processor, can do, as an entry for a hardware catalog. On one node,
+or started on several at once (as a job is), which measures the network between them too. This process must never own
+a CUDA context."""
 
 from __future__ import annotations
 
