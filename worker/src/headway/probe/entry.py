@@ -52,7 +52,8 @@ class Network:
 
 
 def network_of(rates: Rates, told: float | None, ports: list[float], ranks: int) -> Network:
-    """Measured between nodes, else told, else what the node's network ports promise, else an assumption that says so."""
+    """Measured between nodes, else told, else what the node's network ports promise, else an assumption that says
+    so."""
     if rates.network is not None:
         return Network(rates.network, "measured between nodes")
     if told is not None:

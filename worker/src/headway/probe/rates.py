@@ -47,18 +47,15 @@ def _rates(device: torch.device, seconds: float, nodes: int, memory: float) -> R
             if took > seconds / _BATCHES:
                 break  # a processor without instructions for it: the next size would take eight times as long
         matmul[precision] = best
-    source = torch.empty(_COPIED[device.type], dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    # A copy reads and writes.
-    copied = 2.0 * source.numel() / _fastest(device, lambda: target.copy_(source), seconds)
-    del source, target
+    copied = _copy(device, seconds)
     node_group, peers = _groups(nodes)
     link = _all_reduce(device, node_group, seconds)
     network = _all_reduce(device, peers, seconds) if nodes > 1 else None
     cuda = device.type == "cuda"
     if cuda:
         properties = torch.cuda.get_device_properties(device)
-        name, size, processors = properties.name, float(properties.total_memory), properties.multi_processor_count
+        name, processors = properties.name, properties.multi_processor_count
+        size = float(properties.total_memory)
     else:
         name, size, processors = "CPU", memory, 1
     return Rates(
@@ -70,6 +67,13 @@ def _rates(device: torch.device, seconds: float, nodes: int, memory: float) -> R
         None if link is None else _slowest(link, device),
         None if network is None else _slowest(network, device),
     )
+
+
+def _copy(device: torch.device, seconds: float) -> float:
+    """Bytes per second of device memory: a copy reads and writes."""
+    source = torch.empty(_COPIED[device.type], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2.0 * source.numel() / _fastest(device, lambda: target.copy_(source), seconds)
 
 
 def _multiplications(device: torch.device) -> dict[str, Callable[[int], Callable[[], object]]]:
