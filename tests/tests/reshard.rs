@@ -12,7 +12,7 @@ use headway_tests::{Cluster, until};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const BATCH: u64 = 16;
-const STEPS: u64 = 160;
+const STEPS: u64 = 120;
 
 /// The batch is fixed, so that nothing but the layout can change.
 fn yaml() -> String {
