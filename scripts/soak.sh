@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# The long versions: many simulated lifetimes, submits across 200 kills, hours of fire, the crash tests again and again.
+# The long versions: every layout of the worker and a life under kills, many simulated lifetimes, submits across 200
+# kills, hours of fire, the crash tests again and again.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 seeds=${HEADWAY_SOAK_SEEDS:-10000}
 rounds=${HEADWAY_SOAK_ROUNDS:-20}
 cargo build --workspace --all-targets --quiet
-worker_matrix() {
+worker_soak() {
     (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s soak)
 }
-step "worker, every layout and every pair of layouts" worker_matrix
+step "worker: every layout, every pair of layouts, a life of reconfigurations and kills" worker_soak
 step "simulation, $seeds lifetimes" cargo run --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test -p headway-tests --test submits -- --nocapture
 for round in $(seq "$rounds"); do

@@ -4,6 +4,8 @@
 //!
 //! The path comes from outside, so that tests can hand in a directory that is no cgroup at all.
 
+mod enclosure;
+
 use std::convert::Infallible;
 use std::fs;
 use std::io;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use headway_types::{Generation, JobId, NodeId};
 
 use crate::AgentError;
+pub(crate) use enclosure::Enclosure;
 
 /// What systemd sets on a subtree it has handed over (`Delegate=yes`).
 const DELEGATED: [&str; 2] = ["trusted.delegate", "user.delegate"];
@@ -80,9 +83,12 @@ impl Cgroups {
             }
         }
         for parent in [&base, &workers] {
-            enable_memory(parent);
+            enable(parent, "memory");
+            enable(parent, "pids");
         }
-        Ok(Some(Self { workers }))
+        let cgroups = Self { workers };
+        cgroups.clear_enclosures();
+        Ok(Some(cgroups))
     }
 
     fn group(&self, job: JobId, generation: Generation) -> PathBuf {
@@ -95,9 +101,7 @@ impl Cgroups {
 
     /// Makes a rank's cgroup; the words make a command start inside it.
     pub(crate) fn words(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<Vec<String>> {
-        let path = self.make(job, generation, rank)?;
-        const JOIN: &str = r#"echo 0 >"$0/cgroup.procs" || exit 126; exec "$@""#;
-        Ok(["/bin/sh", "-c", JOIN, &path.display().to_string()].map(String::from).into())
+        Ok(joining(&self.make(job, generation, rank)?))
     }
 
     /// Makes a rank's cgroup and moves a process into it, with all that this process starts from then on.
@@ -108,7 +112,7 @@ impl Cgroups {
     fn make(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<PathBuf> {
         let path = self.rank(job, generation, rank);
         fs::create_dir_all(self.group(job, generation))?;
-        enable_memory(&self.group(job, generation));
+        enable(&self.group(job, generation), "memory");
         fs::create_dir_all(&path)?;
         Ok(path)
     }
@@ -198,10 +202,16 @@ fn children(path: &Path) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
-/// Lets the children count their memory, where that is possible.
-fn enable_memory(path: &Path) {
-    if let Err(error) = fs::write(path.join("cgroup.subtree_control"), "+memory") {
-        tracing::debug!(path = %path.display(), %error, "no memory accounting by cgroup");
+/// The words that make a command start inside a cgroup.
+fn joining(path: &Path) -> Vec<String> {
+    const JOIN: &str = r#"echo 0 >"$0/cgroup.procs" || exit 126; exec "$@""#;
+    ["/bin/sh", "-c", JOIN, &path.display().to_string()].map(String::from).into()
+}
+
+/// Lets the children have a controller, where that is possible.
+fn enable(path: &Path, controller: &str) {
+    if let Err(error) = fs::write(path.join("cgroup.subtree_control"), format!("+{controller}")) {
+        tracing::debug!(path = %path.display(), controller, %error, "no such accounting by cgroup");
     }
 }
 

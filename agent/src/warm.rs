@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use headway_types::ConditionKind;
+use headway_types::{Bytes, ConditionKind};
 use tokio::sync::Mutex;
 
 pub(crate) use kind::Kind;
@@ -24,9 +24,10 @@ use crate::site::Site;
 const EVERY: Duration = Duration::from_secs(5);
 /// Pause before an interpreter that could not be started is tried again.
 const BACK_OFF: Duration = Duration::from_secs(300);
-/// What must be free for one more, as a share of the host's memory and in bytes: one takes up to a gibibyte.
+/// What must be free for one more, as a share of the host's memory and in bytes, which is also the most one may take: one
+/// takes up to a gibibyte.
 const MEMORY_SHARE: f64 = 0.1;
-const MEMORY_BYTES: u64 = 2 << 30;
+const MEMORY: Bytes = Bytes(2 << 30);
 
 /// The operator's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +164,9 @@ impl Warm {
         let began = Instant::now();
         let started = async {
             let prefix = site.users.prefix(kind.user.as_ref());
-            let mut zygote = Zygote::start(&kind, &prefix, &self.complaints())?;
+            let enclosure = site.cgroups.as_ref().map(|cgroups| cgroups.enclose(MEMORY)).transpose();
+            let enclosure = enclosure.map_err(ZygoteError::Start)?;
+            let mut zygote = Zygote::start(&kind, &prefix, &self.complaints(), enclosure)?;
             zygote.ready().await?;
             Ok::<_, ZygoteError>(zygote)
         };
@@ -227,7 +230,7 @@ impl Warm {
         let readings = Readings::take(self.0.site.files.root(), Vec::new());
         readings.memory.is_none_or(|memory| {
             let share = MEMORY_SHARE * memory.total.0 as f64;
-            memory.free.0 >= MEMORY_BYTES && memory.free.0 as f64 >= share
+            memory.free >= MEMORY && memory.free.0 as f64 >= share
         })
     }
 

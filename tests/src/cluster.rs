@@ -1,5 +1,6 @@
 //! A cluster of real processes: private Postgres, one scheduler, agents with emulated devices.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
@@ -175,6 +176,11 @@ impl Cluster {
     /// Its live worker processes.
     pub fn workers(&self) -> Vec<Worker> {
         workers::workers(self.dir.path())
+    }
+
+    /// Every live process of one job, whatever it runs.
+    pub fn processes_of(&self, job: &str) -> BTreeSet<i32> {
+        workers::processes(self.dir.path(), job)
     }
 
     /// Live workers of one job.

@@ -1,6 +1,6 @@
 //! The worker processes of a cluster as the kernel shows them: the truth that no report can bend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
@@ -26,9 +26,19 @@ impl Worker {
 /// Every live worker of the cluster in this directory: the processes that run the job's command, not the shells
 /// around them.
 pub fn workers(cluster: &Path) -> Vec<Worker> {
-    let processes = std::fs::read_dir("/proc").expect("a proc file system").flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok());
-    pids.filter_map(|pid| worker(pid, cluster)).collect()
+    pids().filter_map(|pid| worker(pid, cluster)).collect()
+}
+
+/// Every live process of a job in the cluster of this directory, whatever it runs.
+pub fn processes(cluster: &Path, job: &str) -> BTreeSet<i32> {
+    pids()
+        .filter(|pid| !has_ended(*pid))
+        .filter(|pid| {
+            let variables = variables(*pid);
+            let is = |name: &str, value: &str| variables.get(name).is_some_and(|found| found.starts_with(value));
+            is("HEADWAY_JOB_ID", job) && is("HEADWAY_SOCKET", &cluster.display().to_string())
+        })
+        .collect()
 }
 
 /// What two groups would both use, in words; `None` if every node's live groups fit on its GPUs and no node runs two
@@ -50,20 +60,30 @@ pub fn double_use(workers: &[Worker], gpus_per_node: u32) -> Option<String> {
     crowded.map(|(node, gpus)| format!("node {node} has {gpus_per_node} GPUs and runs groups that use {gpus}"))
 }
 
+fn pids() -> impl Iterator<Item = i32> {
+    let processes = std::fs::read_dir("/proc").expect("a proc file system").flatten();
+    processes.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+}
+
+/// What a process was started with; nothing once it is gone.
+fn variables(pid: i32) -> BTreeMap<String, String> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|byte| *byte == 0)
+        .filter_map(|variable| {
+            let text = String::from_utf8_lossy(variable);
+            text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+        })
+        .collect()
+}
+
 fn worker(pid: i32, cluster: &Path) -> Option<Worker> {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let program = command.split(|byte| *byte == 0).next()?;
     if !program.ends_with(b"/headway") || has_ended(pid) {
         return None;
     }
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let variables: BTreeMap<String, String> = environment
-        .split(|byte| *byte == 0)
-        .filter_map(|variable| {
-            let text = String::from_utf8_lossy(variable);
-            text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
-        })
-        .collect();
+    let variables = variables(pid);
     let socket = Path::new(variables.get("HEADWAY_SOCKET")?);
     let node = socket.parent().filter(|directory| directory.starts_with(cluster))?;
     Some(Worker {

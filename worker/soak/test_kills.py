@@ -1,6 +1,6 @@
 """A job driven through 50 random reconfigurations and 10 kills, behind `docs/measurements/worker-agreement.md`. Run by
-`make soak`; again with another plan: `python -m pytest -s soak/test_kills.py --seed 7`. A seed fixes the plan and what is
-drawn, not the milliseconds at which processes on a busy machine are hit."""
+`make soak`; again with another plan: `python -m pytest -s soak/test_kills.py --seed 7`. A seed fixes the plan and what
+is drawn, not the milliseconds at which processes on a busy machine are hit."""
 
 from __future__ import annotations
 

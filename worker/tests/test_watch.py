@@ -17,12 +17,11 @@ LINE = r"step (?P<step>[\d,]+).* loss (?P<loss>\S+)"
 SIZES = Sizes(samples=8, tokens=None, sequence_length=16)
 
 SCRIPT = """
-import sys, time
-step = 0
-while step < int(sys.argv[1]):
-    step += 1
-    time.sleep(0.01)
+import signal, sys
+for step in range(1, 1 + int(sys.argv[1])):
     print(f"step {step} of many, loss {4.0 / step:.4f}", flush=True)
+if sys.argv[2] == "stay":
+    signal.pause()
 sys.exit(int(sys.argv[2]))
 """
 
@@ -87,11 +86,11 @@ def test_a_pattern_that_cannot_work_is_refused(pattern: str) -> None:
 
 
 def run(
-    tmp_path: Path, steps: int, script_code: int, code: int, order: Message | None = None, opaque: bool = False
+    tmp_path: Path, steps: int, end: str, code: int, order: Message | None = None, opaque: bool = False
 ) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agent.sock")
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, str(tmp_path / "train.py"), str(steps), str(script_code)]
+    command = [sys.executable, str(tmp_path / "train.py"), str(steps), end]
     arguments = ["--line", LINE, "--sequence-length", "16", "--", *command]
     variables = environment(agent, 1, 2, 8)
     if opaque:
@@ -116,21 +115,21 @@ def run(
 
 
 def test_a_scripts_steps_are_reported(tmp_path: Path) -> None:
-    agent = run(tmp_path, 20, 0, 0)
+    agent = run(tmp_path, 20, "0", 0)
     last = agent.of("step")[-1]
     assert (last["step"], last["samples_seen"], last["tokens"], last["loss"]) == (20, 160, 128, 0.2)
     assert agent.of("hello")[0]["capabilities"] == {"batch": "never", "layout": "never"}
 
 
 def test_a_job_without_a_model_is_reported_too(tmp_path: Path) -> None:
-    last = run(tmp_path, 20, 0, 0, opaque=True).of("step")[-1]
+    last = run(tmp_path, 20, "0", 0, opaque=True).of("step")[-1]
     assert last["configuration"] == {"layout": {"dp": 1, "tp": 1, "pp": 1}, "micro_batch": 6, "global_batch": 6}
     assert last["samples_seen"] == 120
 
 
 def test_a_scripts_failure_is_its_own(tmp_path: Path) -> None:
-    run(tmp_path, 3, 7, 7)
+    run(tmp_path, 3, "7", 7)
 
 
 def test_an_ordered_stop_ends_the_script_and_is_no_failure(tmp_path: Path) -> None:
-    run(tmp_path, 1_000_000, 0, 0, order={"type": "stop", "checkpoint": True, "grace_s": 30.0})
+    run(tmp_path, 20, "stay", 0, order={"type": "stop", "checkpoint": True, "grace_s": 30.0})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +30,15 @@ print(json.dumps({
     "descriptors": sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:4],
 }))
 """
+# Says that it is up, and exits with a code of its own once it is asked to end.
+STAY = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+with open("word", "w") as word:
+    word.write("up")
+signal.pause()
+"""
+DEADLINE_S = 60.0
 
 
 class Warm:
@@ -43,8 +52,10 @@ class Warm:
         (package / "cuda.py").write_text("def is_initialized():\n    return False\n")
         (package / "version.py").touch()
         self.library = package.parent
+        os.mkfifo(directory / "word")
+        self._word = os.open(directory / "word", os.O_RDONLY | os.O_NONBLOCK)
         self.socket, inner = socket.socketpair()
-        self.socket.settimeout(60.0)
+        self.socket.settimeout(DEADLINE_S)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "headway.zygote", " " * 200],
             stdin=inner,
@@ -61,6 +72,11 @@ class Warm:
             text += data
         return dict(json.loads(text))
 
+    def hear_up(self) -> None:
+        """Waits for the word of a worker that stays."""
+        assert _readable(self._word), "no worker came up"
+        assert os.read(self._word, 16) == b"up"
+
     def start(self, *arguments: str, go: bool = True, directory: str | None = None) -> Worker:
         """Asks for a worker and, unless told otherwise, lets it go."""
         variables = {"HEADWAY_LAUNCH": MARK, "PYTHONPATH": f"{SOURCES}:{self.library}", "JOB": "1"}
@@ -73,7 +89,8 @@ class Warm:
 
     def close(self) -> None:
         self.socket.close()
-        self.process.wait(timeout=60.0)
+        os.close(self._word)
+        self.process.wait(timeout=DEADLINE_S)
 
 
 class Worker:
@@ -82,34 +99,36 @@ class Worker:
         self.status = warm.directory / "exit"
         self.status.write_text("       \n")
         waits, self.go = os.pipe()
-        descriptors = [os.open(self.output, os.O_CREAT | os.O_APPEND | os.O_WRONLY), os.open(self.status, os.O_RDWR), waits]
+        output = os.open(self.output, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        descriptors = [output, os.open(self.status, os.O_RDWR), waits]
         socket.send_fds(warm.socket, [request], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         self.answer = warm.heard()
         self.pid = int(str(self.answer.get("pid", 0)))
+        # Nothing runs before the word to go, so the process is still there.
+        self._process = os.pidfd_open(self.pid) if self.pid else None
         if go:
             os.write(self.go, b"!")
             os.close(self.go)
 
     def code(self) -> int:
         """Waits for the end; the exit status as an agent reads it."""
-        until(lambda: not alive(self.pid))
+        self.end()
         return int(self.status.read_text())
 
+    def end(self) -> None:
+        assert self._process is not None, self.answer
+        assert _readable(self._process), "it has not ended"
+        os.close(self._process)
+        self._process = None
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
-
-def until(condition: object) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def _readable(descriptor: int) -> bool:
+    """Once something was written to a pipe, or a process has ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(DEADLINE_S * 1000.0))
 
 
 @pytest.fixture
@@ -142,9 +161,8 @@ def test_how_a_worker_ended_is_written_down(warm: Warm) -> None:
 
 
 def test_a_signal_to_the_group_reaches_the_worker_and_not_its_supervisor(warm: Warm) -> None:
-    catching = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(5))\nprint('up')\ntime.sleep(60)\n"
-    worker = warm.start("headway.run", warm.script(catching))
-    until(lambda: "up" in worker.output.read_text())
+    worker = warm.start("headway.run", warm.script(STAY))
+    warm.hear_up()
     os.killpg(worker.pid, signal.SIGTERM)
     assert worker.code() == 5
 
@@ -153,16 +171,17 @@ def test_nothing_runs_before_the_word_to_go(warm: Warm) -> None:
     worker = warm.start("headway.run", warm.script("print('ran')"), go=False)
     assert Path(f"/proc/{worker.pid}/environ").read_bytes().startswith(f"HEADWAY_LAUNCH={MARK}\0".encode())
     os.close(worker.go)
-    until(lambda: not alive(worker.pid))
+    worker.end()
     assert worker.output.read_text() == "" and worker.status.read_text().strip() == ""
 
 
 def test_a_worker_outlives_the_zygote(warm: Warm) -> None:
-    worker = warm.start("headway.run", warm.script("import time; print('up')\ntime.sleep(0.3)\nraise SystemExit(4)"))
-    until(lambda: "up" in worker.output.read_text())
+    worker = warm.start("headway.run", warm.script(STAY))
+    warm.hear_up()
     warm.process.kill()
     warm.process.wait()
-    assert worker.code() == 4
+    os.killpg(worker.pid, signal.SIGTERM)
+    assert worker.code() == 5
 
 
 def test_code_of_this_project_is_taken_up_fresh(warm: Warm) -> None:
@@ -187,7 +206,11 @@ def test_a_zygote_whose_files_changed_refuses_and_ends(warm: Warm) -> None:
     ("torch", "reason"),
     [
         ("raise ImportError('no libcudart')\n", "no libcudart"),
-        ("import threading, time\nfrom torch import cuda\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n", "1 threads"),
+        (
+            "import signal, threading\nfrom torch import cuda\n"
+            "threading.Thread(target=signal.sigwait, args=([10],), daemon=True).start()\n",
+            "1 threads",
+        ),
         ("from torch import cuda\ncuda.is_initialized = lambda: True\n", "CUDA"),
     ],
 )

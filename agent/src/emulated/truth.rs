@@ -18,12 +18,13 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// Device seconds of one optimizer step: compute of all micro-batches, then a ring all-reduce.
+    /// Device seconds of one optimizer step: compute of all micro-batches, the pipeline's bubble, then a ring all-reduce.
     pub(super) fn step_time(&self, configuration: &Configuration) -> f64 {
         let layout = configuration.layout;
         let shards = f64::from(layout.tp * layout.pp);
         let replicas = f64::from(layout.dp);
-        let sequences = configuration.global_batch.0 as f64 / replicas;
+        let bubble = f64::from(layout.pp - 1) * configuration.micro_batch.0 as f64;
+        let sequences = configuration.global_batch.0 as f64 / replicas + bubble;
         let compute = sequences * self.seq_len * self.flops_per_token / shards / self.device_flops;
         let bytes = self.parameters * GRADIENT_BYTES / shards;
         compute + 2.0 * (replicas - 1.0) / replicas * bytes / self.link_bytes_per_second
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_compute_plus_all_reduce() {
+    fn a_step_is_compute_and_bubble_plus_all_reduce() {
         let truth = Truth {
             seq_len: 64.0,
             flops_per_token: 1e6,
@@ -60,12 +61,14 @@ mod tests {
             noise: "8,64,1000".parse().unwrap(),
             random: Random::new(Seed(7)),
         };
-        let configuration = |dp| Configuration {
-            layout: Layout { dp, tp: 1, pp: 1, ..Layout::single() },
+        let configuration = |dp, pp| Configuration {
+            layout: Layout { dp, tp: 1, pp, ..Layout::single() },
             micro_batch: Sequences(1),
             global_batch: Sequences(16),
         };
-        assert!((truth.step_time(&configuration(1)) - 16.0 * 0.064).abs() < 1e-12);
-        assert!((truth.step_time(&configuration(4)) - (4.0 * 0.064 + 1.5 * 0.04)).abs() < 1e-12);
+        assert!((truth.step_time(&configuration(1, 1)) - 16.0 * 0.064).abs() < 1e-12);
+        assert!((truth.step_time(&configuration(4, 1)) - (4.0 * 0.064 + 1.5 * 0.04)).abs() < 1e-12);
+        // Half the layers, one micro-batch more to fill the pipeline, half the gradient.
+        assert!((truth.step_time(&configuration(2, 2)) - (9.0 * 0.032 + 0.02)).abs() < 1e-12);
     }
 }

@@ -18,6 +18,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::kind::Kind;
+use crate::cgroup::Enclosure;
 
 /// What this agent and `headway.zygote` must agree on.
 const VERSION: u32 = 1;
@@ -78,15 +79,24 @@ pub(crate) struct Zygote {
     child: Child,
     stream: BufReader<UnixStream>,
     complaints: PathBuf,
+    /// Where there are cgroups.
+    _enclosure: Option<Enclosure>,
 }
 
 impl Zygote {
-    /// Starts the interpreter as the user it is for. `complaints`: a file for what it says on its standard error.
-    pub(crate) fn start(kind: &Kind, prefix: &[String], complaints: &Path) -> Result<Self, ZygoteError> {
+    /// Starts the interpreter as the user it is for, in a cgroup of its own. `complaints`: a file for what it says on its
+    /// standard error.
+    pub(crate) fn start(
+        kind: &Kind,
+        prefix: &[String],
+        complaints: &Path,
+        enclosure: Option<Enclosure>,
+    ) -> Result<Self, ZygoteError> {
         let (ours, its) = StdStream::pair().map_err(ZygoteError::Start)?;
         ours.set_nonblocking(true).map_err(ZygoteError::Start)?;
         let log = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(complaints);
-        let mut words = prefix.to_vec();
+        let mut words = enclosure.as_ref().map(Enclosure::words).unwrap_or_default();
+        words.extend_from_slice(prefix);
         words.push(kind.interpreter.clone());
         words.extend(["-m", "headway.zygote"].map(String::from));
         // Blanks do not show in a list of processes.
@@ -107,7 +117,7 @@ impl Zygote {
             .spawn()
             .map_err(ZygoteError::Start)?;
         let stream = BufReader::new(UnixStream::from_std(ours).map_err(ZygoteError::Start)?);
-        Ok(Self { child, stream, complaints: complaints.to_owned() })
+        Ok(Self { child, stream, complaints: complaints.to_owned(), _enclosure: enclosure })
     }
 
     /// Returns once it has imported everything.

@@ -27,6 +27,8 @@ pub(crate) struct JobEntry {
     pub moving_since: Option<Timestamp>,
     /// The newest generation whose start the log told of.
     pub start_told: Option<Generation>,
+    /// The revision of the newest generation whose reshard the log has heard of.
+    pub reshard_told: Option<(Generation, u64)>,
     /// When the log last told of its loss.
     pub anomaly_at: Option<Timestamp>,
     /// A user's request to save now, until a newer checkpoint is committed.
@@ -69,6 +71,7 @@ impl JobEntry {
             save_time: None,
             moving_since: None,
             start_told: None,
+            reshard_told: None,
             anomaly_at: None,
             save_wanted: None,
             model_saved_at: None,

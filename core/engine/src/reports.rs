@@ -175,31 +175,54 @@ impl Engine {
         self.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
     }
 
-    /// Before a restart was ever measured, the first start tells what one costs.
+    /// Before a restart was ever measured, the first start tells what one costs. The log is told once per start and once per
+    /// layout that was ordered, whatever the script repeats.
     fn start_phases(&mut self, job: JobId, generation: Generation, phases: &BTreeMap<String, Seconds>) {
         if !self.is_newest(job, generation) {
             return;
         }
         let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
         let sane = (0.0..=LONGEST).contains(&total) && total > 0.0;
-        if sane && phases.keys().all(|phase| phase.starts_with(RESHARD)) {
+        if !sane {
+            return;
+        }
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        if phases.keys().all(|phase| phase.starts_with(RESHARD)) {
+            let revision = self.allocations.get(&(job, generation)).map_or(0, |one| one.revision);
+            let news = entry.reshard_told.replace((generation, revision)) != Some((generation, revision));
             self.edit_job(job, |job| {
                 job.layout_downtime = Some(Seconds(total));
                 job.moved_for += Seconds(total);
             });
+            if news {
+                self.phases_measured("job.reshard_measured", job, generation, phases, "for another layout in memory");
+            }
             return;
         }
-        if sane && self.jobs.get(&job).is_some_and(|entry| entry.job.downtime.is_none()) {
+        let news = entry.start_told.replace(generation) != Some(generation);
+        if entry.job.downtime.is_none() {
             self.edit_job(job, |job| job.downtime = Some(Seconds(total)));
         }
-        if sane && self.jobs.get_mut(&job).is_some_and(|entry| entry.start_told.replace(generation) != Some(generation))
-        {
-            let told: Vec<_> = phases.iter().take(PHASES_TOLD).collect();
-            let words: Vec<String> = told.iter().map(|(phase, one)| format!("{phase} {:.2} s", one.0)).collect();
-            let message = format!("{} needed {total:.2} s to start: {}", self.job_name(job), words.join(", "));
-            let note = Note::new("job.start_measured", message).job(job).with("generation", generation);
-            let number = |note: Note, (phase, one): (&String, &Seconds)| note.with(&format!("{phase}_seconds"), one.0);
-            self.note(told.into_iter().fold(note, number));
+        if news {
+            self.phases_measured("job.start_measured", job, generation, phases, "to start");
         }
+    }
+
+    /// Puts into the log what each phase took.
+    fn phases_measured(
+        &mut self,
+        verb: &'static str,
+        job: JobId,
+        generation: Generation,
+        phases: &BTreeMap<String, Seconds>,
+        what_for: &str,
+    ) {
+        let total: f64 = phases.values().map(|one| one.0).sum();
+        let told: Vec<_> = phases.iter().take(PHASES_TOLD).collect();
+        let words: Vec<String> = told.iter().map(|(phase, one)| format!("{phase} {:.2} s", one.0)).collect();
+        let message = format!("{} needed {total:.2} s {what_for}: {}", self.job_name(job), words.join(", "));
+        let note = Note::new(verb, message).job(job).with("generation", generation);
+        let number = |note: Note, (phase, one): (&String, &Seconds)| note.with(&format!("{phase}_seconds"), one.0);
+        self.note(told.into_iter().fold(note, number));
     }
 }

@@ -3,6 +3,8 @@
 
 mod harness;
 
+use std::collections::BTreeMap;
+
 use harness::{Cluster, inventory, spec, training};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::report::Flexibility;
@@ -33,8 +35,12 @@ fn a_script_that_changes_its_layout_in_memory_is_told_the_new_one_and_not_stoppe
     assert_eq!((cluster.jobs[&job].generation, cluster.jobs[&job].reconfigurations), (Generation(1), 1));
     assert!(cluster.stops(job).is_empty());
     let phases = [("reshard_staging".to_owned(), Seconds(0.5)), ("reshard_exchange".to_owned(), Seconds(1.0))].into();
-    cluster.report(0, NodeReport::StartPhases { job, generation: Generation(1), phases });
+    for _ in 0..2 {
+        let phases = BTreeMap::clone(&phases);
+        cluster.report(0, NodeReport::StartPhases { job, generation: Generation(1), phases });
+    }
     assert_eq!(cluster.jobs[&job].layout_downtime, Some(Seconds(1.5)));
+    assert_eq!(cluster.count("job.reshard_measured"), 1, "{:#?}", cluster.messages);
 }
 
 #[test]

@@ -114,7 +114,7 @@ proptest! {
             prop_assert!((min..=min * width).contains(&at.global_batch.0));
             prop_assert!(at.micro_batch.0 <= micro && at.micro_batch.0.is_power_of_two());
             prop_assert!(at.layout.pp <= 2 && 4 % at.layout.tp == 0 && at.layout.tp <= per_node);
-            prop_assert!(!emulated || (at.layout.tp == 1 && at.layout.pp == 1));
+            prop_assert!(!emulated || (at.layout.tp == 1 && at.layout.execution.is_plain()));
             prop_assert!(offer.prediction.goodput.0 > 0.0);
         }
     }

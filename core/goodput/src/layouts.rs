@@ -31,8 +31,10 @@ impl Room<'_> {
             Some(format!("the script does not offer tp {tp}"))
         } else if !limits.pp.is_empty() && !limits.pp.contains(&pp) {
             Some(format!("the script does not offer pp {pp}"))
-        } else if self.class.emulated.is_some() && (tp > 1 || pp > 1 || !execution.is_plain()) {
-            Some("emulated devices keep the time of data parallelism only".to_owned())
+        } else if self.class.emulated.is_some() && (tp > 1 || !execution.is_plain()) {
+            Some("emulated devices keep the time of data parallelism and plain pipelines only".to_owned())
+        } else if self.class.emulated.is_some() && pp > 1 && limits.pp.is_empty() {
+            Some("on emulated devices a script has to name its pipelines".to_owned())
         } else if !per_node.is_multiple_of(tp) {
             Some(format!("a tensor-parallel group must not span nodes of {per_node} GPUs"))
         } else if !shape.heads.is_multiple_of(tp) || !shape.kv_heads.is_multiple_of(tp) {

@@ -107,7 +107,7 @@ fn refusals_say_what_to_change() {
     assert!(matches!(refused(8, one, at(8, 1, 64)), Infeasible::NodesTooSmall { .. }));
     assert!(matches!(refused(5, NodeCount(2), at(5, 1, 65)), Infeasible::Uneven { .. }));
     let tensor = Configuration { layout: Layout { dp: 2, tp: 2, pp: 1, ..Layout::single() }, ..at(4, 1, 64) };
-    assert!(refused(4, one, tensor).to_string().contains("data parallelism only"));
+    assert!(refused(4, one, tensor).to_string().contains("plain pipelines only"));
 }
 
 #[test]

@@ -210,7 +210,8 @@ impl PriorTimes {
     }
 }
 
-/// Exactly what a worker pads its steps to: no launch cost, no overlap, one ring over the stated link.
+/// Exactly what a worker pads its steps to: equal stages, no launch cost, no overlap, one ring of each stage's replicas over the
+/// stated link.
 fn emulated_step_time(
     shape: &ModelShape,
     device: EmulatedDevice,
@@ -218,11 +219,13 @@ fn emulated_step_time(
     micro_batches: u64,
 ) -> StepTime {
     let tokens = configuration.micro_batch.tokens(shape.seq_len).0;
-    let micro = training_flops_per_token(shape) * tokens / device.flop_per_second as f64;
+    let stages = f64::from(configuration.layout.pp.max(1));
+    let micro = training_flops_per_token(shape) * tokens / device.flop_per_second as f64 / stages;
     let replicas = f64::from(configuration.layout.dp.max(1));
-    let bytes = 2.0 * (replicas - 1.0) / replicas * 4.0 * parameters(shape);
+    let bytes = 2.0 * (replicas - 1.0) / replicas * 4.0 * parameters(shape) / stages;
     StepTime {
         compute: Seconds(micro * micro_batches as f64),
+        pipeline_bubble: Seconds(micro * (stages - 1.0)),
         data_collectives: Seconds(bytes / device.link_bytes_per_second as f64),
         ..StepTime::default()
     }

@@ -26,6 +26,10 @@ fn an_emulated_step_is_what_the_worker_pads_it_to() {
     let padded = 4.0 * (training_flops_per_token(&tiny()) * 128.0 / 1e9) + 1.5 * 4.0 * parameters(&tiny()) / 4e6;
     assert!((time.total().0 - padded).abs() < 1e-12);
     assert_eq!(time.overhead, Seconds(0.0));
+    // Two replicas of two stages: eight micro-batches on half the layers, one more to fill the pipeline, half the gradient.
+    let staged = step_time(&tiny(), spec::Precision::Fp32, &device, spread, &configuration(2, 1, 2, 2, 32), 8);
+    let padded = 9.0 * (training_flops_per_token(&tiny()) * 128.0 / 2e9) + 4.0 * parameters(&tiny()) / 2.0 / 4e6;
+    assert!((staged.total().0 - padded).abs() < 1e-12);
 }
 
 #[test]

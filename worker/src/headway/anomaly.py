@@ -20,7 +20,8 @@ class LossAnomaly:
 
 
 class LossWatch:
-    """Follows a loss by a moving mean and the moving mean of its distance from that; tells where an odd stretch begins."""
+    """Follows a loss by a moving mean and the moving mean of its distance from that; tells where an odd stretch
+    begins."""
 
     def __init__(self) -> None:
         self._mean, self._distance, self._seen = 0.0, 0.0, 0

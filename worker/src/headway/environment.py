@@ -77,8 +77,8 @@ def process_started_at() -> float:
 
 
 def _startup_s(variables: Mapping[str, str]) -> float | None:
-    """From the agent's decision to launch to the start of the process that runs the script. Ranks that were forked later
-    are told when that was. The clock may have been set meanwhile: no time is negative."""
+    """From the agent's decision to launch to the start of the process that runs the script. Ranks that were forked
+    later are told when that was. The clock may have been set meanwhile: no time is negative."""
     launched = variables.get("HEADWAY_LAUNCHED_AT")
     if not launched:
         return None

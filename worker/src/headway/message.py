@@ -98,7 +98,8 @@ class Stop:
     checkpoint: bool
     grace_s: float | None = None
     signalled: bool = False
-    """It came as SIGTERM and not as an order over the socket: whoever reads the exit code must not take it for success."""
+    """It came as SIGTERM and not as an order over the socket: whoever reads the exit code must not take it for
+    success."""
 
     @property
     def exit_code(self) -> int:

@@ -61,7 +61,8 @@ class Pipeline:
         elif execution.schedule == "1f1b" and count >= configuration.layout.pp:
             self._schedule = Schedule1F1B(stages[0], **arguments)
         else:
-            # With one chunk breadth first is GPipe, and so is 1F1B with fewer micro-batches than stages: all are in flight.
+            # With one chunk breadth first is GPipe, and so is 1F1B with fewer micro-batches than stages: all are in
+            # flight.
             self._schedule = ScheduleGPipe(stages[0], **arguments)
 
     def train(self, tokens: Tensor) -> list[Tensor]:

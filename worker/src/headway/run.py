@@ -1,5 +1,6 @@
-"""`python -m headway.run SCRIPT ARGUMENT…` (or `-m MODULE ARGUMENT…`) runs a training script as `python SCRIPT` would. By
-this form of command the agent knows that it may start the script in an interpreter that has imported torch already."""
+"""`python -m headway.run SCRIPT ARGUMENT…` (or `-m MODULE ARGUMENT…`) runs a training script as `python SCRIPT` would.
+By this form of command the agent knows that it may start the script in an interpreter that has imported torch
+already."""
 
 from __future__ import annotations
 

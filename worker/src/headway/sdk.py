@@ -184,7 +184,8 @@ def report(
 
     A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides.
 
-    `memory_peak`: most bytes of device memory held since this configuration began on the fullest GPU known, as `torch.cuda.max_memory_reserved()`.
+    `memory_peak`: most bytes of device memory held since this configuration began on the fullest GPU known, as
+    `torch.cuda.max_memory_reserved()`.
     """
     if _session is None:
         return
@@ -211,7 +212,8 @@ def report(
 
 
 def loss(step: int, value: float) -> None:
-    """Looks at the loss of a step that is not reported, such as one given up because it is no number: an odd one is told."""
+    """Looks at the loss of a step that is not reported, such as one given up because it is no number: an odd one is
+    told."""
     if _session is not None:
         _session.loss(step, value)
 
@@ -226,8 +228,8 @@ def busy(seconds: float, *, steps: int = 1) -> None:
 
 
 def phases(durations_s: dict[str, float]) -> None:
-    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step. What came before the
-    script is added: startup."""
+    """Tells where the time from launch to the first step went: import, rendezvous, load, first_step. What came before
+    the script is added: startup."""
     if _session is not None:
         _session.phases(durations_s)
 

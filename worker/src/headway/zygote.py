@@ -202,8 +202,8 @@ def _leave(end: SystemExit) -> None:
 
 
 def _supervise(exit_status: int, directory: str) -> None:
-    """Forks, and returns in the child. The parent stays, keeps signals from itself (the child gets them) and records how
-    the child ended, in place: the file has its blocks already, should the disk be full."""
+    """Forks, and returns in the child. The parent stays, keeps signals from itself (the child gets them) and records
+    how the child ended, in place: the file has its blocks already, should the disk be full."""
     # A signal between fork and handler must not get lost.
     caught = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, caught)

@@ -45,6 +45,16 @@ fn order(agent: &Agent, dir: &TempDir, generation: u64, what: &str) -> LaunchOrd
     LaunchOrder { run, ..order }
 }
 
+/// A worker of generation 1 that was started warm, and what it has printed up to a word.
+async fn started_warm(agent: &Agent, dir: &TempDir, what: &str, word: &str) -> (LaunchOrder, String) {
+    let order = order(agent, dir, 1, what);
+    warm_up(agent, &order).await;
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, word).await;
+    assert!(output.starts_with("up warm"), "{output}");
+    (order, output)
+}
+
 /// Has the order's interpreter warmed up and waits for it.
 async fn warm_up(agent: &Agent, order: &LaunchOrder) {
     agent.launcher.warm_up(order.clone());
@@ -75,11 +85,7 @@ async fn a_worker_starts_warm_and_its_end_is_known() {
 async fn a_stop_reaches_all_that_a_warm_worker_started() {
     let dir = tempfile::tempdir().unwrap();
     let agent = agent(&dir);
-    let order = order(&agent, &dir, 1, "hide");
-    warm_up(&agent, &order).await;
-    agent.launch(&order).await;
-    let output = agent.output(&order, 0, "child").await;
-    assert!(output.starts_with("up warm"), "{output}");
+    let (order, output) = started_warm(&agent, &dir, "hide", "child").await;
     let child: u32 = output.trim().rsplit(' ').next().unwrap().parse().unwrap();
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
@@ -87,22 +93,28 @@ async fn a_stop_reaches_all_that_a_warm_worker_started() {
 }
 
 #[tokio::test]
-async fn what_hides_from_a_warm_worker_is_in_its_cgroup() {
+async fn a_warm_worker_is_in_its_cgroup_with_what_hides_and_its_interpreter_in_another() {
     let dir = tempfile::tempdir().unwrap();
     let Some(real) = crate::cgroup::tests::Real::make("warm") else { return };
     let cgroups = CgroupRoot::At(real.0.clone());
     let agent = agent_with(&dir, AgentConfig { cgroups, ..fixture::config(dir.path(), 1) });
-    let order = order(&agent, &dir, 1, "hide");
-    warm_up(&agent, &order).await;
-    agent.launch(&order).await;
-    let output = agent.output(&order, 0, "child").await;
-    assert!(output.starts_with("up warm"), "{output}");
-    let rank = real.0.join(format!("workers-{}/{}-g1/rank-0", order.placement.first_node(), order.job));
-    let members = std::fs::read_to_string(rank.join("cgroup.procs")).unwrap();
-    assert_eq!(members.lines().count(), 3, "supervisor, worker and child: {members}");
+    let (order, _) = started_warm(&agent, &dir, "hide", "child").await;
+    let workers = real.0.join(format!("workers-{}", order.placement.first_node()));
+    let (rank, enclosure) = (workers.join(format!("{}-g1/rank-0", order.job)), workers.join("warm-0"));
+    let members = |path: &Path| std::fs::read_to_string(path.join("cgroup.procs")).unwrap();
+    assert_eq!(members(&rank).lines().count(), 3, "supervisor, worker and child: {}", members(&rank));
+    let kind = agent.launcher.kind(&order).await.unwrap();
+    let zygote = agent.launcher.warm().process(&kind).unwrap();
+    assert_eq!(members(&enclosure), format!("{zygote}\n"), "its interpreter has one of its own");
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
     assert!(!rank.exists());
+    // Nobody needs it once the group is gone.
+    eventually(|| {
+        agent.launcher.warm().look();
+        (!enclosure.exists()).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -146,10 +158,7 @@ async fn a_warm_worker_of_an_agent_of_root_is_its_owners() {
 async fn the_next_agent_adopts_a_warm_worker_and_finds_those_no_ledger_knows() {
     let dir = tempfile::tempdir().unwrap();
     let first = agent(&dir);
-    let order = order(&first, &dir, 1, "wait");
-    warm_up(&first, &order).await;
-    first.launch(&order).await;
-    first.output(&order, 0, "up warm").await;
+    let (order, _) = started_warm(&first, &dir, "wait", "up warm").await;
     let Some(worker) = process::marks(|_| true).unwrap().into_iter().find(|mark| mark.contains(&order.job.to_string()))
     else {
         panic!("a warm worker shows no mark")
@@ -165,11 +174,8 @@ async fn the_next_agent_adopts_a_warm_worker_and_finds_those_no_ledger_knows() {
 async fn without_its_zygote_a_launch_goes_cold_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let agent = agent(&dir);
-    let lasting = order(&agent, &dir, 1, "wait");
-    warm_up(&agent, &lasting).await;
+    let (lasting, _) = started_warm(&agent, &dir, "wait", "up warm").await;
     let kind = agent.launcher.kind(&lasting).await.unwrap();
-    agent.launch(&lasting).await;
-    agent.output(&lasting, 0, "up warm").await;
     let zygote = nix::unistd::Pid::from_raw(agent.launcher.warm().process(&kind).unwrap().cast_signed());
     nix::sys::signal::kill(zygote, nix::sys::signal::SIGKILL).unwrap();
     agent.stop(&lasting, StopMode::Terminate).await;

@@ -1,0 +1,116 @@
+//! Launch, failure, stop, and a restart of the agent.
+
+use headway_types::placement::NodeSlice;
+use headway_types::{Blame, CheckpointRef, GpuUuid, NodeId, Placement, Sequences};
+
+use super::*;
+
+#[tokio::test]
+async fn a_group_runs_to_its_end_with_a_log_per_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo rank $RANK of $WORLD_SIZE port {master_port}");
+    agent.launch(&order).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    assert!(agent.output(&order, 1, "port").await.starts_with("rank 1 of 2 port"));
+    agent.output(&order, 0, "rank 0 of 2").await;
+}
+
+#[tokio::test]
+async fn a_failing_rank_takes_the_others_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "if [ $RANK = 1 ]; then exit 7; fi; sleep 60");
+    agent.launch(&order).await;
+    let failed = GroupOutcome::Failed { exit_code: Some(7), fault: Fault::of_job("rank 1 exited with code 7") };
+    assert_eq!(agent.ended().await, failed);
+}
+
+#[tokio::test]
+async fn a_stop_reaches_the_command_and_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let line = "trap 'echo saving; exit 0' TERM; setsid sleep 60 & echo child $!; wait";
+    let order = agent.order(&dir, 1, line);
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "child").await;
+    let child: u32 = output.trim().strip_prefix("child ").unwrap().parse().unwrap();
+    agent.stop(&order, StopMode::Terminate).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+    agent.output(&order, 0, "saving").await;
+    assert!(!process::tests::exists(child), "a child outlived its group");
+}
+
+#[tokio::test]
+async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let order = agent.order(&dir, 1, "echo pid $$; while [ ! -e ../../../go ]; do sleep 0.05; done; exit 5");
+    agent.launch(&order).await;
+    let before = agent.output(&order, 0, "pid").await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    agent.die().await;
+
+    let agent = Agent::start(dir.path(), 1);
+    let (reply, answer) = oneshot::channel();
+    agent.inputs.send(Input::Register(reply)).await.unwrap();
+    let NodeReport::Registered { groups, .. } = answer.await.unwrap() else { panic!("not a registration") };
+    assert_eq!(groups[0].phase, GroupPhase::Running);
+    assert_eq!(agent.output(&order, 0, "pid").await, before);
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    let failed = GroupOutcome::Failed { exit_code: Some(5), fault: Fault::of_job("rank 0 exited with code 5") };
+    assert_eq!(agent.ended().await, failed);
+}
+
+#[tokio::test]
+async fn an_adopted_group_can_be_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let order = agent.order(&dir, 1, "echo up; sleep 60");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    agent.die().await;
+    let agent = Agent::start(dir.path(), 1);
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_be_says_whose_fault_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let here = dir.path().display().to_string();
+    type Spoil = fn(&mut LaunchOrder, &str);
+    let cases: [(Spoil, Blame, &str); 7] = [
+        (|order, _| order.run.workdir = Some("/no/such/place".into()), Blame::Node, "/no/such/place is not visible"),
+        (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "typo cannot be entered"),
+        (|order, _| order.run.command = Command::Argv(vec!["{nonsense}".into()]), Blame::Job, "nonsense"),
+        (|order, _| order.checkpoint_dir = "/proc/none".into(), Blame::Node, "/proc/none/g4 cannot be written"),
+        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "is not visible on this node"),
+        (|order, _| order.placement = place(order, GpuUuid("gone".into())), Blame::Node, "has no GPU gone"),
+        (|order, _| order.placement = elsewhere(order), Blame::Infrastructure, "does not name"),
+    ];
+    for (number, (spoil, blame, message)) in cases.into_iter().enumerate() {
+        let mut order = agent.order(&dir, number as u64 + 1, "true");
+        spoil(&mut order, &here);
+        agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+        let outcome = agent.ended().await;
+        let GroupOutcome::NotStarted { fault } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(fault.blame, blame, "{}", fault.message);
+        assert!(fault.message.contains(message), "{}", fault.message);
+    }
+}
+
+fn checkpoint(here: &str) -> CheckpointRef {
+    let path = format!("{here}/none");
+    CheckpointRef { generation: Generation(1), path, step: 1, samples_seen: Sequences(1), manifest_sha256: "".into() }
+}
+
+fn place(order: &LaunchOrder, gpu: GpuUuid) -> Placement {
+    Placement::try_new(vec![NodeSlice { node: order.placement.first_node(), gpus: vec![gpu] }]).unwrap()
+}
+
+fn elsewhere(order: &LaunchOrder) -> Placement {
+    let gpus = order.placement.slices()[0].gpus.clone();
+    Placement::try_new(vec![NodeSlice { node: NodeId(uuid::Uuid::from_u128(1)), gpus }]).unwrap()
+}

@@ -1,0 +1,65 @@
+//! A node in trouble: a full disk, a broken GPU.
+
+use headway_types::{Blame, Condition, ConditionKind, GpuHealth};
+
+use super::*;
+
+#[tokio::test]
+async fn a_full_disk_holds_up_the_ledger_and_not_the_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.files.reserve().unwrap();
+    let order = agent.order(&dir, 1, "while [ ! -e ../../../go ]; do sleep 0.05; done");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    // Everything written there fails for want of room.
+    let full = dir.path().join("data/ledger.tmp");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    eventually(|| (!dir.path().join("data/reserve").exists()).then_some(())).await;
+    let silent = tokio::time::timeout(Duration::from_millis(100), agent.outbox.next()).await;
+    assert!(silent.is_err(), "reported what is not stored: {silent:?}");
+    std::fs::remove_file(full).unwrap();
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
+
+#[tokio::test]
+async fn nothing_new_starts_under_disk_pressure() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let full = Condition { kind: ConditionKind::DiskPressure, message: "/d has 1 MiB of 9 MiB left".into() };
+    agent.inventory.set_conditions(&[ConditionKind::DiskPressure], vec![full.clone()]);
+    let NodeReport::Inventory { inventory } = agent.report().await else { panic!("a change was not reported") };
+    assert_eq!(inventory.conditions, [full]);
+    let order = agent.order(&dir, 1, "true");
+    agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+    let outcome = agent.ended().await;
+    let refused = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("1 MiB of 9 MiB");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_gpu_that_breaks_takes_the_blame_until_it_is_well_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "echo up; while [ ! -e ../../../go ]; do sleep 0.05; done; exit 1");
+    agent.launch(&order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let faults = agent.files.faults();
+    let broken = |inventory: &NodeInventory| inventory.gpus[1].health != GpuHealth::Healthy;
+    std::fs::write(&faults, r#"{"gpus": {"1": "XID 79: the GPU has fallen off the bus"}}"#).unwrap();
+    agent.offer(broken).await;
+    std::fs::write(dir.path().join("data/go"), "").unwrap();
+    let outcome = agent.ended().await;
+    let blamed = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("XID 79");
+    assert!(matches!(&outcome, GroupOutcome::Failed { exit_code: Some(1), fault } if blamed(fault)), "{outcome:?}");
+
+    let again = agent.order(&dir, 2, "true");
+    agent.command(AgentCommand::Prepare { order: Box::new(again) }).await;
+    let outcome = agent.ended().await;
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if blamed(fault)), "{outcome:?}");
+    std::fs::remove_file(faults).unwrap();
+    agent.offer(|inventory| !broken(inventory)).await;
+    agent.launch(&agent.order(&dir, 3, "true")).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
