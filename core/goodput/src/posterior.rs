@@ -101,8 +101,11 @@ impl<P: Fn(usize, &[f64; N]) -> (f64, [f64; N]), const N: usize> Search<'_, P, N
         }
         // The prior keeps it positive definite, unless a prediction has overflown: then nothing has been learnt.
         let inverse = curvature.cholesky().map(|factored| factored.inverse());
-        let unlearnt =
-            || SMatrix::from_fn(|row, column| if row == column { self.prior.sigma[row].powi(2) } else { 0.0 });
+        let unlearnt = || {
+            SMatrix::from_fn(
+                |row, column| if row == column { self.prior.sigma[row] * self.prior.sigma[row] } else { 0.0 },
+            )
+        };
         let covariance = inverse.unwrap_or_else(unlearnt);
         std::array::from_fn(|row| std::array::from_fn(|column| covariance[(row, column)]))
     }
