@@ -288,6 +288,9 @@ pub struct GpuTime {
 pub struct Curve {
     pub job_id: Uuid,
     pub gpu_type: Option<String>,
+    /// What chose the batches: `goodput` or `norm_test`; `null` where the script does.
+    #[serde(default)]
+    pub batch_policy: Option<String>,
     /// Ascending by GPUs.
     pub points: Vec<CurvePoint>,
 }

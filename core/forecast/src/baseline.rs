@@ -106,7 +106,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use headway_types::report::Capabilities;
-    use headway_types::spec::{CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
+    use headway_types::spec::{BatchPolicy, CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
     use headway_types::{EmulatedDevice, Fabric, GpuType, IdSource, ModelShape, Sequences, Timestamp};
 
     fn stock(nodes: u32) -> Stock {
@@ -137,6 +137,7 @@ mod tests {
             precision: Precision::Fp32,
             reference_batch: Sequences(reference),
             batch: BatchRange { min: Sequences(8), max: Sequences(256) },
+            batch_policy: BatchPolicy::default(),
             lr_scaling: LrScaling::Sqrt,
             target: None,
             layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(8)),

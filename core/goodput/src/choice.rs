@@ -10,6 +10,7 @@ use headway_types::{
     Seconds, Sequences,
 };
 
+use crate::batches::{Wanted, batch_grid, interleaved, near};
 use crate::catalog;
 use crate::correction::Factors;
 use crate::fitting::Fitting;
@@ -18,8 +19,6 @@ use crate::layouts::Room;
 use crate::model::JobModel;
 use crate::step_time::{PriorTimes, Spread, StepTime};
 
-/// Steps of the batch grid: two per doubling. Goodput is flat at its optimum, and few distinct batches mean few changes.
-const GRID: f64 = core::f64::consts::SQRT_2;
 /// Goodputs whose logarithms differ by less are equal.
 const QUANTUM: f64 = 1e-6;
 
@@ -27,10 +26,12 @@ const QUANTUM: f64 = 1e-6;
 pub(crate) type Choice = (Configuration, Prediction);
 
 /// Order among feasible configurations, greater is better. Where the batch may vary, a step must have two small batches, or φ could
-/// never be measured; then goodput, quantised so that equals tie; then fewer, larger micro-batches, the smaller batch, and the plainer layout.
+/// never be measured; then the batch that the norm test wants, where it chooses; then goodput, quantised so that equals tie; then fewer,
+/// larger micro-batches, the smaller batch, and the plainer layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     measurable: bool,
+    off: Reverse<u32>,
     goodput: i64,
     micro_batch: Sequences,
     batch: Reverse<Sequences>,
@@ -38,11 +39,12 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub(crate) fn of(range: BatchRange, configuration: &Configuration, goodput: f64) -> Self {
+    pub(crate) fn of(range: BatchRange, wanted: Option<Wanted>, configuration: &Configuration, goodput: f64) -> Self {
         let Layout { dp, tp, pp, execution } = configuration.layout;
         let small_batches = u64::from(dp) * configuration.accumulation().unwrap_or(0);
         Self {
             measurable: range.min == range.max || small_batches >= 2,
+            off: Reverse(wanted.map_or(0, |wanted| wanted.steps_off(configuration.global_batch))),
             goodput: quantised(goodput),
             micro_batch: configuration.micro_batch,
             batch: Reverse(configuration.global_batch),
@@ -67,7 +69,9 @@ impl Best {
     /// Whether something that brings no more than this could still be among them.
     fn may_hold(&self, goodput: f64) -> bool {
         // One quantum of slack for what rounding does to a bound.
-        let beaten = |last: &(Rank, Configuration)| last.0.measurable && quantised(goodput) + 1 < last.0.goodput;
+        let beaten = |(last, _): &(Rank, Configuration)| {
+            last.measurable && last.off == Reverse(0) && quantised(goodput) + 1 < last.goodput
+        };
         self.found.len() < self.keep || !self.found.last().is_some_and(beaten)
     }
 
@@ -120,6 +124,8 @@ pub(crate) struct Search<'a> {
     memory: Fitting<'a>,
     /// φκ in sequences.
     critical: f64,
+    /// Where the norm test chooses the batch.
+    wanted: Option<Wanted>,
 }
 
 /// One micro-batch size of some degrees, and the most any execution of them could bring.
@@ -142,6 +148,7 @@ impl<'a> Search<'a> {
             prior: PriorTimes::new(shape, model.training.precision, device),
             memory: model.fitting(class, &device).ok_or(Infeasible::Opaque)?,
             critical: model.critical_batch().0 / f64::from(shape.seq_len),
+            wanted: model.wanted_batch(),
         })
     }
 
@@ -193,6 +200,7 @@ impl<'a> Search<'a> {
             return Err(Infeasible::WrongSize { configuration: smallest, gpus });
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
+        self.wanted = self.model.wanted_batch_of_a_layout();
         let mut best = Best { keep: 1, found: Vec::with_capacity(2), refusal: None };
         for micro_batch in self.micro_batches() {
             if self.weigh(Spread { gpus, nodes }, layout, micro_batch, &mut best) == Fit::Never {
@@ -253,10 +261,12 @@ impl<'a> Search<'a> {
         highest
     }
 
-    /// Goodput at the best batch of the range, whether or not the batch divides: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b).
+    /// Goodput at the best batch of the range, whether or not the batch divides: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b). Where the
+    /// norm test chooses, batches beyond its bounds rank behind whatever they bring.
     fn ceiling_of(&self, line: Line) -> f64 {
-        let BatchRange { min, max } = self.model.training.batch;
-        let batch = (line.intercept * self.critical / line.slope).sqrt().clamp(min.0 as f64, max.0 as f64);
+        let range = self.model.training.batch;
+        let (min, max) = self.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
+        let batch = (line.intercept * self.critical / line.slope).sqrt().max(min).min(max);
         self.goodput(batch, line.intercept + line.slope * batch)
     }
 
@@ -326,7 +336,11 @@ impl<'a> Search<'a> {
         } else {
             None
         };
-        let mut grid = batch_grid(range, quantum * interleaved(layout));
+        let multiple_of = quantum * interleaved(layout);
+        let mut grid = match self.wanted {
+            None => batch_grid(range, multiple_of),
+            Some(wanted) => wanted.grid(range, multiple_of, micro_batch),
+        };
         let (Some(&smallest), Some(&largest)) = (grid.first(), grid.last()) else {
             let largest_micro_batch = self.largest_micro_batch();
             best.refuse(|| Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch });
@@ -349,14 +363,19 @@ impl<'a> Search<'a> {
         if range.min != range.max && single < grid.len() {
             grid.drain(..single);
         }
-        let likely = if straight { near(&grid, (line.intercept * self.critical / line.slope).sqrt()) } else { grid };
+        let likely = match self.wanted {
+            Some(_) => grid.split_off(grid.len() - 1),
+            None if straight => near(&grid, (line.intercept * self.critical / line.slope).sqrt()),
+            None => grid,
+        };
         for batch in likely {
             let seconds = if straight {
                 line.intercept + line.slope * batch.0 as f64
             } else {
                 self.exact(spread, &at(batch), batch.0 / quantum)
             };
-            best.admit(Rank::of(range, &at(batch), self.goodput(batch.0 as f64, seconds)), at(batch));
+            let goodput = self.goodput(batch.0 as f64, seconds);
+            best.admit(Rank::of(range, self.wanted, &at(batch), goodput), at(batch));
         }
         if always { Fit::Always } else { Fit::Sometimes }
     }
@@ -376,45 +395,6 @@ impl<'a> Search<'a> {
         let factors = self.factors;
         time.micro().0 * factors.micro + time.step().0 * factors.step + time.overhead.0 + factors.extra
     }
-}
-
-/// Of how many micro-batches a step of interleaved stages must have a multiple (Narayanan et al. 2021).
-pub(crate) fn interleaved(layout: Layout) -> u64 {
-    let execution = layout.execution;
-    let bound = execution.vpp > 1 && execution.schedule == Schedule::OneForwardOneBackward;
-    if bound { u64::from(layout.pp) } else { 1 }
-}
-
-/// The neighbours of a peak on an ascending grid, and its ends.
-fn near(grid: &[Sequences], peak: f64) -> Vec<Sequences> {
-    let above = grid.iter().position(|batch| batch.0 as f64 >= peak).unwrap_or(grid.len());
-    let near = [above.saturating_sub(1), above, 0, grid.len().saturating_sub(1)];
-    let mut likely: Vec<Sequences> = near.iter().filter_map(|index| grid.get(*index).copied()).collect();
-    likely.sort();
-    likely.dedup();
-    likely
-}
-
-/// Global batches to consider, ascending: multiples of `quantum` in the range, near a geometric grid, and the outermost.
-pub(crate) fn batch_grid(range: BatchRange, quantum: u64) -> Vec<Sequences> {
-    if quantum == 0 {
-        return Vec::new();
-    }
-    let (lowest, highest) = (range.min.0.max(1).div_ceil(quantum) * quantum, range.max.0 / quantum * quantum);
-    if lowest > highest {
-        return Vec::new();
-    }
-    let mut grid = vec![lowest];
-    let mut target = range.min.0.max(1) as f64;
-    while target < highest as f64 {
-        let multiple = (target / quantum as f64).round() as u64 * quantum;
-        grid.push(multiple.clamp(lowest, highest));
-        target *= GRID;
-    }
-    grid.push(highest);
-    grid.sort_unstable();
-    grid.dedup();
-    grid.into_iter().map(Sequences).collect()
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
 //! any class and configuration; the search over configurations is in `choice`.
 
-use headway_types::spec::{Training, Work};
+use headway_types::spec::{BatchPolicy, Training, Work};
 use headway_types::{
     Configuration, GpuCount, GpuType, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences,
     StepReport, Tokens, TokensPerSecond,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::batches::{Wanted, interleaved};
 use crate::catalog::{self, Device};
-use crate::choice::interleaved;
 use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{learning_rate_factor, statistical_efficiency};
 use crate::fitting::Fitting;
@@ -35,6 +35,9 @@ pub struct JobModel {
     memory: MemoryCorrection,
     /// Of a user's curve: tokens per second that one unit of it has turned out to be.
     curve_scale: Option<f64>,
+    /// The largest batch it has come to, which the norm test never goes back from.
+    #[serde(default)]
+    held_batch: Sequences,
 }
 
 /// Beyond this no configuration is believed.
@@ -49,12 +52,16 @@ impl JobModel {
             correction: Correction::default(),
             memory: MemoryCorrection::default(),
             curve_scale: None,
+            held_batch: Sequences(0),
         }
     }
 
     /// Folds a report of the job on `nodes` nodes of `class`.
     pub fn observe(&mut self, class: &NodeClass, nodes: NodeCount, report: &StepReport) {
         let configuration = &report.configuration;
+        if (self.training.batch.min..=self.training.batch.max).contains(&configuration.global_batch) {
+            self.hold_batch(configuration.global_batch);
+        }
         if let Some(sample) = &report.noise {
             let samples = Sequences(configuration.global_batch.0.saturating_mul(u64::from(report.steps)));
             self.noise.observe(sample, samples, self.training.reference_batch);
@@ -74,6 +81,30 @@ impl JobModel {
             }
             Work::Curve { .. } => self.observe_rate(gpus, (report.tokens / report.duration).0),
         }
+    }
+
+    /// The job trains at this batch, or was told to.
+    pub fn hold_batch(&mut self, batch: Sequences) {
+        self.held_batch = self.held_batch.max(batch);
+    }
+
+    /// Whether its norm test wants a larger batch than this.
+    #[must_use]
+    pub fn wants_more_than(&self, batch: Sequences) -> bool {
+        self.wanted_batch().is_some_and(|wanted| wanted.exceeds(batch))
+    }
+
+    /// The batch that the norm test wants; `None` where goodput chooses.
+    pub(crate) fn wanted_batch(&self) -> Option<Wanted> {
+        let Training { batch_policy, reference_batch, batch, .. } = self.training;
+        let BatchPolicy::NormTest { eta } = batch_policy else { return None };
+        let phi = self.noise_scale().map(|(phi, _)| phi / f64::from(self.training.work.seq_len()));
+        Some(Wanted::by_norm_test(eta, phi, reference_batch, self.held_batch, batch))
+    }
+
+    /// The same while the layout stays: never below the batch it has come to.
+    pub(crate) fn wanted_batch_of_a_layout(&self) -> Option<Wanted> {
+        Some(self.wanted_batch()?.at_least(self.held_batch, self.training.batch))
     }
 
     /// Measured φ in tokens and its relative error; `None` until it is worth believing.

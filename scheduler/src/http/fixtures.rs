@@ -9,7 +9,7 @@ use headway_engine::record::{
 };
 use headway_engine::view::{JobView, LiveNumbers, NodeView, View};
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
     NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
@@ -39,6 +39,7 @@ fn spec() -> JobSpec {
         precision: Precision::Bf16,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(16), max: Sequences(64) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(4_000.0)),
         layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),

@@ -15,7 +15,7 @@ use headway_engine::record::{Allocation, Availability, Job, Node, NodeHealth, No
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
     NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
@@ -195,6 +195,7 @@ pub fn training() -> Training {
         precision: Precision::Bf16,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(8), max: Sequences(64) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(1e9)),
         layouts: LayoutLimits::degrees(vec![], vec![], Sequences(4)),

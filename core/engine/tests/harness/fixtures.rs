@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
     NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
@@ -58,6 +58,7 @@ pub fn training(fenced: bool) -> Training {
         precision: Precision::Fp32,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(16), max: Sequences(256) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(5_000_000.0)),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
