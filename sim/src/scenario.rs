@@ -8,8 +8,8 @@ use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
-    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{Capabilities, JobSpec, ModelShape, Seconds, Sequences, Tokens};
 
@@ -128,5 +128,6 @@ pub fn training(target: Tokens, fenced: bool, live: bool) -> Training {
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         reconfigure: Capabilities { batch, layout: Flexibility::Restart },
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }

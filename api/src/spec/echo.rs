@@ -3,7 +3,8 @@
 use chrono::{DateTime, SecondsFormat};
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, LrScaling, Precision, RunPer, Topology, Training, Work,
+    BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, LrScaling, Precision, RunPer, Topology, Training,
+    Work,
 };
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp, Tokens};
 use serde_json::{Map, Value, json};
@@ -143,6 +144,7 @@ fn training(training: &Training) -> Value {
             })),
         ),
         ("kappa", Some(json!(training.kappa))),
+        ("noise", Some(json!(training.noise.name()))),
     ])
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, Precision, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Precision,
+    Training, Work,
 };
 use headway_types::{Capabilities, GpuCount, Recompute, Schedule, Seconds, Sequences, Sharding};
 use serde_json::Value;
@@ -27,6 +28,7 @@ const KNOWN: &[&str] = &[
     "progress",
     "reconfigure",
     "kappa",
+    "noise",
 ];
 
 const LAYOUTS: &[&str] =
@@ -43,6 +45,7 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
     let checkpoint = checkpoint(&section, job_name);
     let reconfigure = reconfigure(&section);
     let kappa = kappa(&section);
+    let noise = noise(&section);
     let lr_scaling = lr_scaling(&section);
     progress(&section);
     section.require("reference_batch", "the batch the recipe was validated at, as in reference_batch: 4Mi tokens");
@@ -66,6 +69,7 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
         checkpoint,
         reconfigure,
         kappa,
+        noise: noise?,
     })
 }
 
@@ -135,6 +139,11 @@ fn lr_scaling(section: &Section<'_>) -> Option<LrScaling> {
     if section.has("lr_scaling") { section.choice("lr_scaling", &choices) } else { Some(LrScaling::Sqrt) }
 }
 
+fn noise(section: &Section<'_>) -> Option<NoiseKind> {
+    let choices = [NoiseKind::Raw, NoiseKind::Adam].map(|kind| (kind.name(), kind));
+    if section.has("noise") { section.choice("noise", &choices) } else { Some(NoiseKind::Raw) }
+}
+
 fn batch_of(section: &Section<'_>, key: &str, seq_len: u32) -> Option<Sequences> {
     section.quantity(key, |text| Amount::parse(text)?.sequences(seq_len))
 }
@@ -161,7 +170,11 @@ fn batch(training: &Section<'_>, reference: Sequences, seq_len: u32) -> Option<(
     }
     let policy = policy?;
     if policy != BatchPolicy::Goodput && max <= reference {
-        section.wrong_hint("max", "leaves the norm test nothing", "it only raises the batch: give a max above the reference");
+        section.wrong_hint(
+            "max",
+            "leaves the norm test nothing",
+            "it only raises the batch: give a max above the reference",
+        );
     }
     Some((BatchRange { min, max }, policy))
 }

@@ -106,7 +106,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use headway_types::report::Capabilities;
-    use headway_types::spec::{BatchPolicy, CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
+    use headway_types::spec::{
+        BatchPolicy, CheckpointPolicy, LayoutLimits, LrScaling, NoiseKind, Precision, Training, Work,
+    };
     use headway_types::{EmulatedDevice, Fabric, GpuType, IdSource, ModelShape, Sequences, Timestamp};
 
     fn stock(nodes: u32) -> Stock {
@@ -144,6 +146,7 @@ mod tests {
             checkpoint: CheckpointPolicy::default(),
             reconfigure: Capabilities::UNKNOWN_SCRIPT,
             kappa: 1.0,
+            noise: NoiseKind::default(),
         })
     }
 

@@ -25,6 +25,7 @@ fn report(configuration: Configuration) -> StepReport {
         configuration,
         loss: None,
         noise: None,
+        preconditioned: None,
         memory_peak: None,
     }
 }
@@ -219,9 +220,8 @@ fn scripts() -> impl Strategy<Value = ExecutionLimits> {
 
 /// The norm test, and the batch that the job has come to.
 fn norm_tests() -> impl Strategy<Value = (BatchPolicy, Sequences)> {
-    (0.1..1.0f64, 0u64..300).prop_map(|(eta, held)| {
-        (BatchPolicy::NormTest { eta: eta.try_into().unwrap() }, Sequences(held))
-    })
+    (0.1..1.0f64, 0u64..300)
+        .prop_map(|(eta, held)| (BatchPolicy::NormTest { eta: eta.try_into().unwrap() }, Sequences(held)))
 }
 
 /// A job that has run a while on the class, with step times off the prior by factors.

@@ -1,7 +1,9 @@
 //! Shapes, classes and trainings that the tests of this crate share.
 
 use headway_types::report::{Capabilities, Flexibility};
-use headway_types::spec::{BatchPolicy, BatchRange, CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
+use headway_types::spec::{
+    BatchPolicy, BatchRange, CheckpointPolicy, LayoutLimits, LrScaling, NoiseKind, Precision, Training, Work,
+};
 use headway_types::{EmulatedDevice, Fabric, GpuCount, GpuType, ModelShape, NodeClass, Sequences};
 
 pub fn tiny() -> ModelShape {
@@ -61,5 +63,6 @@ pub fn training(work: Work, reference: u64, batch: (u64, u64)) -> Training {
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }

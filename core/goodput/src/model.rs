@@ -1,7 +1,7 @@
 //! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
 //! any class and configuration; the search over configurations is in `choice`.
 
-use headway_types::spec::{BatchPolicy, Training, Work};
+use headway_types::spec::{BatchPolicy, NoiseKind, Training, Work};
 use headway_types::{
     Configuration, GpuCount, GpuType, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences,
     StepReport, Tokens, TokensPerSecond,
@@ -16,7 +16,7 @@ use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
 use crate::memory::MemoryUse;
-use crate::noise::{NoNoiseScale, NoiseEstimator};
+use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::step_time::{Spread, StepTime, step_time};
 
@@ -62,9 +62,19 @@ impl JobModel {
         if (self.training.batch.min..=self.training.batch.max).contains(&configuration.global_batch) {
             self.hold_batch(configuration.global_batch);
         }
-        if let Some(sample) = &report.noise {
-            let samples = Sequences(configuration.global_batch.0.saturating_mul(u64::from(report.steps)));
-            self.noise.observe(sample, samples, self.training.reference_batch);
+        let samples = Sequences(configuration.global_batch.0.saturating_mul(u64::from(report.steps)));
+        let (ours, other) = match self.training.noise {
+            NoiseKind::Raw => (report.noise, report.preconditioned),
+            NoiseKind::Adam => (report.preconditioned, report.noise),
+        };
+        match ours {
+            Some(sample) => self.noise.observe(&sample, samples, self.training.reference_batch),
+            None => {
+                self.noise.skip(samples);
+                if other.is_some() {
+                    self.noise.ignore_other_kind();
+                }
+            }
         }
         let gpus = configuration.layout.gpus();
         match &self.training.work {
@@ -112,6 +122,12 @@ impl JobModel {
     pub fn noise_scale(&self) -> Option<(f64, f64)> {
         let measured = self.noise.noise_scale(self.training.work.seq_len())?;
         Some((measured.phi.0, measured.relative_error))
+    }
+
+    /// Noise reports that φ is estimated without, by reason.
+    #[must_use]
+    pub fn ignored_reports(&self) -> IgnoredReports {
+        self.noise.ignored()
     }
 
     /// Why there is no φ at a configuration; `None` where there is one. Of a single gradient per step none can come, however many

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::report::{Capabilities, Flexibility};
 use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, Precision, Priority, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, NoiseKind, Precision,
+    Priority, Training, Work,
 };
 use headway_types::{
     Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId,
@@ -86,6 +87,7 @@ pub(crate) fn model_of(work: Work) -> Arc<JobModel> {
         checkpoint: CheckpointPolicy::default(),
         reconfigure: FLEXIBLE,
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }))
 }
 

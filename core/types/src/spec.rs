@@ -1,5 +1,7 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
+mod statistics;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
 use crate::time::Timestamp;
 use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences, Tokens};
+pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 
 /// A job as submitted. It has one role today; a multi-role job (trainer + rollout) will have several, ganged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,6 +198,9 @@ pub struct Training {
     pub reconfigure: Capabilities,
     /// Calibration κ from noise scale to critical batch.
     pub kappa: f64,
+    /// The noise that the job goes by; κ is of it.
+    #[serde(default)]
+    pub noise: NoiseKind,
 }
 
 /// Where the goodput curve comes from.
@@ -231,62 +237,6 @@ pub enum Precision {
 pub struct BatchRange {
     pub min: Sequences,
     pub max: Sequences,
-}
-
-/// What chooses a job's batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BatchPolicy {
-    /// Most goodput: throughput × statistical efficiency.
-    #[default]
-    Goodput,
-    /// The norm test (Lau et al., arXiv 2412.21124): the gradient's variance at the batch is at most η²|G|².
-    NormTest { eta: NormTestEta },
-}
-
-impl BatchPolicy {
-    /// As specifications name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            BatchPolicy::Goodput => "goodput",
-            BatchPolicy::NormTest { .. } => "norm_test",
-        }
-    }
-}
-
-/// Bound η on the relative error of a step's gradient in the norm test; the paper uses 0.05 to 0.3, small models need less strictness.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "f64", into = "f64")]
-pub struct NormTestEta(f64);
-
-/// A bound that no gradient could meet, or that asks for nothing.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("must be above 0 and at most 1, not {0}")]
-pub struct NormTestEtaError(f64);
-
-impl TryFrom<f64> for NormTestEta {
-    type Error = NormTestEtaError;
-
-    fn try_from(eta: f64) -> Result<Self, NormTestEtaError> {
-        if eta > 0.0 && eta <= 1.0 { Ok(Self(eta)) } else { Err(NormTestEtaError(eta)) }
-    }
-}
-
-impl From<NormTestEta> for f64 {
-    fn from(eta: NormTestEta) -> f64 {
-        eta.0
-    }
-}
-
-/// How the learning rate follows the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LrScaling {
-    None,
-    Sqrt,
-    Linear,
-    Adascale,
 }
 
 /// Parallel degrees a script supports; empty lists mean "any".

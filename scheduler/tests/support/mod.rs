@@ -15,8 +15,8 @@ use headway_engine::record::{Allocation, Availability, Job, Node, NodeHealth, No
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
-    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     BootId, Bytes, Capabilities, CheckpointRef, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId,
@@ -202,5 +202,6 @@ pub fn training() -> Training {
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }

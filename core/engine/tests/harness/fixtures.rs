@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
-    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     BootId, Bytes, Capabilities, EmulatedDevice, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, IdSource, JobSpec,
@@ -65,6 +65,7 @@ pub fn training(fenced: bool) -> Training {
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         reconfigure: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }
 

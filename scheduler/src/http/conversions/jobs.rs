@@ -5,7 +5,7 @@ use headway_engine::account::GpuTime;
 use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
 use headway_engine::view::{JobView, LiveNumbers, View};
-use headway_types::spec::Priority;
+use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
 
 use super::{finite, snake_name, time};
@@ -19,7 +19,21 @@ pub fn live_job(of: &JobView, view: &View) -> v1::Job {
         Some(allocation) => with_allocation(job, allocation, &of.job, view),
         None => job,
     };
-    with_numbers(job, &of.live)
+    v1::Job { noise_reports: noise_reports(of), ..with_numbers(job, &of.live) }
+}
+
+/// Of a job whose throughput is modelled: of others the noise decides nothing.
+fn noise_reports(of: &JobView) -> Option<v1::NoiseReports> {
+    let model = of.model.as_ref().filter(|model| matches!(model.training.work, Work::Model(_)))?;
+    let at = of.allocation.as_ref().and_then(|allocation| allocation.configuration);
+    let ignored = model.ignored_reports();
+    Some(v1::NoiseReports {
+        kind: model.training.noise.name().to_owned(),
+        missing: model.no_noise_scale(at.as_ref()).map(|why| why.to_string()),
+        impossible: ignored.impossible,
+        outlying: ignored.outlying,
+        other_kind: ignored.other_kind,
+    })
 }
 
 /// A job as its record alone tells it: one that has ended, or was admitted this moment.
@@ -54,6 +68,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         efficiency: None,
         noise_scale_tokens: None,
         noise_error: None,
+        noise_reports: None,
         loss: of.loss,
         step: of.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
         samples_seen: of.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen.0),
