@@ -143,7 +143,8 @@ impl NoiseEstimator {
             return Err(NoNoiseScale::TooFewReports);
         }
         let (signal, noise) = (self.signal / self.weight, self.noise / self.weight);
-        if signal <= 0.0 || noise <= 0.0 {
+        // Sums that were stored may be anything: what is no number, or beyond all numbers, is no φ either.
+        if !(signal > 0.0 && noise > 0.0 && (noise / signal).is_finite()) {
             return Err(NoNoiseScale::Drowned);
         }
         // Share of the newest reports in all: the variance of a weighted mean over that of one report.
@@ -158,7 +159,7 @@ impl NoiseEstimator {
         let relative = signal_variance / (signal * signal) + noise_variance / (noise * noise)
             - 2.0 * covariance / (signal * noise);
         let relative_error = relative.max(0.0).sqrt();
-        if relative_error >= 1.0 || signal_variance >= signal * signal {
+        if !relative.is_finite() || relative_error >= 1.0 || signal_variance >= signal * signal {
             return Err(NoNoiseScale::Drowned);
         }
         if self.reports < SETTLED && relative_error > AGREED {
@@ -301,6 +302,18 @@ mod tests {
         }
         assert_eq!(before.noise_scale(64), after.noise_scale(64));
         assert_eq!(after.ignored(), IgnoredReports { impossible: 4, outlying: 1, other_kind: 0 });
+    }
+
+    #[test]
+    fn sums_beyond_all_numbers_give_no_scale() {
+        let sane = fed(1.0, 40.0, 4.0, 16.0, 0.02, 50);
+        for hostile in [
+            NoiseEstimator { weight: 1e-308, noise: 1e10, ..sane.clone() },
+            NoiseEstimator { weight: f64::NAN, ..sane.clone() },
+            NoiseEstimator { signal_sqr: 1e308, noise_sqr: 1e308, cross: 1e308, weight: 1e-3, ..sane.clone() },
+        ] {
+            assert_eq!(hostile.noise_scale(64), None, "{hostile:?}");
+        }
     }
 
     #[test]
