@@ -165,13 +165,14 @@ pub(crate) mod tests {
             },
             loss: None,
             noise: None,
+            preconditioned: None,
             memory_peak: None,
         }
     }
 
     fn group(phase: GroupPhase) -> NodeReport {
-        let status =
-            GroupStatus { job: JobId(uuid::Uuid::from_u128(1)), generation: Generation(1), gpus: vec![], phase };
+        let job = JobId(uuid::Uuid::from_u128(1));
+        let status = GroupStatus { job, generation: Generation(1), gpus: vec![], phase, revision: 0 };
         NodeReport::Group { status }
     }
 

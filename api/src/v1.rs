@@ -27,8 +27,8 @@ pub use history::{
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, Pin, QuotaVerdict, ReasonRequest, RunnerUp,
-    Submitted, Validation,
+    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest,
+    RunnerUp, Submitted, Validation,
 };
 pub use node::{DrainRequest, Gpu, Node, NodeHardware, NodeList};
 pub use plan::{

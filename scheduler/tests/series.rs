@@ -26,6 +26,7 @@ fn point(after: f64, generation: u64) -> SeriesPoint {
         },
         loss: Some(after),
         noise: None,
+        preconditioned: None,
         memory_peak: None,
     };
     // A full hour, so that every resolution begins an interval here.

@@ -60,6 +60,7 @@ impl Bench {
                 generation: Generation(1),
                 gpus: Vec::new(),
                 phase: GroupPhase::Running,
+                revision: 0,
             });
             let report = NodeReport::Registered { inventory: Box::new(inventory(index, 8)), groups: groups.collect() };
             let event = bench.agent(index, report);
@@ -88,6 +89,7 @@ impl Bench {
             configuration: configuration(),
             loss: Some(2.0),
             noise: Some(NoiseSample { small_sqr: 2.0, big_sqr: 1.0, small_batch: 4.0, big_batch: 16.0 }),
+            preconditioned: None,
             memory_peak: None,
         };
         self.agent(home, NodeReport::Steps { report: Box::new(report) })

@@ -185,6 +185,7 @@ impl Gang {
             configuration: self.configuration,
             loss: Some(2.0),
             noise: Some(noise),
+            preconditioned: None,
             memory_peak: None,
         }
     }

@@ -8,8 +8,8 @@ use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
-    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{Capabilities, JobSpec, ModelShape, Seconds, Sequences, Tokens};
 
@@ -121,11 +121,13 @@ pub fn training(target: Tokens, fenced: bool, live: bool) -> Training {
         precision: Precision::Fp32,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(8), max: Sequences(256) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: Some(target),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         reconfigure: Capabilities { batch, layout: Flexibility::Restart },
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }

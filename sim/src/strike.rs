@@ -285,7 +285,7 @@ impl World {
         let Some((key, gpus)) = one.past.iter().rev().find(|(key, _)| !one.alive.contains_key(key)).cloned() else {
             return;
         };
-        let status = GroupStatus { job: key.0, generation: key.1, gpus, phase: GroupPhase::Running };
+        let status = GroupStatus { job: key.0, generation: key.1, gpus, phase: GroupPhase::Running, revision: 0 };
         self.send_report(node, NodeReport::Group { status });
     }
 }

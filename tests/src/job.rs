@@ -19,7 +19,8 @@ training:
 elastic: {{min_runtime: 0s, max_resizes_per_hour: 1000}}
 run:
   command: [\"{{python}}\", -m, headway.trainer, --layers, \"2\", --hidden, \"32\", --heads, \"4\", --kv-heads, \"2\", --ffn, \"64\",
-            --vocab, \"256\", --seq-len, \"32\", --tied, --lr, \"3e-3\", --max-samples, \"{samples}\"]
+            --vocab, \"256\", --seq-len, \"32\", --tied, --lr, \"3e-3\", --noise-every, \"1\",
+            --max-samples, \"{samples}\"]
 "
     )
 }

@@ -68,7 +68,7 @@ def brute_force(model: Tiny, examples: int, scale: Tensor | None = None) -> tupl
 def test_the_estimate_is_within_its_stated_error_of_brute_force() -> None:
     """Twelve runs of 40 steps on samples of their own: their distances in standard errors must look like noise."""
     model, _ = trained()
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     averages = []
     for run in range(12):
         average = NoiseAverage(1e9)
@@ -100,7 +100,7 @@ def preconditioned(damping: float) -> tuple[float, float]:
     """The estimate over 150 steps, and brute force; both of tr Σ over |G|², preconditioned alike."""
     model, optimizer = trained()
     preconditioner = Preconditioner(lambda parameter: second_moment(optimizer, parameter), damping)
-    gradients = GradientAccumulator(model.parameters(), preconditioner=preconditioner)
+    gradients = GradientAccumulator(model.parameters(), preconditioner=preconditioner, every=1)
     average = NoiseAverage(1e9)
     for step in range(150):
         reduced = one_step(model, gradients, 8 * step, 4)
@@ -129,7 +129,7 @@ def test_small_and_big_see_the_same_preconditioner() -> None:
     """With equal micro-batches there is no noise, however they are scaled."""
     model, optimizer = trained()
     preconditioner = Preconditioner(lambda parameter: second_moment(optimizer, parameter))
-    gradients = GradientAccumulator(model.parameters(), preconditioner=preconditioner)
+    gradients = GradientAccumulator(model.parameters(), preconditioner=preconditioner, every=1)
     for _ in range(2):
         gradients.clear()
         for _ in range(3):
@@ -151,7 +151,7 @@ def test_a_preconditioner_that_lies_in_other_shards_is_refused() -> None:
 @pytest.mark.parametrize("scale", [0.25, 65536.0])
 def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
     model = Tiny()
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     plain, scaled = one_step(model, gradients, 0, 4), one_step(model, gradients, 0, 4, scale)
     assert plain.noise is not None and scaled.noise is not None
     assert scaled.noise.to_json() == pytest.approx(plain.noise.to_json(), rel=1e-6)
@@ -160,7 +160,7 @@ def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
 
 def test_clipping_comes_after_measuring() -> None:
     model = Tiny()
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     reduced = one_step(model, gradients, 0, 4)
     gradients.clip(reduced, 1e-3)
     clipped = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
@@ -171,14 +171,14 @@ def test_clipping_comes_after_measuring() -> None:
 
 def test_one_small_batch_is_flagged() -> None:
     model = Tiny()
-    reduced = one_step(model, GradientAccumulator(model.parameters()), 0, 1)
+    reduced = one_step(model, GradientAccumulator(model.parameters(), every=1), 0, 1)
     assert reduced.noise is None and reduced.unmeasured is Unmeasured.ONE_SMALL_BATCH
     assert reduced.gradient_sqr > 0.0
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_counted() -> None:
     model = Tiny()
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     good = one_step(model, gradients, 0, 4)
     broken = one_step(model, gradients, 0, 4, scale=float("nan"))
     assert broken.noise is None and broken.unmeasured is Unmeasured.NOT_FINITE
@@ -188,7 +188,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted() -> None:
 
 def test_the_cadence_leaves_loss_and_gradient_alone() -> None:
     model = Tiny()
-    often = GradientAccumulator(model.parameters())
+    often = GradientAccumulator(model.parameters(), every=1)
     expected = [one_step(model, often, 8 * step, 4) for step in range(4)]
     often.close()
     seldom = GradientAccumulator(model.parameters(), every=3)
@@ -201,7 +201,7 @@ def test_the_cadence_leaves_loss_and_gradient_alone() -> None:
 def test_a_tied_weight_counts_once() -> None:
     """Given by both of its modules, it is still one parameter with one gradient."""
     model = Tiny(tied=True)
-    gradients = GradientAccumulator([model.embedding, model.blocks, model.norm, model.head])
+    gradients = GradientAccumulator([model.embedding, model.blocks, model.norm, model.head], every=1)
     reduced = one_step(model, gradients, 0, 4)
     gradients.close()
     gradients.clear()
@@ -213,7 +213,7 @@ def test_a_tied_weight_counts_once() -> None:
 
 def test_a_closed_accumulator_lets_go() -> None:
     model = Tiny()
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     gradients.close()
     inputs, targets = batch(0, 2)
     loss_of(model(inputs), targets).backward()

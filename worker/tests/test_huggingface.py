@@ -93,7 +93,7 @@ def test_the_first_steps_noise_is_that_of_the_unclipped_gradients(tmp_path: Path
     agent = run(tmp_path, 1, 0)
     (step,) = agent.of("step")
     reference = model()
-    gradients = GradientAccumulator(reference.parameters())
+    gradients = GradientAccumulator(reference.parameters(), every=1)
     for start in range(0, 6, 2):
         tokens = torch.stack([Text()[index]["input_ids"] for index in range(start, start + 2)])
         loss = reference(input_ids=tokens, labels=tokens).loss

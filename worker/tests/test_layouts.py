@@ -52,7 +52,7 @@ def train(layout: Layout) -> list[Reduced]:
             fully_shard(block, mesh=data)
         fully_shard(model, mesh=data)
     summed = [Summed([model.shared_weight()], ranks.pipeline)] if layout.tied and layout.pp > 1 else []
-    gradients = GradientAccumulator([model], ranks, shard=layout.shard, summed=summed)
+    gradients = GradientAccumulator([model], ranks, shard=layout.shard, summed=summed, every=1)
     pipeline = None
     accumulation = GLOBAL // SMALL // layout.dp
     if layout.pp > 1:
@@ -84,7 +84,7 @@ def train(layout: Layout) -> list[Reduced]:
 def alone(tied: bool) -> list[Reduced]:
     """One rank without any process group."""
     model = Tiny(tied)
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     reduced = []
     for step in range(STEPS):
         for start in range(step * GLOBAL, (step + 1) * GLOBAL, SMALL):

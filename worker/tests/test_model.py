@@ -65,7 +65,7 @@ def test_noise_matches_brute_force_over_single_sequences() -> None:
     """Frozen weights. 64 steps of 4 x 2 sequences against the covariance of the same 512 single gradients. The error of
     tr S is a few per cent at this count; that of |G|^2 about 2 sqrt(phi / nB), so 0.15 holds both."""
     model = Decoder(TINY, seed=1)
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     optimizer = AdamW(dict(model.named_parameters()), gradients)
     for step in range(30):
         gradients_of(model, gradients, 1000 + 8 * step, 4, 2)
@@ -97,7 +97,7 @@ def gradients_of(model: Decoder, gradients: GradientAccumulator, first: int, cou
 
 def test_squares_are_those_of_autograd() -> None:
     model, reference = Decoder(TINY, seed=2), Decoder(TINY, seed=2)
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     sample = gradients_of(model, gradients, 0, 2, 2)
     flats = []
     for start in (0, 2):
@@ -112,7 +112,7 @@ def test_squares_are_those_of_autograd() -> None:
 
 def test_one_small_batch_gives_no_sample() -> None:
     model = Decoder(TINY)
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     loss = model.loss(batch(0, 4))
     loss.backward()
     gradients.end_micro_batch(loss)
@@ -121,7 +121,7 @@ def test_one_small_batch_gives_no_sample() -> None:
 
 def test_the_optimizer_is_adamw() -> None:
     model, reference = Decoder(TINY, seed=3), Decoder(TINY, seed=3)
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     optimizer = AdamW(dict(model.named_parameters()), gradients)
     groups = [
         {"params": [p for p in reference.parameters() if p.dim() > 1], "weight_decay": 0.1},
@@ -141,7 +141,7 @@ def test_the_optimizer_is_adamw() -> None:
 
 def test_clipping_scales_and_keeps_what_was_measured() -> None:
     model = Decoder(TINY)
-    gradients = GradientAccumulator(model.parameters())
+    gradients = GradientAccumulator(model.parameters(), every=1)
     loss = model.loss(batch(0, 4))
     loss.backward()
     gradients.end_micro_batch(loss)

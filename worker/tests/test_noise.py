@@ -70,6 +70,23 @@ def test_a_broken_step_does_not_poison_the_average() -> None:
     assert average.scale() == pytest.approx(15.0)
 
 
+def test_measuring_seldom_looks_back_over_as_many_sequences() -> None:
+    """A noise that grows while half of each stretch is forgotten: the average must not lag behind for being sampled."""
+    often, seldom = NoiseAverage(800.0), NoiseAverage(800.0)
+    for number in range(1000):
+        sample = step(30.0 + 0.1 * number, 2.0)
+        often.add(sample)
+        if number % 4 == 3:
+            seldom.add(sample)
+        else:
+            seldom.skip(sample.big_batch)
+    scales = [average.scale() for average in (often, seldom)]
+    assert scales[0] is not None and scales[1] == pytest.approx(scales[0], rel=0.01)
+    errors = [average.estimate() for average in (often, seldom)]
+    assert errors[0] is not None and errors[1] is not None
+    assert errors[1].standard_error > 1.5 * errors[0].standard_error, "a quarter of the samples says less"
+
+
 def test_noise_without_signal_has_no_scale() -> None:
     average = NoiseAverage(100.0)
     average.add(step(30.0, -0.5))

@@ -17,7 +17,8 @@ from agent import FakeAgent, Message, Worker, environment
 from headway import checkpoint, trainer
 
 CORPUS_TEXT = b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000))
-TINY = "--layers 2 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16 --report-every 0 --warmup-steps 2".split()
+TINY = "--layers 2 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16".split()
+TINY += "--report-every 0 --warmup-steps 2 --noise-every 1".split()
 
 
 class Runs:
@@ -188,7 +189,7 @@ def test_tokens_are_read_from_a_mapped_file(runs: Runs, tmp_path: Path) -> None:
     assert losses(runs.run(1, 2, 8, 16, more=more))[0] == pytest.approx(6.9, abs=0.1)
 
 
-def test_a_batch_change_is_live_and_every_sample_is_seen_once(runs: Runs) -> None:
+def test_a_batch_change_is_live_and_every_sample_is_seen_once(runs: Runs, capfd: pytest.CaptureFixture[str]) -> None:
     def configure(agent: FakeAgent, message: Message, _: Worker) -> None:
         if message["type"] == "step" and message["step"] in (2, 3):
             configuration = {"layout": {"dp": 2, "tp": 1, "pp": 1}, "micro_batch": 4, "global_batch": 16}
@@ -204,6 +205,7 @@ def test_a_batch_change_is_live_and_every_sample_is_seen_once(runs: Runs) -> Non
         assert step["noise"]["big_batch"] == step["configuration"]["global_batch"]
     assert [steps[0]["configuration"]["global_batch"], steps[-1]["configuration"]["global_batch"]] == [8, 16]
     assert steps[-1]["configuration"]["micro_batch"] == 4
+    assert capfd.readouterr().out.count("learning rate x 1.414") == 1, "told twice, it changes once"
     # The same samples in the same order as a run that changed at the same step must have seen.
     assert seen == steps[-1]["samples_seen"] >= 800
 

@@ -21,13 +21,16 @@ LINES: dict[str, dict[str, Any]] = {vector["name"]: vector["line"] for vector in
 
 
 def report(line: dict[str, Any], loss: float | None) -> None:
-    noise = headway.NoiseSample(**line["noise"]) if "noise" in line else None
+    noise, preconditioned = (
+        headway.NoiseSample(**line[name]) if name in line else None for name in ("noise", "preconditioned")
+    )
     fields = ("step", "steps", "samples_seen", "tokens", "duration_s")
     headway.report(
         **{field: line[field] for field in fields},
         configuration=Configuration.from_json(line["configuration"]),
         loss=loss,
         noise=noise,
+        preconditioned=preconditioned,
     )
 
 
@@ -38,6 +41,7 @@ def offer(line: dict[str, Any]) -> None:
 
 SAID: dict[str, Callable[[dict[str, Any]], None]] = {
     "steps with their noise": lambda line: report(line, line["loss"]),
+    "steps with the noise of Adam's gradients too": lambda line: report(line, line["loss"]),
     "a step with one small batch has no noise": lambda line: report(line, line["loss"]),
     "a loss that is not finite is left out": lambda line: report(line, math.nan),
     "what a start took": lambda line: headway.phases(line["phases"]),

@@ -62,6 +62,8 @@ pub(super) struct StepLine {
     loss: Option<f64>,
     #[serde(default)]
     noise: Option<NoiseSample>,
+    #[serde(default)]
+    preconditioned: Option<NoiseSample>,
     /// Bytes.
     #[serde(default)]
     memory_peak: Option<Bytes>,
@@ -80,6 +82,7 @@ impl StepLine {
             configuration: self.configuration,
             loss: self.loss,
             noise: self.noise,
+            preconditioned: self.preconditioned,
             memory_peak: self.memory_peak,
         }
     }

@@ -348,6 +348,7 @@ fn group_status(status: wire::GroupStatus) -> Read<GroupStatus> {
             Phase::Stopping(wire::Stopping {}) => GroupPhase::Stopping,
             Phase::Ended(ended) => GroupPhase::Ended { outcome: outcome(present("outcome", ended.outcome)?) },
         },
+        revision: status.revision,
     })
 }
 
@@ -391,6 +392,15 @@ fn capabilities(capabilities: wire::Capabilities) -> Read<Capabilities> {
     })
 }
 
+fn noise_sample(noise: wire::NoiseSample) -> NoiseSample {
+    NoiseSample {
+        small_sqr: noise.small_sqr,
+        big_sqr: noise.big_sqr,
+        small_batch: noise.small_batch,
+        big_batch: noise.big_batch,
+    }
+}
+
 fn step_report(report: wire::StepReport) -> Read<StepReport> {
     Ok(StepReport {
         job: parse("job_id", &report.job_id)?,
@@ -402,12 +412,8 @@ fn step_report(report: wire::StepReport) -> Read<StepReport> {
         duration: seconds("duration_seconds", report.duration_seconds)?,
         configuration: configuration(present("configuration", report.configuration)?)?,
         loss: report.loss,
-        noise: report.noise.map(|noise| NoiseSample {
-            small_sqr: noise.small_sqr,
-            big_sqr: noise.big_sqr,
-            small_batch: noise.small_batch,
-            big_batch: noise.big_batch,
-        }),
+        noise: report.noise.map(noise_sample),
+        preconditioned: report.preconditioned.map(noise_sample),
         memory_peak: report.memory_peak.map(Bytes),
     })
 }

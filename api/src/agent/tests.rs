@@ -44,7 +44,7 @@ fn checkpoint() -> CheckpointRef {
 }
 
 fn status(phase: GroupPhase) -> GroupStatus {
-    GroupStatus { job: job(), generation: Generation(3), gpus: vec![GpuUuid("GPU-0".into())], phase }
+    GroupStatus { job: job(), generation: Generation(3), gpus: vec![GpuUuid("GPU-0".into())], phase, revision: 4 }
 }
 
 fn inventory() -> NodeInventory {
@@ -155,6 +155,7 @@ fn from_agent() -> Vec<AgentToScheduler> {
         configuration: configuration(),
         loss,
         noise,
+        preconditioned: noise,
         memory_peak: Some(Bytes(1 << 34)),
     };
     let noise = NoiseSample { small_sqr: 0.81, big_sqr: 0.22, small_batch: 4.0, big_batch: 16.0 };

@@ -317,6 +317,7 @@ impl From<&GroupStatus> for wire::GroupStatus {
                 GroupPhase::Stopping => Phase::Stopping(wire::Stopping {}),
                 GroupPhase::Ended { outcome } => Phase::Ended(wire::Ended { outcome: Some(outcome.into()) }),
             }),
+            revision: status.revision,
         }
     }
 }
@@ -363,6 +364,7 @@ impl From<&StepReport> for wire::StepReport {
             configuration: Some((&report.configuration).into()),
             loss: report.loss,
             noise: report.noise.as_ref().map(Into::into),
+            preconditioned: report.preconditioned.as_ref().map(Into::into),
             memory_peak: report.memory_peak.map(|Bytes(bytes)| bytes),
         }
     }

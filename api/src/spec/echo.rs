@@ -3,7 +3,8 @@
 use chrono::{DateTime, SecondsFormat};
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    Command, ExecutionLimits, GpuRange, LayoutLimits, LrScaling, Precision, RunPer, Topology, Training, Work,
+    BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, LrScaling, Precision, RunPer, Topology, Training,
+    Work,
 };
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp, Tokens};
 use serde_json::{Map, Value, json};
@@ -114,7 +115,7 @@ fn training(training: &Training) -> Value {
             })),
         ),
         ("reference_batch", Some(json!(sequences(training.reference_batch)))),
-        ("batch", Some(json!({ "min": sequences(training.batch.min), "max": sequences(training.batch.max) }))),
+        ("batch", Some(batch(training))),
         (
             "lr_scaling",
             Some(json!(match training.lr_scaling {
@@ -143,6 +144,20 @@ fn training(training: &Training) -> Value {
             })),
         ),
         ("kappa", Some(json!(training.kappa))),
+        ("noise", Some(json!(training.noise.name()))),
+    ])
+}
+
+fn batch(training: &Training) -> Value {
+    let eta = match training.batch_policy {
+        BatchPolicy::Goodput => None,
+        BatchPolicy::NormTest { eta } => Some(json!(eta)),
+    };
+    object([
+        ("min", Some(json!(sequences(training.batch.min)))),
+        ("max", Some(json!(sequences(training.batch.max)))),
+        ("policy", Some(json!(training.batch_policy.name()))),
+        ("eta", eta),
     ])
 }
 

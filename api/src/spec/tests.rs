@@ -2,7 +2,9 @@
 //! Good specifications and what they become; bad ones and what is said of them.
 
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Topology, Work};
+use headway_types::spec::{
+    BatchPolicy, Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Topology, Work,
+};
 use headway_types::{Capabilities, GpuCount, GpuType, Recompute, Seconds, Sequences, Sharding, Tokens};
 use proptest::prelude::*;
 use serde_json::json;
@@ -122,6 +124,7 @@ fn what_is_left_out_is_careful() {
     assert_eq!((spec.project.as_str(), spec.priority), ("default", Priority(50)));
     let training = spec.training().unwrap();
     assert_eq!((training.batch.min, training.batch.max), (Sequences(64), Sequences(64)));
+    assert_eq!(training.batch_policy, BatchPolicy::Goodput);
     assert_eq!((training.layouts.tp.as_slice(), training.layouts.pp.as_slice()), (&[1][..], &[1][..]));
     assert_eq!(training.layouts.execution, ExecutionLimits::default());
     assert_eq!(training.reconfigure, Capabilities::UNKNOWN_SCRIPT);
@@ -162,7 +165,9 @@ fn an_echo_reads_as_what_it_echoes() {
     let auto = with("  model: gpt2-124m", "  model: gpt2-124m\n  layouts: auto");
     let curve = with("  model: gpt2-124m", "  curve: {1: 1.0, 2: 1.9}\n  seq_len: 128\n  target: 0.5k sequences");
     let rigid = "{version: 1, name: a, resources: {gpus: 8}, run: {command: ['{python}', '{{}}']}}".to_owned();
-    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid] {
+    let norm_test =
+        with("64 sequences", "64 sequences\n  batch: {max: 512 sequences, policy: norm_test, eta: 0.2}\n  noise: adam");
+    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid, norm_test] {
         let spec = read_yaml(&text).unwrap();
         assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
     }
@@ -202,7 +207,11 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64"),
         ("64 sequences", "1000 tokens"),
         ("64 sequences", "64 sequences\n  batch: {min: 128 sequences, max: 32 sequences}"),
-        ("64 sequences", "64 sequences\n  kappa: 0"),
+        ("64 sequences", "64 sequences\n  batch: {policy: norm_tests}"),
+        ("64 sequences", "64 sequences\n  batch: {policy: norm_test, eta: 1.5}"),
+        ("64 sequences", "64 sequences\n  batch: {policy: norm_test}"),
+        ("64 sequences", "64 sequences\n  batch: {max: 128 sequences, eta: 0.3}"),
+        ("64 sequences", "64 sequences\n  kappa: 0\n  noise: sgd"),
         ("64 sequences", "64 sequences\n  layouts: [{tp: 1}]"),
         ("64 sequences", "64 sequences\n  layouts: {tp: 2048, pp: []}"),
         ("64 sequences", "64 sequences\n  layouts: {sharding: [zero1], recompute: [], cp: 0, schedule: 1f1b}"),

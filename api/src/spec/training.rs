@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, Precision, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Precision,
+    Training, Work,
 };
 use headway_types::{Capabilities, GpuCount, Recompute, Schedule, Seconds, Sequences, Sharding};
 use serde_json::Value;
@@ -27,6 +28,7 @@ const KNOWN: &[&str] = &[
     "progress",
     "reconfigure",
     "kappa",
+    "noise",
 ];
 
 const LAYOUTS: &[&str] =
@@ -43,6 +45,7 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
     let checkpoint = checkpoint(&section, job_name);
     let reconfigure = reconfigure(&section);
     let kappa = kappa(&section);
+    let noise = noise(&section);
     let lr_scaling = lr_scaling(&section);
     progress(&section);
     section.require("reference_batch", "the batch the recipe was validated at, as in reference_batch: 4Mi tokens");
@@ -52,19 +55,21 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
     let reference_batch = batch_of(&section, "reference_batch", seq_len);
     let target = section.quantity("target", Amount::parse).map(|amount| amount.tokens(seq_len));
     let reference_batch = reference_batch?;
-    let batch = batch(&section, reference_batch, seq_len)?;
+    let (batch, batch_policy) = batch(&section, reference_batch, seq_len)?;
     let layouts = layouts(&section, batch.max)?;
     Some(Training {
         work,
         precision: precision?,
         reference_batch,
         batch,
+        batch_policy,
         lr_scaling: lr_scaling?,
         target,
         layouts,
         checkpoint,
         reconfigure,
         kappa,
+        noise: noise?,
     })
 }
 
@@ -134,17 +139,28 @@ fn lr_scaling(section: &Section<'_>) -> Option<LrScaling> {
     if section.has("lr_scaling") { section.choice("lr_scaling", &choices) } else { Some(LrScaling::Sqrt) }
 }
 
+fn noise(section: &Section<'_>) -> Option<NoiseKind> {
+    let choices = [NoiseKind::Raw, NoiseKind::Adam].map(|kind| (kind.name(), kind));
+    if section.has("noise") { section.choice("noise", &choices) } else { Some(NoiseKind::Raw) }
+}
+
 fn batch_of(section: &Section<'_>, key: &str, seq_len: u32) -> Option<Sequences> {
     section.quantity(key, |text| Amount::parse(text)?.sequences(seq_len))
 }
 
+/// The norm test's η where none is given: small models need less strictness than the paper's 0.05 to 0.3.
+const ETA: f64 = 0.5;
+
 /// Fixed at the reference where it is not given.
-fn batch(training: &Section<'_>, reference: Sequences, seq_len: u32) -> Option<BatchRange> {
-    let Some(value) = training.get("batch") else { return Some(BatchRange { min: reference, max: reference }) };
+fn batch(training: &Section<'_>, reference: Sequences, seq_len: u32) -> Option<(BatchRange, BatchPolicy)> {
+    let Some(value) = training.get("batch") else {
+        return Some((BatchRange { min: reference, max: reference }, BatchPolicy::Goodput));
+    };
     let path = training.field("batch");
-    let section = Section::open(&path, value, &["min", "max"], &[], training.findings())?;
+    let section = Section::open(&path, value, &["min", "max", "policy", "eta"], &[], training.findings())?;
     let bound = |key| if section.has(key) { batch_of(&section, key, seq_len) } else { Some(reference) };
     let (min, max) = (bound("min"), bound("max"));
+    let policy = batch_policy(&section);
     let (min, max) = (min?, max?);
     if min > reference {
         section.wrong("min", format!("{min} sequences are more than the reference batch, {reference} sequences"));
@@ -152,7 +168,35 @@ fn batch(training: &Section<'_>, reference: Sequences, seq_len: u32) -> Option<B
     if max < reference {
         section.wrong("max", format!("{max} sequences are fewer than the reference batch, {reference} sequences"));
     }
-    Some(BatchRange { min, max })
+    let policy = policy?;
+    if policy != BatchPolicy::Goodput && max <= reference {
+        section.wrong_hint(
+            "max",
+            "leaves the norm test nothing",
+            "it only raises the batch: give a max above the reference",
+        );
+    }
+    Some((BatchRange { min, max }, policy))
+}
+
+fn batch_policy(section: &Section<'_>) -> Option<BatchPolicy> {
+    let choices = [("goodput", false), ("norm_test", true)];
+    let norm_test = if section.has("policy") { section.choice("policy", &choices)? } else { false };
+    if !norm_test {
+        if section.has("eta") {
+            section.wrong_hint("eta", "belongs to the norm test", "write batch: {…, policy: norm_test, eta: 0.3}");
+        }
+        return Some(BatchPolicy::Goodput);
+    }
+    let eta = if section.has("eta") { section.number("eta")? } else { ETA };
+    match eta.try_into() {
+        Ok(eta) => Some(BatchPolicy::NormTest { eta }),
+        Err(error) => {
+            let hint = "the relative error of a step's gradient that is borne: smaller means larger batches";
+            section.wrong_hint("eta", format!("{error}"), hint);
+            None
+        }
+    }
 }
 
 /// Data parallelism only where nothing is said, and of what goes beyond degrees only what is said: no script is told what it cannot do.

@@ -134,6 +134,9 @@ pub struct Job {
     pub noise_scale_tokens: Option<f64>,
     /// Standard error of φ relative to φ.
     pub noise_error: Option<f64>,
+    /// Where φ comes from, and what is left out of it; `null` for a job that is not modelled or has ended.
+    #[serde(default)]
+    pub noise_reports: Option<NoiseReports>,
     pub loss: Option<f64>,
     pub step: Option<u64>,
     pub samples_seen: Option<u64>,
@@ -187,6 +190,21 @@ pub struct Job {
     pub pin: Option<Pin>,
     /// Rises with every stored change; the ETag.
     pub version: u64,
+}
+
+/// Which noise a job goes by, and what came of its reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NoiseReports {
+    /// Gradients as they are (`raw`), or as Adam scales them (`adam`).
+    pub kind: String,
+    /// Why there is no φ, where there is none.
+    pub missing: Option<String>,
+    /// Reports left out because they cannot be: negative, not finite, too large, or of batches that are none.
+    pub impossible: u64,
+    /// Left out because they lay far from those before.
+    pub outlying: u64,
+    /// Left out because they are of the other kind.
+    pub other_kind: u64,
 }
 
 /// A person's word that a job stays where it is.
@@ -288,6 +306,9 @@ pub struct GpuTime {
 pub struct Curve {
     pub job_id: Uuid,
     pub gpu_type: Option<String>,
+    /// What chose the batches: `goodput` or `norm_test`; `null` where the script does.
+    #[serde(default)]
+    pub batch_policy: Option<String>,
     /// Ascending by GPUs.
     pub points: Vec<CurvePoint>,
 }

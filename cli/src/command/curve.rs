@@ -38,7 +38,8 @@ fn text(print: &Printer, curve: &Reply) -> String {
     };
     let table = print.table(HEADERS, curve.points.iter().map(row));
     let goodput = "goodput in reference tokens per second, P10 to P90 by what its reports have taught";
-    let mut lines = vec![format!("On {gpu_type}; {goodput}; * is the size it has"), table];
+    let chosen = if curve.batch_policy.as_deref() == Some("norm_test") { "; batches by the norm test" } else { "" };
+    let mut lines = vec![format!("On {gpu_type}{chosen}; {goodput}; * is the size it has"), table];
     for point in &curve.points {
         lines.extend(point.infeasible.as_ref().map(|why| format!("  not {} GPUs: {why}", point.gpus)));
     }
@@ -125,7 +126,8 @@ mod tests {
         };
         let points = vec![small, point(8, 50_000.0), point(16, 91_234.0)];
         let print = Printer { format: Format::Table, headers: true };
-        let curve = Reply { job_id: Uuid::nil(), gpu_type: Some("H200".into()), points };
+        let batch_policy = Some("goodput".to_owned());
+        let curve = Reply { job_id: Uuid::nil(), gpu_type: Some("H200".into()), batch_policy, points };
         insta::assert_snapshot!(text(&print, &curve));
         let none = Reply { gpu_type: None, points: Vec::new(), ..curve };
         assert_eq!(text(&print, &none), "no node that is there has GPUs of a type it accepts");

@@ -83,7 +83,8 @@ training:
 elastic: {{min_runtime: 20s, max_resizes_per_hour: 60}}
 run:
   command: [\"{{python}}\", -m, headway.trainer, --layers, \"{layers}\", --hidden, \"{hidden}\", --heads, \"{heads}\",
-            --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --tied, --lr, \"3e-3\"{corpus}]
+            --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --tied, --lr, \"3e-3\",
+            --noise-every, \"1\"{corpus}]
   env: {{PYTHONPATH: \"{worker}\"}}
 ",
         gpu_min = gpus.0,

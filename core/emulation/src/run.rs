@@ -453,6 +453,7 @@ impl Run {
                 configuration,
                 loss: Some(loss(self.samples)),
                 noise,
+                preconditioned: None,
                 memory_peak: self.memory().map(|(bytes, _)| bytes),
             }),
         });

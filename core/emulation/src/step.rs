@@ -93,7 +93,9 @@ pub fn measured(random: &mut Random, mean: Seconds, steps: u32) -> Seconds {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use headway_goodput::{JobModel, catalog};
-    use headway_types::spec::{BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, Training, Work};
+    use headway_types::spec::{
+        BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Training, Work,
+    };
     use headway_types::{
         Capabilities, Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences,
         Sharding, StepReport, Timestamp,
@@ -166,12 +168,14 @@ mod tests {
             precision: Precision::Bf16,
             reference_batch: Sequences(64),
             batch: BatchRange { min: Sequences(32), max: Sequences(128) },
+            batch_policy: BatchPolicy::default(),
             lr_scaling: LrScaling::Sqrt,
             target: None,
             layouts: LayoutLimits { execution, ..LayoutLimits::degrees(vec![], vec![], Sequences(8)) },
             checkpoint: CheckpointPolicy::default(),
             reconfigure: Capabilities::UNKNOWN_SCRIPT,
             kappa: 1.0,
+            noise: NoiseKind::default(),
         };
         (shape, JobModel::new(training))
     }
@@ -212,6 +216,7 @@ mod tests {
                 configuration: at,
                 loss: None,
                 noise: None,
+                preconditioned: None,
                 memory_peak: Some(peak),
             };
             model.observe(&class, nodes, &report);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
+use headway_types::command::GroupStatus;
 use headway_types::{Configuration, Generation, GpuUuid, GroupPhase, JobId, NodeId, Seconds, Timestamp};
 
 use crate::event::SessionId;
@@ -123,7 +124,15 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenGroup {
     pub phase: GroupPhase,
+    /// Newest live change that the node has taken.
+    pub revision: u64,
     pub gpus: BTreeSet<GpuUuid>,
+}
+
+impl From<GroupStatus> for SeenGroup {
+    fn from(status: GroupStatus) -> Self {
+        Self { phase: status.phase, revision: status.revision, gpus: status.gpus.into_iter().collect() }
+    }
 }
 
 impl NodeEntry {

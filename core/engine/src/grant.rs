@@ -8,7 +8,7 @@ use headway_types::command::NodeAddress;
 use headway_types::spec::{CheckpointPolicy, LrScaling, Precision, Training, Work};
 use headway_types::{
     Assignment, Configuration, Generation, GpuHealth, GpuUuid, JobId, JobSpec, LaunchOrder, ModelShape, NodeId,
-    NodeSlice, Seconds, Sequences,
+    NodeSlice, Seconds,
 };
 
 use crate::draft::Note;
@@ -185,22 +185,8 @@ pub(crate) fn checkpoint_policy(spec: &JobSpec) -> CheckpointPolicy {
     spec.training().map_or_else(CheckpointPolicy::default, |training| training.checkpoint.clone())
 }
 
-/// The learning-rate factor for a batch k times the reference batch.
+/// The learning-rate factor for a configuration's batch, by the job's rule and what is known of its noise.
 pub(crate) fn lr_scale(entry: &JobEntry, configuration: Option<Configuration>) -> f64 {
-    let (Some(training), Some(configuration)) = (entry.job.spec.training(), configuration) else { return 1.0 };
-    let reference = training.reference_batch;
-    let k = configuration.global_batch.0 as f64 / reference.0.max(1) as f64;
-    match training.lr_scaling {
-        LrScaling::None => 1.0,
-        LrScaling::Sqrt => k.sqrt(),
-        LrScaling::Linear => k,
-        LrScaling::Adascale => {
-            let phi = entry.model.as_ref().and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
-            let tokens = |batch: Sequences| batch.tokens(training.work.seq_len()).0;
-            // AdaScale (Johnson et al. 2020, eq. 4): the gain (σ²/B₀ + μ²) / (σ²/B + μ²), with φ = σ²/μ².
-            phi.map_or(k.sqrt(), |phi| {
-                (phi / tokens(reference) + 1.0) / (phi / tokens(configuration.global_batch) + 1.0)
-            })
-        }
-    }
+    let (Some(model), Some(configuration)) = (&entry.model, configuration) else { return 1.0 };
+    model.learning_rate_factor(configuration.global_batch)
 }

@@ -77,10 +77,7 @@ impl Engine {
         inventory: NodeInventory,
         groups: Vec<GroupStatus>,
     ) -> Vec<(JobId, Generation)> {
-        let seen_group = |one: GroupStatus| {
-            let group = SeenGroup { phase: one.phase, gpus: one.gpus.into_iter().collect() };
-            ((one.job, one.generation), group)
-        };
+        let seen_group = |one: GroupStatus| ((one.job, one.generation), SeenGroup::from(one));
         let groups: BTreeMap<(JobId, Generation), SeenGroup> = groups.into_iter().map(seen_group).collect();
         let listed = groups.keys().copied().collect();
         let node = Node {

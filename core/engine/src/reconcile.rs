@@ -3,12 +3,13 @@
 //! repeated until its effect is seen.
 
 use headway_types::report::Flexibility;
+use headway_types::spec::LrScaling;
 use headway_types::{
     AgentCommand, Assignment, Configuration, Generation, GroupPhase, JobId, NodeId, Seconds, StopMode, Tier,
 };
 
 use crate::draft::Note;
-use crate::entry::Seen;
+use crate::entry::{JobEntry, Seen};
 use crate::gang::Part;
 use crate::grant::{checkpoint_policy, lr_scale};
 use crate::input::capabilities;
@@ -17,6 +18,8 @@ use crate::state::Engine;
 
 /// How long a script that takes layouts in memory may go on with the one before.
 const LAYOUT_PATIENCE: Seconds = Seconds(120.0);
+/// AdaScale's factor follows the noise also while the batch stays; a script is told anew when it is off by this share.
+const RATE_MOVED: f64 = 0.05;
 /// What is left of a broken gang gets between SIGTERM and SIGKILL: time for last words, not for a checkpoint.
 const BROKEN_GRACE: Seconds = Seconds(3.0);
 
@@ -26,6 +29,7 @@ impl Engine {
         if self.steer_running() {
             self.judge_gangs();
         }
+        self.follow_noise();
         self.grant_targets();
         self.drive_gangs();
         self.clear_strays();
@@ -151,6 +155,33 @@ impl Engine {
         self.note(note.with("revision", revision));
     }
 
+    /// Renews the learning-rate factors that the noise has moved since they were told.
+    fn follow_noise(&mut self) {
+        let moved = |(id, entry): (&JobId, &JobEntry)| {
+            let JobState::Running { generation, .. } = entry.job.state else { return None };
+            let model = entry.model.as_ref().filter(|model| model.training.lr_scaling == LrScaling::Adascale)?;
+            let allocation = self.allocations.get(&(*id, generation))?;
+            // What was told stands while the noise is not known, and where only a restart could change it.
+            if model.noise_scale().is_none() || capabilities(&entry.job).batch != Flexibility::Live {
+                return None;
+            }
+            let (from, to) = (allocation.lr_scale, lr_scale(entry, allocation.configuration));
+            ((to / from - 1.0).abs() > RATE_MOVED).then_some((*id, generation, from, to))
+        };
+        let moved: Vec<_> = self.jobs.iter().filter_map(moved).collect();
+        for (job, generation, from, to) in moved {
+            self.edit_allocation((job, generation), |one| {
+                one.lr_scale = to;
+                one.revision += 1;
+            });
+            let name = self.job_name(job);
+            let message = format!(
+                "the learning rate of {name} goes from {from:.2} to {to:.2} times the recipe's: its noise moved"
+            );
+            self.note(Note::new("job.learning_rate_changed", message).job(job).with("lr_scale", to));
+        }
+    }
+
     /// The commands each live generation's state calls for.
     fn drive_gangs(&mut self) {
         let live: Vec<(JobId, Generation)> =
@@ -211,12 +242,16 @@ impl Engine {
         let first = allocation.placement.first_node();
         let Some(entry) = self.jobs.get(&job) else { return };
         let save = entry.save_wanted.is_some();
+        let heard =
+            self.nodes.get(&first).and_then(|node| node.group(job, generation)).map_or(0, |group| group.revision);
+        let differs = entry.reported.filter(|reported| allocation.configuration.is_some_and(|at| at != *reported));
         if let Some(configuration) = allocation.configuration
-            && let Some(reported) = entry.reported.filter(|reported| *reported != configuration)
             && allocation.revision > 1
+            && (differs.is_some() || heard < allocation.revision)
         {
-            let told = entry.job.moved_at.last().filter(|_| reported.layout != configuration.layout);
-            if told.is_some_and(|at| self.now.since(*at).0 > LAYOUT_PATIENCE.0) {
+            let other_layout = differs.filter(|reported| reported.layout != configuration.layout);
+            let told = other_layout.zip(entry.job.moved_at.last());
+            if let Some((reported, _)) = told.filter(|(_, at)| self.now.since(**at).0 > LAYOUT_PATIENCE.0) {
                 let reason = format!("its script did not change from {reported} to {configuration} while it ran");
                 return self.reconfigure(job, &reason, false);
             }

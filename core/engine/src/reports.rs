@@ -74,7 +74,7 @@ impl Engine {
         let over = |phase: &GroupPhase| matches!(phase, GroupPhase::Ended { .. });
         let ends = over(&status.phase);
         let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) else { return };
-        let group = SeenGroup { phase: status.phase, gpus: status.gpus.into_iter().collect() };
+        let group = SeenGroup::from(status);
         let before = groups.insert(key, group);
         let ended = ends && before.is_some_and(|before| !over(&before.phase));
         self.unsettled = true;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use harness::{Cluster, inventory, spec, training};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::report::Flexibility;
-use headway_types::{Generation, GroupPhase, JobId, NodeReport, Seconds};
+use headway_types::{AgentCommand, Generation, GroupPhase, JobId, NodeReport, Seconds};
 
 /// A job that runs in a pipeline where data parallelism is better, and has just been told so.
 fn told_another() -> (Cluster, JobId) {
@@ -31,7 +31,13 @@ fn told_another() -> (Cluster, JobId) {
 #[test]
 fn a_script_that_changes_its_layout_in_memory_is_told_the_new_one_and_not_stopped() {
     let (mut cluster, job) = told_another();
-    assert_eq!(cluster.allocation(job).configuration.unwrap().layout.dp, 4);
+    let at = cluster.allocation(job).configuration.unwrap();
+    assert_eq!(at.layout.dp, 4);
+    let told = cluster.commands.iter().rev().find_map(|(_, command)| match command {
+        AgentCommand::Configure { configuration, lr_scale, .. } => Some((*configuration, *lr_scale)),
+        _ => None,
+    });
+    assert_eq!(told, Some((at, (at.global_batch.0 as f64 / 16.0).sqrt())), "with the learning rate for its batch");
     assert_eq!((cluster.jobs[&job].generation, cluster.jobs[&job].reconfigurations), (Generation(1), 1));
     assert!(cluster.stops(job).is_empty());
     let phases = [("reshard_staging".to_owned(), Seconds(0.5)), ("reshard_exchange".to_owned(), Seconds(1.0))].into();

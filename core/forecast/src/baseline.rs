@@ -106,7 +106,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use headway_types::report::Capabilities;
-    use headway_types::spec::{CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
+    use headway_types::spec::{
+        BatchPolicy, CheckpointPolicy, LayoutLimits, LrScaling, NoiseKind, Precision, Training, Work,
+    };
     use headway_types::{EmulatedDevice, Fabric, GpuType, IdSource, ModelShape, Sequences, Timestamp};
 
     fn stock(nodes: u32) -> Stock {
@@ -138,12 +140,14 @@ mod tests {
             precision: Precision::Fp32,
             reference_batch: Sequences(reference),
             batch: BatchRange { min: Sequences(8), max: Sequences(256) },
+            batch_policy: BatchPolicy::default(),
             lr_scaling: LrScaling::Sqrt,
             target: None,
             layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(8)),
             checkpoint: CheckpointPolicy::default(),
             reconfigure: Capabilities::UNKNOWN_SCRIPT,
             kappa: 1.0,
+            noise: NoiseKind::default(),
         })
     }
 

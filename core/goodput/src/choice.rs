@@ -2,13 +2,12 @@
 //! at most, until the rest cannot beat what is found. Exact over the grid of batches; it keeps no memory between allocations but of
 //! what layers take.
 
-use headway_types::spec::BatchRange;
 use headway_types::{
     Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Recompute, Schedule,
     Seconds, Sequences, Sharding,
 };
 
-use crate::batches::{batch_grid, interleaved, near};
+use crate::batches::{Wanted, batch_grid, interleaved, near};
 use crate::catalog;
 use crate::correction::Factors;
 use crate::fitting::Fitting;
@@ -56,6 +55,8 @@ pub(crate) struct Search<'a> {
     memory: Fitting<'a>,
     /// φκ in sequences.
     critical: f64,
+    /// Where the norm test chooses the batch.
+    wanted: Option<Wanted>,
 }
 
 /// One micro-batch size of some degrees, and the most any execution of them could bring.
@@ -78,6 +79,7 @@ impl<'a> Search<'a> {
             prior: PriorTimes::new(shape, model.training.precision, device),
             memory: model.fitting(class, &device).ok_or(Infeasible::Opaque)?,
             critical: model.critical_batch().0 / f64::from(shape.seq_len),
+            wanted: model.wanted_batch(),
         })
     }
 
@@ -129,6 +131,7 @@ impl<'a> Search<'a> {
             return Err(Infeasible::WrongSize { configuration: smallest, gpus });
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
+        self.wanted = self.model.wanted_batch_of_a_layout();
         let mut best = Best::new(1);
         for micro_batch in self.micro_batches() {
             if self.weigh(Spread { gpus, nodes }, layout, micro_batch, &mut Units::default(), &mut best) == Fit::Never {
@@ -189,10 +192,12 @@ impl<'a> Search<'a> {
         highest
     }
 
-    /// Goodput at the best batch of the range, whether or not the batch divides: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b).
+    /// Goodput at the best batch of the range, whether or not the batch divides: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b). Where the
+    /// norm test chooses, batches beyond its bounds rank behind whatever they bring.
     fn ceiling_of(&self, line: Line) -> f64 {
-        let BatchRange { min, max } = self.model.training.batch;
-        let batch = (line.intercept * self.critical / line.slope).sqrt().clamp(min.0 as f64, max.0 as f64);
+        let range = self.model.training.batch;
+        let (min, max) = self.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
+        let batch = (line.intercept * self.critical / line.slope).sqrt().max(min).min(max);
         self.goodput(batch, line.intercept + line.slope * batch)
     }
 
@@ -295,7 +300,11 @@ impl<'a> Search<'a> {
         if !best.may_hold(self.ceiling_of(line)) {
             return Fit::Unknown;
         }
-        let mut grid = batch_grid(range, quantum * interleaved(layout));
+        let multiple_of = quantum * interleaved(layout);
+        let mut grid = match self.wanted {
+            None => batch_grid(range, multiple_of),
+            Some(wanted) => wanted.grid(range, multiple_of, micro_batch),
+        };
         let (Some(&smallest), Some(&largest)) = (grid.first(), grid.last()) else {
             let largest_micro_batch = self.largest_micro_batch();
             best.refuse(|| Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch });
@@ -318,14 +327,19 @@ impl<'a> Search<'a> {
             grid.drain(..single);
         }
         let straight = straight(layout);
-        let likely = if straight { near(&grid, (line.intercept * self.critical / line.slope).sqrt()) } else { grid };
+        let likely = match self.wanted {
+            Some(_) => grid.split_off(grid.len() - 1),
+            None if straight => near(&grid, (line.intercept * self.critical / line.slope).sqrt()),
+            None => grid,
+        };
         for batch in likely {
             let seconds = if straight {
                 line.intercept + line.slope * batch.0 as f64
             } else {
                 self.exact(spread, &at(batch), batch.0 / quantum)
             };
-            best.admit(Rank::of(range, &at(batch), self.goodput(batch.0 as f64, seconds)), at(batch));
+            let goodput = self.goodput(batch.0 as f64, seconds);
+            best.admit(Rank::of(range, self.wanted, &at(batch), goodput), at(batch));
         }
         if always { Fit::Always } else { Fit::Sometimes }
     }

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use headway_types::spec::{ExecutionLimits, GpuRange, Work};
+use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, Work};
 use headway_types::{Generation, JobId, NoiseSample, Recompute, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 
@@ -25,6 +25,7 @@ fn report(configuration: Configuration) -> StepReport {
         configuration,
         loss: None,
         noise: None,
+        preconditioned: None,
         memory_peak: None,
     }
 }
@@ -71,6 +72,33 @@ fn a_larger_noise_scale_earns_a_larger_batch() {
     assert!(batch_at(64.0) < batch_at(4096.0));
 }
 
+/// Under the norm test; φ in sequences.
+fn norm_tested(phi: f64, reference: u64, batch: (u64, u64)) -> JobModel {
+    let mut model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), reference, batch)), phi);
+    model.training.batch_policy = BatchPolicy::NormTest { eta: 0.5.try_into().unwrap() };
+    model
+}
+
+#[test]
+fn under_the_norm_test_the_noise_alone_chooses_the_batch() {
+    let batch_at = |phi, gpus| {
+        let model = norm_tested(phi, 16, (8, 1024));
+        model.best(&emulated_class(8), GpuCount(gpus), NodeCount(1)).unwrap().configuration.unwrap().global_batch.0
+    };
+    assert_eq!([1, 4, 8].map(|gpus| batch_at(32.0, gpus)), [128; 3], "whatever the throughput");
+    assert_eq!(batch_at(1.0, 8), 64, "the reports came from a batch of 64");
+    assert_eq!(batch_at(1e4, 8), 1024, "the largest that the recipe allows");
+}
+
+#[test]
+fn before_the_noise_is_known_the_norm_test_keeps_the_reference_batch() {
+    let mut model = JobModel::new(training(Work::Model(tiny()), 32, (8, 1024)));
+    model.training.batch_policy = BatchPolicy::NormTest { eta: 0.1.try_into().unwrap() };
+    let at = model.best(&emulated_class(8), GpuCount(8), NodeCount(1)).unwrap().configuration.unwrap();
+    assert_eq!(at.global_batch, Sequences(32));
+    assert!(!model.wants_more_than(Sequences(32)) && model.wants_more_than(Sequences(24)));
+}
+
 #[test]
 fn a_variable_batch_leaves_the_noise_scale_measurable() {
     let model = JobModel::new(training(Work::Model(tiny()), 4, (1, 64)));
@@ -84,14 +112,6 @@ fn a_batch_that_no_replica_count_divides_is_refused_with_its_numbers() {
     let refusal = model.best(&emulated_class(4), GpuCount(4), NodeCount(1)).unwrap_err();
     assert!(refusal.to_string().contains("from 6 to 6"), "{refusal}");
     assert!(model.best(&emulated_class(4), GpuCount(3), NodeCount(1)).is_ok());
-}
-
-#[test]
-fn the_grid_has_both_bounds_and_only_multiples() {
-    let range = BatchRange { min: Sequences(10), max: Sequences(100) };
-    let grid: Vec<u64> = batch_grid(range, 8).into_iter().map(|batch| batch.0).collect();
-    assert_eq!(grid, [16, 24, 32, 40, 56, 80, 96]);
-    assert!(batch_grid(range, 128).is_empty());
 }
 
 proptest! {
@@ -137,6 +157,28 @@ proptest! {
     }
 
     #[test]
+    fn the_norm_tests_batch_divides_stays_in_range_and_never_falls(
+        phis in prop::collection::vec(0.5..5000.0f64, 2..8), dp in 1u32..17, max in 64u64..2000,
+    ) {
+        let (class, gpus, layout) = (emulated_class(16), GpuCount(dp), Layout { dp, tp: 1, pp: 1, ..Layout::single() });
+        let (mut running, mut asked) = (Sequences(64), 0.0f64);
+        for phi in phis {
+            let mut model = norm_tested(phi, 16, (8, max));
+            model.hold_batch(running);
+            let (found, _) = model.best_batch(&class, gpus, NodeCount(1), layout).unwrap();
+            let batch = found.global_batch;
+            prop_assert!(found.accumulation().is_some() && (8..=max).contains(&batch.0));
+            // The most that divides may lie below the range's end.
+            let most = max / u64::from(dp) * u64::from(dp);
+            prop_assert!(batch >= running.min(Sequences(most)), "{batch} after {running}");
+            asked = asked.max(phi / 0.25);
+            prop_assert!(batch.0 as f64 >= asked.min(most as f64) * (1.0 - 1e-6), "{batch} for {asked}");
+            prop_assert!((batch.0 as f64) < 2.0 * asked.max(64.0) + f64::from(dp), "{batch} for {asked}");
+            running = batch;
+        }
+    }
+
+    #[test]
     fn the_batch_found_is_near_its_closed_form(phi in 8.0..2000.0f64, dp in 2u32..17) {
         let model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (1, 100_000))), phi);
         let (class, gpus, layout) = (emulated_class(16), GpuCount(dp), Layout { dp, tp: 1, pp: 1, ..Layout::single() });
@@ -176,6 +218,12 @@ fn scripts() -> impl Strategy<Value = ExecutionLimits> {
     )
 }
 
+/// The norm test, and the batch that the job has come to.
+fn norm_tests() -> impl Strategy<Value = (BatchPolicy, Sequences)> {
+    (0.1..1.0f64, 0u64..300)
+        .prop_map(|(eta, held)| (BatchPolicy::NormTest { eta: eta.try_into().unwrap() }, Sequences(held)))
+}
+
 /// A job that has run a while on the class, with step times off the prior by factors.
 fn taught(mut model: JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, off: [f64; 2]) -> JobModel {
     let Ok((at, _)) = model.best(class, gpus, nodes).map(|best| (best.configuration.unwrap(), best.prediction)) else {
@@ -197,7 +245,7 @@ proptest! {
     fn pruning_never_drops_the_best_of_everything(
         gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
         seq_len in prop::sample::select(vec![1024u32, 4096, 8192]), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
-        execution in scripts(), off in prop::array::uniform2(0.3..3.0f64),
+        execution in scripts(), off in prop::array::uniform2(0.3..3.0f64), norm_test in prop::option::of(norm_tests()),
     ) {
         let shape = ModelShape { seq_len, ..llama3_8b() };
         let mut training = training(Work::Model(shape), 16, (8, max_batch));
@@ -205,17 +253,32 @@ proptest! {
         training.layouts.execution = execution;
         let (class, gpus) = (class_of(gpu, 8), GpuCount(gpus));
         let nodes = NodeCount(gpus.0.div_ceil(8));
-        let model = taught(JobModel::new(training), &class, gpus, nodes, off);
+        let mut model = taught(JobModel::new(training), &class, gpus, nodes, off);
+        if let Some((policy, held)) = norm_test {
+            model.training.batch_policy = policy;
+            model.hold_batch(held);
+        }
         let room = Room { shape: &shape, limits: &model.training.layouts, class: &class, gpus, nodes };
         let mut all: Vec<(Rank, Layout, f64)> = Vec::new();
         for layout in room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)) {
             let mut best: Option<(Rank, Layout, f64)> = None;
             for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
                 let quantum = u64::from(layout.dp) * micro_batch.0 * interleaved(layout);
-                for global_batch in batch_grid(model.training.batch, quantum) {
+                let (range, wanted) = (model.training.batch, model.wanted_batch());
+                let weighed = |global_batch| {
                     let configuration = Configuration { layout, micro_batch, global_batch };
-                    let Ok(prediction) = model.predict(&class, gpus, nodes, &configuration) else { continue };
-                    let rank = Rank::of(model.training.batch, &configuration, prediction.goodput.0);
+                    let prediction = model.predict(&class, gpus, nodes, &configuration).ok()?;
+                    Some((Rank::of(range, wanted, &configuration, prediction.goodput.0), prediction))
+                };
+                // The norm test has one batch; goodput chooses among all.
+                let weighed: Vec<_> = match wanted {
+                    Some(wanted) => {
+                        let grid = wanted.grid(range, quantum, micro_batch);
+                        grid.into_iter().rev().find_map(weighed).into_iter().collect()
+                    }
+                    None => batch_grid(range, quantum).into_iter().filter_map(weighed).collect(),
+                };
+                for (rank, prediction) in weighed {
                     if best.as_ref().is_none_or(|best| rank > best.0) {
                         best = Some((rank, layout, prediction.goodput.0));
                     }

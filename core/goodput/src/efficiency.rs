@@ -24,47 +24,14 @@ pub fn learning_rate_factor(rule: LrScaling, critical_batch: Tokens, reference_b
     }
 }
 
-/// The batch that the norm test asks for (Lau et al., arXiv 2412.21124): the least at which the gradient's variance tr Σ/B is at most η²|G|²,
-/// which in noise-scale units is φ/η². A batch only ever grows by it.
-#[must_use]
-pub fn norm_test_batch(noise_scale: Tokens, eta: NormTestEta, batch: Tokens) -> Tokens {
-    Tokens(batch.0.max(noise_scale.0 / (eta.0 * eta.0)))
-}
-
-/// Bound η on the relative error of a step's gradient in the norm test; the paper uses 0.05 to 0.3, small models need less strictness.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NormTestEta(f64);
-
-/// A bound that no gradient could meet.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("the norm test's bound must be above 0 and at most 1, not {0}")]
-pub struct NormTestEtaError(f64);
-
-impl NormTestEta {
-    pub fn try_new(eta: f64) -> Result<Self, NormTestEtaError> {
-        if eta > 0.0 && eta <= 1.0 { Ok(Self(eta)) } else { Err(NormTestEtaError(eta)) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn a_token_at_the_reference_batch_is_worth_one() {
         assert_eq!(statistical_efficiency(Tokens(1e6), Tokens(3e4), Tokens(3e4)), 1.0);
-    }
-
-    #[test]
-    fn the_norm_test_asks_for_the_noise_scale_over_eta_squared_and_never_shrinks() {
-        let eta = NormTestEta::try_new(0.2).unwrap();
-        assert!((norm_test_batch(Tokens(1000.0), eta, Tokens(500.0)).0 - 25_000.0).abs() < 1e-6);
-        assert_eq!(norm_test_batch(Tokens(10.0), eta, Tokens(5000.0)), Tokens(5000.0));
-        for wrong in [0.0, -1.0, 1.5, f64::NAN] {
-            assert!(NormTestEta::try_new(wrong).is_err());
-        }
     }
 
     proptest! {

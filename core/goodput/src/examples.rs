@@ -1,7 +1,9 @@
 //! Shapes, classes and trainings that the tests of this crate share.
 
 use headway_types::report::{Capabilities, Flexibility};
-use headway_types::spec::{BatchRange, CheckpointPolicy, LayoutLimits, LrScaling, Precision, Training, Work};
+use headway_types::spec::{
+    BatchPolicy, BatchRange, CheckpointPolicy, LayoutLimits, LrScaling, NoiseKind, Precision, Training, Work,
+};
 use headway_types::{EmulatedDevice, Fabric, GpuCount, GpuType, ModelShape, NodeClass, Sequences};
 
 pub fn tiny() -> ModelShape {
@@ -55,11 +57,13 @@ pub fn training(work: Work, reference: u64, batch: (u64, u64)) -> Training {
         precision: Precision::Bf16,
         reference_batch: Sequences(reference),
         batch: BatchRange { min: Sequences(batch.0), max: Sequences(batch.1) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: None,
         layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }

@@ -2,7 +2,7 @@
 //! its reports tell.
 //!
 //! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration, which `choice` finds among
-//! the `layouts` that are allowed), [`step_time`] (the prior of
+//! the `layouts` and `batches` that are allowed), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
 //! what reports teach of it), [`shape`], [`architecture`], [`preset`] and

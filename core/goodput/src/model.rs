@@ -1,14 +1,14 @@
 //! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
 //! any class and configuration; the search over configurations is in `choice`.
 
-use headway_types::spec::{Training, Work};
+use headway_types::spec::{BatchPolicy, NoiseKind, Training, Work};
 use headway_types::{
     Configuration, GpuCount, GpuType, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences,
     StepReport, Tokens, TokensPerSecond,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::batches::interleaved;
+use crate::batches::{Wanted, interleaved};
 use crate::catalog::{self, Device};
 use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{learning_rate_factor, statistical_efficiency};
@@ -16,7 +16,7 @@ use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
 use crate::memory::MemoryUse;
-use crate::noise::{NoNoiseScale, NoiseEstimator};
+use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::step_time::{Spread, StepTime, step_time};
 
@@ -35,6 +35,9 @@ pub struct JobModel {
     memory: MemoryCorrection,
     /// Of a user's curve: tokens per second that one unit of it has turned out to be.
     curve_scale: Option<f64>,
+    /// The largest batch it has come to, which the norm test never goes back from.
+    #[serde(default)]
+    held_batch: Sequences,
 }
 
 /// Beyond this no configuration is believed.
@@ -49,15 +52,29 @@ impl JobModel {
             correction: Correction::default(),
             memory: MemoryCorrection::default(),
             curve_scale: None,
+            held_batch: Sequences(0),
         }
     }
 
     /// Folds a report of the job on `nodes` nodes of `class`.
     pub fn observe(&mut self, class: &NodeClass, nodes: NodeCount, report: &StepReport) {
         let configuration = &report.configuration;
-        if let Some(sample) = &report.noise {
-            let samples = Sequences(configuration.global_batch.0.saturating_mul(u64::from(report.steps)));
-            self.noise.observe(sample, samples, self.training.reference_batch);
+        if (self.training.batch.min..=self.training.batch.max).contains(&configuration.global_batch) {
+            self.hold_batch(configuration.global_batch);
+        }
+        let samples = Sequences(configuration.global_batch.0.saturating_mul(u64::from(report.steps)));
+        let (ours, other) = match self.training.noise {
+            NoiseKind::Raw => (report.noise, report.preconditioned),
+            NoiseKind::Adam => (report.preconditioned, report.noise),
+        };
+        match ours {
+            Some(sample) => self.noise.observe(&sample, samples, self.training.reference_batch),
+            None => {
+                self.noise.skip(samples);
+                if other.is_some() {
+                    self.noise.ignore_other_kind();
+                }
+            }
         }
         let gpus = configuration.layout.gpus();
         match &self.training.work {
@@ -76,11 +93,41 @@ impl JobModel {
         }
     }
 
+    /// The job trains at this batch, or was told to.
+    pub fn hold_batch(&mut self, batch: Sequences) {
+        self.held_batch = self.held_batch.max(batch);
+    }
+
+    /// Whether its norm test wants a larger batch than this.
+    #[must_use]
+    pub fn wants_more_than(&self, batch: Sequences) -> bool {
+        self.wanted_batch().is_some_and(|wanted| wanted.exceeds(batch))
+    }
+
+    /// The batch that the norm test wants; `None` where goodput chooses.
+    pub(crate) fn wanted_batch(&self) -> Option<Wanted> {
+        let Training { batch_policy, reference_batch, batch, .. } = self.training;
+        let BatchPolicy::NormTest { eta } = batch_policy else { return None };
+        let phi = self.noise_scale().map(|(phi, _)| phi / f64::from(self.training.work.seq_len()));
+        Some(Wanted::by_norm_test(eta, phi, reference_batch, self.held_batch, batch))
+    }
+
+    /// The same while the layout stays: never below the batch it has come to.
+    pub(crate) fn wanted_batch_of_a_layout(&self) -> Option<Wanted> {
+        Some(self.wanted_batch()?.at_least(self.held_batch, self.training.batch))
+    }
+
     /// Measured φ in tokens and its relative error; `None` until it is worth believing.
     #[must_use]
     pub fn noise_scale(&self) -> Option<(f64, f64)> {
         let measured = self.noise.noise_scale(self.training.work.seq_len())?;
         Some((measured.phi.0, measured.relative_error))
+    }
+
+    /// Noise reports that φ is estimated without, by reason.
+    #[must_use]
+    pub fn ignored_reports(&self) -> IgnoredReports {
+        self.noise.ignored()
     }
 
     /// Why there is no φ at a configuration; `None` where there is one. Of a single gradient per step none can come, however many

@@ -29,6 +29,7 @@ fn report(configuration: Configuration, steps: u32, duration: f64, noise: Option
         configuration,
         loss: None,
         noise,
+        preconditioned: None,
         memory_peak: None,
     }
 }
@@ -63,6 +64,29 @@ fn a_measured_noise_scale_takes_over_and_kappa_scales_it() {
     assert!((model.critical_batch().0 - 6400.0).abs() < 1.0);
     model.training.kappa = 2.0;
     assert!((model.critical_batch().0 - 12_800.0).abs() < 1.0);
+}
+
+#[test]
+fn a_job_goes_by_the_noise_it_declares_and_counts_the_rest() {
+    let of =
+        |phi: f64| NoiseSample { small_sqr: 1.0 + phi, big_sqr: 1.0 + phi / 16.0, small_batch: 1.0, big_batch: 16.0 };
+    let mut raw = model();
+    let mut adam = model();
+    adam.training.noise = NoiseKind::Adam;
+    for _ in 0..20 {
+        let both = StepReport { preconditioned: Some(of(10.0)), ..report(at(4, 1, 16), 1, 1.0, Some(of(100.0))) };
+        raw.observe(&emulated_class(4), NodeCount(1), &both);
+        adam.observe(&emulated_class(4), NodeCount(1), &both);
+    }
+    let phi = |model: &JobModel| model.noise_scale().unwrap().0;
+    assert!((phi(&raw) - 6400.0).abs() < 1e-6 && (phi(&adam) - 640.0).abs() < 1e-6);
+    assert_eq!(adam.ignored_reports(), IgnoredReports::default());
+
+    let mut told_otherwise = model();
+    told_otherwise.training.noise = NoiseKind::Adam;
+    told_otherwise.observe(&emulated_class(4), NodeCount(1), &report(at(4, 1, 16), 1, 1.0, Some(of(100.0))));
+    assert_eq!(told_otherwise.no_noise_scale(Some(&at(4, 1, 16))), Some(NoNoiseScale::OtherKind));
+    assert_eq!(told_otherwise.ignored_reports().other_kind, 1);
 }
 
 #[test]

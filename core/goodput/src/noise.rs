@@ -33,10 +33,23 @@ pub enum NoNoiseScale {
     SingleGradient,
     #[error("no report with gradient norms yet")]
     NoReport,
+    #[error("no report of the gradients that the job goes by (training.noise), though there are some of others")]
+    OtherKind,
     #[error("too few reports yet, or they scatter too much for their number")]
     TooFewReports,
     #[error("noise drowns the gradient: |G|² is not above its own error")]
     Drowned,
+}
+
+/// Reports that φ is estimated without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IgnoredReports {
+    /// What cannot be: not finite, negative, too large to square, or of a full batch no larger than the small one.
+    pub impossible: u64,
+    /// Far from those before.
+    pub outlying: u64,
+    /// Of other gradients than the job goes by.
+    pub other_kind: u64,
 }
 
 /// Decayed sums, kept apart for |G|² and tr Σ: a ratio of means has less bias than a mean of ratios, and one step's
@@ -45,6 +58,11 @@ pub enum NoNoiseScale {
 pub struct NoiseEstimator {
     reports: u64,
     outliers_in_row: u32,
+    #[serde(default)]
+    ignored: IgnoredReports,
+    /// Trained on since the newest report that counts, without a measurement.
+    #[serde(default)]
+    unmeasured: Sequences,
     /// Σw and Σw²: the bias correction of the moving averages, and the number of reports they are worth.
     weight: f64,
     weight_sqr: f64,
@@ -57,18 +75,42 @@ pub struct NoiseEstimator {
 }
 
 impl NoiseEstimator {
-    /// Folds one report over `samples` sequences. Nonsense and outliers are skipped.
+    /// So many sequences were trained on without a measurement. The next report stands for them too, or the estimate would look back the
+    /// further the more seldom a script measures.
+    pub fn skip(&mut self, samples: Sequences) {
+        self.unmeasured = Sequences(self.unmeasured.0.saturating_add(samples.0));
+    }
+
+    /// A report of other gradients than those the job goes by.
+    pub fn ignore_other_kind(&mut self) {
+        self.ignored.other_kind += 1;
+    }
+
+    /// Reports left out so far, by reason.
+    #[must_use]
+    pub fn ignored(&self) -> IgnoredReports {
+        self.ignored
+    }
+
+    /// Folds one report over `samples` sequences. Nonsense and outliers are counted and skipped.
     pub fn observe(&mut self, sample: &NoiseSample, samples: Sequences, reference_batch: Sequences) {
-        let Some((signal, noise)) = unbiased(sample) else { return };
+        let Some((signal, noise)) = unbiased(sample) else {
+            self.ignored.impossible += 1;
+            return self.skip(samples);
+        };
         if self.is_outlier(signal, noise) {
             self.outliers_in_row += 1;
+            self.ignored.outlying += 1;
             if self.outliers_in_row < NEW_REGIME {
-                return;
+                return self.skip(samples);
             }
-            *self = Self::default();
+            *self = Self { ignored: self.ignored, ..Self::default() };
+            // The one that settles it counts.
+            self.ignored.outlying -= 1;
         }
         self.outliers_in_row = 0;
-        let reference_batches = samples.0 as f64 / reference_batch.0.max(1) as f64;
+        let stands_for = samples.0.saturating_add(core::mem::take(&mut self.unmeasured).0);
+        let reference_batches = stands_for as f64 / reference_batch.0.max(1) as f64;
         let keep = libm::pow(DECAY_PER_REFERENCE_BATCH, reference_batches);
         let weight = 1.0 - keep;
         if weight <= 0.0 {
@@ -94,13 +136,15 @@ impl NoiseEstimator {
     /// φ, or why there is none.
     pub fn explained(&self, seq_len: u32) -> Result<NoiseScale, NoNoiseScale> {
         if self.reports == 0 {
-            return Err(NoNoiseScale::NoReport);
+            let others = self.ignored.other_kind > 0;
+            return Err(if others { NoNoiseScale::OtherKind } else { NoNoiseScale::NoReport });
         }
         if self.reports < ENOUGH {
             return Err(NoNoiseScale::TooFewReports);
         }
         let (signal, noise) = (self.signal / self.weight, self.noise / self.weight);
-        if signal <= 0.0 || noise <= 0.0 {
+        // Sums that were stored may be anything: what is no number, or beyond all numbers, is no φ either.
+        if !(signal > 0.0 && noise > 0.0 && (noise / signal).is_finite()) {
             return Err(NoNoiseScale::Drowned);
         }
         // Share of the newest reports in all: the variance of a weighted mean over that of one report.
@@ -115,7 +159,7 @@ impl NoiseEstimator {
         let relative = signal_variance / (signal * signal) + noise_variance / (noise * noise)
             - 2.0 * covariance / (signal * noise);
         let relative_error = relative.max(0.0).sqrt();
-        if relative_error >= 1.0 || signal_variance >= signal * signal {
+        if !relative.is_finite() || relative_error >= 1.0 || signal_variance >= signal * signal {
             return Err(NoNoiseScale::Drowned);
         }
         if self.reports < SETTLED && relative_error > AGREED {
@@ -257,6 +301,37 @@ mod tests {
             after.observe(&nonsense, Sequences(16), Sequences(16));
         }
         assert_eq!(before.noise_scale(64), after.noise_scale(64));
+        assert_eq!(after.ignored(), IgnoredReports { impossible: 4, outlying: 1, other_kind: 0 });
+    }
+
+    #[test]
+    fn sums_beyond_all_numbers_give_no_scale() {
+        let sane = fed(1.0, 40.0, 4.0, 16.0, 0.02, 50);
+        for hostile in [
+            NoiseEstimator { weight: 1e-308, noise: 1e10, ..sane.clone() },
+            NoiseEstimator { weight: f64::NAN, ..sane.clone() },
+            NoiseEstimator { signal_sqr: 1e308, noise_sqr: 1e308, cross: 1e308, weight: 1e-3, ..sane.clone() },
+        ] {
+            assert_eq!(hostile.noise_scale(64), None, "{hostile:?}");
+        }
+    }
+
+    #[test]
+    fn measuring_seldom_looks_back_over_as_many_sequences() {
+        let (mut often, mut seldom) = (NoiseEstimator::default(), NoiseEstimator::default());
+        let mut draws = Draws(7);
+        for step in 0..2000 {
+            let sample = report(1.0, 40.0 + 0.04 * f64::from(step), 4.0, 16.0, 0.0, &mut draws);
+            often.observe(&sample, Sequences(16), Sequences(16));
+            if step % 4 == 3 {
+                seldom.observe(&sample, Sequences(16), Sequences(16));
+            } else {
+                seldom.skip(Sequences(16));
+            }
+        }
+        let [often, seldom] = [often, seldom].map(|estimator| estimator.noise_scale(1).unwrap().phi.0);
+        assert!((seldom / often - 1.0).abs() < 0.01, "{seldom} against {often}");
+        assert!((often / 112.0 - 1.0).abs() < 0.02, "200 steps behind a truth of 120: {often}");
     }
 
     #[test]

@@ -5,16 +5,19 @@ use core::cmp::Reverse;
 use headway_types::spec::BatchRange;
 use headway_types::{Configuration, Execution, Layout, Sequences};
 
+use crate::batches::Wanted;
 use crate::infeasible::Infeasible;
 
 /// Goodputs whose logarithms differ by less are equal.
 const QUANTUM: f64 = 1e-6;
 
 /// Order among feasible configurations, greater is better. Where the batch may vary, a step must have two small batches, or φ could
-/// never be measured; then goodput, quantised so that equals tie; then fewer, larger micro-batches, the smaller batch, and the plainer layout.
+/// never be measured; then the batch that the norm test wants, where it chooses; then goodput, quantised so that equals tie; then fewer,
+/// larger micro-batches, the smaller batch, and the plainer layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     measurable: bool,
+    off: Reverse<u32>,
     goodput: i64,
     micro_batch: Sequences,
     batch: Reverse<Sequences>,
@@ -22,11 +25,12 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub(crate) fn of(range: BatchRange, configuration: &Configuration, goodput: f64) -> Self {
+    pub(crate) fn of(range: BatchRange, wanted: Option<Wanted>, configuration: &Configuration, goodput: f64) -> Self {
         let Layout { dp, tp, pp, execution } = configuration.layout;
         let small_batches = u64::from(dp) * configuration.accumulation().unwrap_or(0);
         Self {
             measurable: range.min == range.max || small_batches >= 2,
+            off: Reverse(wanted.map_or(0, |wanted| wanted.steps_off(configuration.global_batch))),
             goodput: quantised(goodput),
             micro_batch: configuration.micro_batch,
             batch: Reverse(configuration.global_batch),
@@ -55,7 +59,9 @@ impl Best {
     /// Whether something that brings no more than this could still be among them.
     pub(crate) fn may_hold(&self, goodput: f64) -> bool {
         // One quantum of slack for what rounding does to a bound.
-        let beaten = |last: &(Rank, Configuration)| last.0.measurable && quantised(goodput) + 1 < last.0.goodput;
+        let beaten = |(last, _): &(Rank, Configuration)| {
+            last.measurable && last.off == Reverse(0) && quantised(goodput) + 1 < last.goodput
+        };
         self.found.len() < self.keep || !self.found.last().is_some_and(beaten)
     }
 

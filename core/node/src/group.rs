@@ -203,7 +203,8 @@ impl Group {
             Phase::Ended { outcome } => GroupPhase::Ended { outcome: outcome.clone() },
         };
         let gpus = Share::of(&self.order, node).map(|share| share.slice.gpus.clone()).unwrap_or_default();
-        GroupStatus { job: self.job(), generation: self.generation(), gpus, phase }
+        let revision = self.change.map_or(0, |change| change.revision);
+        GroupStatus { job: self.job(), generation: self.generation(), gpus, phase, revision }
     }
 }
 

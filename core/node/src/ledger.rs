@@ -268,6 +268,7 @@ impl Ledger {
                 generation,
                 gpus: Vec::new(),
                 phase: GroupPhase::Ended { outcome: GroupOutcome::Stopped },
+                revision: 0,
             },
             None => return,
         };

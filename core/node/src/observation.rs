@@ -44,6 +44,7 @@ struct Sum {
     report: StepReport,
     loss_steps: u32,
     noise_steps: u32,
+    preconditioned_steps: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,6 +81,7 @@ impl Observations {
     pub fn steps(&mut self, now: Timestamp, mut report: StepReport) -> Vec<NodeReport> {
         report.loss = report.loss.filter(|loss| loss.is_finite());
         report.noise = report.noise.filter(is_finite);
+        report.preconditioned = report.preconditioned.filter(is_finite);
         let Some(group) = self.groups.get_mut(&(report.job, report.generation)) else { return Vec::new() };
         let known = group.reported == Some(report.configuration);
         // The script's own figure wins; what the devices say after a change is still of what was before.
@@ -175,16 +177,19 @@ impl Sum {
     fn new(since: Timestamp, report: StepReport) -> Self {
         let steps = |known: bool| if known { report.steps } else { 0 };
         let (loss_steps, noise_steps) = (steps(report.loss.is_some()), steps(report.noise.is_some()));
-        Self { since, report, loss_steps, noise_steps }
+        let preconditioned_steps = steps(report.preconditioned.is_some());
+        Self { since, report, loss_steps, noise_steps, preconditioned_steps }
     }
 
     /// Whether a report can be added: it goes on where this sum ends, and its noise is of the same batches.
     fn takes(&self, next: &StepReport) -> bool {
         let batches = |noise: &NoiseSample| (noise.small_batch, noise.big_batch);
-        let same_batches = match (&self.report.noise, &next.noise) {
+        let alike = |one: &Option<NoiseSample>, other: &Option<NoiseSample>| match (one, other) {
             (Some(one), Some(other)) => batches(one) == batches(other),
             _ => true,
         };
+        let same_batches =
+            alike(&self.report.noise, &next.noise) && alike(&self.report.preconditioned, &next.preconditioned);
         self.report.configuration == next.configuration
             && next.step > self.report.step
             && next.samples_seen > self.report.samples_seen
@@ -203,6 +208,8 @@ impl Sum {
             ..a
         };
         sum.noise = mean((sum.noise, &mut self.noise_steps), (next.noise, next.steps), noise);
+        let counted = &mut self.preconditioned_steps;
+        sum.preconditioned = mean((sum.preconditioned, counted), (next.preconditioned, next.steps), noise);
         sum.memory_peak = sum.memory_peak.max(next.memory_peak);
         sum.step = next.step;
         sum.steps += next.steps;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::report::{Capabilities, Flexibility};
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, Precision, Priority, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, NoiseKind, Precision,
+    Priority, Training, Work,
 };
 use headway_types::{
     Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId,
@@ -80,12 +81,14 @@ pub(crate) fn model_of(work: Work) -> Arc<JobModel> {
         precision: Precision::Fp32,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(8), max: Sequences(128) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: None,
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(4)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: FLEXIBLE,
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }))
 }
 

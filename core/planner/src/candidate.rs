@@ -7,6 +7,7 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_solver::Use;
 use headway_types::report::Flexibility;
+use headway_types::spec::BatchPolicy;
 use headway_types::{Configuration, GpuCount, Layout, Prediction, Seconds, TokensPerSecond};
 
 use crate::cluster::{Reach, Shape};
@@ -50,6 +51,8 @@ pub(crate) struct BatchChange {
     pub to: Configuration,
     /// Relative gain of goodput.
     pub gain: f64,
+    /// The norm test asks for it, whatever the gain.
+    pub demanded: bool,
     pub taken: bool,
 }
 
@@ -117,14 +120,16 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     Options { job, model, candidates, incumbent, batch_change, obstacle, present, present_value, sizes, late }
 }
 
-/// The model as the round's policy tunes it, with its batch pinned where the script cannot change it.
+/// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never
+/// lowers it: what was ordered counts before the first report of it.
 fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
     let model = &round.approach.narrowed(model).unwrap_or_else(|| Arc::clone(model));
-    if job.capabilities.batch != Flexibility::Never {
-        return Arc::clone(model);
-    }
     let now = job.current.as_ref().and_then(|current| current.configuration).map(|at| at.global_batch);
-    curves::with_batch(model, now.unwrap_or(model.training.reference_batch))
+    match (job.capabilities.batch, now) {
+        (Flexibility::Never, now) => curves::with_batch(model, now.unwrap_or(model.training.reference_batch)),
+        (_, Some(now)) if model.training.batch_policy != BatchPolicy::Goodput => curves::holding(model, now),
+        _ => Arc::clone(model),
+    }
 }
 
 /// Every shape of every size the job accepts, on the classes that admit it. Rigid jobs have one size.

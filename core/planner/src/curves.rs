@@ -67,6 +67,13 @@ pub(crate) fn with_batch(model: &Arc<JobModel>, batch: Sequences) -> Arc<JobMode
     Arc::new(pinned)
 }
 
+/// The model of a job that runs at this batch.
+pub(crate) fn holding(model: &Arc<JobModel>, batch: Sequences) -> Arc<JobModel> {
+    let mut holding = JobModel::clone(model);
+    holding.hold_batch(batch);
+    Arc::new(holding)
+}
+
 fn best(model: &JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Refusal> {
     model.best(class, gpus, nodes).map_err(Refusal::from)
 }

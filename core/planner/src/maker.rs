@@ -37,6 +37,8 @@ pub(crate) struct Maker<'a, 'r> {
     weight: f64,
     /// What the job does now.
     pub present: Option<Prediction>,
+    /// The larger batch that its norm test asks for where it is: whoever keeps its GPUs' shape trains with it, whatever the goodput.
+    demanded: Option<(Configuration, Prediction)>,
     /// It may keep what it has.
     can_stay: bool,
     /// The hysteresis: what a move of a job that holds GPUs must gain beyond its cost.
@@ -53,8 +55,10 @@ impl<'a, 'r> Maker<'a, 'r> {
         let policy = &round.input.policy;
         let weight = value::weight(policy, job, round.tree.turn(&job.claim.project), round.input.now);
         let can_stay = can_stay(round, job);
-        let mut maker = Self { round, job, reference, weight, present: None, can_stay, move_penalty: 0.0 };
+        let mut maker =
+            Self { round, job, reference, weight, present: None, demanded: None, can_stay, move_penalty: 0.0 };
         maker.present = maker.predict_present(model);
+        maker.demanded = maker.demanded_batch(model);
         maker.move_penalty = maker.present.map_or(0.0, |present| {
             value::hysteresis(policy, job.claim.since_move) * maker.worth(&present, Seconds(0.0), maker.held())
         });
@@ -100,12 +104,14 @@ impl<'a, 'r> Maker<'a, 'r> {
             let gain = prediction.goodput.0 / present.goodput.0.max(f64::MIN_POSITIVE) - 1.0;
             let cost = self.cost_of(from.tier_to(&to));
             let held = self.held();
-            let taken = gain >= self.round.input.policy.min_batch_gain
-                && self.worth(&prediction, cost, held) > self.worth(&present, Seconds(0.0), held);
+            let demanded = self.demanded.is_some();
+            let taken = demanded
+                || gain >= self.round.input.policy.min_batch_gain
+                    && self.worth(&prediction, cost, held) > self.worth(&present, Seconds(0.0), held);
             if taken {
                 chosen = (Some(to), prediction, cost);
             }
-            change = Some(BatchChange { to, gain, taken });
+            change = Some(BatchChange { to, gain, demanded, taken });
         }
         if let Some((to, prediction, cost)) = self.best_live_layout(ways) {
             let held = self.held();
@@ -171,6 +177,12 @@ impl<'a, 'r> Maker<'a, 'r> {
         (to != from).then(|| (to, self.with_speed_up(prediction)))
     }
 
+    fn demanded_batch(&self, model: Option<&Arc<JobModel>>) -> Option<(Configuration, Prediction)> {
+        let from = self.job.current.as_ref()?.configuration?.global_batch;
+        model.filter(|model| model.wants_more_than(from))?;
+        self.best_live_batch(model).filter(|(to, _)| to.global_batch > from)
+    }
+
     /// Another layout on the present GPUs, which the script takes in memory, and how long it stands still for it.
     fn best_live_layout(&self, ways: &[Way]) -> Option<(Configuration, Prediction, Seconds)> {
         let capabilities = self.job.capabilities;
@@ -222,10 +234,14 @@ impl<'a, 'r> Maker<'a, 'r> {
         Some(self.placed(&way, way.offer.configuration, prediction))
     }
 
-    /// The present configuration on other GPUs of the same shape: never better than staying, but it makes room.
+    /// What staying would be, on other GPUs of the same shape: never better than staying, but it makes room.
     fn relocate(&self, way: &Way) -> Option<Candidate> {
         let current = self.job.current.as_ref()?;
-        Some(self.placed(way, current.configuration, self.present?))
+        let (configuration, prediction) = match self.demanded {
+            Some((to, prediction)) => (Some(to), prediction),
+            None => (current.configuration, self.present?),
+        };
+        Some(self.placed(way, configuration, prediction))
     }
 
     fn placed(&self, way: &Way, configuration: Option<Configuration>, prediction: Prediction) -> Candidate {

@@ -122,8 +122,11 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
     let (Some(from), Some(to), Some(change)) = (from, chosen.configuration, options.batch_change) else {
         return "another batch is more goodput".into();
     };
-    let gain = crate::explain::percent(change.gain);
     let noise = options.model.as_ref().and_then(|model| crate::curves::noise_scale(model));
+    if let Some(noise) = noise.filter(|_| change.demanded) {
+        return format!("GNS is {} tokens: the norm test asks for a batch of {}", tokens(noise), to.global_batch);
+    }
+    let gain = crate::explain::percent(change.gain);
     if from.global_batch == to.global_batch {
         return format!("a micro-batch of {} is {gain} more goodput than {}", to.micro_batch, from.micro_batch);
     }

@@ -207,4 +207,7 @@ pub struct GroupStatus {
     pub generation: Generation,
     pub gpus: Vec<GpuUuid>,
     pub phase: GroupPhase,
+    /// Newest live change that the node has taken and repeats to its workers; 0: none.
+    #[serde(default)]
+    pub revision: u64,
 }

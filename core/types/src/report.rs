@@ -6,7 +6,7 @@ use crate::configuration::Configuration;
 use crate::id::{Generation, JobId};
 use crate::unit::{Bytes, Seconds, Sequences, Tokens};
 
-/// Raw squared gradient norms of one or several steps, from which the noise scale is estimated
+/// Squared gradient norms of one or several steps, from which the noise scale is estimated
 /// (McCandlish et al. 2018, appendix A.1). Sums, not ratios: they add up over steps and layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NoiseSample {
@@ -38,6 +38,9 @@ pub struct StepReport {
     pub configuration: Configuration,
     pub loss: Option<f64>,
     pub noise: Option<NoiseSample>,
+    /// The same of the gradients as Adam scales them.
+    #[serde(default)]
+    pub preconditioned: Option<NoiseSample>,
     /// Most device memory held so far, on the fullest GPU that the script knows of; of a script that names none, what the device says
     /// is in use, its context included.
     #[serde(default)]

@@ -1,5 +1,7 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
+mod statistics;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
 use crate::time::Timestamp;
 use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences, Tokens};
+pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 
 /// A job as submitted. It has one role today; a multi-role job (trainer + rollout) will have several, ganged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,6 +186,9 @@ pub struct Training {
     /// The batch the recipe was validated at; progress is counted in tokens at this batch.
     pub reference_batch: Sequences,
     pub batch: BatchRange,
+    /// What chooses the batch within the range.
+    #[serde(default)]
+    pub batch_policy: BatchPolicy,
     pub lr_scaling: LrScaling,
     /// Reference tokens at which the job is done; absent: when its command exits.
     pub target: Option<Tokens>,
@@ -192,6 +198,9 @@ pub struct Training {
     pub reconfigure: Capabilities,
     /// Calibration κ from noise scale to critical batch.
     pub kappa: f64,
+    /// The noise that the job goes by; κ is of it.
+    #[serde(default)]
+    pub noise: NoiseKind,
 }
 
 /// Where the goodput curve comes from.
@@ -228,16 +237,6 @@ pub enum Precision {
 pub struct BatchRange {
     pub min: Sequences,
     pub max: Sequences,
-}
-
-/// How the learning rate follows the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LrScaling {
-    None,
-    Sqrt,
-    Linear,
-    Adascale,
 }
 
 /// Parallel degrees a script supports; empty lists mean "any".

@@ -9,8 +9,8 @@ use headway_engine::record::{
 };
 use headway_engine::view::{JobView, LiveNumbers, NodeView, View};
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
-    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     BootId, Bytes, Capabilities, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
@@ -39,12 +39,14 @@ fn spec() -> JobSpec {
         precision: Precision::Bf16,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(16), max: Sequences(64) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(4_000.0)),
         layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         kappa: 1.0,
+        noise: NoiseKind::default(),
     };
     let run = Run { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() };
     let gpus = GpuRange { min: GpuCount(1), max: GpuCount(8), sizes: vec![], types: vec![] };

@@ -213,15 +213,18 @@ pub async fn curve(
         None => range.accepts(&stock.class.gpu_type),
     };
     let Some(stock) = curve::stocks(&view).into_iter().find(accepted) else {
-        return Ok(Json(v1::Curve { job_id: id, gpu_type: None, points: Vec::new() }));
+        return Ok(Json(v1::Curve { job_id: id, gpu_type: None, batch_policy: None, points: Vec::new() }));
     };
     let gpu_type = Some(stock.class.gpu_type.0.clone());
     let Some(model) = model_of(&view, &record) else {
-        return Ok(Json(v1::Curve { job_id: id, gpu_type, points: curve::unmodelled(&range, &stock, now) }));
+        let points = curve::unmodelled(&range, &stock, now);
+        return Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy: None, points }));
     };
+    let modelled = matches!(model.training.work, Work::Model(_));
+    let batch_policy = modelled.then(|| model.training.batch_policy.name().to_owned());
     let fair = curve::fair_share(&view, &range, view.jobs.len());
     let points = off_the_reactor(move || curve::points(&model, &range, &stock, fair, now)).await?;
-    Ok(Json(v1::Curve { job_id: id, gpu_type, points }))
+    Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy, points }))
 }
 
 /// Curves are milliseconds of arithmetic per job: not for a thread that answers others meanwhile.

@@ -15,8 +15,8 @@ use headway_engine::record::{Allocation, Availability, Job, Node, NodeHealth, No
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use headway_types::spec::{
-    BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling, NodeChoice,
-    NodeResources, Precision, Priority, Role, Run, RunPer, Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use headway_types::{
     BootId, Bytes, Capabilities, CheckpointRef, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId,
@@ -196,11 +196,13 @@ pub fn training() -> Training {
         precision: Precision::Bf16,
         reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(8), max: Sequences(64) },
+        batch_policy: BatchPolicy::default(),
         lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(1e9)),
         layouts: LayoutLimits::degrees(vec![], vec![], Sequences(4)),
         checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         kappa: 1.0,
+        noise: NoiseKind::default(),
     }
 }

@@ -17,7 +17,20 @@ from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
 from headway.saving import saving
-from headway.sdk import busy, checkpoint_done, close, init, joined, loss, phases, poll, report, resharded, stopped
+from headway.sdk import (
+    busy,
+    checkpoint_done,
+    close,
+    init,
+    joined,
+    loss,
+    phases,
+    poll,
+    report,
+    report_steps,
+    resharded,
+    stopped,
+)
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -43,6 +56,7 @@ __all__ = [
     "phases",
     "poll",
     "report",
+    "report_steps",
     "resharded",
     "saving",
     "stopped",

@@ -56,17 +56,23 @@ class NoiseAverage:
     def __init__(self, horizon_sequences: float) -> None:
         """`horizon_sequences`: over how many sequences the average looks back."""
         self._horizon = horizon_sequences
-        self._weight = 0.0
+        self._weight = self._unmeasured = 0.0
         self._mean = _Moments()
         # The same sums with squared weights, for the error.
         self._squared_weight = 0.0
         self._spread = _Moments()
 
+    def skip(self, sequences: float) -> None:
+        """So many were trained on and not measured: the next sample stands for them too, or the average would look back
+        the further the more seldom it is fed."""
+        self._unmeasured += sequences
+
     def add(self, sample: NoiseSample, steps: int = 1) -> None:
-        """Takes a finite sample; one broken step must not poison the average."""
+        """Takes a finite sample, over so many steps; one broken step must not poison the average."""
         if not sample.is_finite():
             return
-        keep = math.exp(-steps * sample.big_batch / self._horizon)
+        keep = math.exp(-(steps * sample.big_batch + self._unmeasured) / self._horizon)
+        self._unmeasured = 0.0
         new = 1.0 - keep
         variance, gradient_sqr = sample.variance(), sample.gradient_sqr()
         self._weight = keep * self._weight + new

@@ -46,15 +46,15 @@ class AdamW:
     ) -> None:
         """`flat`: the buffer in which the accumulator's parameters lie end to end; without one, each is updated by
         itself. Where the accumulator keeps but a slice of the gradient, the slices are gathered after the update."""
-        self._gradients, self._flat = gradients, flat
+        self.gradients, self._flat = gradients, flat
         self._betas, self._eps = betas, eps
         names = {id(parameter): name for name, parameter in named.items()}
         in_flat = {id(parameter) for parameter in gradients.parameters}
         owned = list(self._owned(names))
-        for name, parameter in named.items():
-            if id(parameter) not in in_flat:
-                whole = block_of(name, parameter)
-                owned.append(_Owned(whole, 0, whole.tensor, _sharded_gradient(parameter)))
+        self._shards = [parameter for parameter in named.values() if id(parameter) not in in_flat]
+        for parameter in self._shards:
+            whole = block_of(names[id(parameter)], parameter)
+            owned.append(_Owned(whole, 0, whole.tensor, _sharded_gradient(parameter)))
         matrices = [i for i, each in enumerate(owned) if len(each.whole.shape) > 1]
         gains = [i for i, each in enumerate(owned) if len(each.whole.shape) == 1]
         self._decays = ((weight_decay, matrices), (0.0, gains))
@@ -90,6 +90,15 @@ class AdamW:
                 )
         self._gather()
 
+    def second_in_flat(self) -> Tensor:
+        """The second moment of this rank's slice of the accumulator's parameters, end to end."""
+        parts = [each.view(-1) for each in self._second[: len(self._second) - len(self._shards)]]
+        return torch.cat(parts) if parts else torch.zeros(0, device=self._count.device)
+
+    def second_of_shards(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Of this rank's shards of what FSDP2 shares out."""
+        return zip(self._shards, self._second[len(self._second) - len(self._shards) :], strict=True)
+
     def blocks(self) -> list[Block]:
         """Both moments, named after their parameter."""
         found: list[Block] = []
@@ -100,23 +109,23 @@ class AdamW:
 
     def _owned(self, names: dict[int, str]) -> Iterator[_Owned]:
         """What of each accumulated parameter lies in this rank's slice of the mean gradient."""
-        start, end = self._gradients.shard_range()
+        start, end = self.gradients.shard_range()
         at = 0
-        for parameter in self._gradients.parameters:
+        for parameter in self.gradients.parameters:
             size = local(parameter).numel()
             low, high = max(at, start), min(at + size, end)
             if low < high:
                 whole = block_of(names[id(parameter)], parameter)
                 values = whole.tensor.view(-1)[low - at : high - at]
-                gradient = self._gradients.mean[low - start : high - start]
+                gradient = self.gradients.mean[low - start : high - start]
                 yield _Owned(whole, low - at, values, partial(_same, gradient))
             at += size
 
     def _gather(self) -> None:
         """Every replica gets the slices that the others updated."""
-        start, end = self._gradients.shard_range()
+        start, end = self.gradients.shard_range()
         if self._flat is not None and end - start < self._flat.numel():
-            group = self._gradients.ranks.data
+            group = self.gradients.ranks.data
             torch.distributed.all_gather_into_tensor(self._flat, self._flat[start:end].clone(), group=group)
 
 

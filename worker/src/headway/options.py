@@ -41,6 +41,13 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     )
     recipe.add_argument("--micro-batch", type=int, default=4)
     recipe.add_argument("--global-batch", type=int, default=16)
+    recipe.add_argument(
+        "--noise",
+        choices=["raw", "adam"],
+        default="raw",
+        help="the gradients whose noise is measured and reported: as they are, or as Adam scales them too",
+    )
+    recipe.add_argument("--noise-every", type=int, default=4, help="the noise is measured at each so manieth step")
     layout = parser.add_argument_group("layout", "only outside Headway; data parallelism takes the ranks left")
     layout.add_argument("--tp", type=int, default=1)
     layout.add_argument("--pp", type=int, default=1)
@@ -56,6 +63,8 @@ def complete(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> arg
     """Checks what was parsed and adds the model's `shape`; ends the process, as argparse does, where it is wrong."""
     if parsed.token_bytes == 1 and parsed.vocab < 256:
         parser.error("--vocab must be at least 256: the corpus is bytes")
+    if parsed.noise_every < 1:
+        parser.error("--noise-every must be 1 at least")
     if parsed.token_bytes > 1 and not parsed.corpus:
         parser.error("--token-bytes needs a file of tokens as --corpus")
     try:

@@ -21,9 +21,11 @@ from headway.flops import ModelShape
 from headway.gang import Gang
 from headway.message import Configuration
 from headway.model import initial
+from headway.moments import AdamPreconditioner
 from headway.optimizer import AdamW
 from headway.parts import build, check, flatten, fully_sharded
 from headway.torch import GradientAccumulator, Ranks, Reduced, Summed
+from headway.torch.squares import EVERY
 from headway.vocabulary import cut_by_vocabulary, loss_of_logits
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ class Recipe:
     weight_decay: float = 0.1
     clip: float = 1.0
     bf16: bool = False
+    noise: str = "raw"
+    """Which noise is measured: raw, or adam's too."""
+    noise_every: int = EVERY
 
 
 class Parallel:
@@ -56,11 +61,19 @@ class Parallel:
         replicas = configuration.layout.dp if configuration.execution.sharding == "optimizer" else 1
         flat = None if self._fsdp else flatten(list(self._parts.values()), replicas)
         ranks = Ranks(gang.group("dp"), gang.group("tp"), gang.group("pp"))
+        preconditioner = AdamPreconditioner() if recipe.noise == "adam" else None
         self.gradients = GradientAccumulator(
-            list(self._parts.values()), ranks, shard=replicas > 1, summed=self._tied_over_stages()
+            list(self._parts.values()),
+            ranks,
+            shard=replicas > 1,
+            every=recipe.noise_every,
+            summed=self._tied_over_stages(),
+            preconditioner=preconditioner,
         )
         self._named = self._name_parameters()
         self._optimizer = AdamW(self._named, self.gradients, flat, weight_decay=recipe.weight_decay)
+        if preconditioner is not None:
+            preconditioner.follow(self._optimizer)
         self._loss = loss_of_logits(self.gang)
         self._pipeline = self._schedule(configuration.micro_batch, configuration.accumulation() or 0)
 

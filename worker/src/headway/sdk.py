@@ -20,6 +20,7 @@ from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Stop, parse_directive
 from headway.noise import NoiseSample
 from headway.transport import Transport
+from headway.window import StepSummary
 
 log = logging.getLogger("headway")
 
@@ -178,11 +179,13 @@ def report(
     configuration: Configuration | None = None,
     loss: float | None = None,
     noise: NoiseSample | None = None,
+    preconditioned: NoiseSample | None = None,
     memory_peak: int | None = None,
 ) -> None:
     """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones.
 
-    A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides.
+    A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides. `noise` are the
+    squares of the gradients as they are, `preconditioned` of the gradients as Adam scales them: the job goes by one.
 
     `memory_peak`: most bytes of device memory held since this configuration began on the fullest GPU known, as
     `torch.cuda.max_memory_reserved()`.
@@ -206,9 +209,16 @@ def report(
             message["loss"] = loss
     if noise is not None and noise.is_finite():
         message["noise"] = noise.to_json()
+    if preconditioned is not None and preconditioned.is_finite():
+        message["preconditioned"] = preconditioned.to_json()
     if memory_peak is not None and memory_peak > 0:
         message["memory_peak"] = int(memory_peak)
     _session.send(message, droppable=True)
+
+
+def report_steps(summary: StepSummary, memory_peak: int | None = None) -> None:
+    """The same of what a `StepWindow` has gathered."""
+    report(**vars(summary), memory_peak=memory_peak)
 
 
 def loss(step: int, value: float) -> None:

@@ -60,7 +60,15 @@ def run(options: argparse.Namespace, corpus: Corpus, termination: Termination, i
 
 
 def recipe_of(options: argparse.Namespace) -> Recipe:
-    return Recipe(options.shape, options.seed, options.weight_decay, options.clip, options.precision == "bf16")
+    return Recipe(
+        options.shape,
+        options.seed,
+        options.weight_decay,
+        options.clip,
+        options.precision == "bf16",
+        options.noise,
+        options.noise_every,
+    )
 
 
 class _Training:
@@ -150,6 +158,7 @@ class _Training:
             configuration=configuration,
             loss=reduced.loss,
             noise=reduced.noise,
+            preconditioned=reduced.preconditioned,
         )
         self._report(self._window.add(summary))
         return reduced
@@ -194,14 +203,14 @@ class _Training:
     def _configure(self, configuration: Configuration, lr_scale: float) -> None:
         """From the next step on."""
         old = self._parallel.configuration
-        if self._device.type == "cuda":
+        if configuration != old and self._device.type == "cuda":
             # The peak is that of the configuration it is reported with.
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        if (configuration.layout, configuration.execution) == (old.layout, old.execution):
-            self._parallel.configure(configuration)
-        else:
+        if (configuration.layout, configuration.execution) != (old.layout, old.execution):
             self._reshard(configuration)
+        elif configuration != old:
+            self._parallel.configure(configuration)
         self._pacer = self._pace(configuration)
         self._learning_rate.aim(lr_scale)
         self._say(f"now {configuration}, learning rate x {lr_scale:g}")
@@ -301,19 +310,13 @@ class _Training:
         if self._rank != 0:
             return
         for one in summaries:
-            headway.report(
-                step=one.step,
-                steps=one.steps,
-                samples_seen=one.samples_seen,
-                tokens=one.tokens,
-                duration_s=one.duration_s,
-                configuration=one.configuration,
-                loss=one.loss,
-                noise=one.noise,
-                memory_peak=torch.cuda.max_memory_reserved() if self._device.type == "cuda" else None,
-            )
-            if one.noise is not None:
-                self._noise.add(one.noise, one.steps)
+            peak = torch.cuda.max_memory_reserved() if self._device.type == "cuda" else None
+            headway.report_steps(one, peak)
+            noise = one.noise if self._options.noise == "raw" else one.preconditioned
+            if noise is None:
+                self._noise.skip(one.steps * one.configuration.global_batch)
+            else:
+                self._noise.add(noise, one.steps)
             scale = self._noise.scale()
             self._say(
                 f"step {one.step} samples {one.samples_seen} loss {one.loss:.4f} batch {one.configuration.global_batch}"

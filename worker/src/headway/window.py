@@ -20,6 +20,7 @@ class StepSummary:
     configuration: Configuration
     loss: float
     noise: NoiseSample | None
+    preconditioned: NoiseSample | None = None
 
 
 class StepWindow:
@@ -55,6 +56,7 @@ class StepWindow:
                 configuration=last.configuration,
                 loss=sum(one.loss for one in steps) / len(steps),
                 noise=_mean([one.noise for one in steps if one.noise is not None]),
+                preconditioned=_mean([one.preconditioned for one in steps if one.preconditioned is not None]),
             )
         ]
 

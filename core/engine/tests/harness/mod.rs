@@ -290,7 +290,12 @@ impl Cluster {
     }
 
     pub fn status(&self, job: JobId, generation: Generation, phase: GroupPhase) -> GroupStatus {
-        GroupStatus { job, generation, gpus: Vec::new(), phase }
+        let revision = self.commands.iter().filter(|(_, command)| command.subject() == (job, generation));
+        let revision = revision.filter_map(|(_, command)| match command {
+            AgentCommand::Configure { revision, .. } => Some(*revision),
+            _ => None,
+        });
+        GroupStatus { job, generation, gpus: Vec::new(), phase, revision: revision.max().unwrap_or(0) }
     }
 
     pub fn group(&mut self, node: u64, job: JobId, phase: GroupPhase) {
@@ -341,6 +346,7 @@ impl Cluster {
             configuration,
             loss: Some(2.0),
             noise: None,
+            preconditioned: None,
             memory_peak: None,
         }
     }

@@ -25,6 +25,7 @@ fn report(step: u64, steps: u32, batch: u64) -> StepReport {
         },
         loss: Some(step as f64),
         noise: Some(NoiseSample { small_sqr: step as f64, big_sqr: 1.0, small_batch: 4.0, big_batch: 16.0 }),
+        preconditioned: None,
         memory_peak: None,
     }
 }

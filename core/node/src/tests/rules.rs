@@ -23,7 +23,8 @@ fn hello(order: &LaunchOrder) -> NodeEvent {
 fn configure(order: &LaunchOrder, revision: u64, batch: u64) -> AgentCommand {
     let layout = Layout { dp: 2, tp: 1, pp: 1, ..Layout::single() };
     let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(batch) };
-    AgentCommand::Configure { job: order.job, generation: order.generation, revision, configuration, lr_scale: 1.0 }
+    let lr_scale = 0.25 * batch as f64;
+    AgentCommand::Configure { job: order.job, generation: order.generation, revision, configuration, lr_scale }
 }
 
 fn signal(order: &LaunchOrder, signal: Signal) -> NodeAction {
@@ -183,11 +184,16 @@ fn only_a_newer_revision_reaches_the_worker_and_hello_repeats_it() {
     assert!(ledger.handle(at(0), command(configure(&order, 2, 16))).actions.is_empty());
     assert!(ledger.handle(at(0), command(configure(&order, 1, 8))).actions.is_empty());
     assert!(ledger.handle(at(0), command(configure(&order, 2, 32))).refusal.is_some());
-    let outcome = ledger.handle(at(0), hello(&order));
-    assert!(matches!(
-        outcome.actions[..],
-        [NodeAction::Send { order: WorkerOrder::Configure { revision: 2, .. }, .. }]
-    ));
+    let repeated = |outcome: NodeOutcome| match outcome.actions[..] {
+        [NodeAction::Send { order: WorkerOrder::Configure { revision, lr_scale, .. }, .. }] => (revision, lr_scale),
+        _ => panic!("{:?}", outcome.actions),
+    };
+    assert_eq!(repeated(ledger.handle(at(0), hello(&order))), (2, 4.0));
+    assert_eq!(ledger.statuses()[0].revision, 2, "the scheduler sees that the node has taken it");
+    // So does the agent that comes after.
+    let mut next: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+    let _ = next.handle(at(1), NodeEvent::Restarted { boot: BootId("boot-1".into()) });
+    assert_eq!(repeated(next.handle(at(1), hello(&order))), (2, 4.0));
 }
 
 #[test]

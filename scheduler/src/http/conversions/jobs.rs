@@ -5,7 +5,7 @@ use headway_engine::account::GpuTime;
 use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
 use headway_engine::view::{JobView, LiveNumbers, View};
-use headway_types::spec::Priority;
+use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
 
 use super::{finite, snake_name, time};
@@ -19,7 +19,21 @@ pub fn live_job(of: &JobView, view: &View) -> v1::Job {
         Some(allocation) => with_allocation(job, allocation, &of.job, view),
         None => job,
     };
-    with_numbers(job, &of.live)
+    v1::Job { noise_reports: noise_reports(of), ..with_numbers(job, &of.live) }
+}
+
+/// Of a job whose throughput is modelled: of others the noise decides nothing.
+fn noise_reports(of: &JobView) -> Option<v1::NoiseReports> {
+    let model = of.model.as_ref().filter(|model| matches!(model.training.work, Work::Model(_)))?;
+    let at = of.allocation.as_ref().and_then(|allocation| allocation.configuration);
+    let ignored = model.ignored_reports();
+    Some(v1::NoiseReports {
+        kind: model.training.noise.name().to_owned(),
+        missing: model.no_noise_scale(at.as_ref()).map(|why| why.to_string()),
+        impossible: ignored.impossible,
+        outlying: ignored.outlying,
+        other_kind: ignored.other_kind,
+    })
 }
 
 /// A job as its record alone tells it: one that has ended, or was admitted this moment.
@@ -54,6 +68,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         efficiency: None,
         noise_scale_tokens: None,
         noise_error: None,
+        noise_reports: None,
         loss: of.loss,
         step: of.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
         samples_seen: of.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen.0),
@@ -203,6 +218,8 @@ pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use headway_types::{NoiseSample, Sequences, StepReport};
+
     use super::*;
     use crate::http::fixtures;
 
@@ -233,6 +250,38 @@ mod tests {
         shown.live = LiveNumbers { goodput, ..LiveNumbers::default() };
         let job = live_job(&shown, &view);
         assert_eq!((job.goodput_tokens_per_second, job.loss, job.step), (None, None, None));
+    }
+
+    #[test]
+    fn noise_that_is_left_out_is_shown_with_its_reason() {
+        let view = fixtures::running();
+        let mut shown = JobView::clone(view.jobs.values().next().expect("one job"));
+        assert_eq!(live_job(&shown, &view).noise_reports, None, "a curve of the user's has no noise");
+        let tiny =
+            headway_api::spec::read_yaml(include_str!("../../../../api/examples/tiny.yaml")).expect("an example");
+        let mut model = headway_goodput::JobModel::new(tiny.training().expect("it trains").clone());
+        let configuration = shown.allocation.as_ref().and_then(|held| held.configuration).expect("it is tuned");
+        let impossible = NoiseSample { small_sqr: -1.0, big_sqr: 1.0, small_batch: 4.0, big_batch: 32.0 };
+        let report = StepReport {
+            job: shown.job.id,
+            generation: shown.job.generation,
+            step: 1,
+            steps: 1,
+            samples_seen: Sequences(32),
+            tokens: Tokens(2048.0),
+            duration: Seconds(1.0),
+            configuration,
+            loss: None,
+            noise: Some(impossible),
+            preconditioned: None,
+            memory_peak: None,
+        };
+        let class = view.nodes.values().next().expect("one node").node.inventory.class();
+        model.observe(&class, headway_types::NodeCount(1), &report);
+        shown.model = Some(std::sync::Arc::new(model));
+        let said = live_job(&shown, &view).noise_reports.expect("a modelled job");
+        assert_eq!((said.kind.as_str(), said.impossible, said.outlying, said.other_kind), ("raw", 1, 0, 0));
+        assert_eq!(said.missing.as_deref(), Some("no report with gradient norms yet"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ import argparse
 import math
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway import resume
 from headway.batches import Batches
@@ -81,7 +81,9 @@ class _Probe:
         self._batches = Batches(corpus, device)
         # Emulated time would only be waited for: κ does not depend on it.
         self._pacer = Pacer(options.shape, self._baseline, None, None)
-        self._parallel = Parallel(recipe_of(options), self._baseline, Gangs(device).of(self._baseline.layout))
+        # A branch has few steps: each is measured.
+        recipe = replace(recipe_of(options), noise_every=1)
+        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline.layout))
         manifest = resume.verified(options.checkpoint, control)
         state = resume.fill(options.checkpoint, self._parallel, options.shape, control)
         self._start = _Start(manifest.samples_seen, manifest.step, float(state["learning_rate"]["target"]))
@@ -143,9 +145,12 @@ class _Probe:
             rate = schedule.next(self._start.step + done // self._baseline.global_batch)
             self._parallel.update(reduced, rate)
             losses.append(reduced.loss)
-            if reduced.noise is not None and reduced.noise.is_finite():
-                average.add(reduced.noise)
+            sample = reduced.noise if self._options.noise == "raw" else reduced.preconditioned
+            if sample is not None and sample.is_finite():
+                average.add(sample)
                 measured += 1
+            else:
+                average.skip(configuration.global_batch)
         diverged = math.isinf(losses[-1])
         evaluation = None if diverged else self._parallel.evaluate(self._batches.held_out, EVALUATED)
         branch = Branch.of(k, configuration.global_batch, rate, losses, evaluation)

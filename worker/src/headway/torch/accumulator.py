@@ -9,7 +9,7 @@ reducer hides the micro-batches. Parameters under `fully_shard` are reduced by F
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,8 +19,17 @@ from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
-from headway.torch.squares import PRECONDITIONED, RAW, Piece, Preconditioner, Squares, StepSquares, Unmeasured
-from headway.torch.unsharded import sharded_parameters, watch
+from headway.torch.squares import (
+    EVERY,
+    PRECONDITIONED,
+    RAW,
+    Piece,
+    Preconditioner,
+    Squares,
+    StepSquares,
+    Unmeasured,
+)
+from headway.torch.unsharded import Rows, sharded_parameters, watch
 
 PENDING_BYTES = 64 << 20
 
@@ -76,7 +85,7 @@ class GradientAccumulator:
         ranks: Ranks | None = None,
         *,
         shard: bool = False,
-        every: int = 1,
+        every: int = EVERY,
         summed: Sequence[Summed] = (),
         preconditioner: Preconditioner | None = None,
     ) -> None:
@@ -92,8 +101,8 @@ class GradientAccumulator:
         self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
         self._device = local(everything[0]).device
-        self._shard, self._every, self._preconditioner = shard, every, preconditioner
-        if preconditioner is not None and (shard or sharded):
+        self.shard, self._every, self._preconditioner = shard, every, preconditioner
+        if preconditioner is not None and (shard or sharded) and not preconditioner.gathers:
             raise UnknownLayout("the second moment is sharded over replicas, but micro-batches' gradients are whole")
         self._allocate()
         self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
@@ -109,7 +118,7 @@ class GradientAccumulator:
             for each in self.parameters
         ]
         self._hooks += watch(modules, self._listen)
-        self.clear()
+        self._reset()
 
     def close(self) -> None:
         """Lets go of the parameters, so that another accumulator may take them."""
@@ -149,6 +158,7 @@ class GradientAccumulator:
         small, small_scaled, loss, big, big_scaled, moment, elements, *extra_sums = packed.tolist()
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)
+            self._preconditioner.end()
         self._steps += 1
         unscaled = gradient_scale**2
         sample: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
@@ -176,7 +186,12 @@ class GradientAccumulator:
                 gradient *= max_norm / norm
 
     def clear(self) -> None:
-        """Ready for the next step's first micro-batch."""
+        """Ready for the next step's first micro-batch, once the optimizer has made its step. On all ranks."""
+        self._reset()
+        if self._preconditioner is not None and self.measuring:
+            self._preconditioner.begin()
+
+    def _reset(self) -> None:
         self._flat.zero_()
         self._squares.clear()
         self._losses.zero_()
@@ -187,15 +202,15 @@ class GradientAccumulator:
     def shard_range(self) -> tuple[int, int]:
         """Which elements of the parameters laid end to end `mean` holds; the last replica's slice may run past them."""
         size = self.mean.numel()
-        start = self._data_rank() * size if self._shard else 0
+        start = self._data_rank() * size if self.shard else 0
         return start, start + size
 
     def _allocate(self) -> None:
         total = sum(local(parameter).numel() for parameter in self.parameters)
-        replicas = self.ranks.replicas if self._shard else 1
+        replicas = self.ranks.replicas if self.shard else 1
         padded = -(-total // replicas) * replicas
         self._flat = torch.zeros(padded, device=self._device)
-        self.mean = self._flat.new_zeros(padded // replicas) if self._shard else self._flat
+        self.mean = self._flat.new_zeros(padded // replicas) if self.shard else self._flat
 
     def _slot(self, summed: Sequence[Summed]) -> list[_Slot]:
         pieces = views(self._flat, [local(parameter) for parameter in self.parameters])
@@ -223,7 +238,7 @@ class GradientAccumulator:
         for slot in self._slots.values():
             start, end = max(offset, first) - first, min(offset + slot.view.numel(), last) - first
             offset += slot.view.numel()
-            copies = slot.copies if self._shard else slot.copies * self.ranks.replicas
+            copies = slot.copies if self.shard else slot.copies * self.ranks.replicas
             if start >= end:
                 continue
             if runs and runs[-1][2] == copies:
@@ -267,13 +282,14 @@ class GradientAccumulator:
         scale = None if self._preconditioner is None else self._preconditioner.scale(slot.parameter)
         return Piece(values, copies, scale)
 
-    def _listen(self, gathered: nn.Parameter) -> RemovableHandle:
+    def _listen(self, gathered: nn.Parameter, sharded: nn.Parameter) -> RemovableHandle:
         """Squares the gradients of a gathered FSDP2 parameter as they come."""
         copies = self.ranks.copies_in_replica(gathered)
 
         def hook(gradient: Tensor) -> None:
             if self.measuring:
-                self._squares.add([Piece(local(placed_like(gradient, gathered)), copies)])
+                scale = None if self._preconditioner is None else self._preconditioner.scale(sharded)
+                self._squares.add([Piece(local(placed_like(gradient, gathered)), copies, scale)])
 
         handle: RemovableHandle = gathered.register_hook(hook)  # type: ignore[no-untyped-call]
         return handle
@@ -294,16 +310,16 @@ class GradientAccumulator:
         """The mean over all micro-batches of all replicas, into `mean` and `p.grad`."""
         group = self.ranks.data
         if self.ranks.replicas > 1 and self._flat.numel():
-            if self._shard:
+            if self.shard:
                 torch.distributed.reduce_scatter_tensor(self.mean, self._flat, group=group)
             else:
                 torch.distributed.all_reduce(self._flat, group=group)
-        elif self._shard:
+        elif self.shard:
             self.mean.copy_(self._flat)
         self.mean /= count * gradient_scale
         for gradient in self._reduced_elsewhere():
             gradient /= self._count * gradient_scale  # FSDP2 has taken the mean over replicas
-        if self._shard:
+        if self.shard:
             return
         for slot in self._slots.values():
             if slot.parameter.dtype == slot.view.dtype:
@@ -316,24 +332,46 @@ class GradientAccumulator:
         """This rank's share of the mean gradient's squares, and of the second moment's mean."""
         squares = Squares(self._device)
         squares.add([Piece(self.mean[start:end], copies) for start, end, copies in self._pieces])
-        squares.add(
-            [
-                Piece(local(placed_like(parameter.grad, parameter)), self.ranks.copies_in_world(parameter))
-                for parameter in self._fully_sharded
-                if parameter.grad is not None
-            ]
-        )
-        raw, moments = squares.sums[RAW], torch.zeros(2, dtype=torch.float64, device=self._device)
-        scaled = torch.zeros_like(raw)
-        if self._preconditioner is not None and measuring:
-            slots, replicas = self._slots.values(), self.ranks.replicas
-            preconditioned = Squares(self._device)
-            preconditioned.add([self._piece(slot, slot.view, slot.copies * replicas) for slot in slots])
-            scaled = preconditioned.sums[PRECONDITIONED]
-            moments = self._preconditioner.total(
-                ((slot.parameter, slot.copies * replicas) for slot in slots), self._device
-            )
-        return [raw, scaled, *moments]
+        squares.add([Piece(gradient, copies) for _, gradient, copies in self._sharded_gradients()])
+        raw = squares.sums[RAW]
+        if self._preconditioner is None or not measuring:
+            return [raw, *torch.zeros(3, dtype=torch.float64, device=self._device)]
+        scaled = Squares(self._device)
+        scaled.add(list(self._preconditioned(self._preconditioner)))
+        # Whole on every replica, also where the gradient is not.
+        slots, replicas = self._slots.values(), self.ranks.replicas
+        whole = [(slot.parameter, slot.copies * replicas) for slot in slots]
+        whole += [(parameter, self._copies_gathered(parameter)) for parameter in self._fully_sharded]
+        return [raw, scaled.sums[PRECONDITIONED], *self._preconditioner.total(whole, self._device)]
+
+    def _preconditioned(self, by: Preconditioner) -> Iterator[Piece]:
+        """This rank's pieces of the mean gradient with what each element is divided by."""
+        first, last = self.shard_range()
+        offset = 0
+        for slot in self._slots.values():
+            start, end = max(offset, first), min(offset + slot.view.numel(), last)
+            scale = by.scale(slot.parameter)
+            if start < end and scale is not None:
+                copies = slot.copies if self.shard else slot.copies * self.ranks.replicas
+                divisor = scale.reshape(-1)[start - offset : end - offset]
+                yield Piece(self.mean[start - first : end - first], copies, divisor)
+            offset += slot.view.numel()
+        for parameter, gradient, copies in self._sharded_gradients():
+            scale = by.scale(parameter)
+            if scale is not None:
+                yield Piece(gradient, copies, Rows.of(parameter, self.ranks.data_ranks()).own(scale))
+
+    def _sharded_gradients(self) -> Iterator[tuple[nn.Parameter, Tensor, int]]:
+        """What FSDP2 has reduced."""
+        for parameter in self._fully_sharded:
+            if parameter.grad is not None:
+                piece = local(placed_like(parameter.grad, parameter))
+                yield parameter, piece, self.ranks.copies_in_world(parameter)
+
+    def _copies_gathered(self, parameter: nn.Parameter) -> int:
+        """On how many ranks of the world the gathered parameter lies."""
+        shards = torch.distributed.get_world_size(Rows.of(parameter, self.ranks.data_ranks()).group)
+        return self.ranks.copies_in_world(parameter) * shards
 
     def _data_rank(self) -> int:
         return torch.distributed.get_rank(self.ranks.data) if torch.distributed.is_initialized() else 0

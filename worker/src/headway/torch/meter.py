@@ -18,10 +18,9 @@ from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, local, placed_like, unique
-from headway.torch.squares import RAW, Piece, Squares, StepSquares, Unmeasured, precision
+from headway.torch.squares import EVERY, RAW, Piece, Squares, StepSquares, Unmeasured, norms
 from headway.torch.unsharded import sharded_parameters, watch
 
-EVERY = 4
 PENDING = 256
 
 
@@ -55,7 +54,7 @@ class NoiseMeter:
         self.not_finite = 0
         gathered_by_fsdp = sharded_parameters(modules)
         self._hooks = [self._listen(each) for each in self._parameters if id(each) not in gathered_by_fsdp]
-        self._hooks += watch(modules, self._listen)
+        self._hooks += watch(modules, lambda gathered, _: self._listen(gathered))
 
     def close(self) -> None:
         """Stops listening."""
@@ -126,14 +125,14 @@ class NoiseMeter:
 
     def _hear(self, piece: Tensor, copies: int) -> None:
         """Only the norm is kept: whoever held the gradient itself would make autograd copy it."""
-        self._norms.setdefault(copies, []).append(torch.linalg.vector_norm(piece, dtype=precision(piece)))
+        self._norms.setdefault(copies, []).extend(norms([piece]))
         self._pending += 1
         if self._pending >= PENDING:
             self._flush()
 
     def _flush(self) -> None:
-        for copies, norms in self._norms.items():
-            self._squares.add_norms(norms, copies)
+        for copies, known in self._norms.items():
+            self._squares.add_norms(known, copies)
         self._norms.clear()
         self._pending = 0
 

@@ -66,7 +66,7 @@ class Ranks:
     @property
     def replicas(self) -> int:
         """Ranks that see other samples."""
-        return len(self._data_ranks())
+        return len(self.data_ranks())
 
     @property
     def loss_copies(self) -> int:
@@ -78,7 +78,7 @@ class Ranks:
         placed = as_dtensor(tensor)
         if placed is None:
             return _size(self.tensor)
-        if len(self._data_ranks() & _mesh_ranks(placed.device_mesh)) > 1:
+        if len(self.data_ranks() & _mesh_ranks(placed.device_mesh)) > 1:
             raise UnknownLayout(
                 f"a parameter placed as {placed.placements} on {placed.device_mesh} spans data-parallel ranks without "
                 "fully_shard: its micro-batches' gradients cannot be told apart, or `data` names the wrong group"
@@ -90,7 +90,7 @@ class Ranks:
         placed = as_dtensor(tensor)
         if placed is None:
             return _size(self.tensor) * self.replicas
-        data = self._data_ranks()
+        data = self.data_ranks()
         return self._copies(placed) * (len(data) // len(data & _mesh_ranks(placed.device_mesh)))
 
     def _copies(self, placed: DTensor) -> int:
@@ -99,7 +99,8 @@ class Ranks:
         tensor = _ranks(self.tensor)
         return within * (len(tensor) // len(tensor & _mesh_ranks(mesh)))
 
-    def _data_ranks(self) -> frozenset[int]:
+    def data_ranks(self) -> frozenset[int]:
+        """Ranks that train the same parameters on other samples."""
         if self.data is None and self.tensor is None and self.pipeline is None and torch.distributed.is_initialized():
             return frozenset(range(torch.distributed.get_world_size()))
         return _ranks(self.data)

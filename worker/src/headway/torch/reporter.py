@@ -29,8 +29,9 @@ from torch import Tensor, nn
 import headway
 from headway.checkpoint import Draft
 from headway.message import Configuration, Configure, Layout
-from headway.torch.meter import EVERY, NoiseMeter
+from headway.torch.meter import NoiseMeter
 from headway.torch.ranks import Ranks
+from headway.torch.squares import EVERY
 from headway.window import StepSummary, StepWindow
 
 
@@ -206,16 +207,7 @@ class StepReporter:
         if not self._leads:
             return
         for summary in summaries:
-            headway.report(
-                step=summary.step,
-                steps=summary.steps,
-                samples_seen=summary.samples_seen,
-                tokens=summary.tokens,
-                duration_s=summary.duration_s,
-                configuration=summary.configuration,
-                loss=summary.loss,
-                noise=summary.noise,
-            )
+            headway.report_steps(summary)
 
 
 def _number(loss: Tensor | float) -> float:

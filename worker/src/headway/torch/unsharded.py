@@ -7,13 +7,21 @@ gradient passes here just before it is accumulated, reduced or not.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+import torch.distributed
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+
+from headway.torch.ranks import UnknownLayout, as_dtensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 def is_fully_sharded(module: nn.Module) -> bool:
@@ -29,23 +37,24 @@ def sharded_parameters(modules: Iterable[nn.Module]) -> set[int]:
 
 
 def watch(
-    modules: Iterable[nn.Module], attach: Callable[[nn.Parameter], RemovableHandle | None]
+    modules: Iterable[nn.Module], attach: Callable[[nn.Parameter, nn.Parameter], RemovableHandle]
 ) -> list[RemovableHandle]:
-    """Calls `attach` with each gathered parameter at its first forward; returns the hooks, which grow meanwhile."""
+    """Calls `attach` with each gathered parameter at its first forward, and with the sharded one that the optimizer
+    knows it by; returns the hooks, which grow meanwhile."""
     handles: list[RemovableHandle] = []
     attached: set[int] = set()
+    sharded: dict[int, list[nn.Parameter]] = {}
 
     def gathered(group: nn.Module, _: object) -> None:
-        for parameter in _own_parameters(group):
+        for parameter, shard in zip(_own_parameters(group), sharded[id(group)], strict=True):
             if parameter.requires_grad and id(parameter) not in attached:
                 attached.add(id(parameter))
-                handle = attach(parameter)
-                if handle is not None:
-                    handles.append(handle)
+                handles.append(attach(parameter, shard))
 
     for module in modules:
         for each in module.modules():
             if is_fully_sharded(each):
+                sharded[id(each)] = list(_own_parameters(each))
                 # Registered after FSDP2's own, which gathers.
                 handles.append(each.register_forward_pre_hook(gathered))
     return handles
@@ -57,3 +66,46 @@ def _own_parameters(group: nn.Module) -> Iterator[torch.nn.Parameter]:
     for child in group.children():
         if not is_fully_sharded(child):
             yield from _own_parameters(child)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How FSDP2 shares a parameter out: each rank of a group holds as many of its first dimension's rows, the last ones
+    fewer or none."""
+
+    group: ProcessGroup
+    rows: int
+    """Of all of them together: of this rank's share under tensor parallelism."""
+
+    @staticmethod
+    def of(parameter: nn.Parameter, data: frozenset[int]) -> Rows:
+        """`data`: the ranks that train the same parameters on other samples."""
+        placed = as_dtensor(parameter)
+        assert placed is not None, "FSDP2's parameters are DTensors"
+        mesh = placed.device_mesh
+        groups = [mesh.get_group(dimension) for dimension in range(mesh.ndim)]
+        # Also those that tensor parallelism has cut before.
+        cuts = [getattr(placement, "dim", None) for placement in placed.placements]
+        ours = [i for i, group in enumerate(groups) if data >= set(torch.distributed.get_process_group_ranks(group))]
+        shared = [i for i in ours if cuts[i] is not None]
+        if len(shared) != 1 or cuts[shared[0]] != 0:
+            raise UnknownLayout(f"a parameter placed as {placed.placements} is not shared out by rows")
+        others = math.prod(mesh.size(i) for i, cut in enumerate(cuts) if cut == 0 and i not in ours)
+        return Rows(groups[shared[0]], placed.shape[0] // others)
+
+    def gather(self, own: Tensor) -> Tensor:
+        """Everybody's rows, of this rank's."""
+        size = torch.distributed.get_world_size(self.group)
+        padded = own.new_zeros(self._each(), *own.shape[1:])
+        padded[: len(own)] = own
+        whole = own.new_empty(size * len(padded), *own.shape[1:])
+        torch.distributed.all_gather_into_tensor(whole, padded, group=self.group)
+        return whole[: self.rows]
+
+    def own(self, whole: Tensor) -> Tensor:
+        """This rank's rows, of everybody's."""
+        first = torch.distributed.get_rank(self.group) * self._each()
+        return whole[first : first + self._each()]
+
+    def _each(self) -> int:
+        return -(-self.rows // torch.distributed.get_world_size(self.group))
