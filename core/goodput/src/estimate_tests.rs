@@ -108,6 +108,7 @@ fn broadcasting_weights_takes_longer_with_every_node_unless_shards_stay_within_o
         let at = |broadcast_weights| {
             let mut profile = Parameters::built_in().profile(None);
             profile.traits = Traits { broadcast_weights, ..Traits::default() };
+            profile.physics.straggling = 0.0;
             let strategy = Strategy { dp, sharding: Sharding::Optimizer { group }, ..Strategy::single() };
             let cluster = Cluster::usual(&hardware, &profile, 8);
             step_time_of(&Architecture::from(&llama2_7b()), &strategy, &cluster).data_collectives.0
