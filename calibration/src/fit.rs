@@ -21,6 +21,9 @@ const ROBUST: f64 = 1.5;
 /// Step of the numerical derivative, in logarithms.
 const DERIVATIVE: f64 = 1e-5;
 
+/// Relative change at which a fit ends: small enough that the published digits no longer depend on where it started near the optimum.
+const TOLERANCE: f64 = 1e-9;
+
 /// What a fit may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
@@ -68,7 +71,7 @@ pub fn fit(
         return Err(FitError::Nothing);
     }
     let problem = Problem::new(&used, start, prior)?;
-    let (problem, report) = LevenbergMarquardt::new().with_patience(patience).with_tol(1e-5).minimize(problem);
+    let (problem, report) = LevenbergMarquardt::new().with_patience(patience).with_tol(TOLERANCE).minimize(problem);
     Ok(Fitted {
         parameters: problem.parameters(&problem.point),
         objective: report.objective_function,

@@ -143,7 +143,11 @@ impl Estimate<'_> {
         let rate = if between { self.cluster.network_rate() } else { self.cluster.link_rate(2) };
         let activation = strategy.precision.bytes() * tokens * f64::from(self.architecture.hidden);
         let one = activation / f64::from(strategy.tp) / rate + physics.transfer_seconds;
-        2.0 * f64::from(strategy.vpp) * strategy.micro_batches as f64 * one * physics.transfer_exposed
+        let every = f64::from(strategy.vpp) * strategy.micro_batches as f64;
+        // Behind another chunk's computation a transfer costs nothing; while the pipeline fills and drains there is no such chunk.
+        let hidden = self.cluster.profile.traits.overlapped_transfers && strategy.vpp > 1;
+        let rounds = if hidden { every.min(f64::from(strategy.pp - 1)) } else { every };
+        2.0 * rounds * one * physics.transfer_exposed
     }
 
     /// Parameters one GPU of the fullest stage holds.
@@ -171,8 +175,9 @@ impl Estimate<'_> {
         let hidden = 1.0 - libm::exp(-profile.physics.overlap);
         let exposed = |time: f64, behind: f64| time - hidden * time.min(behind);
         // Each bucket of gradients goes once around the ring to be summed, and once more to come back, as sums or as new weights.
-        let buckets = if profile.traits.small_buckets { libm::ceil(gradients / BUCKET) } else { 0.0 };
-        let rounds = buckets * (group.nodes - 1.0).max(0.0) * profile.physics.ring_step;
+        let around = (group.nodes - 1.0).max(0.0) * profile.physics.ring_step;
+        let pieces = |bytes: f64| libm::ceil(bytes / BUCKET);
+        let rounds = if profile.traits.small_buckets { pieces(gradients) * around } else { 0.0 };
         match strategy.sharding {
             Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rounds, backward),
             Sharding::Optimizer { .. } if shards < replicas => {
@@ -180,7 +185,8 @@ impl Estimate<'_> {
                 exposed(group.all_reduce(gradients) + 2.0 * rounds + gather, backward)
             }
             Sharding::Optimizer { .. } => {
-                let gather = group.gather(weights) + rounds;
+                let back = if profile.traits.broadcast_weights { pieces(weights) * around } else { rounds };
+                let gather = group.gather(weights) + back;
                 let gather = if profile.traits.overlapped_gather { exposed(gather, forward) } else { gather };
                 exposed(group.gather(gradients) + rounds, backward) + gather
             }

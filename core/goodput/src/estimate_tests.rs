@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::catalog::Catalog;
 use crate::examples::{gpt3_175b, llama2_7b, llama3_8b};
-use crate::physics::Parameters;
+use crate::physics::{Parameters, Traits};
 use crate::strategy::{Recompute, Schedule, Strategy};
 
 fn time(architecture: &Architecture, gpu: &str, stack: Option<&str>, strategy: Strategy) -> StepTime {
@@ -48,6 +48,21 @@ fn interleaving_divides_the_bubble_and_multiplies_the_transfers() {
 }
 
 #[test]
+fn transfers_behind_other_chunks_cost_what_filling_and_draining_takes() {
+    let hardware = Catalog::built_in().find("H100-80G").unwrap();
+    let transfers = |overlapped_transfers, vpp, micro_batches| {
+        let mut profile = Parameters::built_in().profile(None);
+        profile.traits.overlapped_transfers = overlapped_transfers;
+        let strategy = Strategy { tp: 8, pp: 8, vpp, micro_batches, ..Strategy::single() };
+        let cluster = Cluster::usual(&hardware, &profile, 8);
+        step_time_of(&Architecture::from(&gpt3_175b()), &strategy, &cluster).pipeline_transfers.0
+    };
+    assert!((transfers(false, 4, 64) / transfers(true, 4, 64) - 4.0 * 64.0 / 7.0).abs() < 1e-9);
+    assert_eq!(transfers(true, 4, 64), transfers(true, 4, 128));
+    assert_eq!(transfers(true, 1, 64), transfers(false, 1, 64));
+}
+
+#[test]
 fn stages_cut_by_cost_leave_room_for_the_output_projection() {
     assert_eq!(StageLayers::cut(32, 4, 0.0, true), StageLayers { last: 8.0, other: 8.0 });
     assert_eq!(StageLayers::cut(32, 4, 4.0, true), StageLayers { last: 5.0, other: 9.0 });
@@ -77,13 +92,31 @@ fn small_buckets_make_reducing_over_many_nodes_slow() {
     let hardware = Catalog::built_in().find("H100-80G").unwrap();
     let reduction = |small_buckets, sharding| {
         let mut profile = Parameters::built_in().profile(None);
-        profile.traits.small_buckets = small_buckets;
+        profile.traits = Traits { small_buckets, ..Traits::default() };
         let cluster = Cluster::usual(&hardware, &profile, 8);
         step_time_of(&Architecture::from(&llama2_7b()), &Strategy { sharding, ..base }, &cluster).data_collectives.0
     };
     let sharded = Sharding::Optimizer { group: None };
     assert!(reduction(true, Sharding::None) > 1.5 * reduction(false, Sharding::None));
     assert!(reduction(true, sharded) > 1.5 * reduction(false, sharded));
+}
+
+#[test]
+fn broadcasting_weights_takes_longer_with_every_node_unless_shards_stay_within_one() {
+    let hardware = Catalog::built_in().find("A100-80G").unwrap();
+    let longer = |dp, group| {
+        let at = |broadcast_weights| {
+            let mut profile = Parameters::built_in().profile(None);
+            profile.traits = Traits { broadcast_weights, ..Traits::default() };
+            profile.physics.straggling = 0.0;
+            let strategy = Strategy { dp, sharding: Sharding::Optimizer { group }, ..Strategy::single() };
+            let cluster = Cluster::usual(&hardware, &profile, 8);
+            step_time_of(&Architecture::from(&llama2_7b()), &strategy, &cluster).data_collectives.0
+        };
+        at(true) - at(false)
+    };
+    assert!((longer(256, None) / longer(64, None) - 31.0 / 7.0).abs() < 1e-6);
+    assert_eq!((longer(256, Some(8)), longer(8, None)), (0.0, 0.0));
 }
 
 #[test]

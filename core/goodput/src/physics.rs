@@ -154,6 +154,12 @@ pub struct Traits {
     /// Gathers sharded-optimizer parameters behind the next forward pass.
     #[serde(skip_serializing_if = "is_false")]
     pub overlapped_gather: bool,
+    /// Sends activations between interleaved stages behind the computation of other chunks.
+    #[serde(skip_serializing_if = "is_false")]
+    pub overlapped_transfers: bool,
+    /// Brings sharded-optimizer parameters back by broadcasts, piece by piece from node to node.
+    #[serde(skip_serializing_if = "is_false")]
+    pub broadcast_weights: bool,
 }
 
 impl Traits {
