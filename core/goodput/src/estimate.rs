@@ -102,10 +102,11 @@ impl Estimate<'_> {
         let all = f64::from(self.architecture.layers) * one + logits + embedding;
         let waiting = if strategy.pp == 1 { 0.0 } else { (all - slowest).max(0.0) / f64::from(strategy.vpp) };
 
-        let scale = physics.compute * self.straggling();
+        let straggling = self.straggling();
+        let scale = physics.compute * straggling;
         let micro = batches * scale;
         let seconds = |value: f64| Seconds(value * micro * layers);
-        let host = batches * physics.micro_batch_seconds * self.straggling();
+        let host = batches * physics.micro_batch_seconds * straggling;
         let backward = layer.backward * f64::from(self.architecture.layers) / stages * physics.compute;
         let forward = (one - layer.backward) * f64::from(self.architecture.layers) / stages * physics.compute;
         StepTime {
@@ -118,11 +119,11 @@ impl Estimate<'_> {
             expert_collectives: seconds(layer.experts),
             parameter_collectives: seconds(layer.parameters),
             pipeline_bubble: Seconds(waiting * scale),
-            pipeline_transfers: Seconds(self.transfers(tokens) * self.straggling()),
-            data_collectives: Seconds(self.gradient_reduction(forward, backward) * self.straggling()),
-            optimizer: Seconds(self.optimizer() * self.straggling()),
-            offload: Seconds(self.offload() * self.straggling()),
-            overhead: Seconds(physics.step_seconds * self.straggling()),
+            pipeline_transfers: Seconds(self.transfers(tokens) * straggling),
+            data_collectives: Seconds(self.gradient_reduction(forward, backward) * straggling),
+            optimizer: Seconds(self.optimizer() * straggling),
+            offload: Seconds(self.offload() * straggling),
+            overhead: Seconds(physics.step_seconds * straggling),
         }
     }
 
