@@ -20,6 +20,10 @@ pub(crate) struct JobEntry {
     pub live: LiveNumbers,
     /// Configuration of the newest step report of this generation.
     pub reported: Option<Configuration>,
+    /// First and newest report of the layout before, since the node has the order for another that is taken in memory.
+    pub former_layout: Option<(Timestamp, Timestamp)>,
+    /// When the log last told that noise has moved its learning rate.
+    pub rate_told_at: Option<Timestamp>,
     /// Newest wall time per step, as the workers report it.
     pub step_time: Option<Seconds>,
     /// How long the newest checkpoint took, once one is known: steps may pause that long.
@@ -68,6 +72,8 @@ impl JobEntry {
             model,
             live,
             reported: None,
+            former_layout: None,
+            rate_told_at: None,
             step_time: None,
             save_time: None,
             moving_since: None,
@@ -88,6 +94,7 @@ impl JobEntry {
     pub fn leave_generation(&mut self) {
         let fresh = Self::new(self.job.clone(), None);
         self.reported = None;
+        self.former_layout = None;
         self.step_time = None;
         self.save_wanted = None;
         self.paces.clear();

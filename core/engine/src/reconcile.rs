@@ -16,10 +16,12 @@ use crate::input::capabilities;
 use crate::record::{Allocation, JobState, LastChange, PolicyMode, StopCause, Wish};
 use crate::state::Engine;
 
-/// How long a script that takes layouts in memory may go on with the one before.
+/// How long a script that takes layouts in memory may report the one before, once its node has the order.
 const LAYOUT_PATIENCE: Seconds = Seconds(120.0);
-/// AdaScale's factor follows the noise also while the batch stays; a script is told anew when it is off by this share.
+/// AdaScale's factor follows the noise also while the batch stays; a script is told anew when it is off by this share, and
+/// not sooner than this after the last time.
 const RATE_MOVED: f64 = 0.05;
+const RATE_EVERY: Seconds = Seconds(60.0);
 /// What is left of a broken gang gets between SIGTERM and SIGKILL: time for last words, not for a checkpoint.
 const BROKEN_GRACE: Seconds = Seconds(3.0);
 
@@ -160,6 +162,9 @@ impl Engine {
         let moved = |(id, entry): (&JobId, &JobEntry)| {
             let JobState::Running { generation, .. } = entry.job.state else { return None };
             let model = entry.model.as_ref().filter(|model| model.training.lr_scaling == LrScaling::Adascale)?;
+            if entry.rate_told_at.is_some_and(|at| self.now.since(at).0 < RATE_EVERY.0) {
+                return None;
+            }
             let allocation = self.allocations.get(&(*id, generation))?;
             // What was told stands while the noise is not known, and where only a restart could change it.
             if model.noise_scale().is_none() || capabilities(&entry.job).batch != Flexibility::Live {
@@ -174,6 +179,9 @@ impl Engine {
                 one.lr_scale = to;
                 one.revision += 1;
             });
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                entry.rate_told_at = Some(self.now);
+            }
             let name = self.job_name(job);
             let message = format!(
                 "the learning rate of {name} goes from {from:.2} to {to:.2} times the recipe's: its noise moved"
@@ -242,16 +250,15 @@ impl Engine {
         let first = allocation.placement.first_node();
         let Some(entry) = self.jobs.get(&job) else { return };
         let save = entry.save_wanted.is_some();
-        let heard =
-            self.nodes.get(&first).and_then(|node| node.group(job, generation)).map_or(0, |group| group.revision);
+        let heard = self.taken_revision(allocation);
         let differs = entry.reported.filter(|reported| allocation.configuration.is_some_and(|at| at != *reported));
         if let Some(configuration) = allocation.configuration
             && allocation.revision > 1
             && (differs.is_some() || heard < allocation.revision)
         {
-            let other_layout = differs.filter(|reported| reported.layout != configuration.layout);
-            let told = other_layout.zip(entry.job.moved_at.last());
-            if let Some((reported, _)) = told.filter(|(_, at)| self.now.since(**at).0 > LAYOUT_PATIENCE.0) {
+            let stays = entry.former_layout.is_some_and(|(since, newest)| newest.since(since).0 > LAYOUT_PATIENCE.0);
+            let promised = capabilities(&entry.job).layout == Flexibility::Live;
+            if let Some(reported) = differs.filter(|_| stays && promised) {
                 let reason = format!("its script did not change from {reported} to {configuration} while it ran");
                 return self.reconfigure(job, &reason, false);
             }
@@ -262,6 +269,12 @@ impl Engine {
         if save {
             self.send(first, AgentCommand::Checkpoint { job, generation });
         }
+    }
+
+    /// The newest live change that the node of its first rank has taken.
+    pub(crate) fn taken_revision(&self, allocation: &Allocation) -> u64 {
+        let node = self.nodes.get(&allocation.placement.first_node());
+        node.and_then(|node| node.group(allocation.job, allocation.generation)).map_or(0, |group| group.revision)
     }
 
     fn drive_stop(&mut self, job: JobId, allocation: &Allocation, cause: &StopCause, parts: &[(NodeId, Part)]) {

@@ -24,6 +24,8 @@ impl Engine {
         let Some(allocation) = self.allocations.get(&key) else { return };
         let (nodes, gpus) = (allocation.placement.nodes(), allocation.placement.gpus());
         let first = allocation.training_at.is_none();
+        let ordered = allocation.configuration.map(|at| at.layout);
+        let in_hand = self.taken_revision(allocation) >= allocation.revision;
         let class = self.nodes.get(&node).map(|entry| entry.node.inventory.class());
         let Some(entry) = self.jobs.get_mut(&job) else { return };
         // Progress follows the sample clock, which no lost or repeated report can bend.
@@ -54,6 +56,8 @@ impl Engine {
         live.remaining = target.zip(live.goodput).and_then(|(target, goodput)| {
             (goodput.0 > 0.0).then(|| Tokens((target.0 - live.progress.0).max(0.0)) / goodput)
         });
+        let former = in_hand && ordered.is_some_and(|layout| layout != report.configuration.layout);
+        entry.former_layout = former.then(|| (entry.former_layout.map_or(self.now, |(since, _)| since), self.now));
         if entry.reported != Some(report.configuration) {
             entry.reported = Some(report.configuration);
             self.unsettled = true;

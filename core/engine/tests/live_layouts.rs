@@ -54,13 +54,21 @@ fn a_script_that_does_not_follow_is_restarted_in_the_new_layout() {
     let (mut cluster, job) = told_another();
     let mut former = cluster.report_of(job, 16);
     (former.configuration.layout.dp, former.configuration.layout.pp) = (1, 4);
-    for _ in 0..20 {
-        assert!(matches!(cluster.state(job), JobState::Running { .. }), "it is given time");
-        former.samples_seen.0 += 16;
-        cluster.report(0, NodeReport::Steps { report: Box::new(former.clone()) });
-        cluster.pass_beating(2.0, &[0]);
-    }
-    cluster.pass_beating(90.0, &[0]);
+    let mut trains = |cluster: &mut Cluster, seconds: u64| {
+        for _ in 0..seconds / 5 {
+            former.samples_seen.0 += 16;
+            cluster.report(0, NodeReport::Steps { report: Box::new(former.clone()) });
+            cluster.pass_beating(5.0, &[0]);
+        }
+        matches!(cluster.state(job), JobState::Running { .. })
+    };
+    assert!(trains(&mut cluster, 300), "its node has not said that it has the order");
+    let status = cluster.status(job, Generation(1), GroupPhase::Running);
+    cluster.report(0, NodeReport::Group { status });
+    assert!(trains(&mut cluster, 100), "it is given time");
+    cluster.pass_beating(300.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "silence says nothing of its layout");
+    assert!(!trains(&mut cluster, 60));
     assert!(
         matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }),
         "{:#?}",

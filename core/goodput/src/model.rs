@@ -108,7 +108,8 @@ impl JobModel {
     pub(crate) fn wanted_batch(&self) -> Option<Wanted> {
         let Training { batch_policy, reference_batch, batch, .. } = self.training;
         let BatchPolicy::NormTest { eta } = batch_policy else { return None };
-        let phi = self.noise_scale().map(|(phi, _)| phi / f64::from(self.training.work.seq_len()));
+        // What is asked for is never taken back, so φ counts less its error: its scatter must not drive the batch up.
+        let phi = self.noise_scale().map(|(phi, error)| phi / (1.0 + error) / f64::from(self.training.work.seq_len()));
         Some(Wanted::by_norm_test(eta, phi, reference_batch, self.held_batch, batch))
     }
 

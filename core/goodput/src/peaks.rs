@@ -15,6 +15,8 @@ const PRIOR_SIGMA: f64 = 0.1;
 /// What the form of the model gets wrong at best, and the scatter of one peak; relative.
 const MODEL_ERROR: f64 = 0.02;
 const PEAK_ERROR: f64 = 0.01;
+/// A peak below this share of the device's memory had room to spare.
+const ROOMY: f64 = 0.8;
 /// Configurations kept per GPU type.
 const CELLS: usize = 24;
 /// Standard deviations up to the ninth decile: what must fit once memory has run out where it should not have.
@@ -54,8 +56,7 @@ impl MemoryCorrection {
             return;
         }
         let (learned, log_capacity) = (self.types.entry(gpu_type.clone()).or_default(), libm::log(capacity));
-        // What has run with room to spare did not run out by itself: others' leftovers are no lesson.
-        if !learned.has_fitted(at, parts, log_capacity) {
+        if !learned.forgives(at, parts, log_capacity) {
             learned.exhaust(at, parts, log_capacity);
             learned.fit();
         }
@@ -94,6 +95,9 @@ struct Peak {
     /// Natural logarithm of bytes.
     highest: f64,
     reports: u64,
+    /// It ran out of memory once although it had had room.
+    #[serde(default)]
+    forgiven: bool,
 }
 
 /// A configuration that ran out of memory, and what it is believed to have needed: the prediction of that time, given that it was above
@@ -131,7 +135,7 @@ impl Learned {
         let known = self.peaks.iter().position(|peak| peak.configuration == *at && peak.parts == parts);
         let mut peak = match known {
             Some(index) => self.peaks.remove(index),
-            None => Peak { configuration: *at, parts, highest: log_bytes, reports: 0 },
+            None => Peak { configuration: *at, parts, highest: log_bytes, reports: 0, forgiven: false },
         };
         peak.highest = peak.highest.max(log_bytes);
         peak.reports += 1;
@@ -141,9 +145,13 @@ impl Learned {
         }
     }
 
-    fn has_fitted(&self, at: &Configuration, parts: Parts, log_capacity: f64) -> bool {
-        let known = self.peaks.iter().find(|peak| peak.configuration == *at && peak.parts == parts);
-        known.is_some_and(|peak| peak.highest < log_capacity)
+    /// What has run with room to spare does not run out by itself: once that is taken for others' leftovers. The second
+    /// time it is a lesson, or the job would run out for ever.
+    fn forgives(&mut self, at: &Configuration, parts: Parts, log_capacity: f64) -> bool {
+        let known = self.peaks.iter_mut().find(|peak| peak.configuration == *at && peak.parts == parts);
+        known.is_some_and(|peak| {
+            !std::mem::replace(&mut peak.forgiven, true) && peak.highest < log_capacity + libm::log(ROOMY)
+        })
     }
 
     fn exhaust(&mut self, at: &Configuration, parts: Parts, log_capacity: f64) {
@@ -296,14 +304,18 @@ mod tests {
     }
 
     #[test]
-    fn what_has_run_with_room_is_not_excluded_by_running_out_once() {
+    fn what_has_run_with_room_is_excluded_by_running_out_twice() {
         let mut correction = MemoryCorrection::default();
         correction.observe(&gpu(), &at(1), &use_of(40.0, 20.0), peak(62.0));
-        let before = correction.clone();
-        correction.exhausted(&gpu(), &at(1), &use_of(40.0, 20.0), 80.0 * GIB);
-        assert_eq!(correction, before);
-        correction.exhausted(&gpu(), &at(2), &use_of(40.0, 30.0), 80.0 * GIB);
-        assert!(correction.of(&gpu()).is_some_and(|learned| learned.exhausted_by(&use_of(40.0, 30.0)).is_some()));
+        correction.observe(&gpu(), &at(2), &use_of(40.0, 26.0), peak(68.0));
+        let mut runs_out = |number: u64, predicted: &MemoryUse| {
+            correction.exhausted(&gpu(), &at(number), predicted, 80.0 * GIB);
+            correction.of(&gpu()).and_then(|learned| learned.exhausted_by(predicted))
+        };
+        assert_eq!(runs_out(1, &use_of(40.0, 20.0)), None);
+        assert_eq!(runs_out(1, &use_of(40.0, 20.0)), Some(at(1)));
+        assert_eq!(runs_out(2, &use_of(40.0, 26.0)), Some(at(1)), "it needs more");
+        assert_eq!(runs_out(3, &use_of(40.0, 30.0)), Some(at(1)));
     }
 
     #[test]

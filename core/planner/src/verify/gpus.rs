@@ -49,7 +49,7 @@ fn check_fresh(scene: &Scene<'_>, turn: &Turn<'_>, to: &Assignment) -> Result<()
         if !job.range.accepts(&class.gpu_type) {
             return Err(Violation::Type { job: id, gpu_type: class.gpu_type.clone() });
         }
-        kinds.insert((&class.gpu_type, class.gpus_per_node, class.emulated));
+        kinds.insert((&class.gpu_type, class.gpus_per_node, class.emulated, &class.stated));
         domains.insert(&class.fabric.domain);
         parts.insert(slice.gpus.len());
     }

@@ -64,15 +64,22 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
     }
 }
 
+/// What a file says is shown as it says it; the formulas take measured rates otherwise (`Hardware::of`).
 fn hardware(class: &NodeClass) -> Option<v1::NodeHardware> {
     let Ok(Device::Catalogued(hardware)) = device(class) else { return None };
-    let source = match &class.stated {
-        None => "built_in",
-        Some(stated) if stated.measured => "measured",
-        Some(_) => "stated",
-    };
+    if let Some(stated) = &class.stated {
+        return Some(v1::NodeHardware {
+            source: if stated.measured { "measured" } else { "stated" }.into(),
+            peak_flop_per_second: stated.peak_flops as f64,
+            matmul_flop_per_second: stated.matmul_flops as f64,
+            memory_bytes: stated.memory.0 as f64,
+            memory_bytes_per_second: stated.memory_bytes_per_second as f64,
+            link_bytes_per_second: stated.link_bytes_per_second as f64,
+            network_bytes_per_second: stated.network_bytes_per_second as f64,
+        });
+    }
     Some(v1::NodeHardware {
-        source: source.into(),
+        source: "built_in".into(),
         peak_flop_per_second: hardware.peak,
         matmul_flop_per_second: hardware.best_matmul,
         memory_bytes: hardware.memory,

@@ -19,7 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -107,7 +107,7 @@ class StepReporter:
             samples_seen=self.samples_seen,
             tokens=global_batch * self._sequence_length,
             duration_s=now - self._ended_at,
-            configuration=self._configuration(global_batch),
+            configuration=self._at(self._micro_batch, global_batch),
             loss=loss_sum / losses if losses else math.nan,
             noise=measured.noise,
         )
@@ -190,18 +190,17 @@ class StepReporter:
         save, stop, ordered, revision, micro_batch, global_batch, lr_scale = summed
         configure = None
         if revision:
-            configuration = Configuration(self._layout(), int(micro_batch), int(global_batch))
-            configure = Configure(int(revision) - 1, configuration, lr_scale)
+            configure = Configure(int(revision) - 1, self._at(int(micro_batch), int(global_batch)), lr_scale)
         code = headway.Stop(save > 0.0, signalled=not ordered).exit_code if stop else 0
         saves = self._environment is not None and self._environment.checkpoint_dir is not None
         return Asked(save > 0.0 and saves, stop > 0.0, code, configure)
 
-    def _layout(self) -> Layout:
+    def _at(self, micro_batch: int, global_batch: int) -> Configuration:
+        """The layout and its execution stay what they were at the launch."""
         launched = self._environment.configuration if self._environment else None
-        return launched.layout if launched is not None else Layout(self.meter.ranks.replicas)
-
-    def _configuration(self, global_batch: int) -> Configuration:
-        return Configuration(self._layout(), self._micro_batch, global_batch)
+        if launched is None:
+            return Configuration(Layout(self.meter.ranks.replicas), micro_batch, global_batch)
+        return replace(launched, micro_batch=micro_batch, global_batch=global_batch)
 
     def _report(self, summaries: list[StepSummary]) -> None:
         if not self._leads:
