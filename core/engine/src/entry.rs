@@ -20,8 +20,8 @@ pub(crate) struct JobEntry {
     pub live: LiveNumbers,
     /// Configuration of the newest step report of this generation.
     pub reported: Option<Configuration>,
-    /// First and newest report of the layout before, since the node has the order for another that is taken in memory.
-    pub former_layout: Option<(Timestamp, Timestamp)>,
+    /// The first of the newest reports, all of the layout before though the node has the order for another.
+    pub former_layout_since: Option<Timestamp>,
     /// When the log last told that noise has moved its learning rate.
     pub rate_told_at: Option<Timestamp>,
     /// Newest wall time per step, as the workers report it.
@@ -72,7 +72,7 @@ impl JobEntry {
             model,
             live,
             reported: None,
-            former_layout: None,
+            former_layout_since: None,
             rate_told_at: None,
             step_time: None,
             save_time: None,
@@ -94,7 +94,7 @@ impl JobEntry {
     pub fn leave_generation(&mut self) {
         let fresh = Self::new(self.job.clone(), None);
         self.reported = None;
-        self.former_layout = None;
+        self.former_layout_since = None;
         self.step_time = None;
         self.save_wanted = None;
         self.paces.clear();

@@ -2,6 +2,7 @@
 //! there. It looks at everything, takes no hint of what changed, and asking twice changes nothing; a command is
 //! repeated until its effect is seen.
 
+use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
 use headway_types::spec::LrScaling;
 use headway_types::{
@@ -9,7 +10,7 @@ use headway_types::{
 };
 
 use crate::draft::Note;
-use crate::entry::{JobEntry, Seen};
+use crate::entry::Seen;
 use crate::gang::Part;
 use crate::grant::{checkpoint_policy, lr_scale};
 use crate::input::capabilities;
@@ -31,7 +32,6 @@ impl Engine {
         if self.steer_running() {
             self.judge_gangs();
         }
-        self.follow_noise();
         self.grant_targets();
         self.drive_gangs();
         self.clear_strays();
@@ -157,37 +157,32 @@ impl Engine {
         self.note(note.with("revision", revision));
     }
 
-    /// Renews the learning-rate factors that the noise has moved since they were told.
-    fn follow_noise(&mut self) {
-        let moved = |(id, entry): (&JobId, &JobEntry)| {
-            let JobState::Running { generation, .. } = entry.job.state else { return None };
-            let model = entry.model.as_ref().filter(|model| model.training.lr_scaling == LrScaling::Adascale)?;
-            if entry.rate_told_at.is_some_and(|at| self.now.since(at).0 < RATE_EVERY.0) {
-                return None;
-            }
-            let allocation = self.allocations.get(&(*id, generation))?;
-            // What was told stands while the noise is not known, and where only a restart could change it.
-            if model.noise_scale().is_none() || capabilities(&entry.job).batch != Flexibility::Live {
-                return None;
-            }
-            let (from, to) = (allocation.lr_scale, lr_scale(entry, allocation.configuration));
-            ((to / from - 1.0).abs() > RATE_MOVED).then_some((*id, generation, from, to))
-        };
-        let moved: Vec<_> = self.jobs.iter().filter_map(moved).collect();
-        for (job, generation, from, to) in moved {
-            self.edit_allocation((job, generation), |one| {
-                one.lr_scale = to;
-                one.revision += 1;
-            });
-            if let Some(entry) = self.jobs.get_mut(&job) {
-                entry.rate_told_at = Some(self.now);
-            }
-            let name = self.job_name(job);
-            let message = format!(
-                "the learning rate of {name} goes from {from:.2} to {to:.2} times the recipe's: its noise moved"
-            );
-            self.note(Note::new("job.learning_rate_changed", message).job(job).with("lr_scale", to));
+    /// Renews the learning-rate factor of a running job if the noise has moved it since it was told.
+    fn follow_noise(&mut self, job: JobId, generation: Generation) {
+        let Some(entry) = self.jobs.get(&job) else { return };
+        let follows = |model: &JobModel| model.training.lr_scaling == LrScaling::Adascale;
+        let Some(model) = entry.model.as_deref().filter(|model| follows(model)) else { return };
+        let lately = entry.rate_told_at.is_some_and(|at| self.now.since(at).0 < RATE_EVERY.0);
+        // What was told stands while the noise is not known, and where only a restart could change it.
+        if lately || model.noise_scale().is_none() || capabilities(&entry.job).batch != Flexibility::Live {
+            return;
         }
+        let Some(allocation) = self.allocations.get(&(job, generation)) else { return };
+        let (from, to) = (allocation.lr_scale, lr_scale(entry, allocation.configuration));
+        if (to / from - 1.0).abs() <= RATE_MOVED {
+            return;
+        }
+        self.edit_allocation((job, generation), |one| {
+            one.lr_scale = to;
+            one.revision += 1;
+        });
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.rate_told_at = Some(self.now);
+        }
+        let name = self.job_name(job);
+        let message =
+            format!("the learning rate of {name} goes from {from:.2} to {to:.2} times the recipe's: its noise moved");
+        self.note(Note::new("job.learning_rate_changed", message).job(job).with("lr_scale", to));
     }
 
     /// The commands each live generation's state calls for.
@@ -195,6 +190,9 @@ impl Engine {
         let live: Vec<(JobId, Generation)> =
             self.jobs.iter().filter_map(|(id, entry)| Some((*id, entry.job.state.generation()?))).collect();
         for (job, generation) in live {
+            if matches!(self.jobs.get(&job).map(|entry| &entry.job.state), Some(JobState::Running { .. })) {
+                self.follow_noise(job, generation);
+            }
             let Some(allocation) = self.allocations.get(&(job, generation)).cloned() else { continue };
             match self.jobs.get(&job).map(|entry| &entry.job.state) {
                 Some(JobState::Starting { .. }) => {
@@ -256,7 +254,8 @@ impl Engine {
             && allocation.revision > 1
             && (differs.is_some() || heard < allocation.revision)
         {
-            let stays = entry.former_layout.is_some_and(|(since, newest)| newest.since(since).0 > LAYOUT_PATIENCE.0);
+            let reported = entry.former_layout_since.zip(entry.live.reported_at);
+            let stays = reported.is_some_and(|(since, newest)| newest.since(since).0 > LAYOUT_PATIENCE.0);
             let promised = capabilities(&entry.job).layout == Flexibility::Live;
             if let Some(reported) = differs.filter(|_| stays && promised) {
                 let reason = format!("its script did not change from {reported} to {configuration} while it ran");

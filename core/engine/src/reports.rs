@@ -175,7 +175,7 @@ impl Engine {
         self.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
     }
 
-    /// Before a restart was ever measured, the first start tells what one costs. The log is told once per start and once per
+    /// Before a restart was ever measured, the first start tells what one costs. It counts once per start and once per
     /// layout that was ordered, whatever the script repeats.
     fn start_phases(&mut self, job: JobId, generation: Generation, phases: &BTreeMap<String, Seconds>) {
         if !self.is_newest(job, generation) {
@@ -190,11 +190,11 @@ impl Engine {
         if phases.keys().all(|phase| phase.starts_with(RESHARD)) {
             let revision = self.allocations.get(&(job, generation)).map_or(0, |one| one.revision);
             let news = entry.reshard_told.replace((generation, revision)) != Some((generation, revision));
-            self.edit_job(job, |job| {
-                job.layout_downtime = Some(Seconds(total));
-                job.moved_for += Seconds(total);
-            });
             if news {
+                self.edit_job(job, |job| {
+                    job.layout_downtime = Some(Seconds(total));
+                    job.moved_for += Seconds(total);
+                });
                 self.phases_measured("job.reshard_measured", job, generation, phases, "for another layout in memory");
             }
             return;

@@ -57,7 +57,7 @@ impl Engine {
             (goodput.0 > 0.0).then(|| Tokens((target.0 - live.progress.0).max(0.0)) / goodput)
         });
         let former = in_hand && ordered.is_some_and(|layout| layout != report.configuration.layout);
-        entry.former_layout = former.then(|| (entry.former_layout.map_or(self.now, |(since, _)| since), self.now));
+        entry.former_layout_since = former.then(|| entry.former_layout_since.unwrap_or(self.now));
         if entry.reported != Some(report.configuration) {
             entry.reported = Some(report.configuration);
             self.unsettled = true;

@@ -6,22 +6,30 @@ use tokio::net::UnixStream;
 
 use super::*;
 
+/// A worker that tells its secret and waits.
+const TELLS: &str = "echo secret $HEADWAY_SECRET.; sleep 60";
+
+/// The secret that such workers were launched with.
+async fn launched(agent: &Agent, order: &LaunchOrder) -> String {
+    agent.launch(order).await;
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let output = agent.output(order, 0, ".").await;
+    output.trim().trim_end_matches('.').strip_prefix("secret ").unwrap().to_owned()
+}
+
 #[tokio::test]
 async fn a_worker_is_heard_only_with_its_secret() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
-    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET; sleep 60");
-    agent.launch(&order).await;
-    agent.phase(|phase| *phase == GroupPhase::Running).await;
-    let output = agent.output(&order, 0, "secret").await;
-    let secret = output.trim().strip_prefix("secret ").unwrap();
+    let order = agent.order(&dir, 1, TELLS);
+    let secret = launched(&agent, &order).await;
     let hello = |secret: &str| {
         format!(
             "{{\"type\":\"hello\",\"version\":1,\"job\":\"{}\",\"generation\":1,\"secret\":\"{secret}\",\"rank\":0,\"pid\":1,\"capabilities\":{{\"batch\":\"live\",\"layout\":\"never\"}}}}\n",
             order.job
         )
     };
-    for (secret, expected) in [("wrong", "refused"), (secret, "welcome")] {
+    for (secret, expected) in [("wrong", "refused"), (secret.as_str(), "welcome")] {
         let mut stream = BufReader::new(UnixStream::connect(agent.files.socket()).await.unwrap());
         stream.write_all(hello(secret).as_bytes()).await.unwrap();
         let mut line = String::new();
@@ -43,11 +51,8 @@ async fn a_worker_is_heard_only_with_its_secret() {
 async fn ranks_are_heard_and_a_newer_workers_words_are_not_in_the_way() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 2);
-    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET.; sleep 60");
-    agent.launch(&order).await;
-    agent.phase(|phase| *phase == GroupPhase::Running).await;
-    let output = agent.output(&order, 0, ".").await;
-    let secret = output.trim().trim_end_matches('.').strip_prefix("secret ").unwrap().to_owned();
+    let order = agent.order(&dir, 1, TELLS);
+    let secret = launched(&agent, &order).await;
     for rank in 0..2 {
         let mut stream = BufReader::new(UnixStream::connect(agent.files.socket()).await.unwrap());
         let lines = format!(
@@ -74,11 +79,8 @@ async fn ranks_are_heard_and_a_newer_workers_words_are_not_in_the_way() {
 async fn an_emulated_worker_trains_saves_takes_changes_and_stops() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 2);
-    let order = agent.order(&dir, 1, "echo secret $HEADWAY_SECRET.; sleep 60");
-    agent.launch(&order).await;
-    agent.phase(|phase| *phase == GroupPhase::Running).await;
-    let output = agent.output(&order, 0, ".").await;
-    let secret = output.trim().trim_end_matches('.').strip_prefix("secret ").unwrap().to_owned();
+    let order = agent.order(&dir, 1, TELLS);
+    let secret = launched(&agent, &order).await;
     let socket = agent.files.socket().display().to_string();
     let (job, generation) = (order.job, order.generation);
     let checkpoints = order.checkpoint_dir.clone();
