@@ -121,11 +121,8 @@ impl World {
             }
             Operation::Prioritise { job, priority } => {
                 let Some(job) = self.job_id(job) else { return };
-                self.ask_for(
-                    Request::Change { job, change: JobChange { priority: Some(priority), ..JobChange::default() } },
-                    None,
-                    false,
-                );
+                let change = JobChange { priority: Some(priority), ..JobChange::default() };
+                self.ask_for(Request::Change { job, change, expected: None }, None, false);
             }
             Operation::MarkLost { node } => {
                 let node = self.node_id(node);

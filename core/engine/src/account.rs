@@ -1,16 +1,14 @@
-//! The account of GPU-time: what every second of every GPU went into. Two views that must agree: `census` counts GPUs by
-//! what they are doing now, `GpuTime::of` divides the life of one allocation among named uses.
+//! The account of GPU-time: what every second of every GPU went into. Two views that must agree: `View::census` counts GPUs
+//! by what they are doing now, `GpuTime::of` divides the life of one allocation among named uses.
 //!
 //! Rework is known only afterwards: what a generation trained after its last committed checkpoint counts as training
 //! while it runs, and as rework once it has ended without saving it.
 
-use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use headway_types::{Generation, GpuCount, GpuHealth, GpuSeconds, JobId, Timestamp};
+use headway_types::{GpuCount, GpuSeconds, Timestamp};
 
-use crate::record::{Allocation, AllocationPhase, JobState};
-use crate::view::View;
+use crate::record::Allocation;
 
 /// GPU-time of one or several allocations by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -108,46 +106,11 @@ impl Activity {
     }
 }
 
-impl View {
-    /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
-    #[must_use]
-    pub fn census(&self) -> BTreeMap<Activity, GpuCount> {
-        let waiting = self.jobs.values().any(|shown| matches!(shown.job.state, JobState::Queued { .. }));
-        let idle = if waiting { Activity::IdleWaiting } else { Activity::IdleNoDemand };
-        let mut census: BTreeMap<Activity, GpuCount> = BTreeMap::new();
-        for node in self.nodes.values() {
-            for gpu in &node.node.inventory.gpus {
-                let activity = match node.held.get(&gpu.uuid) {
-                    Some((job, generation)) => self.activity_of(*job, *generation),
-                    None if gpu.health != GpuHealth::Healthy => Activity::Broken,
-                    None if node.is_away() => Activity::Unreachable,
-                    None if !node.takes_work() => Activity::Withheld,
-                    None => idle,
-                };
-                *census.entry(activity).or_default() += GpuCount(1);
-            }
-        }
-        census
-    }
-
-    fn activity_of(&self, job: JobId, generation: Generation) -> Activity {
-        let allocation = self.jobs.get(&job).and_then(|shown| shown.allocation.as_ref());
-        match allocation.filter(|one| one.generation == generation).map(|one| (one.phase(), one)) {
-            Some((AllocationPhase::Preparing | AllocationPhase::Launching, _)) => Activity::Starting,
-            // A job that is modelled tells of its first step; any other trains from its launch on.
-            Some((AllocationPhase::Running, one)) if one.training_at.is_none() && one.configuration.is_some() => {
-                Activity::Starting
-            }
-            Some((AllocationPhase::Running, _)) => Activity::Training,
-            // A generation that is not the job's newest is on its way out.
-            Some((AllocationPhase::Stopping | AllocationPhase::Ended, _)) | None => Activity::Stopping,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
     use headway_types::{Generation, GpuUuid, IdSource, NodeSlice, Placement};
 
     use super::*;

@@ -1,5 +1,6 @@
 //! What enters the engine.
 
+use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::spec::Priority;
@@ -42,6 +43,16 @@ pub enum Actor {
     Node(NodeId),
 }
 
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Actor::User(name) => name.fmt(f),
+            Actor::Scheduler => "scheduler".fmt(f),
+            Actor::Node(node) => node.fmt(f),
+        }
+    }
+}
+
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
@@ -69,6 +80,8 @@ pub enum Request {
     Change {
         job: JobId,
         change: JobChange,
+        /// Only if it is at this version now.
+        expected: Option<u64>,
     },
     /// Keeps a job on the GPUs it has, or will have next.
     Pin {

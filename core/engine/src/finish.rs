@@ -5,31 +5,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_planner::PlanInput;
-use headway_types::{Generation, JobId, NodeId, Timestamp};
-use uuid::Uuid;
+use headway_types::JobId;
 
 use crate::draft::Draft;
+use crate::engine::Engine;
+use crate::facts::Facts;
 use crate::outcome::{Change, Outcome, Reply};
 use crate::record::{Entered, Job, Transition};
-use crate::state::Engine;
 
 impl Engine {
-    pub(crate) fn finish(&mut self, plan_request: Option<Box<PlanInput>>, wake_at: Option<Timestamp>) -> Outcome {
-        let mut draft = std::mem::take(&mut self.draft);
-        for id in &draft.jobs {
-            if let Some(entry) = self.jobs.get_mut(id) {
-                Arc::make_mut(&mut entry.job).version += 1;
-            }
-        }
-        for id in &draft.nodes {
-            if let Some(entry) = self.nodes.get_mut(id) {
-                Arc::make_mut(&mut entry.node).version += 1;
-            }
-        }
-        self.settle_released(&mut draft);
-        let changes = self.changes(&mut draft);
+    pub(crate) fn finish(&mut self, plan_request: Option<Arc<PlanInput>>) -> Outcome {
+        self.facts.settle_released();
+        let mut draft = std::mem::take(&mut self.facts.draft);
+        self.facts.raise_versions(&draft);
+        let changes = self.facts.changes(&mut draft);
         let replies = std::mem::take(&mut draft.replies);
-        let replies = replies.into_iter().map(|(id, reply)| (id, self.refreshed(reply))).collect();
+        let replies = replies.into_iter().map(|(id, reply)| (id, self.facts.refreshed(reply))).collect();
         self.drop_ended(&draft);
         self.show(&draft);
         Outcome {
@@ -38,16 +29,48 @@ impl Engine {
             commands: draft.commands,
             refused: draft.refused,
             plan_request,
-            wake_at,
+            wake_at: self.asked_wake,
             observations: draft.observations,
+        }
+    }
+
+    /// Lets go of jobs and allocations that are over. Only what this batch touched can be.
+    fn drop_ended(&mut self, draft: &Draft) {
+        let touched = draft.jobs.iter().copied().chain(draft.allocations.iter().map(|(job, _)| *job));
+        for id in touched.collect::<BTreeSet<JobId>>() {
+            let live = self.facts.jobs.get(&id).filter(|job| !job.state.is_final()).map(|job| job.generation);
+            for key in self.facts.over(id, live) {
+                self.facts.allocations.remove(&key);
+                self.seen.forget_sent(key);
+            }
+            if live.is_none() && !self.facts.still_holds(id) {
+                self.facts.jobs.remove(&id);
+                self.seen.jobs.remove(&id);
+                self.rounds.forget(id);
+            }
+        }
+    }
+}
+
+impl Facts {
+    fn raise_versions(&mut self, draft: &Draft) {
+        for id in &draft.jobs {
+            if let Some(job) = self.jobs.get_mut(id) {
+                Arc::make_mut(job).version += 1;
+            }
+        }
+        for id in &draft.nodes {
+            if let Some(node) = self.nodes.get_mut(id) {
+                Arc::make_mut(node).version += 1;
+            }
         }
     }
 
     /// Parents before children, so that the store may hold references between rows.
     fn changes(&self, draft: &mut Draft) -> Vec<Change> {
         let mut changes = Vec::new();
-        changes.extend(draft.nodes.iter().filter_map(|id| Some(Change::Node(self.nodes.get(id)?.node.clone()))));
-        changes.extend(draft.jobs.iter().filter_map(|id| Some(Change::Job(self.jobs.get(id)?.job.clone()))));
+        changes.extend(draft.nodes.iter().filter_map(|id| Some(Change::Node(self.nodes.get(id)?.clone()))));
+        changes.extend(draft.jobs.iter().filter_map(|id| Some(Change::Job(self.jobs.get(id)?.clone()))));
         changes.extend(draft.plans.values().cloned().map(Change::Plan));
         changes.extend(draft.target.map(Change::Target));
         let allocations = draft.allocations.iter();
@@ -72,11 +95,11 @@ impl Engine {
     /// The states that subjects have entered in this batch.
     fn entered(&self, draft: &Draft) -> Vec<Entered> {
         let jobs = draft.entered.jobs.iter().filter_map(|id| {
-            let job = &self.jobs.get(id)?.job;
+            let job = self.jobs.get(id)?;
             Some(Entered::Job { job: *id, state: job.state.name().into(), generation: job.generation })
         });
         let nodes = draft.entered.nodes.iter().filter_map(|id| {
-            let node = &self.nodes.get(id)?.node;
+            let node = self.nodes.get(id)?;
             Some(Entered::Node {
                 node: *id,
                 availability: node.availability.name().into(),
@@ -100,48 +123,16 @@ impl Engine {
 
     /// A reply made early in a batch shows its subject as the whole batch left it.
     fn refreshed(&self, reply: Reply) -> Reply {
-        let newest = |job: Arc<Job>| self.jobs.get(&job.id).map_or(job, |entry| entry.job.clone());
+        let newest = |job: Arc<Job>| self.jobs.get(&job.id).map_or(job, Arc::clone);
         match reply {
             Reply::Submitted { jobs } => Reply::Submitted { jobs: jobs.into_iter().map(newest).collect() },
             Reply::Job(job) => Reply::Job(newest(job)),
             Reply::Node(node) => {
                 let id = node.inventory.node;
-                Reply::Node(self.nodes.get(&id).map_or(node, |entry| entry.node.clone()))
+                Reply::Node(self.nodes.get(&id).map_or(node, Arc::clone))
             }
             Reply::Reservation(one) => Reply::Reservation(self.reservations.get(&one.id).cloned().unwrap_or(one)),
             other => other,
-        }
-    }
-
-    /// Lets go of jobs and allocations that are over. Only what this batch touched can be.
-    fn drop_ended(&mut self, draft: &Draft) {
-        let touched = draft.jobs.iter().copied().chain(draft.allocations.iter().map(|(job, _)| *job));
-        for id in touched.collect::<BTreeSet<JobId>>() {
-            let live = self.jobs.get(&id).filter(|entry| !entry.job.state.is_final()).map(|entry| entry.job.generation);
-            let over: Vec<(JobId, Generation)> = self
-                .allocations
-                .range((id, Generation(0))..=(id, Generation(u64::MAX)))
-                .filter(|((_, generation), one)| !one.holds() && live != Some(*generation))
-                .map(|(key, _)| *key)
-                .collect();
-            for key in over {
-                self.allocations.remove(&key);
-                self.forget_sent(key);
-            }
-            if live.is_none() && !self.still_holds(id) {
-                self.jobs.remove(&id);
-                self.verdicts.remove(&id);
-            }
-        }
-    }
-
-    /// Nothing will be repeated to a group that is over.
-    pub(crate) fn forget_sent(&mut self, (job, generation): (JobId, Generation)) {
-        let of_group = self.sent.range((job, generation, NodeId(Uuid::nil()), "", 0)..);
-        let keys: Vec<_> =
-            of_group.map(|(key, _)| *key).take_while(|key| (key.0, key.1) == (job, generation)).collect();
-        for key in keys {
-            self.sent.remove(&key);
         }
     }
 }

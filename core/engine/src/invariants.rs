@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use headway_types::{Generation, GpuUuid, JobId, NodeId, PlanId};
 
+use crate::engine::Engine;
 use crate::record::PlanState;
-use crate::state::Engine;
 
 /// A broken promise of the engine.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -24,6 +24,8 @@ pub enum InvariantViolation {
     Progress { job: JobId, progress: f64 },
     #[error("the index of what node {node} holds is wrong")]
     Index { node: NodeId },
+    #[error("facts and what was seen are not of the same jobs and nodes")]
+    Apart,
     #[error("the target {plan} is {state:?}")]
     TargetNotAdopted { plan: PlanId, state: PlanState },
 }
@@ -32,31 +34,35 @@ impl Engine {
     /// Checks every invariant; the first broken one is returned.
     pub fn check_invariants(&self) -> Result<(), InvariantViolation> {
         use InvariantViolation as V;
+        let facts = &self.facts;
+        if !facts.jobs.keys().eq(self.seen.jobs.keys()) || !facts.nodes.keys().eq(self.seen.nodes.keys()) {
+            return Err(V::Apart);
+        }
         let mut held: BTreeMap<&GpuUuid, (JobId, Generation)> = BTreeMap::new();
-        for (key, allocation) in &self.allocations {
+        for (key, allocation) in &facts.allocations {
             let slices = allocation.placement.slices().iter();
             for gpu in slices.filter(|one| !allocation.released.contains_key(&one.node)).flat_map(|one| &one.gpus) {
                 if let Some(first) = held.insert(gpu, *key) {
                     return Err(V::GrantedTwice { gpu: gpu.clone(), first, second: *key });
                 }
             }
-            if let Some(entry) = self.jobs.get(&key.0)
-                && entry.job.generation < key.1
+            if let Some(job) = facts.jobs.get(&key.0)
+                && job.generation < key.1
             {
-                return Err(V::GenerationBeyondIssued { job: key.0, issued: entry.job.generation, used: key.1 });
+                return Err(V::GenerationBeyondIssued { job: key.0, issued: job.generation, used: key.1 });
             }
         }
-        for (node, held) in &self.holding {
+        for (node, held) in &facts.holding {
             let holds =
                 |(_, one): &(&(JobId, Generation), &std::sync::Arc<crate::record::Allocation>)| one.holds_on(*node);
-            if !held.iter().eq(self.allocations.iter().filter(holds).map(|(key, _)| key)) {
+            if !held.iter().eq(facts.allocations.iter().filter(holds).map(|(key, _)| key)) {
                 return Err(V::Index { node: *node });
             }
         }
-        for (id, entry) in &self.jobs {
-            let (job, row) = (*id, &entry.job);
+        for (id, row) in &facts.jobs {
+            let job = *id;
             if let Some(generation) = row.state.generation() {
-                if !self.allocations.contains_key(&(job, generation)) {
+                if !facts.allocations.contains_key(&(job, generation)) {
                     return Err(V::NoAllocation { job, state: row.state.name(), generation });
                 }
                 if generation != row.generation {
@@ -70,7 +76,7 @@ impl Engine {
                 return Err(V::Progress { job, progress: row.progress.0 });
             }
         }
-        match &self.target {
+        match &facts.target {
             Some(target) if target.state != PlanState::Adopted => {
                 Err(V::TargetNotAdopted { plan: target.plan.id, state: target.state.clone() })
             }

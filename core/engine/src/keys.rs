@@ -5,12 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use headway_types::Timestamp;
 
-use uuid::Uuid;
-
-use crate::event::{Actor, IdempotencyKey, Request};
-use crate::outcome::{Refusal, Reply};
+use crate::event::IdempotencyKey;
 use crate::record::IdempotencyRecord;
-use crate::state::Engine;
 
 /// What a key is unique in: principal, route, key.
 type Scope = (String, String, String);
@@ -45,50 +41,6 @@ impl Keys {
         while let Some((_, scope)) = self.by_age.pop_front_if(|(at, _)| *at < horizon) {
             self.records.remove(&scope);
         }
-    }
-}
-
-impl Engine {
-    /// Does what is asked, unless the key has done it before. What was refused may be asked again.
-    pub(crate) fn once(&mut self, actor: &Actor, key: IdempotencyKey, body: Request) -> Result<Reply, Refusal> {
-        if let Some(subjects) = self.known(&key)? {
-            return Ok(Reply::Repeated { subjects });
-        }
-        let reply = self.answer(actor, body);
-        if let Some(subject) = subject(&reply) {
-            self.remember(key, vec![subject]);
-        }
-        Ok(reply)
-    }
-
-    /// What a key was used for; it cannot stand for two requests.
-    pub(crate) fn known(&self, key: &IdempotencyKey) -> Result<Option<Vec<Uuid>>, Refusal> {
-        match self.keys.get(key) {
-            None => Ok(None),
-            Some(known) if known.key.request_hash != key.request_hash => {
-                Err(Refusal::KeyReused { key: key.key.clone() })
-            }
-            Some(known) => Ok(Some(known.subjects.clone())),
-        }
-    }
-
-    pub(crate) fn remember(&mut self, key: IdempotencyKey, subjects: Vec<Uuid>) {
-        let record = IdempotencyRecord { key, subjects, at: self.now };
-        self.keys.remember(record.clone());
-        self.draft.idempotency.push(record);
-    }
-}
-
-/// What a reply is about, by the id it has; a policy and a project have none, and are put, not posted.
-fn subject(reply: &Reply) -> Option<Uuid> {
-    match reply {
-        Reply::Job(job) => Some(job.id.0),
-        Reply::Node(node) => Some(node.inventory.node.0),
-        Reply::Round(plan) => Some(plan.0),
-        Reply::Plan(record) => Some(record.plan.id.0),
-        Reply::Reservation(one) => Some(one.id.0),
-        Reply::Submitted { .. } | Reply::Replayed { .. } | Reply::Repeated { .. } => None,
-        Reply::Policy(_) | Reply::Project(_) | Reply::Refused(_) => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod reservation;
 
 pub use allocation::{Allocation, AllocationPhase, Checkpoint, Release, ReleaseProof};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
+pub(crate) use job::RESIZE_WINDOW;
 pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use plan::{PlanEvent, PlanRecord, PlanState, PolicyMode, PolicySettings};

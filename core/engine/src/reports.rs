@@ -1,17 +1,22 @@
 //! What agents say. Reports of an older session than the node's newest are dropped here; reports of a generation
 //! that is not the job's newest teach nothing and commit nothing.
 
+mod inventory;
+mod pace;
+mod registration;
+mod steps;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds};
+use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds, Tokens};
 
 use crate::draft::Note;
-use crate::entry::{NodeEntry, Seen, SeenGroup};
+use crate::engine::Engine;
 use crate::event::{Actor, SessionId};
 use crate::record::Checkpoint;
-use crate::state::Engine;
+use crate::seen::SeenGroup;
 
 /// What the phases of a change of layout in memory begin with.
 const RESHARD: &str = "reshard_";
@@ -28,27 +33,21 @@ impl Engine {
             self.register(node, session, *inventory, groups);
             return;
         }
-        let newest = match self.nodes.get(&node).map(|entry| &entry.seen) {
-            Some(Seen::Known { session: newest, connected: true, .. }) => *newest == session,
-            _ => false,
-        };
-        if !newest {
-            return;
-        }
-        if !self.renew(node) {
+        let newest = self.seen.nodes.get(&node).and_then(|seen| seen.contact.session());
+        if newest != Some(session) || !self.renew(node) {
             return;
         }
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
             NodeReport::Inventory { inventory } => self.inventory_changed(node, *inventory),
             NodeReport::RankTimes { job, generation, busy } => {
-                if self.is_newest(job, generation) {
+                if self.facts.is_newest(job, generation) {
                     self.rank_times(node, job, generation, busy);
                 }
             }
             NodeReport::Group { status } => self.group_seen(node, status),
             NodeReport::Declared { job, generation, capabilities } => {
-                if self.is_placed_on(job, generation, node) {
+                if self.facts.is_placed_on(job, generation, node) {
                     self.declared(job, generation, capabilities);
                 }
             }
@@ -57,12 +56,12 @@ impl Engine {
                 self.checkpoint_written(node, job, checkpoint, duration);
             }
             NodeReport::LossAnomaly { job, generation, step, loss, usual } => {
-                if self.is_placed_on(job, generation, node) {
+                if self.facts.is_placed_on(job, generation, node) {
                     self.loss_anomaly(node, job, generation, (step, loss, usual));
                 }
             }
             NodeReport::StartPhases { job, generation, phases } => {
-                if self.is_placed_on(job, generation, node) {
+                if self.facts.is_placed_on(job, generation, node) {
                     self.start_phases(job, generation, &phases);
                 }
             }
@@ -73,80 +72,67 @@ impl Engine {
         let key = (status.job, status.generation);
         let over = |phase: &GroupPhase| matches!(phase, GroupPhase::Ended { .. });
         let ends = over(&status.phase);
-        let Some(NodeEntry { seen: Seen::Known { groups, .. }, .. }) = self.nodes.get_mut(&node) else { return };
+        let Some(groups) = self.seen.groups_mut(node) else {
+            return self.facts.impossible("a node that has not registered spoke of a group", None, Some(node));
+        };
         let group = SeenGroup::from(status);
         let before = groups.insert(key, group);
         let ended = ends && before.is_some_and(|before| !over(&before.phase));
-        self.unsettled = true;
-        self.draft.shown_nodes.insert(node);
+        self.facts.unsettled = true;
+        self.facts.draft.shown_nodes.insert(node);
         self.release_if_ended(node, key);
         if ended {
             // Also a stray's GPUs, which no allocation holds any more, are of use to someone.
-            self.rounds.ask(format!("GPUs on node {} are free", self.node_name(node)));
+            self.facts.ask_round(format!("GPUs on node {} are free", self.facts.node_name(node)));
         }
     }
 
-    /// Whether the job's newest generation is this one and the job is not over.
-    pub(crate) fn is_newest(&self, job: JobId, generation: Generation) -> bool {
-        self.jobs.get(&job).is_some_and(|entry| entry.job.generation == generation && !entry.job.state.is_final())
-    }
-
-    /// Whether the job's newest generation was granted GPUs on this node.
-    pub(crate) fn is_placed_on(&self, job: JobId, generation: Generation, node: NodeId) -> bool {
-        self.allocations
-            .get(&(job, generation))
-            .is_some_and(|allocation| allocation.placement.slices().iter().any(|slice| slice.node == node))
-    }
-
     fn declared(&mut self, job: JobId, generation: Generation, capabilities: Capabilities) {
-        if self.is_newest(job, generation)
-            && self.jobs.get(&job).is_some_and(|entry| entry.job.capabilities != Some(capabilities))
+        if self.facts.is_newest(job, generation)
+            && self.facts.jobs.get(&job).is_some_and(|job| job.capabilities != Some(capabilities))
         {
-            self.edit_job(job, |job| job.capabilities = Some(capabilities));
+            self.facts.edit_job(job, |job| job.capabilities = Some(capabilities));
         }
     }
 
     /// Compare-and-set on the generation: only the newest one's checkpoints count, and none goes back.
     fn checkpoint_written(&mut self, node: NodeId, job: JobId, checkpoint: CheckpointRef, duration: Seconds) {
         let generation = checkpoint.generation;
-        if !self.is_newest(job, generation) || !self.is_placed_on(job, generation, node) {
+        if !self.facts.is_newest(job, generation) || !self.facts.is_placed_on(job, generation, node) {
             return;
         }
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.save_time = Some(duration);
-        }
-        let Some(entry) = self.jobs.get(&job) else { return };
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+            return self.facts.impossible("a generation of a job that is not kept saved", Some(job), Some(node));
+        };
+        seen.save_time = Some(duration);
         let older = |last: &CheckpointRef| checkpoint.samples_seen <= last.samples_seen;
-        if entry.job.checkpoint.as_ref().is_some_and(older) {
+        if row.checkpoint.as_ref().is_some_and(older) {
             return;
         }
-        let progress = self.progress_at(job, checkpoint.samples_seen).max(entry.job.progress.0);
-        let progress = headway_types::Tokens(progress);
-        let written_in = self.allocations.get(&(job, generation)).and_then(|one| one.configuration);
-        let loss = entry.live.loss;
-        let now = self.now;
+        let progress = Tokens(seen.live.progress_at(row, checkpoint.samples_seen).max(row.progress.0));
+        let written_in = self.facts.allocations.get(&(job, generation)).and_then(|one| one.configuration);
+        let loss = seen.live.loss;
+        // An observation may have been lost; the checkpoint is a fact.
+        seen.live.progress.0 = seen.live.progress.0.max(progress.0);
+        let now = self.facts.now;
         let message = format!(
             "{} saved step {} ({} sequences) in {:.1} s",
-            entry.job.spec.name, checkpoint.step, checkpoint.samples_seen, duration.0
+            row.spec.name, checkpoint.step, checkpoint.samples_seen, duration.0
         );
         let record = Checkpoint { job, checkpoint: checkpoint.clone(), duration, committed_at: now, progress };
-        self.edit_job(job, |job| {
+        self.facts.edit_job(job, |job| {
             job.checkpoint = Some(checkpoint);
             job.checkpoint_at = Some(now);
             job.progress = progress;
             job.layout = written_in.map(|at| at.layout).or(job.layout);
             job.loss = loss.or(job.loss);
+            job.save_wanted = None;
         });
         self.forgive(job);
-        self.edit_allocation((job, generation), |allocation| allocation.saved_at = Some(now));
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.save_wanted = None;
-            // An observation may have been lost; the checkpoint is a fact.
-            entry.live.progress.0 = entry.live.progress.0.max(progress.0);
-        }
-        self.draft.checkpoints.entry(job).or_default().push(Arc::new(record));
+        self.facts.edit_allocation((job, generation), |allocation| allocation.saved_at = Some(now));
+        self.facts.draft.checkpoints.entry(job).or_default().push(Arc::new(record));
         let note = Note::new("checkpoint.committed", message).by(Actor::Node(node)).job(job);
-        self.note(note.with("generation", generation).with("reference_tokens", format!("{:.0}", progress.0)));
+        self.facts.note(note.with("generation", generation).with("reference_tokens", format!("{:.0}", progress.0)));
     }
 
     /// Told in the log, at most once a minute per job; what to do about it is for people to say.
@@ -157,28 +143,30 @@ impl Engine {
         generation: Generation,
         (step, loss, usual): (u64, Option<f64>, Option<f64>),
     ) {
-        if !self.is_newest(job, generation) {
+        if !self.facts.is_newest(job, generation) {
             return;
         }
-        let now = self.now;
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        if entry.anomaly_at.is_some_and(|at| now.since(at).0 < ANOMALY_PAUSE.0) {
+        let now = self.facts.now;
+        let Some(seen) = self.seen.jobs.get_mut(&job) else {
+            return self.facts.impossible("nothing is known of a job that runs", Some(job), Some(node));
+        };
+        if seen.anomaly_at.is_some_and(|at| now.since(at).0 < ANOMALY_PAUSE.0) {
             return;
         }
-        entry.anomaly_at = Some(now);
-        let name = &entry.job.spec.name;
+        seen.anomaly_at = Some(now);
+        let name = self.facts.job_name(job);
         let usual = usual.map(|usual| format!("; {usual:.4} was usual")).unwrap_or_default();
         let (kind, message) = match loss {
             Some(loss) => ("job.loss_spike", format!("the loss of {name} was {loss:.4} at step {step}{usual}")),
             None => ("job.loss_not_finite", format!("the loss of {name} was no finite number at step {step}{usual}")),
         };
-        self.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
+        self.facts.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
     }
 
     /// Before a restart was ever measured, the first start tells what one costs. It counts once per start and once per
     /// layout that was ordered, whatever the script repeats.
     fn start_phases(&mut self, job: JobId, generation: Generation, phases: &BTreeMap<String, Seconds>) {
-        if !self.is_newest(job, generation) {
+        if !self.facts.is_newest(job, generation) {
             return;
         }
         let total: f64 = phases.values().map(|one| one.0).filter(|one| one.is_finite() && *one >= 0.0).sum();
@@ -186,12 +174,14 @@ impl Engine {
         if !sane {
             return;
         }
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+            return self.facts.impossible("nothing is known of a job that starts", Some(job), None);
+        };
         if phases.keys().all(|phase| phase.starts_with(RESHARD)) {
-            let revision = self.allocations.get(&(job, generation)).map_or(0, |one| one.revision);
-            let news = entry.reshard_told.replace((generation, revision)) != Some((generation, revision));
+            let revision = self.facts.allocations.get(&(job, generation)).map_or(0, |one| one.revision);
+            let news = seen.reshard_told.replace((generation, revision)) != Some((generation, revision));
             if news {
-                self.edit_job(job, |job| {
+                self.facts.edit_job(job, |job| {
                     job.layout_downtime = Some(Seconds(total));
                     job.moved_for += Seconds(total);
                 });
@@ -199,9 +189,9 @@ impl Engine {
             }
             return;
         }
-        let news = entry.start_told.replace(generation) != Some(generation);
-        if entry.job.downtime.is_none() {
-            self.edit_job(job, |job| job.downtime = Some(Seconds(total)));
+        let news = seen.start_told.replace(generation) != Some(generation);
+        if row.downtime.is_none() {
+            self.facts.edit_job(job, |job| job.downtime = Some(Seconds(total)));
         }
         if news {
             self.phases_measured("job.start_measured", job, generation, phases, "to start");
@@ -220,9 +210,9 @@ impl Engine {
         let total: f64 = phases.values().map(|one| one.0).sum();
         let told: Vec<_> = phases.iter().take(PHASES_TOLD).collect();
         let words: Vec<String> = told.iter().map(|(phase, one)| format!("{phase} {:.2} s", one.0)).collect();
-        let message = format!("{} needed {total:.2} s {what_for}: {}", self.job_name(job), words.join(", "));
+        let message = format!("{} needed {total:.2} s {what_for}: {}", self.facts.job_name(job), words.join(", "));
         let note = Note::new(verb, message).job(job).with("generation", generation);
         let number = |note: Note, (phase, one): (&String, &Seconds)| note.with(&format!("{phase}_seconds"), one.0);
-        self.note(told.into_iter().fold(note, number));
+        self.facts.note(told.into_iter().fold(note, number));
     }
 }

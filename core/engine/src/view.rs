@@ -1,22 +1,23 @@
 //! What readers see: a consistent snapshot of the live cluster, published by the shell after each commit. A batch
 //! renews only the entries it touched; all others are shared with the snapshot before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuCount, GpuSeconds, GpuUuid, JobId, JobVerdict, NodeId, PlanId, Reason, ReasonCode, ReservationId,
-    Seconds, Sequences, Term, Timestamp, Tokens, TokensPerSecond,
+    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobVerdict, NodeId, PlanId, ReservationId, Term,
+    Timestamp,
 };
 use imbl::OrdMap;
 
-use crate::draft::Draft;
-use crate::entry::JobEntry;
+use crate::account::Activity;
+use crate::facts::usage::usages;
 use crate::record::{
-    Allocation, Availability, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation, lineage,
+    Allocation, AllocationPhase, Availability, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
+    lineage,
 };
-use crate::state::Engine;
+use crate::seen::LiveNumbers;
 
 /// Live jobs only; ended ones are read from the store.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +51,7 @@ impl View {
             let jobs = self.jobs.values();
             jobs.filter_map(|shown| Some((shown.job.spec.project.as_str(), &**shown.allocation.as_ref()?)))
         };
-        let used = crate::usage::usages(&projects, held(), self.policy.usage_half_life, self.at);
+        let used = usages(&projects, held(), self.policy.usage_half_life, self.at);
         let mut holdings: BTreeMap<String, Holding> =
             used.into_iter().map(|(name, used)| (name, Holding { used, ..Holding::default() })).collect();
         for (project, allocation) in held() {
@@ -83,27 +84,6 @@ pub struct JobView {
     pub live: LiveNumbers,
 }
 
-/// Newest measurements; `None` where nothing has been measured yet.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LiveNumbers {
-    pub reported_at: Option<Timestamp>,
-    pub step: u64,
-    pub samples_seen: Sequences,
-    pub loss: Option<f64>,
-    /// Raw tokens per second, smoothed.
-    pub throughput: Option<TokensPerSecond>,
-    pub efficiency: Option<f64>,
-    pub goodput: Option<TokensPerSecond>,
-    /// GNS φ in tokens.
-    pub noise_scale: Option<f64>,
-    /// Relative standard error of φ.
-    pub noise_error: Option<f64>,
-    /// Reference tokens, including those since the last checkpoint.
-    pub progress: Tokens,
-    /// Until the target at the present goodput.
-    pub remaining: Option<Seconds>,
-}
-
 /// A node and who holds its GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
@@ -128,92 +108,39 @@ impl NodeView {
     }
 }
 
-impl Engine {
-    /// The snapshot as of the newest batch. Cheap: entries are shared, not copied.
+impl View {
+    /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
     #[must_use]
-    pub fn view(&self) -> View {
-        self.view.clone()
-    }
-
-    pub(crate) fn show_everything(&mut self) {
-        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        jobs.into_iter().for_each(|id| self.show_job(id));
-        nodes.into_iter().for_each(|id| self.show_node(id));
-        self.show_plans();
-        self.show_rules();
-    }
-
-    /// Renews what a batch touched.
-    pub(crate) fn show(&mut self, draft: &Draft) {
-        let touched = draft.allocations.iter().map(|(job, _)| *job);
-        let jobs: BTreeSet<JobId> = draft.jobs.union(&draft.shown_jobs).copied().chain(touched).collect();
-        let nodes: BTreeSet<NodeId> = draft.nodes.union(&draft.shown_nodes).copied().collect();
-        jobs.into_iter().for_each(|id| self.show_job(id));
-        nodes.into_iter().for_each(|id| self.show_node(id));
-        if !draft.plans.is_empty() || draft.policy {
-            self.show_plans();
-        }
-        if !draft.projects.is_empty() || !draft.reservations.is_empty() {
-            self.show_rules();
-        }
-        self.view.at = self.now;
-    }
-
-    fn show_job(&mut self, id: JobId) {
-        let Some(entry) = self.jobs.get(&id).filter(|entry| !entry.job.state.is_final()) else {
-            self.view.jobs.remove(&id);
-            return;
-        };
-        let allocation = self.allocations.get(&(id, entry.job.generation)).filter(|one| one.holds()).cloned();
-        let shown = JobView {
-            job: entry.job.clone(),
-            allocation,
-            verdict: self.verdict_of(entry),
-            model: entry.model.clone(),
-            live: entry.live.clone(),
-        };
-        self.view.jobs.insert(id, Arc::new(shown));
-    }
-
-    fn show_node(&mut self, id: NodeId) {
-        let Some(entry) = self.nodes.get(&id) else { return };
-        let held = self.held_on(id);
-        let shown = NodeView { node: entry.node.clone(), heard_at: entry.heard_at, connected: entry.connected(), held };
-        self.view.nodes.insert(id, Arc::new(shown));
-    }
-
-    fn show_plans(&mut self) {
-        self.view.target = self.target.clone();
-        self.view.proposals = self.proposals.iter().map(|(id, record)| (*id, record.clone())).collect();
-        self.view.policy = self.policy.clone();
-    }
-
-    fn show_rules(&mut self) {
-        self.view.projects = self.projects.iter().map(|(name, row)| (name.clone(), row.clone())).collect();
-        self.view.reservations = self.reservations.iter().map(|(id, row)| (*id, row.clone())).collect();
-    }
-
-    /// The planner's verdict, or the engine's own where the planner was not asked.
-    fn verdict_of(&self, entry: &JobEntry) -> Option<Arc<JobVerdict>> {
-        let job = &entry.job;
-        let own = |code, headline: String| {
-            Arc::new(JobVerdict {
-                headline: headline.clone(),
-                reasons: vec![Reason { code, binding: true, detail: headline }],
-                ..JobVerdict::default()
-            })
-        };
-        match (&job.state, job.not_before) {
-            (JobState::Held { reason, .. }, _) => {
-                let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
-                Some(own(ReasonCode::Held, format!("on hold until it is released{why}")))
+    pub fn census(&self) -> BTreeMap<Activity, GpuCount> {
+        let waiting = self.jobs.values().any(|shown| matches!(shown.job.state, JobState::Queued { .. }));
+        let idle = if waiting { Activity::IdleWaiting } else { Activity::IdleNoDemand };
+        let mut census: BTreeMap<Activity, GpuCount> = BTreeMap::new();
+        for node in self.nodes.values() {
+            for gpu in &node.node.inventory.gpus {
+                let activity = match node.held.get(&gpu.uuid) {
+                    Some((job, generation)) => self.activity_of(*job, *generation),
+                    None if gpu.health != GpuHealth::Healthy => Activity::Broken,
+                    None if node.is_away() => Activity::Unreachable,
+                    None if !node.takes_work() => Activity::Withheld,
+                    None => idle,
+                };
+                *census.entry(activity).or_default() += GpuCount(1);
             }
-            (JobState::Queued { .. }, Some(_)) if !self.may_start(job.id) => {
-                let setbacks = job.failures + job.setbacks;
-                Some(own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row")))
+        }
+        census
+    }
+
+    fn activity_of(&self, job: JobId, generation: Generation) -> Activity {
+        let allocation = self.jobs.get(&job).and_then(|shown| shown.allocation.as_ref());
+        match allocation.filter(|one| one.generation == generation).map(|one| (one.phase(), one)) {
+            Some((AllocationPhase::Preparing | AllocationPhase::Launching, _)) => Activity::Starting,
+            // A job that is modelled tells of its first step; any other trains from its launch on.
+            Some((AllocationPhase::Running, one)) if one.training_at.is_none() && one.configuration.is_some() => {
+                Activity::Starting
             }
-            _ => self.verdicts.get(&job.id).cloned(),
+            Some((AllocationPhase::Running, _)) => Activity::Training,
+            // A generation that is not the job's newest is on its way out.
+            Some((AllocationPhase::Stopping | AllocationPhase::Ended, _)) | None => Activity::Stopping,
         }
     }
 }

@@ -266,9 +266,12 @@ fn a_job_whose_sizes_were_changed_takes_one_of_the_new() {
     let job = cluster.submit(elastic("one", 8));
     follow(&mut cluster, &[0]);
     let change = JobChange { max: Some(GpuCount(3)), ..JobChange::default() };
-    assert!(matches!(cluster.request(Request::Change { job, change }), Reply::Job(_)));
+    assert!(matches!(cluster.request(Request::Change { job, change, expected: None }), Reply::Job(_)));
     follow(&mut cluster, &[0]);
     assert_eq!(gpus(&cluster, job), 3);
     let wrong = JobChange { min: Some(GpuCount(4)), ..JobChange::default() };
-    assert!(matches!(cluster.request(Request::Change { job, change: wrong }), Reply::Refused(Refusal::Invalid(_))));
+    assert!(matches!(
+        cluster.request(Request::Change { job, change: wrong, expected: None }),
+        Reply::Refused(Refusal::Invalid(_))
+    ));
 }

@@ -117,7 +117,10 @@ fn a_script_that_cannot_reshard_starts_again_in_the_layout_it_saved_in() {
     cluster.pass_beating(70.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Queued { .. }), "two GPUs are no use to it");
     let change = JobChange { max: Some(GpuCount(2)), ..JobChange::default() };
-    assert!(matches!(cluster.request(Request::Change { job, change }), Reply::Refused(Refusal::WrongState(_))));
+    assert!(matches!(
+        cluster.request(Request::Change { job, change, expected: None }),
+        Reply::Refused(Refusal::WrongState(_))
+    ));
     cluster.end(other, &GroupOutcome::Succeeded);
     cluster.pass_beating(3.0, &[0]);
     assert_eq!(gpus(&cluster, job), 4);

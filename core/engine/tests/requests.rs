@@ -3,11 +3,12 @@
 
 mod harness;
 
-use harness::{Cluster, node_id, rigid};
-use headway_engine::event::{IdempotencyKey, Request};
+use harness::{Cluster, elastic, inventory, node_id, rigid};
+use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
-use headway_types::{Generation, GroupOutcome, StopMode};
+use headway_types::spec::Priority;
+use headway_types::{AgentCommand, Generation, GroupOutcome, GroupPhase, StopMode};
 
 #[test]
 fn a_job_can_be_cancelled_in_every_live_state() {
@@ -137,4 +138,51 @@ fn a_key_does_a_request_once_and_stands_for_one_body() {
     cluster.restart();
     assert_eq!(cluster.request(once("a", pin())), Reply::Repeated { subjects: vec![job.0] });
     assert_eq!(cluster.request(once("b", pin())), Reply::Refused(Refusal::KeyReused { key: "k".into() }));
+}
+
+#[test]
+fn of_two_changes_to_one_version_in_one_batch_the_second_is_refused() {
+    let mut cluster = Cluster::new(&[2]);
+    let job = cluster.submit(rigid("large", 4));
+    let seen = cluster.jobs[&job].version;
+    let change = |number, priority| Event::Request {
+        request: RequestId(number),
+        actor: Actor::User("ada".into()),
+        body: Request::Change {
+            job,
+            change: JobChange { priority: Some(Priority(priority)), ..JobChange::default() },
+            expected: Some(seen),
+        },
+    };
+    let replies = cluster.feed_all(vec![change(1, 60), change(2, 70)]);
+    assert!(matches!(&replies[0], Reply::Job(job) if job.spec.priority == Priority(60)), "{replies:?}");
+    assert!(
+        matches!(&replies[1], Reply::Refused(Refusal::VersionChanged { now, .. }) if *now == seen + 1),
+        "{replies:?}"
+    );
+    let late = cluster.feed(change(3, 80));
+    assert!(matches!(&late[0], Reply::Refused(Refusal::VersionChanged { .. })), "{late:?}");
+    assert_eq!(cluster.jobs[&job].spec.priority, Priority(60));
+}
+
+#[test]
+fn a_save_that_was_asked_for_is_ordered_by_the_next_leader_too() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(elastic("one", 4));
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 100, None);
+    assert!(matches!(cluster.request(Request::Checkpoint { job }), Reply::Job(_)));
+    assert_eq!(cluster.count("job.checkpoint_requested"), 1);
+    let groups: Vec<_> = [cluster.status(job, Generation(1), GroupPhase::Running)].into();
+    cluster.restart();
+    cluster.register(inventory(0, 4), groups);
+    let saves = |cluster: &Cluster| {
+        cluster.commands.iter().filter(|(_, command)| matches!(command, AgentCommand::Checkpoint { .. })).count()
+    };
+    assert_eq!(saves(&cluster), 1, "{:?}", cluster.commands);
+    cluster.checkpoint(job, Generation(1), 100);
+    cluster.commands.clear();
+    cluster.pass_beating(10.0, &[0]);
+    assert_eq!(saves(&cluster), 0, "it has saved");
 }

@@ -193,7 +193,7 @@ fn a_first_step_that_is_heard_of_after_the_next_stop_ends_no_move() {
     let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
     cluster.start(job);
     let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
-    assert!(matches!(cluster.request(Request::Change { job, change }), Reply::Job(_)));
+    assert!(matches!(cluster.request(Request::Change { job, change, expected: None }), Reply::Job(_)));
     cluster.pass_beating(1.0, &[0]);
     assert!(
         matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }),

@@ -38,6 +38,12 @@ impl JobSpec {
     pub fn training(&self) -> Option<&Training> {
         self.role().training.as_ref()
     }
+
+    /// How the job saves itself; one without a training section is given the defaults.
+    #[must_use]
+    pub fn checkpoint_policy(&self) -> CheckpointPolicy {
+        self.training().map_or_else(CheckpointPolicy::default, |training| training.checkpoint.clone())
+    }
 }
 
 /// 0 (yields to all) to 100 (first); 50 is normal. Doubles the weight every 25 points.

@@ -2,7 +2,7 @@
 //! admins on any.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_engine::event::Request;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Path};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched};
+use super::{HttpState, conversions, extract, lookup, mismatched};
 
 /// Change a job's priority, sizes, time limit or labels; what the body does not name stays. With `If-Match`, only if the job still is what its ETag says.
 #[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-Match" = Option<String>, Header)),
@@ -27,18 +27,10 @@ pub async fn update_job(
     headers: HeaderMap,
     Json(patch): Json<v1::JobPatch>,
 ) -> Result<Response, Problem> {
-    let job = owned(&state, &caller, id).await?;
-    if let Some(wanted) = headers.get(header::IF_MATCH) {
-        let current = etag(job.version);
-        if wanted != "*" && wanted.as_bytes() != current.as_bytes() {
-            let detail = format!("the job is at version {current} now");
-            return Err(Problem::new(StatusCode::PRECONDITION_FAILED, "version_changed", detail)
-                .field("If-Match")
-                .hint("read the job again and decide afresh"));
-        }
-    }
+    owned(&state, &caller, id).await?;
+    let expected = extract::if_match(&headers)?;
     let change = conversions::job_change(patch)?;
-    act(&state, &caller, Request::Change { job: JobId(id), change }).await
+    act(&state, &caller, Request::Change { job: JobId(id), change, expected }).await
 }
 
 /// Stop a job for good: checkpoint, SIGTERM, and SIGKILL after the grace time.
@@ -147,13 +139,8 @@ async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<
     match state.ask(caller.actor(), request).await? {
         Reply::Job(job) => {
             let body = lookup::job(&state.cluster, job.id).await.unwrap_or_else(|_| conversions::stored_job(&job));
-            Ok(([(header::ETAG, etag(job.version))], Json(body)).into_response())
+            Ok(([(header::ETAG, extract::etag(job.version))], Json(body)).into_response())
         }
         other => Err(mismatched(&other)),
     }
-}
-
-/// A job's version as an entity tag.
-pub fn etag(version: u64) -> String {
-    format!("\"{version}\"")
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -70,4 +70,22 @@ pub fn too_large() -> Problem {
 pub fn unsupported_media() -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "the body has no content type we read")
         .hint("send application/json (job specifications may also be application/yaml)")
+}
+
+/// A version as an entity tag.
+pub fn etag(version: u64) -> String {
+    format!("\"{version}\"")
+}
+
+/// The version that `If-Match` asks for; `*` is any. Whether it is the present one is for the engine to say: what is
+/// compared here could be old by the time the change is made.
+pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH).filter(|value| *value != "*") else { return Ok(None) };
+    let tag = value.to_str().ok().map(str::trim);
+    let version = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"')?.parse::<u64>().ok());
+    version.filter(|version| *version > 0).map(Some).ok_or_else(|| {
+        Problem::bad_request("If-Match is no entity tag of ours")
+            .field("If-Match")
+            .hint("send the ETag of what you have read as it is, or * for any version")
+    })
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use headway_engine::LiveNumbers;
 use headway_engine::record::{
     Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings, Project,
     Reservation,
 };
-use headway_engine::view::{JobView, LiveNumbers, NodeView, View};
+use headway_engine::view::{JobView, NodeView, View};
 use headway_types::spec::{
     BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
     NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,

@@ -8,9 +8,8 @@ use headway_types::JobId;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::actions::etag;
 use super::auth::Principal;
-use super::extract::{Json, Path, Query};
+use super::extract::{Json, Path, Query, etag};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::store::{JobFilter, StateName};

@@ -1,7 +1,7 @@
 //! Projects: their rules, for admins to set and for all to see.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_engine::event::Request;
@@ -9,9 +9,8 @@ use headway_engine::outcome::Reply;
 use headway_engine::record::Project;
 use serde::Deserialize;
 
-use super::actions::etag;
 use super::auth::{AdminPrincipal, Principal};
-use super::extract::{Json, Path, Query};
+use super::extract::{self, Json, Path, Query, etag};
 use super::problem::Problem;
 use super::{HttpState, conversions, mismatched};
 
@@ -100,19 +99,9 @@ fn shown(state: &HttpState, project: &Project, status: StatusCode) -> Response {
 
 /// The version that must be there; 0 for none at all.
 fn expected_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let tag = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    match (tag(&header::IF_MATCH), tag(&header::IF_NONE_MATCH)) {
-        (None, None) | (Some("*"), None) => Ok(None),
-        (None, Some("*")) => Ok(Some(0)),
-        (Some(tag), None) => {
-            let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).and_then(|tag| tag.parse().ok());
-            let wrong = || {
-                Problem::bad_request("If-Match is no entity tag of a project")
-                    .field("If-Match")
-                    .hint("send the ETag of GET /api/v1/projects/{project} as it is")
-            };
-            version.filter(|version| *version > 0).map(Some).ok_or_else(wrong)
-        }
-        _ => Err(Problem::bad_request("send If-Match or If-None-Match: *, not both").field("If-None-Match")),
+    match headers.get(header::IF_NONE_MATCH) {
+        None => extract::if_match(headers),
+        Some(any) if any == "*" && !headers.contains_key(header::IF_MATCH) => Ok(Some(0)),
+        Some(_) => Err(Problem::bad_request("send If-Match or If-None-Match: *, not both").field("If-None-Match")),
     }
 }

@@ -8,7 +8,8 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::input::RESIZE_WINDOW;
+/// Moves beyond this age no longer count against `max_resizes_per_hour`.
+pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
 
 /// A job: what was asked (spec), what was decided (state, generation), what was reached (checkpoint, progress).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +77,9 @@ pub struct Job {
     pub moved_at: Vec<Timestamp>,
     /// No start before this moment (back-off after a failure).
     pub not_before: Option<Timestamp>,
+    /// Since when a user wants it to save, until a newer checkpoint is committed or the generation ends.
+    #[serde(default)]
+    pub save_wanted: Option<Timestamp>,
     /// Wanted by a user while the job holds GPUs: `Held` or `Cancelled` once it has stopped.
     pub wish: Option<Wish>,
     /// Times GPUs or layout changed while the job lived.
@@ -94,6 +98,28 @@ impl Job {
         self.reconfigurations += 1;
         self.moved_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
         self.moved_at.push(at);
+    }
+
+    /// What the running script can do: its own word, else the specification's.
+    #[must_use]
+    pub fn able(&self) -> Capabilities {
+        self.capabilities
+            .or_else(|| self.spec.training().map(|training| training.reconfigure))
+            .unwrap_or(Capabilities::UNKNOWN_SCRIPT)
+    }
+
+    /// When a running job's minimum runtime on its present GPUs is over.
+    pub(crate) fn protection_ends(&self) -> Option<Timestamp> {
+        match self.state {
+            JobState::Running { since, .. } => Some(since + self.spec.elastic.min_runtime),
+            _ => None,
+        }
+    }
+
+    /// "12.5 GPU-hours"; nothing to say of a job without a budget.
+    pub(crate) fn budget_in_words(&self) -> String {
+        let hours = self.spec.limits.budget.map_or(0.0, |budget| budget.0 / 3_600.0);
+        format!("{hours} GPU-hours")
     }
 
     /// A job as it is submitted.
@@ -128,6 +154,7 @@ impl Job {
             moved_for: Seconds(0.0),
             moved_at: Vec::new(),
             not_before: None,
+            save_wanted: None,
             wish: None,
             reconfigurations: 0,
             batch_changes: 0,

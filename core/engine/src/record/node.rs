@@ -23,6 +23,14 @@ impl Node {
         let ailing = self.inventory.conditions.iter().any(|one| one.kind != ConditionKind::Throttled);
         self.policy == NodePolicy::Schedulable && self.health.is_trusted() && !ailing
     }
+
+    /// Until when jobs with nowhere else to go may stay on a node that is drained.
+    pub(crate) fn drain_deadline(&self) -> Option<Timestamp> {
+        match self.policy {
+            NodePolicy::Draining { deadline, .. } => deadline,
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

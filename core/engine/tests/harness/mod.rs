@@ -31,7 +31,7 @@ pub struct Cluster {
     pub jobs: BTreeMap<JobId, Job>,
     pub allocations: BTreeMap<(JobId, Generation), Allocation>,
     nodes: BTreeMap<NodeId, Node>,
-    plans: BTreeMap<PlanId, PlanRecord>,
+    pub plans: BTreeMap<PlanId, PlanRecord>,
     target: Option<PlanId>,
     idempotency: Vec<IdempotencyRecord>,
     policy: PolicySettings,
@@ -81,12 +81,17 @@ impl Cluster {
 
     /// One batch: commits, plans at once if asked, and goes on until no plan is wanted.
     pub fn feed(&mut self, event: Event) -> Vec<Reply> {
+        self.feed_all(vec![event])
+    }
+
+    /// Likewise of several events that came together.
+    pub fn feed_all(&mut self, events: Vec<Event>) -> Vec<Reply> {
         let mut replies = Vec::new();
-        let mut next = vec![event];
+        let mut next = events;
         while !next.is_empty() {
             let outcome = self.engine.handle(self.now, std::mem::take(&mut next));
             self.engine.check_invariants().unwrap();
-            assert_eq!(self.engine.illegal_transitions(), 0);
+            assert_eq!((self.engine.illegal_transitions(), self.engine.impossible_states()), (0, 0));
             if let Some(input) = &outcome.plan_request {
                 let plan = Box::new(plan(input, &mut self.curves).unwrap());
                 next.push(Event::PlanReady { plan });
@@ -267,9 +272,18 @@ impl Cluster {
         let input = outcome.plan_request.take().expect("the arrival of jobs calls for a round");
         let replies = self.commit(outcome);
         match replies.into_iter().next() {
-            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), *input),
+            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), PlanInput::clone(&input)),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// One batch that calls for a round, which comes back unanswered.
+    pub fn round_for(&mut self, body: Request) -> PlanInput {
+        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
+        let mut outcome = self.engine.handle(self.now, vec![event]);
+        let input = outcome.plan_request.take().expect("this calls for a round");
+        self.commit(outcome);
+        PlanInput::clone(&input)
     }
 
     pub fn plan(&mut self, input: &PlanInput) -> headway_types::Plan {

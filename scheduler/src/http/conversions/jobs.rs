@@ -1,10 +1,11 @@
 //! Jobs on the wire: the record alone, or joined with what the snapshot knows of a live one.
 
 use headway_api::v1;
+use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
 use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
-use headway_engine::view::{JobView, LiveNumbers, View};
+use headway_engine::view::{JobView, View};
 use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
 

@@ -58,7 +58,7 @@ async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
         let request = asked(Method::PATCH, "root", &job).header("content-type", "application/json");
         request.header("if-match", tag).body(Body::from(json!({"priority": 80}).to_string())).unwrap()
     };
-    assert_eq!(served.send(patch("\"0\"")).await.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    assert_eq!(served.send(patch("\"9\"")).await.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
     let patched = served.send(patch(tag.to_str().unwrap())).await;
     assert_eq!((patched.status, &patched.body["priority"]), (StatusCode::OK, &json!(80)));
     assert_ne!(patched.headers["etag"], tag);

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use headway_types::{GpuCount, GpuSeconds};
 
-use crate::draft::{Draft, Note};
+use crate::draft::Note;
+use crate::engine::Engine;
 use crate::event::Actor;
 use crate::outcome::{Refusal, Reply};
 use crate::record::{Project, ProjectRules, lineage};
-use crate::state::Engine;
 
 const LONGEST_NAME: usize = 128;
 const HEAVIEST: f64 = 1e6;
 
 impl Engine {
     /// Creates a project or replaces its rules. `expected`: only if it is at this version now; 0: only if there is none.
-    pub(crate) fn put_project(
+    pub(super) fn put_project(
         &mut self,
         actor: &Actor,
         name: String,
@@ -23,56 +23,51 @@ impl Engine {
         expected: Option<u64>,
         dry_run: bool,
     ) -> Result<Reply, Refusal> {
-        let known = self.projects.get(&name).cloned();
+        let known = self.facts.projects.get(&name).cloned();
         let version = known.as_ref().map_or(0, |project| project.version);
         check_version(&name, expected, version)?;
         self.check_rules(&name, &rules)?;
-        let new = Project { name: name.clone(), rules, used: GpuSeconds(0.0), used_at: self.now, version: version + 1 };
+        let new =
+            Project { name: name.clone(), rules, used: GpuSeconds(0.0), used_at: self.facts.now, version: version + 1 };
         if let Some(same) = known.as_ref().filter(|known| known.rules == new.rules) {
             return Ok(Reply::Project(same.clone()));
         }
         if dry_run {
             return Ok(Reply::Project(Arc::new(new)));
         }
-        self.settle_all();
-        let used = self.projects.get(&name).map_or(GpuSeconds(0.0), |project| project.used);
+        self.facts.settle_all();
+        let used = self.facts.projects.get(&name).map_or(GpuSeconds(0.0), |project| project.used);
         let project = Arc::new(Project { used, ..new });
-        self.projects.insert(name.clone(), project.clone());
-        self.draft.projects.insert(name.clone());
+        self.facts.projects.insert(name.clone(), project.clone());
+        self.facts.draft.projects.insert(name.clone());
         let verb = if known.is_some() { "project.changed" } else { "project.created" };
         let message = format!("project {name} {}", in_words(&project.rules));
-        self.note(Note::new(verb, message).by(actor.clone()).with("project", &name).with("version", project.version));
-        self.rounds.ask(format!("the rules of project {name} were set"));
+        self.facts
+            .note(Note::new(verb, message).by(actor.clone()).with("project", &name).with("version", project.version));
+        self.facts.ask_round(format!("the rules of project {name} were set"));
         Ok(Reply::Project(project))
     }
 
     /// Its jobs go on, bound by nothing.
-    pub(crate) fn delete_project(
+    pub(super) fn delete_project(
         &mut self,
         actor: &Actor,
         name: &str,
         expected: Option<u64>,
     ) -> Result<Reply, Refusal> {
-        let project = self.projects.get(name).cloned().ok_or_else(|| Refusal::NoSuchProject(name.into()))?;
+        let project = self.facts.projects.get(name).cloned().ok_or_else(|| Refusal::NoSuchProject(name.into()))?;
         check_version(name, expected, project.version)?;
-        let child = self.projects.values().find(|other| other.rules.parent.as_deref() == Some(name));
+        let child = self.facts.projects.values().find(|other| other.rules.parent.as_deref() == Some(name));
         if let Some(child) = child {
             return Err(Refusal::WrongState(format!("project {} is part of it", child.name)));
         }
-        self.settle_all();
-        self.projects.remove(name);
-        self.draft.projects.insert(name.into());
+        self.facts.settle_all();
+        self.facts.projects.remove(name);
+        self.facts.draft.projects.insert(name.into());
         let note = Note::new("project.deleted", format!("project {name} is gone; its jobs are bound by nothing"));
-        self.note(note.by(actor.clone()).with("project", name));
-        self.rounds.ask(format!("project {name} is gone"));
+        self.facts.note(note.by(actor.clone()).with("project", name));
+        self.facts.ask_round(format!("project {name} is gone"));
         Ok(Reply::Project(project))
-    }
-
-    /// Usage so far stays with whom it was used by.
-    pub(crate) fn settle_all(&mut self) {
-        let mut draft = Draft::default();
-        self.settle_usage(&mut draft, |_| true);
-        self.draft.projects.append(&mut draft.projects);
     }
 
     fn check_rules(&self, name: &str, rules: &ProjectRules) -> Result<(), Refusal> {
@@ -92,10 +87,10 @@ impl Engine {
             return invalid("without a quota there is nothing to borrow beyond".into());
         }
         let Some(parent) = &rules.parent else { return Ok(()) };
-        if !self.projects.contains_key(parent) {
+        if !self.facts.projects.contains_key(parent) {
             return invalid(format!("there is no project {parent} to be part of"));
         }
-        if parent == name || lineage(&self.projects, parent).contains(&name) {
+        if parent == name || lineage(&self.facts.projects, parent).contains(&name) {
             return invalid(format!("it cannot be part of {parent}, which is part of it"));
         }
         Ok(())
@@ -111,7 +106,7 @@ fn check_version(name: &str, expected: Option<u64>, now: u64) -> Result<(), Refu
 }
 
 /// A name that is safe in paths, URLs and on command lines.
-pub(crate) fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let begins_well = text.chars().next().is_some_and(|first| first.is_ascii_alphanumeric());
     let reads_well = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     begins_well && reads_well && text.len() <= LONGEST_NAME

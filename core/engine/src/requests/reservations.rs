@@ -4,30 +4,30 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_types::{JobId, NodeId, ReservationId, Timestamp};
+use headway_types::{NodeId, ReservationId, Timestamp};
 
-use crate::admission::actor_name;
+use super::projects::is_name;
 use crate::draft::Note;
+use crate::engine::Engine;
 use crate::event::{Actor, Ends, ReservationWish};
+use crate::facts::Facts;
 use crate::outcome::{Refusal, Reply};
-use crate::projects::is_name;
-use crate::record::{Job, Reservation, lineage};
-use crate::state::Engine;
+use crate::record::Reservation;
 
 impl Engine {
     /// Makes a reservation. Asking again for the same one gives the one there is.
-    pub(crate) fn reserve(&mut self, actor: &Actor, wish: ReservationWish) -> Result<Reply, Refusal> {
-        if let Some(known) = self.reservations.values().find(|one| one.name == wish.name) {
+    pub(super) fn reserve(&mut self, actor: &Actor, wish: ReservationWish) -> Result<Reply, Refusal> {
+        if let Some(known) = self.facts.reservations.values().find(|one| one.name == wish.name) {
             if is_same(known, &wish) {
                 return Ok(Reply::Reservation(known.clone()));
             }
             return Err(Refusal::WrongState(format!("there is another reservation {}", wish.name)));
         }
-        let from = wish.from.unwrap_or(self.now);
+        let from = wish.from.unwrap_or(self.facts.now);
         let until = end(from, wish.ends);
         self.check_wish(&wish, from, until)?;
         let reservation = Arc::new(Reservation {
-            id: self.ids.reservation(self.now),
+            id: self.facts.ids.reservation(self.facts.now),
             name: wish.name,
             nodes: wish.nodes,
             from,
@@ -35,17 +35,17 @@ impl Engine {
             projects: wish.projects,
             users: wish.users,
             jobs: wish.jobs,
-            by: actor_name(actor),
-            made_at: self.now,
+            by: actor.to_string(),
+            made_at: self.facts.now,
             began: false,
         });
         let id = reservation.id;
-        self.reservations.insert(id, reservation.clone());
-        self.draft.reservations.insert(id);
+        self.facts.reservations.insert(id, reservation.clone());
+        self.facts.draft.reservations.insert(id);
         let message = format!("{} is set aside for {}", self.nodes_in_words(&reservation.nodes), reservation.name);
         let note = Note::new("reservation.made", message).by(actor.clone()).with("reservation", &reservation.name);
-        self.note(note);
-        self.rounds.ask(format!("reservation {} was made", reservation.name));
+        self.facts.note(note);
+        self.facts.ask_round(format!("reservation {} was made", reservation.name));
         Ok(Reply::Reservation(reservation))
     }
 
@@ -54,19 +54,20 @@ impl Engine {
         if !is_name(&wish.name) {
             return invalid("a name has letters, digits, '-', '_' or '.', a letter or digit first".into());
         }
-        if until <= from || until <= self.now {
+        if until <= from || until <= self.facts.now {
             return invalid("it must end after it begins, and not in the past".into());
         }
         if wish.nodes.is_empty() {
             return invalid("it must name at least one node".into());
         }
-        if let Some(unknown) = wish.nodes.iter().find(|node| !self.nodes.contains_key(node)) {
+        if let Some(unknown) = wish.nodes.iter().find(|node| !self.facts.nodes.contains_key(node)) {
             return Err(Refusal::NoSuchNode(*unknown));
         }
         if wish.projects.is_empty() && wish.users.is_empty() && wish.jobs.is_empty() {
             return invalid("it must say for whom: projects, users or jobs".into());
         }
         let clash = self
+            .facts
             .reservations
             .values()
             .find(|other| other.from < until && from < other.until && !other.nodes.is_disjoint(&wish.nodes));
@@ -78,81 +79,47 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn cancel_reservation(&mut self, actor: &Actor, id: ReservationId) -> Result<Reply, Refusal> {
-        let gone = self.reservations.remove(&id).ok_or(Refusal::NoSuchReservation(id))?;
-        self.draft.reservations.insert(id);
+    pub(super) fn cancel_reservation(&mut self, actor: &Actor, id: ReservationId) -> Result<Reply, Refusal> {
+        let gone = self.facts.reservations.remove(&id).ok_or(Refusal::NoSuchReservation(id))?;
+        self.facts.draft.reservations.insert(id);
         let message = format!("reservation {} is cancelled", gone.name);
-        self.note(
+        self.facts.note(
             Note::new("reservation.cancelled", message.clone()).by(actor.clone()).with("reservation", &gone.name),
         );
-        self.rounds.ask(message);
+        self.facts.ask_round(message);
         Ok(Reply::Reservation(gone))
     }
 
     /// Reservations begin and end by time.
     pub(crate) fn check_reservations(&mut self) {
         let due: Vec<Arc<Reservation>> =
-            self.reservations.values().filter(|one| next_moment(one) <= self.now).cloned().collect();
+            self.facts.reservations.values().filter(|one| next_moment(one) <= self.facts.now).cloned().collect();
         for one in due {
-            let ends = one.until <= self.now;
+            let ends = one.until <= self.facts.now;
             let (verb, what) = if ends { ("reservation.ended", "ends") } else { ("reservation.began", "begins") };
             if ends {
-                self.reservations.remove(&one.id);
-            } else if let Some(row) = self.reservations.get_mut(&one.id) {
+                self.facts.reservations.remove(&one.id);
+            } else if let Some(row) = self.facts.reservations.get_mut(&one.id) {
                 Arc::make_mut(row).began = true;
             }
-            self.draft.reservations.insert(one.id);
+            self.facts.draft.reservations.insert(one.id);
             let message = format!("reservation {} of {} {what}", one.name, self.nodes_in_words(&one.nodes));
-            self.note(Note::new(verb, message).with("reservation", &one.name));
-            self.rounds.ask(format!("reservation {} {what}", one.name));
+            self.facts.note(Note::new(verb, message).with("reservation", &one.name));
+            self.facts.ask_round(format!("reservation {} {what}", one.name));
         }
     }
 
-    /// The next moment at which a reservation begins or ends.
-    pub(crate) fn next_reservation(&self) -> Option<Timestamp> {
-        self.reservations.values().map(|one| next_moment(one)).min()
-    }
-
-    /// The reservation that keeps a job off a node now.
-    pub(crate) fn shut_out(&self, job: &Job, node: NodeId) -> Option<&Reservation> {
-        let here = |one: &&Arc<Reservation>| {
-            one.nodes.contains(&node) && one.from <= self.now && self.now < one.until && !self.is_member(job, one)
-        };
-        self.reservations.values().find(here).map(|one| &**one)
-    }
-
-    fn is_member(&self, job: &Job, of: &Reservation) -> bool {
-        let project = || {
-            let own = std::iter::once(job.spec.project.as_str());
-            own.chain(lineage(&self.projects, &job.spec.project)).any(|name| of.projects.contains(name))
-        };
-        of.jobs.contains(&job.id) || of.users.contains(&job.owner) || project()
-    }
-
-    /// What a round may know of them.
-    pub(crate) fn reservations_for_round(&self) -> Vec<headway_planner::Reservation> {
-        let one = |one: &Arc<Reservation>| headway_planner::Reservation {
-            name: one.name.clone(),
-            nodes: one.nodes.clone(),
-            from: one.from,
-            until: one.until,
-            projects: one.projects.clone(),
-            users: one.users.clone(),
-            jobs: one.jobs.clone(),
-        };
-        self.reservations.values().filter(|one| one.until > self.now).map(one).collect()
-    }
-
     fn nodes_in_words(&self, nodes: &BTreeSet<NodeId>) -> String {
-        let names: Vec<String> = nodes.iter().map(|id| self.node_name(*id)).collect();
+        let names: Vec<String> = nodes.iter().map(|id| self.facts.node_name(*id)).collect();
         let word = if names.len() == 1 { "node" } else { "nodes" };
         format!("{word} {}", names.join(", "))
     }
+}
 
-    /// Whether a reservation keeps some queued job from what its target gives it.
-    pub(crate) fn is_kept_off(&self, job: JobId, nodes: impl Iterator<Item = NodeId>) -> bool {
-        let Some(entry) = self.jobs.get(&job) else { return false };
-        !self.reservations.is_empty() && nodes.into_iter().any(|node| self.shut_out(&entry.job, node).is_some())
+impl Facts {
+    /// The next moment at which a reservation begins or ends.
+    pub fn next_reservation(&self) -> Option<Timestamp> {
+        self.reservations.values().map(|one| next_moment(one)).min()
     }
 }
 

@@ -4,17 +4,26 @@ use headway_types::report::Flexibility;
 use headway_types::spec::GpuRange;
 use headway_types::{GpuCount, JobId, JobSpec, Seconds};
 
-use crate::admission::actor_name;
 use crate::draft::Note;
+use crate::engine::Engine;
 use crate::event::{Actor, JobChange};
-use crate::input::capabilities;
 use crate::outcome::{Refusal, Reply};
 use crate::record::{Job, Pin};
-use crate::state::Engine;
 
 impl Engine {
-    pub(crate) fn change_job(&mut self, actor: &Actor, id: JobId, change: JobChange) -> Result<Reply, Refusal> {
+    /// `expected`: only if the job is at this version now; what a batch has touched already is at the next one.
+    pub(super) fn change_job(
+        &mut self,
+        actor: &Actor,
+        id: JobId,
+        change: JobChange,
+        expected: Option<u64>,
+    ) -> Result<Reply, Refusal> {
         let job = self.live_job(id)?;
+        let version = job.version + u64::from(self.facts.draft.jobs.contains(&id));
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(Refusal::VersionChanged { what: format!("job {}", job.spec.name), now: version });
+        }
         let (before, after) = (&job.spec, changed(&job.spec, change)?);
         check_layout(job, &after)?;
         let what = differences(before, &after);
@@ -22,31 +31,31 @@ impl Engine {
             return self.job_reply(id);
         }
         let message = format!("of {}: {}", after.name, what.join(", "));
-        self.edit_job(id, |job| job.spec = after);
-        self.note(Note::new("job.changed", message.clone()).by(actor.clone()).job(id));
-        self.rounds.ask(message);
+        self.facts.edit_job(id, |job| job.spec = after);
+        self.facts.note(Note::new("job.changed", message.clone()).by(actor.clone()).job(id));
+        self.facts.ask_round(message);
         self.job_reply(id)
     }
 
-    pub(crate) fn pin(&mut self, actor: &Actor, id: JobId, reason: Option<String>) -> Result<Reply, Refusal> {
+    pub(super) fn pin(&mut self, actor: &Actor, id: JobId, reason: Option<String>) -> Result<Reply, Refusal> {
         let name = self.live_job(id)?.spec.name.clone();
-        let pin = Pin { by: actor_name(actor), reason, since: self.now };
+        let pin = Pin { by: actor.to_string(), reason, since: self.facts.now };
         let message = format!("{name} stays on the GPUs it has: {pin}");
-        self.edit_job(id, |job| job.pin = Some(pin));
-        self.note(Note::new("job.pinned", message).by(actor.clone()).job(id));
-        self.rounds.ask(format!("{name} was pinned"));
+        self.facts.edit_job(id, |job| job.pin = Some(pin));
+        self.facts.note(Note::new("job.pinned", message).by(actor.clone()).job(id));
+        self.facts.ask_round(format!("{name} was pinned"));
         self.job_reply(id)
     }
 
-    pub(crate) fn unpin(&mut self, actor: &Actor, id: JobId) -> Result<Reply, Refusal> {
+    pub(super) fn unpin(&mut self, actor: &Actor, id: JobId) -> Result<Reply, Refusal> {
         let job = self.live_job(id)?;
         let name = job.spec.name.clone();
         if job.pin.is_none() {
             return Err(Refusal::WrongState("job is not pinned".into()));
         }
-        self.edit_job(id, |job| job.pin = None);
-        self.note(Note::new("job.unpinned", format!("{name} may be moved again")).by(actor.clone()).job(id));
-        self.rounds.ask(format!("{name} may be moved again"));
+        self.facts.edit_job(id, |job| job.pin = None);
+        self.facts.note(Note::new("job.unpinned", format!("{name} may be moved again")).by(actor.clone()).job(id));
+        self.facts.ask_round(format!("{name} may be moved again"));
         self.job_reply(id)
     }
 }
@@ -95,7 +104,7 @@ fn check_range(range: &GpuRange, tuned: bool) -> Result<(), Refusal> {
 
 /// A script that cannot reshard has the size of its layout for good.
 fn check_layout(job: &Job, after: &JobSpec) -> Result<(), Refusal> {
-    let Some(layout) = job.layout.filter(|_| capabilities(job).layout == Flexibility::Never) else { return Ok(()) };
+    let Some(layout) = job.layout.filter(|_| job.able().layout == Flexibility::Never) else { return Ok(()) };
     let range = &after.role().gpus;
     if *range != job.spec.role().gpus && !range.allows(layout.gpus()) {
         let gpus = layout.gpus();

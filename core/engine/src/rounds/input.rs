@@ -2,64 +2,53 @@
 //! to do. Building it changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Policy};
 use headway_types::spec::NodeResources;
-use headway_types::{
-    Assignment, Capabilities, GpuHealth, JobId, NodeId, PlanId, Prediction, Seconds, Tokens, TokensPerSecond,
+use headway_types::{Assignment, Gpu, GpuHealth, JobId, NodeId, Prediction, Seconds, Tokens, TokensPerSecond};
+
+use super::RoundKind;
+use super::claim::set_floors;
+use crate::facts::Facts;
+use crate::record::{
+    Allocation, Availability, Job, JobState, Node, NodePolicy, Project, RESIZE_WINDOW, Reservation, StopCause,
 };
+use crate::seen::JobSeen;
+use crate::situation::Situation;
 
-use crate::claim::set_floors;
-use crate::entry::JobEntry;
-use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, StopCause};
-use crate::state::Engine;
-
-/// Moves beyond this age no longer count against `max_resizes_per_hour`.
-pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
 /// What a change of layout in memory takes of a restart before one was measured: 30–56 s against 231–809 s (COPUS, table 2).
 const LAYOUT_SHARE: f64 = 0.2;
 
-/// Which round an input is for.
-#[derive(Clone, Debug)]
-pub(crate) struct RoundKind {
-    pub plan: PlanId,
-    pub trigger: String,
-    /// Overrides the policy's smallest gain.
-    pub min_gain: Option<f64>,
-    /// Running jobs keep their GPUs: their moves wait for approval.
-    pub pinned: bool,
+/// What a round may look at, as things are.
+pub(super) fn build_input(at: Situation<'_>, kind: &RoundKind) -> PlanInput {
+    let facts = at.facts;
+    let wanting = at.jobs().filter(|(job, _)| facts.wants_gpus(job));
+    let mut jobs: Vec<PlanJob> = wanting.map(|(job, seen)| at.plan_job(job, seen, kind.pinned)).collect();
+    let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
+    let leaving = at.leaving();
+    let offered = facts.nodes.iter();
+    let nodes: Vec<PlanNode> = offered.map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
+    set_floors(facts, &mut jobs, &nodes);
+    let objective = &facts.policy.objective;
+    let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
+    PlanInput {
+        plan: kind.plan,
+        parent: facts.target.as_ref().map(|target| target.plan.id),
+        now: facts.now,
+        trigger: kind.trigger.clone(),
+        policy: Policy { min_gain, ..objective.clone() },
+        nodes,
+        jobs,
+        projects: facts.plan_projects(),
+        reservations: facts.plan_reservations(),
+    }
 }
 
-impl Engine {
-    pub(crate) fn build_input(&self, kind: &RoundKind) -> PlanInput {
-        let mut jobs: Vec<PlanJob> = self
-            .jobs
-            .values()
-            .filter(|entry| self.wants_gpus(&entry.job))
-            .map(|entry| self.plan_job(entry, kind.pinned))
-            .collect();
-        let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
-        let leaving = self.leaving();
-        let nodes: Vec<PlanNode> = self.nodes.keys().map(|id| self.plan_node(*id, &named, &leaving)).collect();
-        set_floors(self, &mut jobs, &nodes);
-        let objective = &self.policy.objective;
-        let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
-        PlanInput {
-            plan: kind.plan,
-            parent: self.target.as_ref().map(|target| target.plan.id),
-            now: self.now,
-            trigger: kind.trigger.clone(),
-            policy: Policy { min_gain, ..objective.clone() },
-            nodes,
-            jobs,
-            projects: self.plan_projects(),
-            reservations: self.reservations_for_round(),
-        }
-    }
-
+impl Facts {
     fn plan_projects(&self) -> Vec<PlanProject> {
         let usages = self.usages();
-        let one = |(name, project): (&String, &std::sync::Arc<crate::record::Project>)| {
+        let one = |(name, project): (&String, &Arc<Project>)| {
             let rules = project.rules.clone();
             PlanProject {
                 name: name.clone(),
@@ -76,7 +65,7 @@ impl Engine {
     }
 
     /// Live jobs that are neither held, nor ending for good, nor waiting after a failure.
-    pub(crate) fn wants_gpus(&self, job: &Job) -> bool {
+    pub fn wants_gpus(&self, job: &Job) -> bool {
         let waits = job.not_before.is_some_and(|moment| moment > self.now);
         match &job.state {
             JobState::Queued { .. } => !waits,
@@ -94,26 +83,31 @@ impl Engine {
         }
     }
 
-    /// Jobs that must leave where they run, and whether they may linger there. Asked once per job and not once per GPU:
-    /// a gang's answer looks at all of its nodes.
-    pub(crate) fn leaving(&self) -> BTreeMap<JobId, bool> {
-        let goes = |(id, entry): (&JobId, &JobEntry)| {
-            let allocation = self.allocations.get(&(*id, entry.job.state.generation()?))?;
-            self.must_leave(allocation).map(|_| (*id, self.may_linger(allocation)))
+    /// Reservations that are not over.
+    fn plan_reservations(&self) -> Vec<headway_planner::Reservation> {
+        let one = |one: &Arc<Reservation>| headway_planner::Reservation {
+            name: one.name.clone(),
+            nodes: one.nodes.clone(),
+            from: one.from,
+            until: one.until,
+            projects: one.projects.clone(),
+            users: one.users.clone(),
+            jobs: one.jobs.clone(),
         };
-        self.jobs.iter().filter_map(goes).collect()
+        self.reservations.values().filter(|one| one.until > self.now).map(one).collect()
     }
+}
 
-    fn plan_node(&self, id: NodeId, jobs: &BTreeSet<JobId>, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
-        let entry = &self.nodes[&id];
+impl Situation<'_> {
+    fn plan_node(self, id: NodeId, node: &Node, jobs: &BTreeSet<JobId>, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
         let held = self.held_on(id);
         let grantable = self.grantable(id);
-        let usable = |gpu: &&headway_types::Gpu| match held.get(&gpu.uuid) {
+        let usable = |gpu: &&Gpu| match held.get(&gpu.uuid) {
             None => grantable.contains(&gpu.uuid),
             Some((job, generation)) => {
-                let state = self.jobs.get(job).map(|entry| &entry.job.state);
+                let state = self.facts.jobs.get(job).map(|job| &job.state);
                 // A node that came back under another id offers GPUs that are still held under the old one.
-                let here = self.is_placed_on(*job, *generation, id);
+                let here = self.facts.is_placed_on(*job, *generation, id);
                 let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job) && here;
                 let stops = matches!(state, Some(JobState::Stopping { .. }));
                 let goes = stops || leaving.contains_key(job);
@@ -124,15 +118,15 @@ impl Engine {
                 present && gpu.health == GpuHealth::Healthy && offered
             }
         };
-        let inventory = &entry.node.inventory;
-        let mut gpus: Vec<&headway_types::Gpu> = inventory.gpus.iter().filter(usable).collect();
+        let inventory = &node.inventory;
+        let mut gpus: Vec<&Gpu> = inventory.gpus.iter().filter(usable).collect();
         gpus.sort_by_key(|gpu| gpu.index);
         PlanNode {
             node: id,
             name: inventory.name.clone(),
             class: inventory.class(),
             gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
-            draining: matches!(entry.node.policy, NodePolicy::Draining { .. }),
+            draining: matches!(node.policy, NodePolicy::Draining { .. }),
             host: NodeResources {
                 cpus: Some(inventory.cpus),
                 memory: Some(inventory.memory),
@@ -142,56 +136,44 @@ impl Engine {
         }
     }
 
-    fn plan_job(&self, entry: &JobEntry, pinned: bool) -> PlanJob {
-        let job = &entry.job;
-        let (current, freedom) = self.standing(entry, pinned);
+    fn plan_job(self, job: &Job, seen: &JobSeen, pinned: bool) -> PlanJob {
+        let (current, freedom) = self.freedom(job, pinned);
         let target = job.spec.training().and_then(|training| training.target);
-        let restart = job.downtime.unwrap_or(self.config.restart_prior);
+        let restart = job.downtime.unwrap_or(self.facts.config.restart_prior);
         PlanJob {
             job: job.id,
             name: job.spec.name.clone(),
             priority: job.spec.priority,
             submitted_at: job.submitted_at,
             range: job.spec.role().gpus.clone(),
-            work: entry.model.clone().map_or(PlanWork::Opaque, PlanWork::Model),
-            capabilities: capabilities(job),
+            work: seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model),
+            capabilities: job.able(),
             current,
             downtime: Downtime {
-                batch: self.config.batch_prior,
-                micro_batch: self.config.micro_batch_prior,
+                batch: self.facts.config.batch_prior,
+                micro_batch: self.facts.config.micro_batch_prior,
                 layout: Some(job.layout_downtime.unwrap_or(Seconds(LAYOUT_SHARE * restart.0))),
                 restart,
             },
-            rework: self.rework(job),
-            remaining: target.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
+            rework: self.facts.rework(job),
+            remaining: target.map(|target| Tokens((target.0 - seen.live.progress.0).max(0.0))),
             freedom,
-            claim: self.claim(job),
-            bounds: self.bounds(job),
-            needs: self.needs(job),
-        }
-    }
-
-    /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
-    fn rework(&self, job: &Job) -> Seconds {
-        match job.state {
-            JobState::Running { since, .. } if job.capabilities.is_none() => {
-                self.now.since(job.checkpoint_at.map_or(since, |at| at.max(since)))
-            }
-            _ => Seconds(0.0),
+            claim: self.facts.claim(job),
+            bounds: self.facts.bounds(job),
+            needs: self.facts.needs(job),
         }
     }
 
     /// What a job holds, and whether this round may move it. A job that is stopping holds nothing worth keeping. One
     /// that must leave shows where it is, so that the round knows what a move costs it; it cannot stay, since its node
     /// drains, is reserved for others, or its GPUs are not offered.
-    fn standing(&self, entry: &JobEntry, pinned: bool) -> (Option<Assignment>, Freedom) {
-        let job = &entry.job;
+    fn freedom(self, job: &Job, pinned: bool) -> (Option<Assignment>, Freedom) {
         let generation = match job.state {
             JobState::Starting { generation, .. } | JobState::Running { generation, .. } => generation,
             _ => return (None, Freedom::Free),
         };
-        let Some(allocation) = self.allocations.get(&(job.id, generation)) else { return (None, Freedom::Free) };
-        let current = Some(self.assignment_of(allocation));
+        let Some(allocation) = self.facts.allocations.get(&(job.id, generation)) else { return (None, Freedom::Free) };
+        let current = Some(self.facts.assignment_of(allocation));
         let fixed = |reason: String| Freedom::Fixed { reason };
         let JobState::Running { since, .. } = job.state else {
             return (current, fixed("it is starting".into()));
@@ -205,10 +187,10 @@ impl Engine {
         if let Some(pin) = &job.pin {
             return (current, fixed(pin.to_string()));
         }
-        if self.touches(allocation, |node| matches!(node.policy, NodePolicy::Cordoned { .. })) {
+        if self.facts.touches(allocation, |node| matches!(node.policy, NodePolicy::Cordoned { .. })) {
             return (current, fixed("its node is cordoned".into()));
         }
-        if self.touches(allocation, |node| !node.health.is_trusted()) {
+        if self.facts.touches(allocation, |node| !node.health.is_trusted()) {
             return (current, fixed("its node is quarantined and takes nothing new".into()));
         }
         if !job.spec.role().gpus.allows(allocation.placement.gpus()) {
@@ -219,21 +201,41 @@ impl Engine {
             return (current, fixed("moves of running jobs wait for approval".into()));
         }
         let elastic = job.spec.elastic;
-        let ran = self.now.since(since);
+        let ran = self.facts.now.since(since);
         if ran.0 < elastic.min_runtime.0 {
             let reason =
                 format!("it has run {:.0} s of the {:.0} s before it may be moved", ran.0, elastic.min_runtime.0);
             return (current, fixed(reason));
         }
-        let resizes = job.moved_at.iter().filter(|at| self.now.since(**at).0 < RESIZE_WINDOW.0).count();
+        let resizes = job.moved_at.iter().filter(|at| self.facts.now.since(**at).0 < RESIZE_WINDOW.0).count();
         if resizes >= elastic.max_resizes_per_hour as usize {
             let reason = format!("it was moved {resizes} times within the hour, as often as it allows");
             return (current, fixed(reason));
         }
-        if let Some(reason) = self.moves_cost_too_much(job) {
+        if let Some(reason) = self.facts.moves_cost_too_much(job) {
             return (current, fixed(reason));
         }
         (current, Freedom::Free)
+    }
+
+    fn out_of_reach(self, allocation: &Allocation) -> Option<String> {
+        allocation.placement.slices().iter().find_map(|slice| {
+            let node = self.facts.nodes.get(&slice.node).filter(|_| self.seen.connected(slice.node));
+            let near = node.is_some_and(|node| node.availability == Availability::Available);
+            (!near).then(|| format!("node {} cannot be reached", self.facts.node_name(slice.node)))
+        })
+    }
+}
+
+impl Facts {
+    /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
+    fn rework(&self, job: &Job) -> Seconds {
+        match job.state {
+            JobState::Running { since, .. } if job.capabilities.is_none() => {
+                self.now.since(job.checkpoint_at.map_or(since, |at| at.max(since)))
+            }
+            _ => Seconds(0.0),
+        }
     }
 
     /// Whether one more move would take the job's downtime beyond the share of its time that it allows.
@@ -254,15 +256,7 @@ impl Engine {
 
     fn touches(&self, allocation: &Allocation, which: impl Fn(&Node) -> bool) -> bool {
         let mut slices = allocation.placement.slices().iter();
-        slices.any(|slice| self.nodes.get(&slice.node).is_some_and(|entry| which(&entry.node)))
-    }
-
-    fn out_of_reach(&self, allocation: &Allocation) -> Option<String> {
-        allocation.placement.slices().iter().find_map(|slice| {
-            let entry = self.nodes.get(&slice.node);
-            let near = entry.is_some_and(|one| one.connected() && one.node.availability == Availability::Available);
-            (!near).then(|| format!("node {} cannot be reached", self.node_name(slice.node)))
-        })
+        slices.any(|slice| self.nodes.get(&slice.node).is_some_and(|node| which(node)))
     }
 
     fn assignment_of(&self, allocation: &Allocation) -> Assignment {
@@ -288,11 +282,4 @@ impl Engine {
             label: None,
         }
     }
-}
-
-/// What the running script can do: its own word, else the specification's.
-pub(crate) fn capabilities(job: &Job) -> Capabilities {
-    job.capabilities
-        .or_else(|| job.spec.training().map(|training| training.reconfigure))
-        .unwrap_or(Capabilities::UNKNOWN_SCRIPT)
 }

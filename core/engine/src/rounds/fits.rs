@@ -7,22 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use headway_planner::{Freedom, PlanInput, PlanJob, verify_rest};
 use headway_types::{Assignment, GpuUuid, JobId, Plan};
 
-use crate::input::RoundKind;
-use crate::state::Engine;
+use super::RoundKind;
+use super::input::build_input;
+use crate::situation::Situation;
 
-impl Engine {
-    /// The part of a plan that could be made from the cluster as it is now, or nothing if even that does not verify.
-    pub(crate) fn what_still_fits(&self, kind: &RoundKind, mut plan: Plan) -> Option<Plan> {
-        let fresh = self.build_input(kind);
-        let known = |job: &PlanJob| plan.report.jobs.contains_key(&job.job);
-        if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify_rest(&fresh, &plan).is_ok() {
-            return Some(plan);
-        }
-        let kept = keep(&fresh, &plan);
-        plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
-        plan.assignments = kept;
-        verify_rest(&fresh, &plan).is_ok().then_some(plan)
+/// The part of a plan that could be made from the cluster as it is now, or nothing if even that does not verify.
+pub(super) fn what_still_fits(at: Situation<'_>, kind: &RoundKind, mut plan: Plan) -> Option<Plan> {
+    let fresh = build_input(at, kind);
+    let known = |job: &PlanJob| plan.report.jobs.contains_key(&job.job);
+    if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify_rest(&fresh, &plan).is_ok() {
+        return Some(plan);
     }
+    let kept = keep(&fresh, &plan);
+    plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
+    plan.assignments = kept;
+    verify_rest(&fresh, &plan).is_ok().then_some(plan)
 }
 
 fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use headway_types::{GpuSeconds, Seconds, Timestamp};
 
-use crate::draft::Draft;
+use super::Facts;
 use crate::record::{Allocation, Project, lineage};
-use crate::state::Engine;
 
 /// Decayed GPU-time per project, that of its sub-projects included. `held` names each allocation's project.
 pub(crate) fn usages<'a>(
@@ -44,35 +43,40 @@ fn remainder(age: Seconds, half_life: Seconds) -> f64 {
     libm::exp2(-age.0 / half_life.0)
 }
 
-impl Engine {
+impl Facts {
     /// What every project has used as of now.
-    pub(crate) fn usages(&self) -> BTreeMap<String, GpuSeconds> {
+    pub fn usages(&self) -> BTreeMap<String, GpuSeconds> {
         let held = self.allocations.iter().filter_map(|((job, _), allocation)| {
-            let entry = self.jobs.get(job)?;
-            Some((entry.job.spec.project.as_str(), &**allocation))
+            let job = self.jobs.get(job)?;
+            Some((job.spec.project.as_str(), &**allocation))
         });
         usages(&self.projects, held, self.policy.usage_half_life, self.now)
     }
 
     /// Before allocations are forgotten, what they have used goes into the rows of their projects.
-    pub(crate) fn settle_released(&mut self, draft: &mut Draft) {
-        let over = draft.allocations.iter().filter(|key| self.allocations.get(key).is_some_and(|one| !one.holds()));
-        let of = over.filter_map(|(job, _)| self.jobs.get(job)).map(|entry| entry.job.spec.project.clone());
-        let projects: BTreeSet<String> = of.collect();
+    pub fn settle_released(&mut self) {
+        let touched = self.draft.allocations.iter();
+        let over = touched.filter(|key| self.allocations.get(key).is_some_and(|one| !one.holds()));
+        let projects: BTreeSet<&str> =
+            over.filter_map(|(job, _)| self.jobs.get(job)).map(|job| job.spec.project.as_str()).collect();
         let settled: BTreeSet<String> =
-            projects.iter().flat_map(|name| lineage(&self.projects, name)).map(str::to_owned).collect();
+            projects.into_iter().flat_map(|name| lineage(&self.projects, name)).map(str::to_owned).collect();
         if !settled.is_empty() {
-            self.settle_usage(draft, |name| settled.contains(name));
+            self.settle(|name| settled.contains(name));
         }
     }
 
-    /// Brings rows up to now: from here on the rules may change without touching the past.
-    pub(crate) fn settle_usage(&mut self, draft: &mut Draft, which: impl Fn(&str) -> bool) {
+    /// Brings all rows up to now: from here on the rules may change without touching the past.
+    pub fn settle_all(&mut self) {
+        self.settle(|_| true);
+    }
+
+    fn settle(&mut self, which: impl Fn(&str) -> bool) {
         for (name, used) in self.usages().into_iter().filter(|(name, _)| which(name)) {
             let Some(project) = self.projects.get_mut(&name) else { continue };
             let project = Arc::make_mut(project);
             (project.used, project.used_at) = (used, self.now);
-            draft.projects.insert(name);
+            self.draft.projects.insert(name);
         }
     }
 }

@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use headway_types::{BootId, Gpu, GpuHealth, GpuUuid, NodeId, NodeInventory};
 
 use crate::draft::Note;
-use crate::entry::Seen;
+use crate::engine::Engine;
 use crate::event::{Actor, SessionId};
 use crate::health::Incident;
 use crate::record::{Availability, AvailabilityEvent, Node, ReleaseProof};
-use crate::state::Engine;
 
 impl Engine {
     /// A node says that what it offers has changed; its groups stay as they are.
     pub(crate) fn inventory_changed(&mut self, id: NodeId, inventory: NodeInventory) {
         let inventory = self.with_own_gpus(inventory);
-        let Some(known) = self.nodes.get(&id).map(|entry| entry.node.clone()) else { return };
+        let Some(known) = self.facts.nodes.get(&id).cloned() else {
+            return self.facts.impossible("a node that is not known changed what it offers", None, Some(id));
+        };
         if known.inventory == inventory || known.boot != inventory.boot {
             return;
         }
@@ -24,24 +25,24 @@ impl Engine {
         let healed = newly_broken(&inventory, &known.inventory);
         let conditions = (known.inventory.conditions != inventory.conditions)
             .then(|| inventory.conditions.iter().map(|one| one.message.clone()).collect::<Vec<_>>());
-        self.edit_node(id, |node| node.inventory = inventory);
+        self.facts.edit_node(id, |node| node.inventory = inventory);
         for (gpu, cause) in broke {
             let message = format!("GPU {} of node {name} is broken: {cause}", gpu.index);
-            self.note(Note::new("gpu.broken", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
+            self.facts.note(Note::new("gpu.broken", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
             self.incident(id, Incident::GpuBroke, &format!("GPU {}: {cause}", gpu.index));
         }
         for (gpu, _) in healed {
             let message = format!("GPU {} of node {name} is healthy again", gpu.index);
-            self.note(Note::new("gpu.healed", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
+            self.facts.note(Note::new("gpu.healed", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
         }
         if let Some(conditions) = conditions {
             let message = match conditions.as_slice() {
                 [] => format!("node {name} is well again"),
                 some => format!("node {name} takes nothing new: {}", some.join(", ")),
             };
-            self.note(Note::new("node.condition", message).by(Actor::Node(id)).node(id));
+            self.facts.note(Note::new("node.condition", message).by(Actor::Node(id)).node(id));
         }
-        self.rounds.ask(format!("what node {name} offers changed"));
+        self.facts.ask_round(format!("what node {name} offers changed"));
     }
 
     /// A GPU is one node's alone: a second offer of the same UUID (a cloned configuration, a shared device) counts as
@@ -49,27 +50,27 @@ impl Engine {
     pub(crate) fn with_own_gpus(&mut self, mut inventory: NodeInventory) -> NodeInventory {
         let id = inventory.node;
         let offered: BTreeSet<GpuUuid> = inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-        let held = self.held_on(id);
-        let former = self.nodes.get(&id).map_or_else(Vec::new, |entry| entry.node.inventory.gpus.clone());
+        let held = self.situation().held_on(id);
+        let former = self.facts.nodes.get(&id).map_or_else(Vec::new, |node| node.inventory.gpus.clone());
         for gpu in former.iter().filter(|gpu| !offered.contains(&gpu.uuid)) {
             // A GPU that is still held stays at home, though the node does not list it for now.
-            if self.homes.get(&gpu.uuid) == Some(&id) && !held.contains_key(&gpu.uuid) {
-                self.homes.remove(&gpu.uuid);
+            if self.facts.homes.get(&gpu.uuid) == Some(&id) && !held.contains_key(&gpu.uuid) {
+                self.facts.homes.remove(&gpu.uuid);
             }
         }
         let mut own = BTreeSet::new();
         for gpu in &mut inventory.gpus {
-            let home = *self.homes.entry(gpu.uuid.clone()).or_insert(id);
+            let home = *self.facts.homes.entry(gpu.uuid.clone()).or_insert(id);
             if home != id {
                 self.write_off_former_self(home, &inventory.boot);
             }
             if home == id || self.is_written_off(home) {
-                self.homes.insert(gpu.uuid.clone(), id);
+                self.facts.homes.insert(gpu.uuid.clone(), id);
                 if !own.insert(gpu.uuid.clone()) {
                     gpu.health = GpuHealth::Broken("the node offers its UUID twice".into());
                 }
             } else {
-                let name = self.node_name(home);
+                let name = self.facts.node_name(home);
                 gpu.health = GpuHealth::Broken(format!(
                     "node {name} offers the same UUID; if that node is gone, confirm it with `headway node lost {name}`"
                 ));
@@ -79,39 +80,39 @@ impl Engine {
     }
 
     fn is_written_off(&self, id: NodeId) -> bool {
-        self.nodes.get(&id).is_none_or(|entry| matches!(entry.node.availability, Availability::Lost { .. }))
+        self.facts.nodes.get(&id).is_none_or(|node| matches!(node.availability, Availability::Lost { .. }))
     }
 
     /// A GPU exists once. If it turns up on another boot while the node that had it is silent, that node's machine was
     /// switched off or has lost its identity, and nothing runs on it any more.
     fn write_off_former_self(&mut self, id: NodeId, boot: &BootId) {
-        let Some(entry) = self.nodes.get(&id) else { return };
-        let silent = matches!(entry.node.availability, Availability::Unreachable { .. });
-        if silent && entry.node.boot != *boot {
-            let name = entry.node.inventory.name.clone();
-            self.observe_node(id, AvailabilityEvent::WrittenOff);
+        let Some(node) = self.facts.nodes.get(&id) else {
+            return self.facts.impossible("a GPU's home is a node that is not known", None, Some(id));
+        };
+        let silent = matches!(node.availability, Availability::Unreachable { .. });
+        if silent && node.boot != *boot {
+            let name = node.inventory.name.clone();
+            self.facts.observe_node(id, AvailabilityEvent::WrittenOff);
             let message = format!("node {name} is gone: its GPUs have turned up on another boot");
-            self.note(Note::new("node.lost", message).node(id));
+            self.facts.note(Note::new("node.lost", message).node(id));
             self.release_node(id, ReleaseProof::NewBoot, |_| true);
         }
     }
 
     /// Nodes that offer GPUs of one that was written off show their inventory anew.
     pub(crate) fn ask_heirs(&mut self, id: NodeId) {
-        let Some(gone) = self.nodes.get(&id) else { return };
-        let gpus: BTreeSet<GpuUuid> = gone.node.inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-        let heirs = self.nodes.iter().filter(|(other, entry)| {
-            **other != id && entry.node.inventory.gpus.iter().any(|gpu| gpus.contains(&gpu.uuid))
-        });
-        let sessions: Vec<(NodeId, SessionId)> = heirs
-            .filter_map(|(other, entry)| match entry.seen {
-                Seen::Known { session, connected: true, .. } => Some((*other, session)),
-                _ => None,
-            })
-            .collect();
+        let gone = self.facts.nodes.get(&id).into_iter().flat_map(|node| &node.inventory.gpus);
+        let gpus: BTreeSet<&GpuUuid> = gone.map(|gpu| &gpu.uuid).collect();
+        let heirs =
+            self.facts.nodes.iter().filter(|(other, node)| {
+                **other != id && node.inventory.gpus.iter().any(|gpu| gpus.contains(&gpu.uuid))
+            });
+        let session = |other: &NodeId| self.seen.nodes.get(other)?.contact.session();
+        let sessions: Vec<(NodeId, SessionId)> =
+            heirs.filter_map(|(other, _)| Some((*other, session(other)?))).collect();
         for (heir, session) in sessions {
             let reason = "GPUs of another node have become this node's; register again".to_owned();
-            self.draft.refused.push((heir, session, reason));
+            self.facts.draft.refused.push((heir, session, reason));
         }
     }
 
@@ -124,9 +125,11 @@ impl Engine {
             Some(node) => match node.availability {
                 Availability::Available if node.inventory == *inventory => return,
                 Availability::Available => format!("node {name} now offers {healthy} healthy of {count} {kind} GPUs"),
-                Availability::Registering { .. } => format!("node {name} registered with the new term {}", self.term),
+                Availability::Registering { .. } => {
+                    format!("node {name} registered with the new term {}", self.facts.term)
+                }
                 Availability::Unreachable { since } | Availability::Lost { since } => {
-                    format!("node {name} is back after {:.0} s", self.now.since(since).0)
+                    format!("node {name} is back after {:.0} s", self.facts.now.since(since).0)
                 }
             },
         };
@@ -134,7 +137,7 @@ impl Engine {
         let changed =
             |node: &Node| node.inventory.gpus != inventory.gpus || node.inventory.class() != inventory.class();
         if known.is_some_and(changed) {
-            self.rounds.ask(format!("GPUs of node {name} changed"));
+            self.facts.ask_round(format!("GPUs of node {name} changed"));
         }
         let broken = inventory.gpus.iter().find_map(|gpu| match &gpu.health {
             GpuHealth::Healthy => None,
@@ -144,7 +147,7 @@ impl Engine {
         if let Some(broken) = broken {
             note = note.with("broken", broken);
         }
-        self.note(note);
+        self.facts.note(note);
     }
 }
 

@@ -4,18 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Bounds, Claim, Needs, PlanJob, PlanNode, Spread};
 use headway_types::spec::Topology;
-use headway_types::{Generation, GpuCount, GpuSeconds, NodeId, Seconds, Timestamp};
+use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds};
 
-use crate::account::GpuTime;
-use crate::entry::JobEntry;
-use crate::record::{Job, JobState, StopCause, Turn};
-use crate::state::Engine;
+use crate::facts::Facts;
+use crate::record::{Job, JobState, Node, StopCause, Turn};
 
 /// How long a job that waits avoids the nodes that failed it.
 const SUSPICION: Seconds = Seconds(60.0);
 
-impl Engine {
-    pub(crate) fn claim(&self, job: &Job) -> Claim {
+impl Facts {
+    pub fn claim(&self, job: &Job) -> Claim {
         let turn = self.turn(job);
         Claim {
             restarts: job.reconfigurations.saturating_add(job.restarts),
@@ -41,14 +39,7 @@ impl Engine {
         }
     }
 
-    /// GPU-time in the job's life, that of generations which still hold GPUs included.
-    pub(crate) fn attained(&self, job: &Job) -> GpuSeconds {
-        let own = self.allocations.range((job.id, Generation(0))..=(job.id, Generation(u64::MAX)));
-        let held = own.filter(|(_, one)| one.holds()).map(|(_, one)| GpuTime::of(one, self.now).total());
-        job.attained + held.sum()
-    }
-
-    pub(crate) fn bounds(&self, job: &Job) -> Bounds {
+    pub fn bounds(&self, job: &Job) -> Bounds {
         let limits = &job.spec.limits;
         Bounds {
             deadline: limits.deadline,
@@ -66,21 +57,12 @@ impl Engine {
         job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
     }
 
-    /// When a running job's budget will be spent, if it goes on as it is.
-    pub(crate) fn budget_spent_at(&self, entry: &JobEntry) -> Option<Timestamp> {
-        let job = &entry.job;
-        let JobState::Running { generation, .. } = job.state else { return None };
-        let left = job.spec.limits.budget?.0 - self.attained(job).0;
-        let gpus = self.allocations.get(&(job.id, generation))?.placement.gpus();
-        Some(self.now + Seconds(left.max(0.0) / f64::from(gpus.0.max(1))))
-    }
-
-    pub(crate) fn needs(&self, job: &Job) -> Needs {
+    pub fn needs(&self, job: &Job) -> Needs {
         let role = job.spec.role();
-        let excluded = |entry: &crate::entry::NodeEntry| role.nodes.exclude.contains(&entry.node.inventory.name);
+        let excluded = |node: &Node| role.nodes.exclude.contains(&node.inventory.name);
         let mut avoid = BTreeSet::new();
         if !role.nodes.exclude.is_empty() {
-            avoid.extend(self.nodes.iter().filter(|(_, entry)| excluded(entry)).map(|(id, _)| *id));
+            avoid.extend(self.nodes.iter().filter(|(_, node)| excluded(node)).map(|(id, _)| *id));
         }
         let mistrusted: BTreeSet<NodeId> = avoid.union(&job.suspects).copied().collect();
         if !job.suspects.is_empty() && self.could_run_beside(job, &mistrusted) {
@@ -107,9 +89,9 @@ impl Engine {
         let range = &job.spec.role().gpus;
         let least = if job.spec.training().is_some() { range.min } else { range.max };
         let mut alike: BTreeMap<GpuCount, u32> = BTreeMap::new();
-        for (id, entry) in &self.nodes {
-            let inventory = &entry.node.inventory;
-            if !avoid.contains(id) && entry.node.takes_work() && range.accepts(&inventory.gpu_type) {
+        for (id, node) in &self.nodes {
+            let inventory = &node.inventory;
+            if !avoid.contains(id) && node.takes_work() && range.accepts(&inventory.gpu_type) {
                 *alike.entry(inventory.healthy()).or_default() += 1;
             }
         }
@@ -121,11 +103,11 @@ impl Engine {
 
 /// What `elastic.min_share` makes jobs sure of: that part of the fair share, which is an equal split of the usable GPUs
 /// among the jobs of the round, but at least the job's minimum; rounded up to a size the job allows.
-pub(crate) fn set_floors(engine: &Engine, jobs: &mut [PlanJob], nodes: &[PlanNode]) {
+pub(super) fn set_floors(facts: &Facts, jobs: &mut [PlanJob], nodes: &[PlanNode]) {
     let usable: usize = nodes.iter().filter(|node| !node.draining).map(|node| node.gpus.len()).sum();
     let fair = GpuCount((usable / jobs.len().max(1)) as u32);
     for job in jobs {
-        let spec = engine.jobs.get(&job.job).map(|entry| &entry.job.spec);
+        let spec = facts.jobs.get(&job.job).map(|job| &job.spec);
         let Some(share) = spec.and_then(|spec| spec.elastic.min_share) else { continue };
         let wanted = share * f64::from(fair.max(job.range.min).0);
         job.claim.floor = job.range.size_from(GpuCount(libm::ceil(wanted - 1e-9) as u32));

@@ -1,0 +1,87 @@
+//! One batch: events, then, if anything changed or a moment has come, leases, reconcile and round, then the outcome.
+//!
+//! A batch costs what it touches: heartbeats and step reports that change no fact never look at the whole cluster.
+
+use headway_types::{Seconds, Timestamp};
+
+use crate::engine::Engine;
+use crate::event::Event;
+use crate::outcome::Outcome;
+
+/// A timer this early is on time.
+const TIMER_ROUNDING: Seconds = Seconds(0.001);
+/// Wait after a timer that came before its moment.
+const EARLY_AGAIN: Seconds = Seconds(0.25);
+
+impl Engine {
+    /// Digests one batch.
+    pub fn handle(&mut self, now: Timestamp, events: Vec<Event>) -> Outcome {
+        let now = self.facts.now.max(now);
+        self.facts.now = now;
+        if let Some(asked) = self.asked_wake
+            && now.since(asked).0 > self.facts.config.lease.0 / 3.0
+        {
+            // Paused, or busy, or the clock jumped: the silence since then was ours, not the nodes'.
+            self.seen.listening_since = now;
+        }
+        let woken = events.iter().all(|event| *event == Event::Tick);
+        for event in events {
+            self.digest(event);
+        }
+        let mut plan_request = None;
+        if self.facts.unsettled || self.asked_wake.is_some_and(|at| at <= now + TIMER_ROUNDING) {
+            self.check_leases();
+            self.check_standings();
+            self.check_reservations();
+            self.reconcile();
+            plan_request = self.consider_round();
+            self.asked_wake = self.next_wake();
+            self.facts.unsettled = false;
+        } else if woken {
+            // The clock lags behind the timer that was set by it: asking for the same moment again would spin.
+            self.asked_wake = self.asked_wake.map(|at| at.max(now + EARLY_AGAIN));
+        }
+        self.facts.keys.forget_before(now - self.facts.config.idempotency_kept);
+        self.finish(plan_request)
+    }
+
+    fn digest(&mut self, event: Event) {
+        match event {
+            Event::Request { request, actor, body } => {
+                self.facts.unsettled = true;
+                let reply = self.answer(&actor, body);
+                self.facts.draft.replies.push((request, reply));
+            }
+            Event::Agent { node, session, report } => self.hear(node, session, report),
+            Event::AgentDisconnected { node, session } => self.disconnected(node, session),
+            Event::PlanReady { plan } => {
+                self.facts.unsettled = true;
+                self.plan_ready(*plan);
+            }
+            Event::PlanFailed { plan, message } => {
+                self.facts.unsettled = true;
+                self.plan_failed(plan, &message);
+            }
+            Event::Tick => {}
+        }
+    }
+
+    /// The earliest moment at which time alone changes something.
+    fn next_wake(&self) -> Option<Timestamp> {
+        let (facts, at) = (&self.facts, self.situation());
+        let nodes = facts.nodes.iter().flat_map(|(id, node)| {
+            let drained = node.drain_deadline().filter(|at| *at > facts.now);
+            [at.lease_end(*id), node.health.due(), drained].into_iter().flatten()
+        });
+        let jobs = facts.jobs.values().flat_map(|job| {
+            // What a protected job kept from others, or from itself, is decided as soon as the protection ends.
+            let protection = job.protection_ends().filter(|ends| *ends > facts.now);
+            [at.job_deadline(job), protection].into_iter().flatten()
+        });
+        let lives = facts.jobs.values().any(|job| job.state.generation().is_some());
+        let periodic = lives.then(|| facts.now + facts.config.reconcile_every);
+        let others = [facts.draft.repeat_at, facts.next_reservation(), self.next_round(), periodic];
+        let soon = facts.now + Seconds(0.001);
+        nodes.chain(jobs).chain(others.into_iter().flatten()).min().map(|at| at.max(soon))
+    }
+}

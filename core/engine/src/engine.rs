@@ -1,0 +1,67 @@
+//! The engine's memory: facts, what was seen, and rounds. What a batch does to it is in `batch.rs`.
+
+use headway_types::{NodeId, Term, Timestamp};
+
+use crate::config::EngineConfig;
+use crate::facts::Facts;
+use crate::record::AvailabilityEvent;
+use crate::rounds::Rounds;
+use crate::seen::Seen;
+use crate::situation::Situation;
+use crate::snapshot::Snapshot;
+use crate::view::View;
+
+/// The state machine. `restore` is its only beginning: a first start restores an empty snapshot.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// Rows, and what the batch in hand has done to them.
+    pub(crate) facts: Facts,
+    /// What agents have said in this term.
+    pub(crate) seen: Seen,
+    pub(crate) rounds: Rounds,
+    pub(crate) view: View,
+    /// The timer that the last outcome asked for.
+    pub(crate) asked_wake: Option<Timestamp>,
+}
+
+impl Engine {
+    /// Takes over from the store. Nothing is known of the nodes until they register, and none is declared
+    /// unreachable before one full lease has passed.
+    #[must_use]
+    pub fn restore(config: EngineConfig, term: Term, seed: u64, now: Timestamp, mut snapshot: Snapshot) -> Engine {
+        let models = std::mem::take(&mut snapshot.models);
+        let facts = Facts::restore(config, term, seed, now, snapshot);
+        let seen = Seen::new(now, facts.jobs.values(), facts.nodes.keys().copied(), models);
+        let view = View::empty(now, term, facts.policy.clone());
+        let mut engine = Engine { facts, seen, rounds: Rounds::default(), view, asked_wake: None };
+        let nodes: Vec<NodeId> = engine.facts.nodes.keys().copied().collect();
+        for id in nodes {
+            engine.facts.observe_node(id, AvailabilityEvent::TakenOver);
+        }
+        engine.show_everything();
+        engine
+    }
+
+    pub(crate) fn situation(&self) -> Situation<'_> {
+        Situation { facts: &self.facts, seen: &self.seen }
+    }
+
+    /// Transitions refused so far; each was also recorded as an event.
+    #[must_use]
+    pub fn illegal_transitions(&self) -> u64 {
+        self.facts.illegal_transitions()
+    }
+
+    /// States met so far that the rest of the engine rules out; the first of each kind and subject was also recorded as an
+    /// event.
+    #[must_use]
+    pub fn impossible_states(&self) -> u64 {
+        self.facts.impossible_states()
+    }
+
+    /// The leadership under which this engine decides.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.facts.term
+    }
+}

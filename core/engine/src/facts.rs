@@ -1,0 +1,296 @@
+//! Facts: rows, and the draft of the batch in hand. Rows change only by the functions here: each marks its row as touched,
+//! so that the outcome holds it once and at its newest. Nothing here knows what was seen.
+
+mod indices;
+pub(crate) mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_types::{
+    Generation, GpuCount, GpuSeconds, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Term, Timestamp,
+};
+
+use crate::account::GpuTime;
+use crate::config::EngineConfig;
+use crate::draft::{Draft, Note};
+use crate::job::JobEvent;
+use crate::keys::Keys;
+use crate::record::{
+    Allocation, AllocationPhase, AvailabilityEvent, EventRecord, Job, JobState, Node, PlanRecord, PolicySettings,
+    Project, Reservation,
+};
+use crate::snapshot::Snapshot;
+
+/// Subjects of which the log is told that something impossible was met, at most.
+const TOLD_AT_MOST: usize = 1_000;
+
+/// What is decided and stored, and what the batch in hand has done to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub config: EngineConfig,
+    pub term: Term,
+    pub ids: IdSource,
+    /// Time of the batch in hand; never steps back.
+    pub now: Timestamp,
+    /// Live jobs, and ended ones that still hold GPUs.
+    pub jobs: BTreeMap<JobId, Arc<Job>>,
+    pub nodes: BTreeMap<NodeId, Arc<Node>>,
+    pub allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
+    /// Allocations with an unreleased slice, by node.
+    pub holding: BTreeMap<NodeId, BTreeSet<(JobId, Generation)>>,
+    /// Which node offers a GPU.
+    pub homes: BTreeMap<GpuUuid, NodeId>,
+    pub target: Option<Arc<PlanRecord>>,
+    pub proposals: BTreeMap<PlanId, Arc<PlanRecord>>,
+    pub projects: BTreeMap<String, Arc<Project>>,
+    /// Those that are not over.
+    pub reservations: BTreeMap<ReservationId, Arc<Reservation>>,
+    pub keys: Keys,
+    pub policy: PolicySettings,
+    /// Why a round is wanted, in words; the first cause since the newest round stands.
+    pub round_wanted: Option<String>,
+    /// Something has changed that reconcile must look at.
+    pub unsettled: bool,
+    pub draft: Draft,
+    last_event_seq: u64,
+    illegal_transitions: u64,
+    impossible_states: u64,
+    /// Where something impossible was met and the log was told.
+    impossible_told: BTreeSet<(&'static str, Option<JobId>, Option<NodeId>)>,
+}
+
+impl Facts {
+    /// Takes over from the store.
+    pub fn restore(config: EngineConfig, term: Term, seed: u64, now: Timestamp, snapshot: Snapshot) -> Self {
+        let jobs: BTreeMap<JobId, Arc<Job>> = snapshot.jobs.into_iter().map(|job| (job.id, Arc::new(job))).collect();
+        let allocations = snapshot.allocations.into_iter().map(|mut one| {
+            // Rows of the first release do not say when their processes were up.
+            let running = jobs.get(&one.job).and_then(|job| match job.state {
+                JobState::Running { generation, since } if generation == one.generation => Some(since),
+                _ => None,
+            });
+            one.launched_at = one.launched_at.or(running);
+            ((one.job, one.generation), Arc::new(one))
+        });
+        let mut facts = Self {
+            config,
+            term,
+            ids: IdSource::seeded(seed),
+            now,
+            allocations: allocations.collect(),
+            jobs,
+            nodes: snapshot.nodes.into_iter().map(|node| (node.inventory.node, Arc::new(node))).collect(),
+            holding: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            target: snapshot.target.map(Arc::new),
+            proposals: snapshot.proposals.into_iter().map(|one| (one.plan.id, Arc::new(one))).collect(),
+            projects: snapshot.projects.into_iter().map(|one| (one.name.clone(), Arc::new(one))).collect(),
+            reservations: snapshot.reservations.into_iter().map(|one| (one.id, Arc::new(one))).collect(),
+            keys: Keys::new(snapshot.idempotency),
+            policy: snapshot.policy,
+            round_wanted: Some("the scheduler took over".into()),
+            unsettled: true,
+            draft: Draft::default(),
+            last_event_seq: snapshot.last_event_seq,
+            illegal_transitions: 0,
+            impossible_states: 0,
+            impossible_told: BTreeSet::new(),
+        };
+        facts.index();
+        facts.bind_layouts();
+        facts
+    }
+
+    /// The newest generation's allocation, while its row is kept.
+    pub fn newest_allocation(&self, job: &Job) -> Option<&Arc<Allocation>> {
+        self.allocations.get(&(job.id, job.generation))
+    }
+
+    /// The allocation whose processes may be alive.
+    pub fn live_allocation(&self, job: &Job) -> Option<&Arc<Allocation>> {
+        self.allocations.get(&(job.id, job.state.generation()?))
+    }
+
+    /// Whether the job's newest generation is this one and the job is not over.
+    pub fn is_newest(&self, job: JobId, generation: Generation) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.generation == generation && !job.state.is_final())
+    }
+
+    /// Whether this generation was granted GPUs on this node.
+    pub fn is_placed_on(&self, job: JobId, generation: Generation, node: NodeId) -> bool {
+        self.allocations
+            .get(&(job, generation))
+            .is_some_and(|allocation| allocation.placement.slices().iter().any(|slice| slice.node == node))
+    }
+
+    /// Allocations of a job, whatever became of them.
+    fn allocations_of(&self, job: JobId) -> impl Iterator<Item = (&(JobId, Generation), &Arc<Allocation>)> {
+        self.allocations.range((job, Generation(0))..=(job, Generation(u64::MAX)))
+    }
+
+    /// Whether allocations of a job still hold GPUs.
+    pub fn still_holds(&self, job: JobId) -> bool {
+        self.allocations_of(job).any(|(_, one)| one.holds())
+    }
+
+    /// Allocations of a job that hold nothing and of which no live generation is one.
+    pub fn over(&self, job: JobId, live: Option<Generation>) -> Vec<(JobId, Generation)> {
+        let over = self.allocations_of(job).filter(|((_, generation), one)| !one.holds() && live != Some(*generation));
+        over.map(|(key, _)| *key).collect()
+    }
+
+    /// GPU-time in the job's life, that of generations which still hold GPUs included.
+    pub fn attained(&self, job: &Job) -> GpuSeconds {
+        let held = self.allocations_of(job.id).filter(|(_, one)| one.holds());
+        job.attained + held.map(|(_, one)| GpuTime::of(one, self.now).total()).sum()
+    }
+
+    /// Whether a queued job's wait after a failure, if there was one, is over.
+    pub fn may_start(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| {
+            matches!(job.state, JobState::Queued { .. }) && job.not_before.is_none_or(|moment| moment <= self.now)
+        })
+    }
+
+    /// A job's name for sentences, or its id where it is gone.
+    pub fn job_name(&self, id: JobId) -> String {
+        self.jobs.get(&id).map_or_else(|| id.to_string(), |job| job.spec.name.clone())
+    }
+
+    pub fn node_name(&self, id: NodeId) -> String {
+        self.nodes.get(&id).map_or_else(|| id.to_string(), |node| node.inventory.name.clone())
+    }
+
+    /// The target's sentence for a job's move.
+    pub fn reason_of(&self, job: JobId) -> Option<String> {
+        let target = self.target.as_ref()?;
+        target.plan.report.moves.iter().find(|one| one.job == job).map(|one| one.reason.clone())
+    }
+
+    /// Asks for a round; the first cause stands.
+    pub fn ask_round(&mut self, cause: String) {
+        self.round_wanted.get_or_insert(cause);
+    }
+
+    /// Runs the transition table and stores its result; false where the table refuses.
+    #[must_use]
+    pub fn transition(&mut self, id: JobId, event: JobEvent) -> bool {
+        let Some(job) = self.jobs.get(&id) else {
+            self.impossible("an event came for a job that is not kept", Some(id), None);
+            return false;
+        };
+        match job.state.clone().apply(id, self.now, event) {
+            Ok(state) => {
+                self.edit_job(id, |job| job.state = state);
+                true
+            }
+            Err(illegal) => {
+                self.illegal_transitions += 1;
+                self.note(Note::new("engine.illegal_transition", illegal.to_string()).job(id));
+                false
+            }
+        }
+    }
+
+    /// Takes an allocation to its next phase; a phase it has already passed is none of its business.
+    pub fn advance(&mut self, key: (JobId, Generation), next: AllocationPhase) {
+        let now = self.now;
+        if self.allocations.get(&key).is_some_and(|one| one.phase().may_become(next)) {
+            self.edit_allocation(key, |allocation| {
+                let _checked_above = allocation.enter(next, now);
+            });
+        }
+    }
+
+    /// Runs the table of a node's availability; false where it refuses, which for a node is no error.
+    pub fn observe_node(&mut self, id: NodeId, event: AvailabilityEvent) -> bool {
+        let now = self.now;
+        let next = self.nodes.get(&id).and_then(|node| node.availability.apply(now, event));
+        next.map(|availability| self.edit_node(id, |node| node.availability = availability)).is_some()
+    }
+
+    /// Changes a job's row; the version rises once per batch, when the outcome is gathered.
+    pub fn edit_job(&mut self, id: JobId, change: impl FnOnce(&mut Job)) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return self.impossible("a job that is not kept was to change", Some(id), None);
+        };
+        let shape = |job: &Job| (job.state.name(), job.generation);
+        let before = shape(job);
+        change(Arc::make_mut(job));
+        if shape(job) != before {
+            self.draft.entered.jobs.insert(id);
+        }
+        self.draft.jobs.insert(id);
+        self.unsettled = true;
+    }
+
+    pub fn edit_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return self.impossible("a node that is not known was to change", None, Some(id));
+        };
+        let before = shape(node);
+        change(Arc::make_mut(node));
+        if shape(node) != before {
+            self.draft.entered.nodes.insert(id);
+        }
+        self.draft.nodes.insert(id);
+        self.unsettled = true;
+    }
+
+    pub fn edit_allocation(&mut self, key: (JobId, Generation), change: impl FnOnce(&mut Allocation)) {
+        let Some(allocation) = self.allocations.get_mut(&key) else {
+            return self.impossible("an allocation that is not kept was to change", Some(key.0), None);
+        };
+        let shape = |allocation: &Allocation| (allocation.phase(), allocation.held_gpus());
+        let before = shape(allocation);
+        change(Arc::make_mut(allocation));
+        if shape(allocation) != before {
+            self.draft.entered.allocations.insert(key);
+        }
+        self.draft.allocations.insert(key);
+        self.unsettled = true;
+    }
+
+    /// Appends to the event log.
+    pub fn note(&mut self, note: Note) {
+        self.last_event_seq += 1;
+        self.draft.events.push(EventRecord {
+            seq: self.last_event_seq,
+            at: self.now,
+            actor: note.actor,
+            verb: note.verb.into(),
+            job: note.job,
+            node: note.node,
+            plan: note.plan,
+            message: note.message,
+            detail: note.detail,
+        });
+    }
+
+    /// A state that the rest of the engine rules out. The step that needed it is left out; that is counted each time, and
+    /// told in the log once per subject, because a step left out in silence is a job that hangs for no reason anyone sees.
+    pub fn impossible(&mut self, what: &'static str, job: Option<JobId>, node: Option<NodeId>) {
+        self.impossible_states += 1;
+        if self.impossible_told.len() < TOLD_AT_MOST && self.impossible_told.insert((what, job, node)) {
+            let message = format!("{what}: a step was left out; this is a fault of the scheduler, please report it");
+            let note = Note::new("engine.impossible_state", message);
+            self.note(Note { job, node, ..note });
+        }
+    }
+
+    pub fn illegal_transitions(&self) -> u64 {
+        self.illegal_transitions
+    }
+
+    pub fn impossible_states(&self) -> u64 {
+        self.impossible_states
+    }
+}
+
+/// What a node's history tells apart.
+fn shape(node: &Node) -> (&'static str, &'static str, &'static str, usize, GpuCount) {
+    let standing = node.health.standing.name();
+    let gpus = &node.inventory.gpus;
+    (node.availability.name(), node.policy.name(), standing, gpus.len(), node.inventory.healthy())
+}

@@ -1,0 +1,318 @@
+//! The life of one generation, from the grant to its end: what each step means for the rows, and what the log says. The
+//! only place that issues generations.
+
+use std::sync::Arc;
+
+use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, NodeId, Seconds, Tier};
+
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::job::JobEvent;
+use crate::reconcile::lr_scale;
+use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
+use crate::situation::gang::Part;
+
+impl Engine {
+    /// Runs the transition table of a job; false where it refuses. The live numbers go with the job; what it reached last
+    /// stays in its row.
+    #[must_use]
+    pub(crate) fn transition(&mut self, id: JobId, event: JobEvent) -> bool {
+        let done = self.facts.transition(id, event);
+        let over = self.facts.jobs.get(&id).is_some_and(|job| job.state.is_final());
+        let reached = self.seen.jobs.get(&id).and_then(|seen| seen.live.loss);
+        if let Some(loss) = reached.filter(|_| done && over) {
+            self.facts.edit_job(id, |job| job.loss = Some(loss));
+        }
+        done
+    }
+
+    pub(crate) fn grant(&mut self, id: JobId, assignment: &Assignment) {
+        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id).cloned(), self.seen.jobs.get(&id)) else {
+            return self.facts.impossible("a job that is not kept was to be granted GPUs", Some(id), None);
+        };
+        let (name, generation) = (&job.spec.name, job.generation.next());
+        let waited = match job.state {
+            JobState::Queued { since } => self.facts.now.since(since),
+            _ => Seconds(0.0),
+        };
+        let restarts = job.generation > Generation(0);
+        let before = self.facts.newest_allocation(&job).map(|one| one.placement.clone());
+        let lr_scale = lr_scale(seen, assignment.configuration);
+        if !self.transition(id, JobEvent::Grant { generation }) {
+            return;
+        }
+        let at = self.facts.now;
+        let gpus = assignment.placement.gpus();
+        let cause = self.facts.reason_of(id).unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
+        let allocation = Allocation {
+            plan: self.facts.target.as_ref().map(|target| target.plan.id),
+            configuration: assignment.configuration,
+            lr_scale,
+            resumed_from: job.checkpoint.clone(),
+            cause: cause.clone(),
+            predicted_goodput: assignment.predicted.goodput.0,
+            ..Allocation::new(id, generation, assignment.placement.clone(), at)
+        };
+        self.take_gpus(allocation);
+        // What a former generation said late says nothing about this one.
+        self.leave_generation(id);
+        self.facts.edit_job(id, |job| {
+            job.generation = generation;
+            job.not_before = None;
+            job.turn.waited += waited;
+            if restarts {
+                job.last_change = Some(LastChange { at, reason: cause.clone() });
+            }
+        });
+        let from = job.checkpoint.as_ref().map_or("from the beginning".into(), |one| format!("from step {}", one.step));
+        let (verb, message) = match before {
+            Some(before) if before == assignment.placement => {
+                ("job.granted", format!("{name} starts again on its {gpus} GPUs, {from}"))
+            }
+            Some(before) => {
+                ("job.moved", format!("{name} goes from {} to {}, {from}: {cause}", before.gpus(), gpus.words()))
+            }
+            None => ("job.granted", format!("{name} gets {}, {from}: {cause}", gpus.words())),
+        };
+        let mut note = Note::new(verb, message).job(id).with("gpus", gpus).with("generation", generation);
+        if let Some(configuration) = assignment.configuration {
+            note = note.with("configuration", configuration);
+        }
+        self.facts.note(note);
+    }
+
+    /// From now on these GPUs are taken, whatever else happens, until each node has proven them free.
+    fn take_gpus(&mut self, allocation: Allocation) {
+        let key = (allocation.job, allocation.generation);
+        let facts = &mut self.facts;
+        for slice in allocation.placement.slices() {
+            facts.holding.entry(slice.node).or_default().insert(key);
+            facts.draft.shown_nodes.insert(slice.node);
+        }
+        facts.allocations.insert(key, Arc::new(allocation));
+        facts.draft.allocations.insert(key);
+        facts.draft.entered.allocations.insert(key);
+    }
+
+    pub(crate) fn prepared(&mut self, key: (JobId, Generation)) {
+        self.facts.advance(key, AllocationPhase::Launching);
+    }
+
+    pub(crate) fn launched(&mut self, id: JobId) {
+        if !self.transition(id, JobEvent::Launched) {
+            return;
+        }
+        let Some((job, allocation)) = self.newest(id) else {
+            return self.facts.impossible("a job runs without an allocation", Some(id), None);
+        };
+        let (now, key) = (self.facts.now, (id, allocation.generation));
+        // A script that does not speak to the agent may save at any time from now on, and nobody hears of it.
+        let bound = allocation.configuration.filter(|_| job.capabilities.is_none()).map(|at| at.layout);
+        self.facts.edit_job(id, |job| {
+            job.started_at = job.started_at.or(Some(now));
+            job.layout = bound.or(job.layout);
+        });
+        self.facts.advance(key, AllocationPhase::Running);
+        self.seen.forget_sent(key);
+        let gpus = allocation.placement.gpus();
+        let message = format!("{} runs on {} under {}", job.spec.name, gpus.words(), key.1);
+        self.facts.note(Note::new("job.started", message).job(id).with("gpus", gpus).with("generation", key.1));
+    }
+
+    /// A job's row with its newest allocation, as they are now.
+    fn newest(&self, id: JobId) -> Option<(Arc<Job>, Arc<Allocation>)> {
+        let job = self.facts.jobs.get(&id)?;
+        Some((job.clone(), self.facts.newest_allocation(job)?.clone()))
+    }
+
+    pub(crate) fn preempt(&mut self, id: JobId, reason: &str, must_leave: bool) {
+        let Some((job, allocation)) = self.newest(id) else {
+            return self.facts.impossible("a job without an allocation was to give up GPUs", Some(id), None);
+        };
+        let gpus = allocation.placement.gpus().words();
+        let note = Note::new("job.preempted", format!("{} gives up {gpus}: {reason}", job.spec.name));
+        self.facts.note(note.job(id));
+        let at = self.facts.now;
+        self.facts.edit_job(id, |job| job.last_change = Some(LastChange { at, reason: reason.into() }));
+        self.stop(id, if must_leave { StopCause::Drain } else { StopCause::Preempt }, reason);
+    }
+
+    pub(crate) fn move_job(&mut self, id: JobId, reason: &str, must_leave: bool) {
+        let at = self.facts.now;
+        self.facts.edit_job(id, |job| {
+            job.last_change = Some(LastChange { at, reason: reason.into() });
+            job.count_move(at);
+        });
+        self.stop(id, if must_leave { StopCause::Drain } else { StopCause::Rescale }, reason);
+    }
+
+    pub(crate) fn change_live(&mut self, id: JobId, from: Configuration, assignment: &Assignment, reason: &str) {
+        let (Some((job, allocation)), Some(to)) = (self.newest(id), assignment.configuration) else {
+            return self.facts.impossible("a job without a configuration was to change it", Some(id), None);
+        };
+        let revision = allocation.revision + 1;
+        let lr_scale = self.seen.jobs.get(&id).map_or(1.0, |seen| lr_scale(seen, Some(to)));
+        self.facts.edit_allocation((id, allocation.generation), |one| {
+            one.configuration = Some(to);
+            one.revision = revision;
+            one.lr_scale = lr_scale;
+            one.predicted_goodput = assignment.predicted.goodput.0;
+        });
+        let at = self.facts.now;
+        let is_layout = from.tier_to(&to) == Some(Tier::Layout);
+        self.facts.edit_job(id, |job| {
+            job.last_change = Some(LastChange { at, reason: reason.into() });
+            if is_layout { job.count_move(at) } else { job.batch_changes += 1 }
+        });
+        let name = &job.spec.name;
+        let (kind, message) = if is_layout {
+            ("job.layout_changed", format!("{name} goes from {from} to {to} in memory: {reason}"))
+        } else {
+            let (batch, micro_batch) = (from.global_batch, from.micro_batch);
+            let change =
+                format!("batch {batch} to {} (micro-batch {micro_batch} to {})", to.global_batch, to.micro_batch);
+            ("job.batch_changed", format!("{name} goes from {change}: {reason}"))
+        };
+        let note = Note::new(kind, message).job(id).with("from", from).with("to", to);
+        self.facts.note(note.with("revision", revision));
+    }
+
+    /// Renews the learning-rate factor of a running job.
+    pub(crate) fn change_rate(&mut self, key: (JobId, Generation), to: f64) {
+        let Some(seen) = self.seen.jobs.get_mut(&key.0) else {
+            return self.facts.impossible("nothing is known of a job that runs", Some(key.0), None);
+        };
+        seen.rate_told_at = Some(self.facts.now);
+        let mut from = to;
+        self.facts.edit_allocation(key, |one| {
+            from = std::mem::replace(&mut one.lr_scale, to);
+            one.revision += 1;
+        });
+        let name = self.facts.job_name(key.0);
+        let message =
+            format!("the learning rate of {name} goes from {from:.2} to {to:.2} times the recipe's: its noise moved");
+        self.facts.note(Note::new("job.learning_rate_changed", message).job(key.0).with("lr_scale", to));
+    }
+
+    pub(crate) fn stop_for_lost_node(&mut self, job: JobId, node: NodeId) {
+        let reason = format!("node {} is lost", self.facts.node_name(node));
+        self.facts.edit_job(job, |job| job.disruptions += 1);
+        self.stop(job, StopCause::NodeLost { node }, &reason);
+    }
+
+    /// Sends a generation towards its end; the commands follow from the state. One that stops already goes on stopping for
+    /// the cause it has.
+    pub(crate) fn stop(&mut self, id: JobId, cause: StopCause, reason: &str) {
+        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get_mut(&id)) else {
+            return self.facts.impossible("a job that is not kept was to stop", Some(id), None);
+        };
+        let running_since = match job.state {
+            JobState::Stopping { .. } => return,
+            JobState::Running { since, .. } => Some(since),
+            _ => None,
+        };
+        let (now, key) = (self.facts.now, (id, job.generation));
+        let moves = matches!(cause, StopCause::Rescale) && running_since.is_some();
+        if !self.facts.transition(id, JobEvent::Stop { cause }) {
+            return;
+        }
+        seen.moving_since = moves.then_some(now);
+        self.facts.advance(key, AllocationPhase::Stopping);
+        let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
+        self.facts.edit_job(id, |job| {
+            job.ran += ran;
+            job.turn.ran += ran;
+        });
+        let text = format!("{} is being stopped: {reason}", self.facts.job_name(id));
+        self.facts.note(Note::new("job.stopping", text).job(id));
+    }
+
+    /// The generation is over: where does the job go? Wishes of users come first.
+    pub(crate) fn end_generation(&mut self, id: JobId, parts: &[(NodeId, Part)]) {
+        let Some(row) = self.facts.jobs.get(&id).cloned() else {
+            return self.facts.impossible("a generation of a job that is not kept has ended", Some(id), None);
+        };
+        let JobState::Stopping { cause, .. } = row.state.clone() else {
+            return self.facts.impossible("a generation that does not stop has ended", Some(id), None);
+        };
+        let orderly = !parts.is_empty()
+            && parts.iter().all(|(_, one)| matches!(one, Part::Ended(GroupOutcome::Succeeded | GroupOutcome::Stopped)));
+        let by_itself = orderly && parts.iter().all(|(_, part)| part.has_succeeded());
+        let target = row.spec.training().and_then(|training| training.target);
+        let saved = target.is_some_and(|target| row.progress.0 >= target.0);
+        if saved || (by_itself && row.wish.is_none()) || (orderly && cause == StopCause::TargetReached) {
+            self.succeed(id, if saved { "it has reached its target" } else { "all its processes exited 0" });
+            return;
+        }
+        let preempted = cause == StopCause::Preempt;
+        let (event, note) = self.after_stop(&row, cause);
+        if self.transition(id, event) {
+            self.facts.edit_job(id, |job| {
+                job.wish = None;
+                if preempted || job.turn.is_over() {
+                    job.turn = Turn::default();
+                }
+            });
+            self.leave_generation(id);
+            if let Some(note) = note {
+                self.facts.note(note.job(id));
+            }
+            self.facts.ask_round(format!("job {} has stopped", row.spec.name));
+        }
+    }
+
+    /// Where a stopped job goes, and what the log says of it.
+    fn after_stop(&self, row: &Job, cause: StopCause) -> (JobEvent, Option<Note>) {
+        let name = &row.spec.name;
+        let exhausted = row.failures > row.spec.limits.max_restarts;
+        let failed = |message: String| {
+            let note = Note::new("job.failed", format!("{name} failed: {message}"));
+            (JobEvent::Fail { message }, Some(note))
+        };
+        match (row.wish.clone(), cause) {
+            (Some(Wish::Cancelled { by, reason, .. }), _) => {
+                let note = Note::new("job.cancelled", format!("{name} was cancelled by {by}"));
+                (JobEvent::Cancel { by, reason }, Some(note))
+            }
+            (Some(Wish::Held { reason }), _) => (JobEvent::Hold { reason }, None),
+            (None, StopCause::GangBroken { message } | StopCause::Hung { message }) if exhausted => {
+                let message = format!("failed {} times; last: {message}", row.failures);
+                let note = Note::new("job.failed", format!("{name} {message}"));
+                (JobEvent::Fail { message }, Some(note))
+            }
+            (None, StopCause::TimeLimit) => failed("its time limit has passed".into()),
+            (None, cause) if cause == StopCause::BudgetSpent || self.budget_is_spent(row) => {
+                failed(format!("its budget of {} is spent", row.budget_in_words()))
+            }
+            (None, _) => (JobEvent::Requeue, None),
+        }
+    }
+
+    fn budget_is_spent(&self, job: &Job) -> bool {
+        job.spec.limits.budget.is_some_and(|budget| self.facts.attained(job) >= budget)
+    }
+
+    pub(crate) fn succeed(&mut self, id: JobId, why: &str) {
+        let (name, generation) = match self.facts.jobs.get(&id) {
+            Some(job) => (job.spec.name.clone(), job.generation),
+            None => return self.facts.impossible("a job that is not kept has succeeded", Some(id), None),
+        };
+        if self.transition(id, JobEvent::Succeed) {
+            self.facts.edit_allocation((id, generation), |allocation| allocation.complete = true);
+            self.leave_generation(id);
+            self.facts.note(Note::new("job.succeeded", format!("{name} succeeded: {why}")).job(id));
+            self.facts.ask_round(format!("job {name} ended"));
+        }
+    }
+
+    /// What was seen of the ended generation says nothing about the next; progress goes back to the checkpoint.
+    fn leave_generation(&mut self, id: JobId) {
+        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get_mut(&id)) else {
+            return self.facts.impossible("a job that is not kept left its generation", Some(id), None);
+        };
+        seen.leave_generation(job);
+        if job.save_wanted.is_some() {
+            self.facts.edit_job(id, |job| job.save_wanted = None);
+        }
+    }
+}

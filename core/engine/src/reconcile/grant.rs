@@ -1,0 +1,24 @@
+//! Queued jobs whose target names GPUs that nothing else holds any more.
+
+use headway_types::NodeSlice;
+
+use super::Step;
+use crate::situation::Situation;
+
+/// What the target gives to queued jobs, in the order of their ids. No two assignments of a plan share a GPU, so what one
+/// job is granted takes nothing from the next.
+pub(super) fn queued_jobs(at: Situation<'_>) -> Vec<Step> {
+    let Some(target) = &at.facts.target else { return Vec::new() };
+    let free = |slice: &NodeSlice| {
+        let (grantable, held) = (at.grantable(slice.node), at.held_on(slice.node));
+        slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))
+    };
+    let due = target.plan.assignments.iter().filter(|(job, assignment)| {
+        let slices = assignment.placement.slices();
+        at.facts.may_start(**job)
+            && !at.is_kept_off(**job, slices.iter().map(|slice| slice.node))
+            && !at.is_exhausted(**job, assignment)
+            && slices.iter().all(free)
+    });
+    due.map(|(job, assignment)| Step::Grant { job: *job, assignment: assignment.clone() }).collect()
+}

@@ -1,0 +1,57 @@
+//! The launch order of a generation, the same each time it is built.
+
+use headway_types::command::NodeAddress;
+use headway_types::spec::{LrScaling, Precision, Training, Work};
+use headway_types::{Configuration, LaunchOrder, ModelShape};
+
+use crate::facts::Facts;
+use crate::record::{Allocation, Job};
+use crate::seen::JobSeen;
+
+/// Everything the gang's nodes need to launch it.
+pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) -> LaunchOrder {
+    let spec = &job.spec;
+    let training = spec.training();
+    let policy = spec.checkpoint_policy();
+    let root = facts.config.checkpoint_root.trim_end_matches('/');
+    let nodes = allocation.placement.slices().iter().map(|slice| {
+        let inventory = facts.nodes.get(&slice.node).map(|node| &node.inventory);
+        NodeAddress {
+            node: slice.node,
+            name: inventory.map_or_else(String::new, |one| one.name.clone()),
+            address: inventory.map_or_else(String::new, |one| one.address.clone()),
+        }
+    });
+    LaunchOrder {
+        job: job.id,
+        generation: allocation.generation,
+        job_name: spec.name.clone(),
+        owner: job.owner.clone(),
+        run: spec.role().run.clone(),
+        model: training.and_then(model),
+        placement: allocation.placement.clone(),
+        nodes: nodes.collect(),
+        configuration: allocation.configuration,
+        lr_scale: allocation.lr_scale,
+        lr_scaling: training.map_or(LrScaling::None, |training| training.lr_scaling),
+        reference_batch: training.map(|training| training.reference_batch),
+        // Two jobs that name the same directory must not share generations.
+        checkpoint_dir: format!("{}/{}", policy.dir.as_deref().unwrap_or(root).trim_end_matches('/'), job.id),
+        checkpoint_every: policy.every,
+        resume: allocation.resumed_from.clone(),
+        grace: policy.grace,
+    }
+}
+
+fn model(training: &Training) -> Option<(ModelShape, Precision)> {
+    match &training.work {
+        Work::Model(shape) => Some((*shape, training.precision)),
+        Work::Curve { .. } => None,
+    }
+}
+
+/// The learning-rate factor for a configuration's batch, by the job's rule and what is known of its noise.
+pub(crate) fn lr_scale(seen: &JobSeen, configuration: Option<Configuration>) -> f64 {
+    let (Some(model), Some(configuration)) = (&seen.model, configuration) else { return 1.0 };
+    model.learning_rate_factor(configuration.global_batch)
+}

@@ -1,0 +1,56 @@
+//! Running jobs that differ from the target, and what brings them there.
+
+use headway_types::report::Flexibility;
+use headway_types::{Assignment, Tier};
+
+use super::Step;
+use crate::record::{Allocation, Job, JobState, PolicyMode};
+use crate::situation::Situation;
+
+pub(super) fn running_jobs(at: Situation<'_>) -> Vec<Step> {
+    let Some(target) = &at.facts.target else { return Vec::new() };
+    let running = at.facts.jobs.values().filter(|job| matches!(job.state, JobState::Running { .. }));
+    let step = |job: &std::sync::Arc<Job>| {
+        let allocation = at.facts.live_allocation(job)?;
+        let planned = target.plan.assignments.get(&job.id);
+        // Without rounds nobody makes another plan for a job that must leave.
+        let paused = at.facts.policy.mode == PolicyMode::Paused;
+        let stranded = paused && at.must_leave(allocation).is_some();
+        match planned {
+            Some(one) if allocation.is_as_assigned(one) && (!stranded || at.may_linger(allocation)) => None,
+            Some(one) if !stranded && one.placement == allocation.placement => configuration(at, job, allocation, one),
+            Some(one) if !stranded => {
+                let (from, to) = (allocation.placement.gpus(), one.placement.gpus());
+                let (reason, must_leave) = cause(at, allocation, || format!("it moves from {from} to {to} GPUs"));
+                Some(Step::Move { job: job.id, reason, must_leave })
+            }
+            None if !stranded && at.may_linger(allocation) => None,
+            _ => {
+                let (reason, must_leave) = cause(at, allocation, || "others make more of its GPUs".into());
+                Some(Step::Preempt { job: job.id, reason, must_leave })
+            }
+        }
+    };
+    running.filter_map(step).collect()
+}
+
+/// Why a job goes, and whether it could not stay in any case.
+fn cause(at: Situation<'_>, allocation: &Allocation, otherwise: impl FnOnce() -> String) -> (String, bool) {
+    match at.must_leave(allocation) {
+        Some(reason) => (reason, true),
+        None => (at.facts.reason_of(allocation.job).unwrap_or_else(otherwise), false),
+    }
+}
+
+/// Same GPUs, perhaps another configuration: live where the script can, by restart where it must.
+fn configuration(at: Situation<'_>, job: &Job, allocation: &Allocation, assignment: &Assignment) -> Option<Step> {
+    let (from, to) = (allocation.configuration?, assignment.configuration?);
+    let tier = from.tier_to(&to)?;
+    let able = job.able();
+    let reason = at.facts.reason_of(job.id).unwrap_or_else(|| format!("{from} becomes {to}"));
+    match if tier == Tier::Layout { able.layout } else { able.batch } {
+        Flexibility::Never => None,
+        Flexibility::Live => Some(Step::ChangeLive { job: job.id, from, assignment: assignment.clone(), reason }),
+        Flexibility::Restart => Some(Step::Move { job: job.id, reason, must_leave: false }),
+    }
+}

@@ -1,0 +1,77 @@
+//! Stragglers: ranks that keep all others of their job waiting, by what the ranks themselves report.
+
+use std::collections::BTreeMap;
+
+use headway_types::{Generation, JobId, NodeId, Seconds};
+
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::health::Incident;
+use crate::seen::Pace;
+
+/// A rank this many times slower than the median rank is a straggler, if it stays so.
+const SLOW: f64 = 1.5;
+/// Reports in a row after which a slow rank counts against its node.
+const SLOW_IN_A_ROW: u32 = 3;
+/// A rank's word older than this says nothing about now.
+const STALE: Seconds = Seconds(180.0);
+
+impl Engine {
+    /// Ranks of a node tell how long they worked per step, waiting for others left out.
+    pub(crate) fn rank_times(
+        &mut self,
+        node: NodeId,
+        job: JobId,
+        generation: Generation,
+        busy: BTreeMap<u32, Seconds>,
+    ) {
+        let now = self.facts.now;
+        let Some(allocation) = self.facts.allocations.get(&(job, generation)).cloned() else { return };
+        let homes: Vec<NodeId> = allocation.placement.ranks().map(|(node, _)| node).collect();
+        let own = |rank: &u32| homes.get(*rank as usize) == Some(&node);
+        let Some(seen) = self.seen.jobs.get_mut(&job) else {
+            return self.facts.impossible("nothing is known of a job whose ranks speak", Some(job), Some(node));
+        };
+        for (rank, seconds) in busy.into_iter().filter(|(rank, seconds)| own(rank) && seconds.0.is_finite()) {
+            let slow = seen.paces.get(&rank).map_or(0, |pace| pace.slow);
+            seen.paces.insert(rank, Pace { busy: seconds, at: now, slow });
+        }
+        seen.paces.retain(|_, pace| now.since(pace.at).0 < STALE.0);
+        let Some(median) = median(&seen.paces).filter(|_| seen.paces.len() >= 3) else { return };
+        let mut stragglers = Vec::new();
+        for (rank, pace) in seen.paces.iter_mut().filter(|(rank, _)| own(rank)) {
+            pace.slow = if pace.busy.0 > SLOW * median { pace.slow + 1 } else { 0 };
+            if pace.slow >= SLOW_IN_A_ROW {
+                pace.slow = 0;
+                stragglers.push((*rank, pace.busy.0 / median));
+            }
+        }
+        let Some((rank, ratio)) = stragglers.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
+        seen.slow_nodes.insert(node);
+        self.tell_straggler(node, job, rank, ratio);
+    }
+
+    /// A node counts once, however many of its ranks are slow; and a job whose ranks straggle wherever it runs is uneven
+    /// by itself.
+    fn tell_straggler(&mut self, node: NodeId, job: JobId, rank: u32, ratio: f64) {
+        let (name, node_name) = (self.facts.job_name(job), self.facts.node_name(node));
+        let message =
+            format!("rank {rank} of {name} on node {node_name} takes {ratio:.1} times as long as the median rank");
+        self.facts.note(Note::new("job.straggler", message).job(job).node(node).with("rank", rank));
+        let elsewhere = self.facts.jobs.get(&job).is_some_and(|job| job.suspects.iter().any(|other| *other != node));
+        if elsewhere {
+            self.clear_nodes(job);
+            return;
+        }
+        self.facts.edit_job(job, |job| {
+            job.suspects.insert(node);
+        });
+        self.incident(node, Incident::Straggled(job), &format!("its ranks keep {name} waiting"));
+    }
+}
+
+fn median(paces: &BTreeMap<u32, Pace>) -> Option<f64> {
+    let mut busy: Vec<f64> = paces.values().map(|pace| pace.busy.0).collect();
+    busy.sort_by(f64::total_cmp);
+    busy.get(busy.len() / 2).copied().filter(|median| *median > 0.0)
+}

@@ -1,0 +1,150 @@
+//! Step reports: folded into the job's model, its live numbers and its progress in reference tokens. All of this is
+//! observation; only the first step of a generation and a reached target become facts.
+
+use std::sync::Arc;
+
+use headway_types::{Generation, JobId, NodeId, Seconds, Sequences, StepReport, Tokens, TokensPerSecond};
+
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::outcome::Observation;
+use crate::record::{Job, JobState, StopCause};
+use crate::seen::LiveNumbers;
+
+/// Weight of the newest report in smoothed throughput, and of the newest restart in its learnt downtime.
+const NEWEST: f64 = 0.3;
+
+impl Engine {
+    pub(crate) fn step_reported(&mut self, node: NodeId, report: StepReport) {
+        let (job, key) = (report.job, (report.job, report.generation));
+        let sane =
+            report.steps > 0 && report.duration.0.is_finite() && report.duration.0 > 0.0 && report.tokens.0.is_finite();
+        if !sane
+            || !self.facts.is_newest(job, report.generation)
+            || !self.facts.is_placed_on(job, report.generation, node)
+        {
+            return;
+        }
+        let Some(allocation) = self.facts.allocations.get(&key) else {
+            return self.facts.impossible("a generation without an allocation trains", Some(job), Some(node));
+        };
+        let (nodes, gpus) = (allocation.placement.nodes(), allocation.placement.gpus());
+        let first = allocation.training_at.is_none();
+        let ordered = allocation.configuration.map(|at| at.layout);
+        let in_hand = self.situation().taken_revision(allocation) >= allocation.revision;
+        let class = self.facts.nodes.get(&node).map(|node| node.inventory.class());
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+            return self.facts.impossible("nothing is known of a job that trains", Some(job), Some(node));
+        };
+        // Progress follows the sample clock, which no lost or repeated report can bend.
+        let fresh = report.samples_seen.saturating_sub(seen.live.samples_seen);
+        // Also a script that went back to an earlier point of its own is alive.
+        seen.live.reported_at = Some(self.facts.now);
+        if fresh == Sequences(0) && !first {
+            return;
+        }
+        if let (Some(model), Some(class)) = (&mut seen.model, &class) {
+            Arc::make_mut(model).observe(class, nodes, &report);
+        }
+        let efficiency = seen.model.as_ref().map(|model| model.efficiency(report.configuration.global_batch));
+        let noise = seen.model.as_ref().and_then(|model| model.noise_scale());
+        seen.live.fold(row, &report, fresh, efficiency);
+        (seen.live.noise_scale, seen.live.noise_error) = noise.unzip();
+        let former = in_hand && ordered.is_some_and(|layout| layout != report.configuration.layout);
+        seen.former_layout_since = former.then(|| seen.former_layout_since.unwrap_or(self.facts.now));
+        if seen.reported != Some(report.configuration) {
+            seen.reported = Some(report.configuration);
+            self.facts.unsettled = true;
+        }
+        seen.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
+        let target = row.spec.training().and_then(|training| training.target);
+        let reached = target.is_some_and(|target| seen.live.progress.0 >= target.0);
+        let noise_scale = seen.live.noise_scale;
+        let duration = report.duration;
+        self.facts.draft.observations.push(Observation::Steps {
+            at: self.facts.now,
+            report: Box::new(report),
+            noise_scale,
+            efficiency,
+            gpus: gpus.0,
+        });
+        self.facts.draft.shown_jobs.insert(job);
+        self.save_model(job);
+        self.notice_drift(job);
+        if first {
+            self.first_step(key, duration);
+        }
+        if reached && self.facts.jobs.get(&job).is_some_and(|job| matches!(job.state, JobState::Running { .. })) {
+            self.stop(job, StopCause::TargetReached, "it has reached its target of reference tokens");
+        }
+    }
+
+    fn save_model(&mut self, job: JobId) {
+        let Some(seen) = self.seen.jobs.get_mut(&job) else {
+            return self.facts.impossible("nothing is known of a job that trains", Some(job), None);
+        };
+        let due =
+            seen.model_saved_at.is_none_or(|at| self.facts.now.since(at).0 >= self.facts.config.model_save_every.0);
+        if let Some(model) = seen.model.clone().filter(|_| due) {
+            seen.model_saved_at = Some(self.facts.now);
+            self.facts.draft.observations.push(Observation::Model { job, model });
+        }
+    }
+
+    /// A generation trains since its first report began: the end of its downtime.
+    fn first_step(&mut self, key: (JobId, Generation), covered: Seconds) {
+        let job = key.0;
+        let Some(allocation) = self.facts.allocations.get(&key) else {
+            return self.facts.impossible("a generation without an allocation trains", Some(job), None);
+        };
+        // Devices that keep another time than ours may claim to have begun before they were there.
+        let began = (self.facts.now - covered).max(allocation.launched_at.unwrap_or(allocation.granted_at));
+        self.facts.edit_allocation(key, |allocation| allocation.training_at = Some(began));
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+            return self.facts.impossible("nothing is known of a job that trains", Some(job), None);
+        };
+        let mut message = format!("{} trains under {}", row.spec.name, key.1);
+        // A first step that is heard of only after the next stop ends no move.
+        let moved = if matches!(row.state, JobState::Stopping { .. }) { None } else { seen.moving_since.take() };
+        if let Some(stopped) = moved {
+            let took = began.since(stopped);
+            message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
+            self.facts.edit_job(job, |job| {
+                // The first move that is measured replaces what was only inferred from a start.
+                let known = job.downtime.filter(|_| job.moved_for.0 > 0.0).unwrap_or(took);
+                job.downtime = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
+                job.moved_for += took;
+            });
+        }
+        self.facts.note(Note::new("job.training", message).job(job));
+    }
+}
+
+impl LiveNumbers {
+    /// Takes in a report; `fresh` of its samples were not counted before.
+    fn fold(&mut self, job: &Job, report: &StepReport, fresh: Sequences, efficiency: Option<f64>) {
+        let training = job.spec.training();
+        let seq_len = training.map_or(0, |training| training.work.seq_len());
+        let rate = (report.tokens / report.duration).0;
+        let smooth = self.throughput.map_or(rate, |old| old.0 + NEWEST * (rate - old.0));
+        self.throughput = Some(TokensPerSecond(smooth));
+        self.efficiency = efficiency;
+        self.goodput = efficiency.map(|efficiency| TokensPerSecond(smooth * efficiency));
+        self.progress += fresh.tokens(seq_len) * efficiency.unwrap_or(0.0);
+        self.samples_seen = self.samples_seen.max(report.samples_seen);
+        self.step = self.step.max(report.step);
+        self.loss = report.loss.or(self.loss);
+        let target = training.and_then(|training| training.target);
+        self.remaining = target.zip(self.goodput).and_then(|(target, goodput)| {
+            (goodput.0 > 0.0).then(|| Tokens((target.0 - self.progress.0).max(0.0)) / goodput)
+        });
+    }
+
+    /// Reference tokens at a point of the sample clock near the newest report.
+    pub(super) fn progress_at(&self, job: &Job, samples: Sequences) -> f64 {
+        let seq_len = job.spec.training().map_or(0, |training| training.work.seq_len());
+        let per_sequence = f64::from(seq_len) * self.efficiency.unwrap_or(1.0);
+        let ahead = samples.0 as f64 - self.samples_seen.0 as f64;
+        (self.progress.0 + ahead * per_sequence).max(0.0)
+    }
+}

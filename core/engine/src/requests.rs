@@ -1,0 +1,62 @@
+//! Requests of people and scripts. A refusal has changed nothing.
+
+mod change;
+mod jobs;
+mod nodes;
+mod once;
+mod policy;
+mod projects;
+mod reservations;
+mod submit;
+
+use std::sync::Arc;
+
+use headway_types::JobId;
+
+use crate::engine::Engine;
+use crate::event::{Actor, Request};
+use crate::outcome::{Refusal, Reply};
+use crate::record::Job;
+
+impl Engine {
+    pub(crate) fn answer(&mut self, actor: &Actor, body: Request) -> Reply {
+        let reply = match body {
+            Request::Submit { jobs, idempotency } => self.submit(actor, jobs, idempotency),
+            Request::Cancel { job, reason, grace } => self.cancel(actor, job, reason, grace),
+            Request::Hold { job, reason } => self.hold(actor, job, reason),
+            Request::Release { job } => self.release_job(actor, job),
+            Request::Checkpoint { job } => self.save_now(actor, job),
+            Request::Change { job, change, expected } => self.change_job(actor, job, change, expected),
+            Request::Pin { job, reason } => self.pin(actor, job, reason),
+            Request::Unpin { job } => self.unpin(actor, job),
+            Request::Drain { node, reason, deadline } => self.drain(actor, node, reason, deadline),
+            Request::Cordon { node, reason } => self.cordon(actor, node, reason),
+            Request::Uncordon { node } => self.uncordon(actor, node),
+            Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
+            Request::Rebalance { min_gain } => Ok(Reply::Round(self.rebalance(actor, min_gain))),
+            Request::Approve { plan } => self.approve(actor, plan),
+            Request::Reject { plan, reason } => self.reject(actor, plan, reason),
+            Request::SetPolicy { settings } => self.set_policy(actor, settings),
+            Request::PutProject { name, rules, expected, dry_run } => {
+                self.put_project(actor, name, rules, expected, dry_run)
+            }
+            Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
+            Request::Reserve { wish } => self.reserve(actor, wish),
+            Request::CancelReservation { reservation } => self.cancel_reservation(actor, reservation),
+            Request::Once { key, body } => self.once(actor, key, *body),
+        };
+        reply.unwrap_or_else(Reply::Refused)
+    }
+
+    fn live_job(&self, id: JobId) -> Result<&Arc<Job>, Refusal> {
+        let job = self.facts.jobs.get(&id).ok_or(Refusal::NoSuchJob(id))?;
+        if job.state.is_final() {
+            return Err(Refusal::WrongState(format!("job is {}", job.state)));
+        }
+        Ok(job)
+    }
+
+    fn job_reply(&self, id: JobId) -> Result<Reply, Refusal> {
+        Ok(Reply::Job(self.facts.jobs.get(&id).ok_or(Refusal::NoSuchJob(id))?.clone()))
+    }
+}

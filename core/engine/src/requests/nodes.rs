@@ -1,0 +1,80 @@
+//! What operators do with nodes: drain, cordon, take back into service, write off.
+
+use std::sync::Arc;
+
+use headway_types::{NodeId, Timestamp};
+
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::event::Actor;
+use crate::outcome::{Refusal, Reply};
+use crate::record::{AvailabilityEvent, Node, NodeHealth, NodePolicy, ReleaseProof};
+
+impl Engine {
+    pub(super) fn drain(
+        &mut self,
+        actor: &Actor,
+        node: NodeId,
+        reason: Option<String>,
+        deadline: Option<Timestamp>,
+    ) -> Result<Reply, Refusal> {
+        let (by, since) = (actor.to_string(), self.facts.now);
+        let policy = NodePolicy::Draining { by, reason: reason.clone(), since, deadline };
+        self.set_node_policy(actor, node, policy, "node.draining", "is drained", reason)
+    }
+
+    pub(super) fn cordon(&mut self, actor: &Actor, node: NodeId, reason: Option<String>) -> Result<Reply, Refusal> {
+        let policy = NodePolicy::Cordoned { by: actor.to_string(), reason: reason.clone(), since: self.facts.now };
+        self.set_node_policy(actor, node, policy, "node.cordoned", "takes nothing new", reason)
+    }
+
+    /// Whoever takes a node back into service vouches for it.
+    pub(super) fn uncordon(&mut self, actor: &Actor, node: NodeId) -> Result<Reply, Refusal> {
+        self.known_node(node)?;
+        let now = self.facts.now;
+        self.facts.edit_node(node, |node| node.health = NodeHealth { scored_at: now, ..NodeHealth::default() });
+        let what = "is back in service";
+        self.set_node_policy(actor, node, NodePolicy::Schedulable, "node.uncordoned", what, None)
+    }
+
+    fn known_node(&self, id: NodeId) -> Result<&Arc<Node>, Refusal> {
+        self.facts.nodes.get(&id).ok_or(Refusal::NoSuchNode(id))
+    }
+
+    fn set_node_policy(
+        &mut self,
+        actor: &Actor,
+        id: NodeId,
+        policy: NodePolicy,
+        verb: &'static str,
+        what: &str,
+        reason: Option<String>,
+    ) -> Result<Reply, Refusal> {
+        let name = self.known_node(id)?.inventory.name.clone();
+        self.facts.edit_node(id, |node| node.policy = policy);
+        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        self.facts.note(Note::new(verb, format!("node {name} {what}{why}")).by(actor.clone()).node(id));
+        self.facts.ask_round(format!("node {name} {what}"));
+        self.node_reply(id)
+    }
+
+    fn node_reply(&self, id: NodeId) -> Result<Reply, Refusal> {
+        Ok(Reply::Node(self.known_node(id)?.clone()))
+    }
+
+    /// The operator's word is the third proof, next to the agent's report and a new boot.
+    pub(super) fn mark_lost(&mut self, actor: &Actor, id: NodeId, reason: Option<String>) -> Result<Reply, Refusal> {
+        let name = self.known_node(id)?.inventory.name.clone();
+        if !self.facts.observe_node(id, AvailabilityEvent::WrittenOff) {
+            let state = self.known_node(id)?.availability.name();
+            return Err(Refusal::WrongState(format!("node is {state}, not unreachable; drain it instead")));
+        }
+        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        let message = format!("{} vouches that nothing runs on node {name} any more{why}", actor);
+        self.facts.note(Note::new("node.lost", message).by(actor.clone()).node(id));
+        self.release_node(id, ReleaseProof::Operator, |_| true);
+        self.ask_heirs(id);
+        self.facts.ask_round(format!("node {name} is lost"));
+        self.node_reply(id)
+    }
+}

@@ -1,0 +1,113 @@
+//! Submissions: admission, and what is said of a job that cannot start as the cluster is now.
+
+use std::sync::Arc;
+
+use headway_types::{GpuCount, JobId, JobSpec, Timestamp};
+
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::event::{Actor, IdempotencyKey};
+use crate::outcome::{Refusal, Reply};
+use crate::record::{Job, lineage};
+use crate::seen::JobSeen;
+
+impl Engine {
+    pub(super) fn submit(
+        &mut self,
+        actor: &Actor,
+        specs: Vec<JobSpec>,
+        idempotency: Option<IdempotencyKey>,
+    ) -> Result<Reply, Refusal> {
+        if let Some(key) = &idempotency
+            && let Some(known) = self.known(key)?
+        {
+            return Ok(Reply::Replayed { jobs: known.into_iter().map(JobId).collect() });
+        }
+        if specs.is_empty() {
+            return Err(Refusal::Invalid("a submission needs at least one job".into()));
+        }
+        specs.iter().try_for_each(|spec| check_spec(spec, self.facts.now))?;
+        let jobs: Vec<Arc<Job>> = specs.into_iter().map(|spec| self.admit(actor, spec)).collect();
+        if let Some(key) = idempotency {
+            self.remember(key, jobs.iter().map(|job| job.id.0).collect());
+        }
+        Ok(Reply::Submitted { jobs })
+    }
+
+    fn admit(&mut self, actor: &Actor, spec: JobSpec) -> Arc<Job> {
+        let id = self.facts.ids.job(self.facts.now);
+        let range = &spec.role().gpus;
+        let message = format!(
+            "{} asks for {} to {} GPUs in project {}{}{}",
+            spec.name,
+            range.min,
+            range.max,
+            spec.project,
+            self.too_large(range.min.0),
+            self.beyond_quota(&spec.project, range.min)
+        );
+        let name = spec.name.clone();
+        let job = Arc::new(Job::new(id, spec, actor.to_string(), self.facts.now));
+        self.seen.jobs.insert(id, JobSeen::new(&job, None));
+        self.facts.jobs.insert(id, job.clone());
+        self.facts.draft.jobs.insert(id);
+        self.facts.draft.entered.jobs.insert(id);
+        self.facts.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
+        self.facts.ask_round(format!("job {name} arrived"));
+        job
+    }
+
+    /// A job larger than the cluster is accepted, since nodes may come, but says so.
+    fn too_large(&self, min: u32) -> String {
+        let known: usize = self.facts.nodes.values().map(|node| node.inventory.gpus.len()).sum();
+        if known > 0 && min as usize > known {
+            format!("; it cannot start yet, as the cluster has only {known} GPUs")
+        } else {
+            String::new()
+        }
+    }
+
+    /// Likewise a job that no quota admits as they are now.
+    fn beyond_quota(&self, project: &str, min: GpuCount) -> String {
+        let tightest = lineage(&self.facts.projects, project).into_iter().find_map(|name| {
+            let rules = &self.facts.projects[name].rules;
+            let most = GpuCount(rules.quota?.0.saturating_add(rules.borrow.0));
+            (most < min).then(|| format!("; it cannot start, as project {name} may have {} at most", most.words()))
+        });
+        tightest.unwrap_or_default()
+    }
+}
+
+/// What `api` cannot have let through, but a caller of the engine might.
+fn check_spec(spec: &JobSpec, now: Timestamp) -> Result<(), Refusal> {
+    let invalid = |what: &str| Err(Refusal::Invalid(format!("{}: {what}", spec.name)));
+    let [role] = spec.roles.as_slice() else { return invalid("exactly one role is supported") };
+    if spec.priority.0 > 100 {
+        return invalid("priority must be 0 to 100");
+    }
+    let range = &role.gpus;
+    if range.min.0 == 0 || range.min > range.max {
+        return invalid("gpus.min must be at least 1 and at most gpus.max");
+    }
+    if !range.sizes.is_empty() && !range.sizes.iter().any(|size| range.allows(*size)) {
+        return invalid("gpus.sizes names no size between gpus.min and gpus.max");
+    }
+    if spec.limits.deadline.is_some_and(|deadline| deadline <= now) {
+        return invalid("its deadline has passed");
+    }
+    if spec.limits.budget.is_some_and(|budget| !(budget.0.is_finite() && budget.0 > 0.0)) {
+        return invalid("budget must be more than no GPU-time");
+    }
+    if spec.elastic.min_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+        return invalid("min_share must be above 0 and at most 1");
+    }
+    let Some(training) = &role.training else { return Ok(()) };
+    let batch = training.batch;
+    if batch.min.0 == 0 || batch.min > batch.max || training.reference_batch.0 == 0 {
+        return invalid("batches must be at least 1 and batch.min at most batch.max");
+    }
+    if training.target.is_some_and(|target| !(target.0.is_finite() && target.0 > 0.0)) {
+        return invalid("target must be a positive number of tokens");
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! What becomes of a round's answer: a plan becomes the target only if its parent still is the target and it still fits the
+//! cluster as it is now.
+
+use std::sync::Arc;
+
+use headway_planner::{PlanInput, verify};
+use headway_types::plan::MoveKind;
+use headway_types::{JobId, JobVerdict, Plan, PlanId, ReasonCode};
+
+use super::RoundKind;
+use super::fits::what_still_fits;
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::event::Actor;
+use crate::outcome::{Refusal, Reply};
+use crate::record::{PlanEvent, PlanRecord, PlanState, PolicyMode};
+
+impl Engine {
+    pub(crate) fn plan_failed(&mut self, plan: PlanId, message: &str) {
+        if self.rounds.in_flight.as_ref().is_some_and(|round| round.kind.plan == plan) {
+            self.rounds.in_flight = None;
+            self.facts.note(Note::new("plan.failed", format!("the round gave no plan: {message}")).plan(plan));
+        }
+    }
+
+    pub(crate) fn plan_ready(&mut self, plan: Plan) {
+        // Otherwise it answers a round of a former term, or one that was given up and told of as that.
+        let Some(round) = self.rounds.in_flight.take_if(|round| round.kind.plan == plan.id) else { return };
+        if let Err(violation) = verify(&round.input, &plan) {
+            let message = format!("the plan is refused, the target stays: {violation}");
+            self.facts.note(Note::new("plan.refused", message).plan(plan.id));
+            return;
+        }
+        let before = plan.assignments.len();
+        let Some(plan) = what_still_fits(self.situation(), &round.kind, plan) else {
+            self.facts.ask_round(format!("the cluster changed while planning ({})", round.kind.trigger));
+            if let Some(actor) = round.asked_by {
+                self.rounds.manual = Some((round.kind.plan, round.kind.min_gain, actor));
+            }
+            return;
+        };
+        if plan.assignments.len() < before {
+            self.facts.ask_round(format!("the cluster changed while planning ({})", round.kind.trigger));
+        }
+        self.take_verdicts(&plan);
+        let leaving = self.situation().leaving();
+        let waits =
+            self.facts.policy.mode == PolicyMode::Advisory && moves_running(&plan, |job| !leaving.contains_key(&job));
+        if round.asked_by.is_some() || waits {
+            self.propose(plan, round.asked_by);
+        } else if self.changes_something(&round.input, &plan) {
+            self.adopt(Arc::new(plan), Actor::Scheduler);
+        }
+    }
+
+    fn take_verdicts(&mut self, plan: &Plan) {
+        for one in &plan.report.left_out {
+            let known = |verdict: &Arc<JobVerdict>| verdict.reasons.iter().any(|it| it.code == ReasonCode::Malformed);
+            if !self.rounds.verdicts.get(&one.job).is_some_and(known) {
+                let message = format!("rounds leave the job as it is: {}", one.reason);
+                self.facts.note(Note::new("job.left_out", message).job(one.job).plan(plan.id));
+            }
+        }
+        for (job, verdict) in &plan.report.jobs {
+            self.rounds.verdicts.insert(*job, Arc::new(verdict.clone()));
+            self.facts.draft.shown_jobs.insert(*job);
+        }
+    }
+
+    fn changes_something(&self, input: &PlanInput, plan: &Plan) -> bool {
+        let Some(target) = &self.facts.target else { return true };
+        input.jobs.iter().any(|job| {
+            let before = target.plan.assignments.get(&job.job);
+            let after = plan.assignments.get(&job.job);
+            before.map(|one| (&one.placement, &one.configuration))
+                != after.map(|one| (&one.placement, &one.configuration))
+        })
+    }
+
+    fn propose(&mut self, plan: Plan, asked_by: Option<Actor>) {
+        let same = |one: &Arc<PlanRecord>| one.plan.assignments == plan.assignments && one.plan.parent == plan.parent;
+        if asked_by.is_none() {
+            if self.facts.proposals.values().any(same) {
+                return;
+            }
+            // Starts on free GPUs do not wait for the approval of moves.
+            self.rounds.pinned = true;
+            self.facts.ask_round("starts need no approval".into());
+        }
+        let id = plan.id;
+        let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
+        let record = Arc::new(PlanRecord {
+            plan: Arc::new(plan),
+            state: PlanState::Proposed,
+            decided_at: None,
+            decided_by: None,
+        });
+        self.facts.proposals.insert(id, record.clone());
+        self.facts.draft.plans.insert(id, record);
+        self.facts.note(Note::new("plan.proposed", message).by(asked_by.unwrap_or(Actor::Scheduler)).plan(id));
+    }
+
+    fn adopt(&mut self, plan: Arc<Plan>, by: Actor) {
+        let id = plan.id;
+        if let Some(old) = self.facts.target.take() {
+            self.decide(&old, PlanEvent::Supersede, &by);
+        }
+        let report = &plan.report;
+        let message = format!(
+            "a plan with {} becomes the target ({}): objective {:.4} instead of {:.4}",
+            moves(&plan),
+            report.trigger,
+            report.objective,
+            report.objective_before
+        );
+        let gap = report.gap.map_or("none".to_owned(), |gap| format!("{gap:.4}"));
+        let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", gap);
+        self.facts.note(note);
+        let record = PlanRecord {
+            plan,
+            state: PlanState::Adopted,
+            decided_at: Some(self.facts.now),
+            decided_by: Some(by.clone()),
+        };
+        let record = Arc::new(record);
+        self.facts.proposals.remove(&id);
+        self.facts.draft.plans.insert(id, record.clone());
+        self.facts.draft.target = Some(id);
+        self.facts.target = Some(record);
+        // Every other proposal was made from the former target.
+        for stale in std::mem::take(&mut self.facts.proposals).into_values() {
+            self.decide(&stale, PlanEvent::Expire, &by);
+        }
+    }
+
+    /// Runs the plan's transition table.
+    fn decide(&mut self, record: &PlanRecord, event: PlanEvent, by: &Actor) -> Arc<PlanRecord> {
+        let Some(state) = record.state.clone().apply(event) else {
+            self.facts.impossible("a plan that is decided was to be decided again", None, None);
+            return Arc::new(record.clone());
+        };
+        let record = Arc::new(PlanRecord {
+            plan: record.plan.clone(),
+            state,
+            decided_at: Some(self.facts.now),
+            decided_by: Some(by.clone()),
+        });
+        self.facts.draft.plans.insert(record.plan.id, record.clone());
+        record
+    }
+
+    pub(crate) fn approve(&mut self, actor: &Actor, id: PlanId) -> Result<Reply, Refusal> {
+        let record = self.facts.proposals.get(&id).cloned().ok_or(Refusal::NoSuchPlan(id))?;
+        let target = self.facts.target.as_ref().map(|target| target.plan.id);
+        let kind = RoundKind { plan: id, trigger: record.plan.report.trigger.clone(), min_gain: None, pinned: false };
+        let fits = what_still_fits(self.situation(), &kind, Plan::clone(&record.plan));
+        let whole = fits.is_some_and(|plan| plan.assignments == record.plan.assignments);
+        if record.plan.parent != target || !whole {
+            return Err(Refusal::StalePlan { plan: id, target });
+        }
+        self.adopt(record.plan.clone(), actor.clone());
+        self.facts.target.clone().map(Reply::Plan).ok_or(Refusal::NoSuchPlan(id))
+    }
+
+    pub(crate) fn reject(&mut self, actor: &Actor, id: PlanId, reason: Option<String>) -> Result<Reply, Refusal> {
+        let record = self.facts.proposals.remove(&id).ok_or(Refusal::NoSuchPlan(id))?;
+        let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+        let record = self.decide(&record, PlanEvent::Reject { reason }, actor);
+        self.facts
+            .note(Note::new("plan.rejected", format!("the proposal is rejected{why}")).by(actor.clone()).plan(id));
+        Ok(Reply::Plan(record))
+    }
+}
+
+/// "1 move", "3 moves".
+fn moves(plan: &Plan) -> String {
+    match plan.report.moves.len() {
+        1 => "1 move".into(),
+        many => format!("{many} moves"),
+    }
+}
+
+/// Whether a plan takes or changes GPUs of jobs that have some and could keep them.
+fn moves_running(plan: &Plan, may_stay: impl Fn(JobId) -> bool) -> bool {
+    plan.report.moves.iter().filter(|one| may_stay(one.job)).any(|one| match one.kind {
+        MoveKind::Start => false,
+        MoveKind::Preempt => true,
+        MoveKind::Reconfigure(tier) => !tier.is_live(),
+    })
+}

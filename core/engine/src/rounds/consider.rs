@@ -1,0 +1,131 @@
+//! When to ask for a plan. At most one round is in flight.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use headway_planner::PlanInput;
+use headway_types::{JobId, PlanId, Timestamp};
+
+use super::input::build_input;
+use super::{InFlight, RoundKind};
+use crate::engine::Engine;
+use crate::event::Actor;
+use crate::record::{Availability, PolicyMode};
+
+/// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
+const MOVED: f64 = 0.15;
+
+impl Engine {
+    /// The input of a round, if one is due.
+    pub(crate) fn consider_round(&mut self) -> Option<Arc<PlanInput>> {
+        self.notice_changes();
+        if self.round_due().is_none_or(|due| due > self.facts.now) || self.awaits_nodes() {
+            return None;
+        }
+        let (kind, asked_by) = match self.rounds.manual.take() {
+            Some((plan, min_gain, actor)) => {
+                let trigger = format!("{actor} asked for it");
+                (RoundKind { plan, trigger, min_gain, pinned: false }, Some(actor))
+            }
+            None => {
+                let trigger = self.facts.round_wanted.take().unwrap_or_else(|| "time has passed".into());
+                let plan = self.facts.ids.plan(self.facts.now);
+                let pinned = std::mem::take(&mut self.rounds.pinned);
+                (RoundKind { plan, trigger, min_gain: None, pinned }, None)
+            }
+        };
+        let input = Arc::new(build_input(self.situation(), &kind));
+        if input.jobs.is_empty() && asked_by.is_none() {
+            return None;
+        }
+        self.rounds.last_at = Some(self.facts.now);
+        self.remember_what_was_planned(&input);
+        self.rounds.in_flight = Some(InFlight { input: input.clone(), kind, asked_by });
+        Some(input)
+    }
+
+    /// When the next round may or must begin.
+    fn round_due(&self) -> Option<Timestamp> {
+        let (policy, manual) = (&self.facts.policy, self.rounds.manual.is_some());
+        if self.rounds.in_flight.is_some() || (policy.mode == PolicyMode::Paused && !manual) {
+            return None;
+        }
+        let wanted = self.facts.round_wanted.is_some() || manual;
+        let pause = if wanted { policy.round_pause } else { policy.round_every };
+        Some(self.rounds.last_at.map_or(self.facts.now, |last| last + pause))
+    }
+
+    /// When time alone will begin a round. One that cannot begin yet begins with the event that allows it.
+    pub(crate) fn next_round(&self) -> Option<Timestamp> {
+        let wanted = self.rounds.manual.is_some() || self.facts.jobs.values().any(|job| self.facts.wants_gpus(job));
+        if wanted && !self.awaits_nodes() { self.round_due() } else { None }
+    }
+
+    /// A round made while nodes are still registering would take them for gone.
+    fn awaits_nodes(&self) -> bool {
+        self.facts.nodes.values().any(|node| matches!(node.availability, Availability::Registering { .. }))
+    }
+
+    fn remember_what_was_planned(&mut self, input: &PlanInput) {
+        let named: BTreeSet<JobId> = input.jobs.iter().map(|job| job.job).collect();
+        let situation = self.situation();
+        let step_times: Vec<Option<f64>> =
+            situation.jobs().map(|(job, seen)| Some(situation.expected_step_time(job, seen)?.0)).collect();
+        for ((id, seen), step_time) in self.seen.jobs.iter_mut().zip(step_times) {
+            seen.planned_step_time = step_time;
+            seen.planned = named.contains(id);
+            seen.planned_noise = seen.noise_scale();
+        }
+    }
+
+    /// What calls for a round although no event asked for one.
+    fn notice_changes(&mut self) {
+        if self.facts.round_wanted.is_some() {
+            return;
+        }
+        let cause = self.situation().jobs().find_map(|(job, seen)| {
+            let name = &job.spec.name;
+            if self.facts.wants_gpus(job) && !seen.planned {
+                return Some(format!("job {name} wants GPUs"));
+            }
+            let ended = job.protection_ends().filter(|ends| *ends <= self.facts.now)?;
+            let unseen = self.rounds.last_at.is_some_and(|last| last < ended);
+            unseen.then(|| format!("{name} has run long enough to be moved"))
+        });
+        self.facts.round_wanted = cause;
+    }
+
+    /// A step report has just been heard: has the job become another than the newest round took it for?
+    pub(crate) fn notice_drift(&mut self, id: JobId) {
+        if self.facts.round_wanted.is_some() {
+            return;
+        }
+        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get(&id)) else {
+            return self.facts.impossible("nothing is known of a job that trains", Some(id), None);
+        };
+        let name = &job.spec.name;
+        let moved = |now: f64, before: f64| (now - before).abs() > MOVED * before.abs();
+        let pace = seen.planned_step_time.zip(self.situation().expected_step_time(job, seen));
+        let cause = match (pace, seen.noise_scale(), seen.planned_noise) {
+            (Some((before, now)), ..) if moved(now.0, before) => {
+                format!("steps of {name} turn out to take {:.3} s instead of {before:.3} s", now.0)
+            }
+            (_, Some(now), None) => format!("the noise scale of {name} is known: {now:.0} tokens"),
+            (_, Some(now), Some(before)) if moved(now, before) => {
+                format!("the noise scale of {name} moved from {before:.0} to {now:.0} tokens")
+            }
+            _ => return,
+        };
+        self.facts.round_wanted = Some(cause);
+        self.facts.unsettled = true;
+    }
+
+    pub(crate) fn rebalance(&mut self, actor: &Actor, min_gain: Option<f64>) -> PlanId {
+        if let Some((plan, ..)) = &self.rounds.manual {
+            return *plan;
+        }
+        let plan = self.facts.ids.plan(self.facts.now);
+        self.rounds.manual = Some((plan, min_gain, actor.clone()));
+        plan
+    }
+}

@@ -1,0 +1,286 @@
+//! What this term has seen of jobs and nodes, beside the rows. None of it is a fact: a new term begins without it and
+//! learns it again from the agents.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_goodput::JobModel;
+use headway_types::command::GroupStatus;
+use headway_types::{
+    AgentCommand, Configuration, Generation, GpuUuid, GroupPhase, JobId, NodeId, Seconds, Sequences, Timestamp, Tokens,
+    TokensPerSecond,
+};
+use uuid::Uuid;
+
+use crate::event::SessionId;
+use crate::record::Job;
+
+/// What was seen. It has an entry for exactly the jobs and nodes that have a row.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Since when reports have reached the engine without a gap of its own making; leases count from here at the earliest.
+    pub listening_since: Timestamp,
+    pub jobs: BTreeMap<JobId, JobSeen>,
+    pub nodes: BTreeMap<NodeId, NodeSeen>,
+    /// When each command whose effect is not seen yet was last sent.
+    sent: BTreeMap<CommandKey, Timestamp>,
+}
+
+/// Names a command up to repetition: job, generation, node, kind, number (a `Configure`'s revision).
+type CommandKey = (JobId, Generation, NodeId, &'static str, u64);
+
+/// What was seen of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobSeen {
+    pub model: Option<Arc<JobModel>>,
+    pub live: LiveNumbers,
+    /// Configuration of the newest step report of this generation.
+    pub reported: Option<Configuration>,
+    /// The first of the newest reports, all of the layout before though the node has the order for another.
+    pub former_layout_since: Option<Timestamp>,
+    /// When the log last told that noise has moved its learning rate.
+    pub rate_told_at: Option<Timestamp>,
+    /// Newest wall time per step, as the workers report it.
+    pub step_time: Option<Seconds>,
+    /// How long the newest checkpoint took, once one is known: steps may pause that long.
+    pub save_time: Option<Seconds>,
+    /// Set while a move is under way, to measure its downtime.
+    pub moving_since: Option<Timestamp>,
+    /// The newest generation whose start the log told of.
+    pub start_told: Option<Generation>,
+    /// The revision of the newest generation whose reshard the log has heard of.
+    pub reshard_told: Option<(Generation, u64)>,
+    /// When the log last told of its loss.
+    pub anomaly_at: Option<Timestamp>,
+    pub model_saved_at: Option<Timestamp>,
+    /// Noise scale in the newest round's input.
+    pub planned_noise: Option<f64>,
+    /// Step time expected of its configuration at that round.
+    pub planned_step_time: Option<f64>,
+    /// Whether the newest round's input named it.
+    pub planned: bool,
+    /// How fast each rank works, as far as ranks tell.
+    pub paces: BTreeMap<u32, Pace>,
+    /// Nodes whose ranks keep this generation waiting.
+    pub slow_nodes: BTreeSet<NodeId>,
+}
+
+/// Newest measurements; `None` where nothing has been measured yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveNumbers {
+    pub reported_at: Option<Timestamp>,
+    pub step: u64,
+    pub samples_seen: Sequences,
+    pub loss: Option<f64>,
+    /// Raw tokens per second, smoothed.
+    pub throughput: Option<TokensPerSecond>,
+    pub efficiency: Option<f64>,
+    pub goodput: Option<TokensPerSecond>,
+    /// GNS φ in tokens.
+    pub noise_scale: Option<f64>,
+    /// Relative standard error of φ.
+    pub noise_error: Option<f64>,
+    /// Reference tokens, including those since the last checkpoint.
+    pub progress: Tokens,
+    /// Until the target at the present goodput.
+    pub remaining: Option<Seconds>,
+}
+
+/// The newest word of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pace {
+    pub busy: Seconds,
+    pub at: Timestamp,
+    /// Reports in a row in which the rank was far slower than the others.
+    pub slow: u32,
+}
+
+/// What was seen of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSeen {
+    pub heard_at: Option<Timestamp>,
+    pub contact: Contact,
+    /// When another machine was last refused under this node's id.
+    pub impostor_at: Option<Timestamp>,
+}
+
+/// What a node's ledger holds, as far as this term knows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Contact {
+    /// Not heard in this term.
+    Never,
+    /// `connected`: the newest session still stands, so commands can be sent.
+    Had { session: SessionId, connected: bool, groups: BTreeMap<(JobId, Generation), SeenGroup> },
+}
+
+/// One ledger entry of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenGroup {
+    pub phase: GroupPhase,
+    /// Newest live change that the node has taken.
+    pub revision: u64,
+    pub gpus: BTreeSet<GpuUuid>,
+}
+
+impl From<GroupStatus> for SeenGroup {
+    fn from(status: GroupStatus) -> Self {
+        Self { phase: status.phase, revision: status.revision, gpus: status.gpus.into_iter().collect() }
+    }
+}
+
+impl Seen {
+    /// At the beginning of a term: models that were saved, and nothing of any node.
+    pub fn new<'a>(
+        now: Timestamp,
+        jobs: impl Iterator<Item = &'a Arc<Job>>,
+        nodes: impl Iterator<Item = NodeId>,
+        mut models: BTreeMap<JobId, JobModel>,
+    ) -> Self {
+        let jobs = jobs.map(|job| (job.id, JobSeen::new(job, models.remove(&job.id))));
+        let nodes = nodes.map(|id| (id, NodeSeen::new(None, Contact::Never)));
+        Self { listening_since: now, jobs: jobs.collect(), nodes: nodes.collect(), sent: BTreeMap::new() }
+    }
+
+    pub fn connected(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(NodeSeen::connected)
+    }
+
+    pub fn group(&self, node: NodeId, (job, generation): (JobId, Generation)) -> Option<&SeenGroup> {
+        self.nodes.get(&node)?.contact.groups()?.get(&(job, generation))
+    }
+
+    /// What a node's ledger says, to be changed as the node speaks; nothing before it has registered.
+    pub fn groups_mut(&mut self, node: NodeId) -> Option<&mut BTreeMap<(JobId, Generation), SeenGroup>> {
+        match &mut self.nodes.get_mut(&node)?.contact {
+            Contact::Never => None,
+            Contact::Had { groups, .. } => Some(groups),
+        }
+    }
+
+    /// Whether a node has been sent a stop of this kind that it has not answered.
+    pub fn has_sent_stop(&self, (job, generation): (JobId, Generation), node: NodeId, mode: u64) -> bool {
+        self.sent.contains_key(&(job, generation, node, STOP, mode))
+    }
+
+    /// Notes that a command goes to a node: whether it is to be sent now or went out a moment ago, and since when its
+    /// effect is awaited.
+    pub fn send(&mut self, now: Timestamp, repeat: Seconds, node: NodeId, command: &AgentCommand) -> (bool, Timestamp) {
+        let (job, generation) = command.subject();
+        let (kind, number) = match command {
+            AgentCommand::Prepare { .. } => ("prepare", 0),
+            AgentCommand::Launch { .. } => ("launch", 0),
+            AgentCommand::Stop { mode, .. } => (STOP, *mode as u64),
+            AgentCommand::Configure { revision, .. } => ("configure", *revision),
+            AgentCommand::Checkpoint { .. } => ("checkpoint", 0),
+            AgentCommand::Forget { .. } => ("forget", 0),
+        };
+        let before = self.sent.get(&(job, generation, node, kind, number)).copied();
+        match before.filter(|at| now.since(*at).0 < repeat.0) {
+            Some(at) => (false, at),
+            None => {
+                self.sent.insert((job, generation, node, kind, number), now);
+                (true, now)
+            }
+        }
+    }
+
+    /// Nothing will be repeated to a group that is over.
+    pub fn forget_sent(&mut self, (job, generation): (JobId, Generation)) {
+        let of_group = self.sent.range((job, generation, NodeId(Uuid::nil()), "", 0)..);
+        let keys: Vec<_> =
+            of_group.map(|(key, _)| *key).take_while(|key| (key.0, key.1) == (job, generation)).collect();
+        for key in keys {
+            self.sent.remove(&key);
+        }
+    }
+
+    /// What was sent to a node's former session may never have arrived.
+    pub fn forget_sent_to(&mut self, gone: NodeId) {
+        self.sent.retain(|(_, _, node, ..), _| *node != gone);
+    }
+}
+
+/// The kind of command that stray groups are asked about.
+const STOP: &str = "stop";
+
+impl JobSeen {
+    pub fn new(job: &Job, model: Option<JobModel>) -> Self {
+        let model = model.or_else(|| job.spec.training().cloned().map(JobModel::new)).map(Arc::new);
+        let mut live = LiveNumbers { progress: job.progress, ..LiveNumbers::default() };
+        live.begin_at(job);
+        Self {
+            model,
+            live,
+            reported: None,
+            former_layout_since: None,
+            rate_told_at: None,
+            step_time: None,
+            save_time: None,
+            moving_since: None,
+            start_told: None,
+            reshard_told: None,
+            anomaly_at: None,
+            model_saved_at: None,
+            planned_noise: None,
+            planned_step_time: None,
+            planned: false,
+            paces: BTreeMap::new(),
+            slow_nodes: BTreeSet::new(),
+        }
+    }
+
+    /// A new generation begins at the committed checkpoint, and what was seen of the former says nothing about it.
+    pub fn leave_generation(&mut self, job: &Job) {
+        self.reported = None;
+        self.former_layout_since = None;
+        self.step_time = None;
+        self.paces.clear();
+        self.slow_nodes.clear();
+        self.live.begin_at(job);
+        self.live.throughput = None;
+        self.live.goodput = None;
+        self.live.remaining = None;
+    }
+
+    /// GNS φ in tokens, once known.
+    pub fn noise_scale(&self) -> Option<f64> {
+        self.model.as_ref()?.noise_scale().map(|(phi, _)| phi)
+    }
+}
+
+impl LiveNumbers {
+    /// Back to the job's last committed checkpoint.
+    fn begin_at(&mut self, job: &Job) {
+        let checkpoint = job.checkpoint.as_ref();
+        self.progress = job.progress;
+        self.samples_seen = checkpoint.map_or(Sequences(0), |one| one.samples_seen);
+        self.step = checkpoint.map_or(0, |one| one.step);
+    }
+}
+
+impl NodeSeen {
+    pub fn new(heard_at: Option<Timestamp>, contact: Contact) -> Self {
+        Self { heard_at, contact, impostor_at: None }
+    }
+
+    pub fn connected(&self) -> bool {
+        matches!(self.contact, Contact::Had { connected: true, .. })
+    }
+}
+
+impl Contact {
+    /// The newest session, if it still stands.
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Contact::Had { session, connected: true, .. } => Some(*session),
+            _ => None,
+        }
+    }
+
+    pub fn groups(&self) -> Option<&BTreeMap<(JobId, Generation), SeenGroup>> {
+        match self {
+            Contact::Never => None,
+            Contact::Had { groups, .. } => Some(groups),
+        }
+    }
+}

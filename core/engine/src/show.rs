@@ -1,0 +1,101 @@
+//! Shows readers what a batch has touched.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use headway_types::{JobId, JobVerdict, NodeId, Reason, ReasonCode};
+
+use crate::draft::Draft;
+use crate::engine::Engine;
+use crate::record::{Job, JobState};
+use crate::view::{JobView, NodeView, View};
+
+impl Engine {
+    /// The snapshot as of the newest batch. Cheap: entries are shared, not copied.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.view.clone()
+    }
+
+    pub(crate) fn show_everything(&mut self) {
+        let jobs: Vec<JobId> = self.facts.jobs.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.facts.nodes.keys().copied().collect();
+        jobs.into_iter().for_each(|id| self.show_job(id));
+        nodes.into_iter().for_each(|id| self.show_node(id));
+        self.show_plans();
+        self.show_rules();
+    }
+
+    /// Renews what a batch touched.
+    pub(crate) fn show(&mut self, draft: &Draft) {
+        let touched = draft.allocations.iter().map(|(job, _)| *job);
+        let jobs: BTreeSet<JobId> = draft.jobs.union(&draft.shown_jobs).copied().chain(touched).collect();
+        let nodes: BTreeSet<NodeId> = draft.nodes.union(&draft.shown_nodes).copied().collect();
+        jobs.into_iter().for_each(|id| self.show_job(id));
+        nodes.into_iter().for_each(|id| self.show_node(id));
+        if !draft.plans.is_empty() || draft.policy {
+            self.show_plans();
+        }
+        if !draft.projects.is_empty() || !draft.reservations.is_empty() {
+            self.show_rules();
+        }
+        self.view.at = self.facts.now;
+    }
+
+    fn show_job(&mut self, id: JobId) {
+        let live = self.facts.jobs.get(&id).filter(|job| !job.state.is_final());
+        let (Some(job), Some(seen)) = (live, self.seen.jobs.get(&id)) else {
+            self.view.jobs.remove(&id);
+            return;
+        };
+        let shown = JobView {
+            job: job.clone(),
+            allocation: self.facts.newest_allocation(job).filter(|one| one.holds()).cloned(),
+            verdict: self.verdict_of(job),
+            model: seen.model.clone(),
+            live: seen.live.clone(),
+        };
+        self.view.jobs.insert(id, Arc::new(shown));
+    }
+
+    fn show_node(&mut self, id: NodeId) {
+        let (Some(node), Some(seen)) = (self.facts.nodes.get(&id), self.seen.nodes.get(&id)) else { return };
+        let held = self.situation().held_on(id);
+        let shown = NodeView { node: node.clone(), heard_at: seen.heard_at, connected: seen.connected(), held };
+        self.view.nodes.insert(id, Arc::new(shown));
+    }
+
+    fn show_plans(&mut self) {
+        self.view.target = self.facts.target.clone();
+        self.view.proposals = self.facts.proposals.iter().map(|(id, record)| (*id, record.clone())).collect();
+        self.view.policy = self.facts.policy.clone();
+    }
+
+    fn show_rules(&mut self) {
+        let facts = &self.facts;
+        self.view.projects = facts.projects.iter().map(|(name, row)| (name.clone(), row.clone())).collect();
+        self.view.reservations = facts.reservations.iter().map(|(id, row)| (*id, row.clone())).collect();
+    }
+
+    /// The planner's verdict, or the engine's own where the planner was not asked.
+    fn verdict_of(&self, job: &Job) -> Option<Arc<JobVerdict>> {
+        let own = |code, headline: String| {
+            Arc::new(JobVerdict {
+                headline: headline.clone(),
+                reasons: vec![Reason { code, binding: true, detail: headline }],
+                ..JobVerdict::default()
+            })
+        };
+        match (&job.state, job.not_before) {
+            (JobState::Held { reason, .. }, _) => {
+                let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+                Some(own(ReasonCode::Held, format!("on hold until it is released{why}")))
+            }
+            (JobState::Queued { .. }, Some(_)) if !self.facts.may_start(job.id) => {
+                let setbacks = job.failures + job.setbacks;
+                Some(own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row")))
+            }
+            _ => self.rounds.verdict(job.id),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The situation: facts and what was seen, read together. Everything the engine decides by looking at both is a function
+//! of it; nothing here changes anything.
+
+pub(crate) mod breakdown;
+pub(crate) mod gang;
+mod leave;
+mod time;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_types::{Assignment, Generation, GpuHealth, GpuUuid, GroupPhase, JobId, NodeClass, NodeId, Seconds};
+
+use crate::facts::Facts;
+use crate::record::{Allocation, Availability, Job};
+use crate::seen::{JobSeen, Seen};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Situation<'a> {
+    pub facts: &'a Facts,
+    pub seen: &'a Seen,
+}
+
+impl<'a> Situation<'a> {
+    /// Every job's row with what was seen of it.
+    pub fn jobs(self) -> impl Iterator<Item = (&'a Arc<Job>, &'a JobSeen)> {
+        // Both maps have the same keys, which `check_invariants` holds.
+        self.facts.jobs.values().zip(self.seen.jobs.values())
+    }
+
+    /// GPUs of a node that may be granted now or as soon as they are free.
+    pub fn grantable(self, id: NodeId) -> BTreeSet<&'a GpuUuid> {
+        let node = self.facts.nodes.get(&id).filter(|node| {
+            self.seen.connected(id) && node.availability == Availability::Available && node.takes_work()
+        });
+        let healthy = node.into_iter().flat_map(|node| &node.inventory.gpus);
+        healthy.filter(|gpu| gpu.health == GpuHealth::Healthy).map(|gpu| &gpu.uuid).collect()
+    }
+
+    /// Every GPU of a node that may have processes on it, with the generation that holds it. Groups that nobody knows
+    /// hold their GPUs until they are gone, too.
+    pub fn held_on(self, id: NodeId) -> BTreeMap<GpuUuid, (JobId, Generation)> {
+        let mut held = BTreeMap::new();
+        let node = self.facts.nodes.get(&id);
+        // What a node said before it was written off holds nothing: the operator has vouched for that.
+        let vouched = node.is_some_and(|node| !matches!(node.availability, Availability::Lost { .. }));
+        let said = self.seen.nodes.get(&id).filter(|_| vouched).and_then(|seen| seen.contact.groups());
+        for (key, group) in said.into_iter().flatten() {
+            if !matches!(group.phase, GroupPhase::Ended { .. }) {
+                held.extend(group.gpus.iter().map(|gpu| (gpu.clone(), *key)));
+            }
+        }
+        for key in self.facts.holding.get(&id).into_iter().flatten() {
+            let slices = self.facts.allocations.get(key).into_iter().flat_map(|one| one.placement.slices());
+            for slice in slices.filter(|slice| slice.node == id) {
+                held.extend(slice.gpus.iter().map(|gpu| (gpu.clone(), *key)));
+            }
+        }
+        held
+    }
+
+    /// Whether some other node of the same GPU type has this many GPUs free.
+    pub fn has_room_beside(self, node: NodeId, gpus: usize) -> bool {
+        let nodes = &self.facts.nodes;
+        let kind = nodes.get(&node).map(|node| &node.inventory.gpu_type);
+        nodes.iter().any(|(id, other)| {
+            let held = self.held_on(*id);
+            let free = self.grantable(*id).into_iter().filter(|gpu| !held.contains_key(*gpu)).count();
+            *id != node && Some(&other.inventory.gpu_type) == kind && free >= gpus
+        })
+    }
+
+    /// The class of the node with the first rank.
+    pub fn class_of(self, allocation: &Allocation) -> Option<NodeClass> {
+        self.facts.nodes.get(&allocation.placement.first_node()).map(|node| node.inventory.class())
+    }
+
+    /// The newest live change that the node of its first rank has taken.
+    pub fn taken_revision(self, allocation: &Allocation) -> u64 {
+        let key = (allocation.job, allocation.generation);
+        self.seen.group(allocation.placement.first_node(), key).map_or(0, |group| group.revision)
+    }
+
+    /// Whether a configuration that a plan assigns has since run out of device memory: the next round has another.
+    pub fn is_exhausted(self, job: JobId, assignment: &Assignment) -> bool {
+        let model = self.seen.jobs.get(&job).and_then(|seen| seen.model.as_ref());
+        let node = self.facts.nodes.get(&assignment.placement.first_node());
+        let (Some(model), Some(node), Some(at)) = (model, node, &assignment.configuration) else { return false };
+        model.is_exhausted(&node.inventory.class(), at)
+    }
+
+    /// What the model, as corrected by reports so far, expects of a job's present configuration.
+    pub fn expected_step_time(self, job: &Job, seen: &JobSeen) -> Option<Seconds> {
+        let allocation = self.facts.live_allocation(job)?;
+        let class = self.class_of(allocation)?;
+        let (gpus, nodes) = (allocation.placement.gpus(), allocation.placement.nodes());
+        let step = seen.model.as_ref()?.step_time(&class, gpus, nodes, &allocation.configuration?);
+        step.ok().map(|step| step.time)
+    }
+}

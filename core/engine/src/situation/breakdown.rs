@@ -1,0 +1,57 @@
+//! What broke a gang, by the word of its nodes. What follows from it is settled in `blame.rs` of the crate.
+
+use headway_types::{Blame, GroupOutcome, JobId, NodeId};
+
+use super::Situation;
+use super::gang::Part;
+use crate::health::Incident;
+
+/// Why a gang is over before its time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Breakdown {
+    pub message: String,
+    pub blame: Blame,
+    /// It ran out of device memory.
+    pub out_of_memory: bool,
+    /// Where it began, if one node can be named, and what that says about the node.
+    pub place: Option<(NodeId, Incident)>,
+}
+
+impl Situation<'_> {
+    /// What broke the gang, if anything did. The gravest word of a node counts: a rank that dies takes the others down,
+    /// and what they say then is consequence, not cause.
+    pub fn breakdown(self, job: JobId, parts: &[(NodeId, Part)]) -> Option<Breakdown> {
+        let broken = |(node, part): &(NodeId, Part)| {
+            let name = || self.facts.node_name(*node);
+            let (message, blame, incident) = match part {
+                Part::Ended(GroupOutcome::Failed { exit_code, fault }) => {
+                    let code = exit_code.map_or(String::new(), |code| format!(" (exit code {code})"));
+                    let message = format!("on node {}: {}{code}", name(), fault.message);
+                    (message, fault.blame, Some(Incident::GroupFailed(job)))
+                }
+                Part::Ended(GroupOutcome::NotStarted { fault }) => {
+                    let message = format!("not started on node {}: {}", name(), fault.message);
+                    (message, fault.blame, Some(Incident::NotStarted(job)))
+                }
+                Part::Ended(GroupOutcome::Stopped) => {
+                    let message = format!("stopped on node {} without being asked", name());
+                    (message, Blame::Infrastructure, None)
+                }
+                Part::Vanished => {
+                    (format!("node {} has no trace of it", name()), Blame::Node, Some(Incident::Vanished))
+                }
+                _ => return None,
+            };
+            let out_of_memory = matches!(part, Part::Ended(GroupOutcome::Failed { fault, .. }) if fault.out_of_memory);
+            Some(Breakdown { message, blame, out_of_memory, place: incident.map(|incident| (*node, incident)) })
+        };
+        // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
+        let gravity = |one: &Breakdown| match one.blame {
+            Blame::Node => 0,
+            Blame::Job if one.out_of_memory => 1,
+            Blame::Job => 2,
+            Blame::Infrastructure => 3,
+        };
+        parts.iter().filter_map(broken).min_by_key(gravity)
+    }
+}

@@ -1,0 +1,92 @@
+//! Which running jobs must leave their GPUs: nodes that are drained or reserved for others, GPUs that broke under them,
+//! ranks that keep the others waiting while better nodes are free.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use headway_types::{GpuHealth, GpuUuid, JobId, NodeId};
+
+use super::Situation;
+use crate::record::{Allocation, Job, NodePolicy, Reservation, lineage};
+
+impl<'a> Situation<'a> {
+    /// Why a job cannot stay where it is, in words; `None` if it can.
+    pub fn must_leave(self, allocation: &Allocation) -> Option<String> {
+        let (job, seen) = (self.facts.jobs.get(&allocation.job), self.seen.jobs.get(&allocation.job));
+        allocation.placement.slices().iter().find_map(|slice| {
+            let node = self.facts.nodes.get(&slice.node)?;
+            let name = &node.inventory.name;
+            if matches!(node.policy, NodePolicy::Draining { .. }) {
+                return Some(format!("node {name} is drained"));
+            }
+            if let Some(reservation) = job.and_then(|job| self.shut_out(job, slice.node)) {
+                return Some(format!("node {name} is reserved for {}", reservation.name));
+            }
+            let mut gpus = node.inventory.gpus.iter().filter(|gpu| slice.gpus.contains(&gpu.uuid));
+            if let Some(broken) = gpus.find(|gpu| gpu.health != GpuHealth::Healthy) {
+                return Some(format!("GPU {} of node {name} is broken", broken.index));
+            }
+            let slow = seen.is_some_and(|seen| seen.slow_nodes.contains(&slice.node));
+            let better = slow && !node.health.is_trusted() && self.has_room_beside(slice.node, slice.gpus.len());
+            better.then(|| format!("node {name} keeps its other ranks waiting"))
+        })
+    }
+
+    /// A job that must leave for no defect but an operator's wish may stay until the deadline he gave, as long as it has
+    /// nowhere else to go.
+    pub fn may_linger(self, allocation: &Allocation) -> bool {
+        let mut drained = false;
+        for slice in allocation.placement.slices() {
+            let Some(node) = self.facts.nodes.get(&slice.node) else { return false };
+            if self.is_kept_off(allocation.job, std::iter::once(slice.node)) {
+                return false;
+            }
+            let broken = |uuid: &GpuUuid| {
+                node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid && gpu.health != GpuHealth::Healthy)
+            };
+            if slice.gpus.iter().any(broken) {
+                return false;
+            }
+            if let NodePolicy::Draining { deadline, .. } = node.policy {
+                if !deadline.is_some_and(|at| at > self.facts.now) {
+                    return false;
+                }
+                drained = true;
+            }
+        }
+        drained
+    }
+
+    /// Jobs that must leave where they run, and whether they may linger there. Asked once per job and not once per GPU:
+    /// a gang's answer looks at all of its nodes.
+    pub fn leaving(self) -> BTreeMap<JobId, bool> {
+        let goes = |job: &Arc<Job>| {
+            let allocation = self.facts.live_allocation(job)?;
+            self.must_leave(allocation).map(|_| (job.id, self.may_linger(allocation)))
+        };
+        self.facts.jobs.values().filter_map(goes).collect()
+    }
+
+    /// The reservation that keeps a job off a node now.
+    fn shut_out(self, job: &Job, node: NodeId) -> Option<&'a Reservation> {
+        let now = self.facts.now;
+        let here = |one: &&Arc<Reservation>| {
+            one.nodes.contains(&node) && one.from <= now && now < one.until && !self.is_member(job, one)
+        };
+        self.facts.reservations.values().find(here).map(|one| &**one)
+    }
+
+    fn is_member(self, job: &Job, of: &Reservation) -> bool {
+        let project = || {
+            let own = std::iter::once(job.spec.project.as_str());
+            own.chain(lineage(&self.facts.projects, &job.spec.project)).any(|name| of.projects.contains(name))
+        };
+        of.jobs.contains(&job.id) || of.users.contains(&job.owner) || project()
+    }
+
+    /// Whether a reservation keeps some queued job from what its target gives it.
+    pub fn is_kept_off(self, job: JobId, nodes: impl Iterator<Item = NodeId>) -> bool {
+        let Some(job) = self.facts.jobs.get(&job) else { return false };
+        !self.facts.reservations.is_empty() && nodes.into_iter().any(|node| self.shut_out(job, node).is_some())
+    }
+}

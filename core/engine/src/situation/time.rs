@@ -1,0 +1,86 @@
+//! What time alone will change: leases, standings, limits, budgets, patience.
+
+use headway_types::{Generation, NodeId, Seconds, Timestamp};
+
+use super::Situation;
+use crate::record::{Allocation, Availability, Job, JobState};
+use crate::seen::JobSeen;
+
+impl Situation<'_> {
+    /// When a node's lease runs out, while it has one.
+    pub fn lease_end(self, id: NodeId) -> Option<Timestamp> {
+        let (node, listening) = (self.facts.nodes.get(&id)?, self.seen.listening_since);
+        let heard_at = self.seen.nodes.get(&id)?.heard_at;
+        match node.availability {
+            Availability::Available => Some(heard_at.map_or(listening, |at| at.max(listening))),
+            Availability::Registering { since } => Some(since.max(listening)),
+            Availability::Unreachable { .. } | Availability::Lost { .. } => None,
+        }
+        .map(|from| from + self.facts.config.lease)
+    }
+
+    /// Until when a gang must have prepared or, once it has, launched. A new term gives it the full time again, since
+    /// nobody drove it meanwhile.
+    pub fn start_deadline(self, since: Timestamp, prepared_at: Option<Timestamp>) -> Timestamp {
+        let (listening, config) = (self.seen.listening_since, &self.facts.config);
+        match prepared_at {
+            Some(at) => at.max(listening) + config.launch_deadline,
+            None => since.max(listening) + config.prepare_deadline,
+        }
+    }
+
+    /// When a running job will have used up its time; queueing does not count.
+    pub fn time_limit_at(self, job: &Job) -> Option<Timestamp> {
+        let JobState::Running { since, .. } = job.state else { return None };
+        let left = job.spec.limits.time?.0 - job.ran.0;
+        Some(since + Seconds(left.max(0.0)))
+    }
+
+    /// When a running job's budget will be spent, if it goes on as it is.
+    pub fn budget_spent_at(self, job: &Job) -> Option<Timestamp> {
+        let JobState::Running { generation, .. } = job.state else { return None };
+        let left = job.spec.limits.budget?.0 - self.facts.attained(job).0;
+        let gpus = self.facts.allocations.get(&(job.id, generation))?.placement.gpus();
+        Some(self.facts.now + Seconds(left.max(0.0) / f64::from(gpus.0.max(1))))
+    }
+
+    /// The moment at which a job's state changes by time alone. Hangs are found by the periodic reconcile.
+    pub fn job_deadline(self, job: &Job) -> Option<Timestamp> {
+        match &job.state {
+            JobState::Queued { .. } => job.not_before.filter(|at| *at > self.facts.now),
+            JobState::Starting { since, generation } => {
+                Some(self.start_deadline(*since, self.prepared_at(job, *generation)))
+            }
+            JobState::Running { .. } => self.time_limit_at(job).into_iter().chain(self.budget_spent_at(job)).min(),
+            _ => None,
+        }
+    }
+
+    fn prepared_at(self, job: &Job, generation: Generation) -> Option<Timestamp> {
+        self.facts.allocations.get(&(job.id, generation))?.prepared_at
+    }
+
+    /// When a running job will count as hung; `None` for jobs that do not tell of their steps, and while the node that
+    /// tells is out of reach.
+    pub fn hung_at(self, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Timestamp> {
+        let JobState::Running { since, .. } = job.state else { return None };
+        if job.spec.training().is_none() || job.capabilities.is_none() {
+            return None;
+        }
+        let first = allocation.placement.first_node();
+        let teller = self.facts.nodes.get(&first).filter(|_| self.seen.connected(first))?;
+        if teller.availability != Availability::Available {
+            return None;
+        }
+        let config = &self.facts.config;
+        let quiet_from = since.max(self.seen.listening_since).max(teller.registered_at);
+        let known = seen.step_time.filter(|_| allocation.training_at.is_some()).zip(seen.save_time);
+        let last = seen.live.reported_at.map_or(quiet_from, |at| at.max(quiet_from));
+        let Some((step, save)) = known else {
+            // How long a first step or a first save takes is not known yet.
+            return Some(last + config.first_step_deadline);
+        };
+        let patience = config.hang_floor.0.max(config.hang_steps * step.0) + 2.0 * save.0;
+        Some(last + Seconds(patience))
+    }
+}

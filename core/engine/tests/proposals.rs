@@ -1,0 +1,51 @@
+//! Plans that wait for a person's word.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, elastic, rigid};
+use headway_engine::Reply;
+use headway_engine::event::{Actor, Event, Request, RequestId};
+use headway_engine::record::{PlanState, PolicyMode, PolicySettings, ProjectRules};
+use headway_types::{Plan, Seconds};
+
+/// A job on all four GPUs, and one that waits for the approval of a move that makes room for it.
+fn waiting_for_approval() -> Cluster {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(elastic("large", 4));
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 100, None);
+    cluster.pass_beating(120.0, &[0]);
+    let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
+    assert!(matches!(cluster.request(Request::SetPolicy { settings }), Reply::Policy(_)));
+    cluster.pass_beating(5.0, &[0]);
+    cluster.submit(rigid("small", 2));
+    cluster.pass_beating(5.0, &[0]);
+    assert_eq!(proposed(&cluster), 1, "{:?}", cluster.messages);
+    cluster
+}
+
+fn proposed(cluster: &Cluster) -> usize {
+    cluster.plans.values().filter(|record| record.state == PlanState::Proposed).count()
+}
+
+fn rules(name: &str) -> Request {
+    Request::PutProject { name: name.into(), rules: ProjectRules::default(), expected: None, dry_run: false }
+}
+
+#[test]
+fn a_repeated_proposal_leaves_the_causes_that_came_while_it_was_made() {
+    let mut cluster = waiting_for_approval();
+    cluster.now = cluster.now + Seconds(2.0);
+    let input = cluster.round_for(rules("first"));
+    let again: Plan = cluster.plan(&input);
+    let event = |body| Event::Request { request: RequestId(2), actor: Actor::User("ada".into()), body };
+    cluster.feed_unplanned(event(rules("second")));
+    cluster.feed_unplanned(Event::PlanReady { plan: Box::new(again) });
+    assert_eq!(proposed(&cluster), 1, "it is the proposal that waits already");
+    cluster.now = cluster.now + Seconds(2.0);
+    let outcome = cluster.engine.handle(cluster.now, vec![Event::Tick]);
+    let trigger = outcome.plan_request.map(|input| input.trigger.clone());
+    assert_eq!(trigger.as_deref(), Some("the rules of project second were set"));
+}
