@@ -5,6 +5,7 @@
 //! but not committed are dropped, and the state is read back from the store under a new term. The loop itself decides
 //! nothing and waits for nothing but the store.
 
+mod faults;
 mod gather;
 mod pipeline;
 
@@ -25,6 +26,7 @@ use crate::leader::{Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::Planning;
 use crate::store::{SeriesPoint, Store, StoreError};
+use faults::Faults;
 use gather::Gathering;
 use pipeline::{Decided, Pipeline};
 
@@ -186,6 +188,7 @@ impl Driver {
     async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
         let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
         let mut gathering = Gathering::new(self.clock.now());
+        let mut faults = Faults::default();
         // Set while the published snapshot lacks observations the engine has.
         let mut view_due = None;
         loop {
@@ -210,6 +213,7 @@ impl Driver {
                     let since = gathering.oldest();
                     let events = gathering.batch().map(|input| self.admit(input)).collect();
                     let outcome = engine.handle(self.clock.now(), events);
+                    faults.tell(&engine, &outcome);
                     gathering.wake_at = outcome.wake_at;
                     let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));
                     view_due = match view {

@@ -20,6 +20,7 @@ const CLUSTER_GPUS: &str = "headway_cluster_gpus";
 const CLUSTER_GOODPUT: &str = "headway_cluster_goodput_tokens_per_second";
 const CLUSTER_THROUGHPUT: &str = "headway_cluster_throughput_tokens_per_second";
 const CLUSTER_TERM: &str = "headway_cluster_term";
+const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
@@ -48,6 +49,10 @@ fn describe() {
     describe_gauge!(CLUSTER_GOODPUT, "Reference tokens per second, summed over jobs that report");
     describe_gauge!(CLUSTER_THROUGHPUT, "Raw tokens per second, summed over jobs that report");
     describe_gauge!(CLUSTER_TERM, "Leadership term of this scheduler");
+    describe_counter!(
+        ENGINE_FAULTS,
+        "Transitions that the engine refused and states that it rules out, by kind; any is a fault of the scheduler"
+    );
     describe_gauge!(PLAN_GAP, "Proven optimality gap of the adopted plan");
     describe_gauge!(PLAN_OBJECTIVE, "Objective of the adopted plan");
     describe_gauge!(PLAN_PROPOSALS, "Plans that wait for approval");
@@ -64,6 +69,11 @@ pub fn request_answered(method: &str, route: &str, status: u16, took: Duration) 
 /// Commands have been sent, this long after the first event that led to them.
 pub fn commands_sent(took: Duration) {
     histogram!(LOOP_COMMAND).record(took.as_secs_f64());
+}
+
+/// Faults of the engine's own. Also none are exported, so that an alert can tell none from not known.
+pub fn engine_faults(kind: &'static str, count: u64) {
+    counter!(ENGINE_FAULTS, "kind" => kind).increment(count);
 }
 
 /// Counts an event stream as open for as long as it lives.

@@ -120,9 +120,10 @@ impl World {
         if !self.scenario.cut || !outcome.changes.is_empty() {
             server.engine.check_invariants().map_err(|broken| broken.to_string())?;
         }
-        let (term, illegal) = (server.engine.term(), server.engine.illegal_transitions());
-        if illegal > 0 {
-            return Err("an illegal transition was tried".into());
+        let term = server.engine.term();
+        let faults = (server.engine.illegal_transitions(), server.engine.impossible_states());
+        if faults != (0, 0) {
+            return Err(format!("{} illegal transitions were tried, {} impossible states met", faults.0, faults.1));
         }
         if !outcome.changes.is_empty() && !self.committed(id, term, &outcome)? {
             return Ok(());

@@ -294,3 +294,24 @@ fn shape(node: &Node) -> (&'static str, &'static str, &'static str, usize, GpuCo
     let gpus = &node.inventory.gpus;
     (node.availability.name(), node.policy.name(), standing, gpus.len(), node.inventory.healthy())
 }
+
+#[cfg(test)]
+mod tests {
+    use headway_types::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn an_impossible_state_is_counted_each_time_and_told_once_per_subject() {
+        let mut facts = Facts::restore(EngineConfig::default(), Term(1), 1, Timestamp(1_000_000), Snapshot::default());
+        let (job, node) = (facts.ids.job(facts.now), NodeId(uuid::Uuid::nil()));
+        for _ in 0..3 {
+            facts.edit_job(job, |job| job.restarts += 1);
+        }
+        facts.edit_node(node, |node| node.version += 1);
+        assert_eq!(facts.impossible_states(), 4);
+        let told: Vec<_> =
+            facts.draft.events.iter().map(|event| (event.verb.as_str(), event.job, event.node)).collect();
+        assert_eq!(told, [("engine.impossible_state", Some(job), None), ("engine.impossible_state", None, Some(node))]);
+    }
+}

@@ -48,7 +48,7 @@ impl<'a> Situation<'a> {
                 return false;
             }
             if let NodePolicy::Draining { deadline, .. } = node.policy {
-                if !deadline.is_some_and(|at| at > self.facts.now) {
+                if deadline.is_none_or(|at| at <= self.facts.now) {
                     return false;
                 }
                 drained = true;
