@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use headway_forecast::{Effort, Experience, Forecast, Method, Outlook};
 use headway_planner::counterfactual::{self, Answer, AskError, Question};
 use headway_planner::funnel::{self, Stage};
-use headway_planner::{CurveCache, PlanJob, plan};
+use headway_planner::{CurveCache, PlanInput, PlanJob, plan};
 use headway_types::{JobId, Limit, Plan, PlanId, Unmoved};
 use tokio::sync::Mutex;
 
@@ -85,7 +85,7 @@ impl Asking {
     pub async fn trial(&self, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Option<Trial> {
         let mut desk = Arc::clone(&self.desk).lock_owned().await;
         let work = tokio::task::spawn_blocking(move || {
-            let mut input = round.input.clone();
+            let mut input = PlanInput::clone(&round.input);
             let ids = jobs.iter().map(|job| job.job).collect();
             input.jobs.extend(jobs);
             input.jobs.sort_by_key(|job| job.job);

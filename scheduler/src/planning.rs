@@ -24,14 +24,14 @@ const MOST_ABANDONED: u32 = 3;
 
 /// Takes rounds to plan; the threads end when this is dropped.
 pub struct Planning {
-    rounds: Sender<Box<PlanInput>>,
+    rounds: Sender<Arc<PlanInput>>,
     crew: Arc<Crew>,
 }
 
 /// A round and the plan made of it, adopted or not: what questions are asked about.
 #[derive(Debug)]
 pub struct SolvedRound {
-    pub input: PlanInput,
+    pub input: Arc<PlanInput>,
     pub plan: Plan,
 }
 
@@ -42,7 +42,7 @@ type Solver = Box<dyn Fn(&PlanInput, &mut CurveCache) -> Event + Send + Sync>;
 
 /// What the threads share.
 struct Crew {
-    requests: Mutex<Receiver<Box<PlanInput>>>,
+    requests: Mutex<Receiver<Arc<PlanInput>>>,
     inbox: mpsc::Sender<Input>,
     work: Mutex<Work>,
     last: watch::Sender<Option<Arc<SolvedRound>>>,
@@ -81,7 +81,7 @@ impl Planning {
     }
 
     /// Asks for a plan; it comes back as an event.
-    pub fn request(&self, input: Box<PlanInput>) {
+    pub fn request(&self, input: Arc<PlanInput>) {
         if self.crew.work().unmanned {
             let failed = Event::PlanFailed { plan: input.plan, message: "the planner hangs".into() };
             let inbox = self.crew.inbox.clone();
@@ -119,7 +119,7 @@ impl Crew {
             }
             tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
             if let Event::PlanReady { plan } = &event {
-                self.last.send_replace(Some(Arc::new(SolvedRound { input: *input, plan: Plan::clone(plan) })));
+                self.last.send_replace(Some(Arc::new(SolvedRound { input, plan: Plan::clone(plan) })));
             }
             if self.inbox.blocking_send(Input::event(event)).is_err() {
                 return;
@@ -128,7 +128,7 @@ impl Crew {
     }
 
     /// The next round; `None` once nobody can ask for one any more.
-    fn next(&self) -> Option<Box<PlanInput>> {
+    fn next(&self) -> Option<Arc<PlanInput>> {
         self.requests.lock().expect("nothing panics while it waits for a round").recv().ok()
     }
 
@@ -213,8 +213,8 @@ mod tests {
 
     use super::*;
 
-    fn round(ids: &mut IdSource) -> Box<PlanInput> {
-        Box::new(PlanInput {
+    fn round(ids: &mut IdSource) -> Arc<PlanInput> {
+        Arc::new(PlanInput {
             plan: ids.plan(Timestamp(0)),
             parent: None,
             now: Timestamp(0),
@@ -254,7 +254,7 @@ mod tests {
             let id = healthy.plan;
             planning.request(healthy);
             assert_eq!(answer(&mut answers).await, (id, "solved".into()));
-            let stuck = Box::new(PlanInput { trigger: "hang".into(), ..*round(&mut ids) });
+            let stuck = Arc::new(PlanInput { trigger: "hang".into(), ..Arc::unwrap_or_clone(round(&mut ids)) });
             let id = stuck.plan;
             planning.request(stuck);
             let (failed, message) = answer(&mut answers).await;

@@ -14,7 +14,7 @@ use crate::record::{Entered, Job, Transition};
 use crate::state::Engine;
 
 impl Engine {
-    pub(crate) fn finish(&mut self, plan_request: Option<Box<PlanInput>>, wake_at: Option<Timestamp>) -> Outcome {
+    pub(crate) fn finish(&mut self, plan_request: Option<Arc<PlanInput>>, wake_at: Option<Timestamp>) -> Outcome {
         let mut draft = std::mem::take(&mut self.draft);
         for id in &draft.jobs {
             if let Some(entry) = self.jobs.get_mut(id) {

@@ -26,8 +26,8 @@ pub struct Outcome {
     pub commands: Vec<(NodeId, AgentCommand)>,
     /// 2. Sessions to end, with the reason their agent is told; sent only after the commit.
     pub refused: Vec<(NodeId, SessionId, String)>,
-    /// 3. Solved off the loop, comes back as `PlanReady` or `PlanFailed`.
-    pub plan_request: Option<Box<PlanInput>>,
+    /// 3. Solved off the loop from the input that the engine keeps as well; comes back as `PlanReady` or `PlanFailed`.
+    pub plan_request: Option<Arc<PlanInput>>,
     /// 4. The only timer.
     pub wake_at: Option<Timestamp>,
     /// Lossy: for the batched observation writer and the live stream.

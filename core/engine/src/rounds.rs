@@ -33,7 +33,7 @@ pub(crate) struct Rounds {
 
 #[derive(Clone, Debug)]
 struct InFlight {
-    input: Box<PlanInput>,
+    input: Arc<PlanInput>,
     kind: RoundKind,
     asked_by: Option<Actor>,
 }
@@ -61,7 +61,7 @@ impl Rounds {
 
 impl Engine {
     /// The input of a round, if one is due.
-    pub(crate) fn consider_round(&mut self) -> Option<Box<PlanInput>> {
+    pub(crate) fn consider_round(&mut self) -> Option<Arc<PlanInput>> {
         self.notice_changes();
         if self.rounds.due(&self.policy, self.now).is_none_or(|due| due > self.now) || self.awaits_nodes() {
             return None;
@@ -78,7 +78,7 @@ impl Engine {
                 (RoundKind { plan, trigger, min_gain: None, pinned }, None)
             }
         };
-        let input = Box::new(self.build_input(&kind));
+        let input = Arc::new(self.build_input(&kind));
         if input.jobs.is_empty() && asked_by.is_none() {
             return None;
         }

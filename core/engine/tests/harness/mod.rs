@@ -267,7 +267,7 @@ impl Cluster {
         let input = outcome.plan_request.take().expect("the arrival of jobs calls for a round");
         let replies = self.commit(outcome);
         match replies.into_iter().next() {
-            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), *input),
+            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), PlanInput::clone(&input)),
             other => panic!("{other:?}"),
         }
     }
