@@ -23,6 +23,7 @@ const CLUSTER_TERM: &str = "headway_cluster_term";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
+const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 
 /// Seconds: from a memory read to the request timeout.
 const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -51,6 +52,10 @@ fn describe() {
     describe_gauge!(PLAN_GAP, "Proven optimality gap of the adopted plan");
     describe_gauge!(PLAN_OBJECTIVE, "Objective of the adopted plan");
     describe_gauge!(PLAN_PROPOSALS, "Plans that wait for approval");
+    describe_counter!(
+        PLAN_INPUTS_LOST,
+        "Stored plans whose input could not be stored, so that they cannot be replayed"
+    );
 }
 
 /// One answered REST request.
@@ -64,6 +69,11 @@ pub fn request_answered(method: &str, route: &str, status: u16, took: Duration) 
 /// Commands have been sent, this long after the first event that led to them.
 pub fn commands_sent(took: Duration) {
     histogram!(LOOP_COMMAND).record(took.as_secs_f64());
+}
+
+/// The input of a stored plan could not be stored.
+pub fn plan_input_lost() {
+    counter!(PLAN_INPUTS_LOST).increment(1);
 }
 
 /// Counts an event stream as open for as long as it lives.
