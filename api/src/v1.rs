@@ -34,7 +34,7 @@ pub use node::{DrainRequest, Gpu, Node, NodeHardware, NodeList};
 pub use plan::{
     Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
     PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,
-    SimulationRequest, Unmoved, Verdict,
+    SimulationRequest, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};

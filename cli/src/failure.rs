@@ -71,7 +71,7 @@ impl From<ClientError> for Failure {
             ClientError::Problem(problem) => {
                 let kind = match problem.status {
                     401 | 403 => Kind::Denied,
-                    404 => Kind::NotFound,
+                    404 | 410 => Kind::NotFound,
                     409 | 412 => Kind::Conflict,
                     400 | 422 => Kind::Usage,
                     503 => Kind::Unreachable,

@@ -156,7 +156,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let format = cli.output.unwrap_or(Format::Json);
             command::solve::run(&output::Printer { format, ..print }, &solve)?;
         }
-        Command::Plan(plan) => command::plan::run(&cli.connection.client()?, &print, plan).await?,
+        Command::Plan(plan) => command::plan::run(&cli.connection, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
         Command::Model(model) => command::model::run(&print, &model)?,

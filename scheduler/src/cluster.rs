@@ -13,6 +13,7 @@ use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
+use crate::config::Retention;
 use crate::driver::Input;
 use crate::grpc::{SessionError, Sessions};
 use crate::planning::LastRound;
@@ -29,6 +30,7 @@ pub struct Cluster {
     store: Store,
     sessions: Sessions,
     clock: Clock,
+    retention: Retention,
 }
 
 /// What the loop publishes after each commit; the loop holds the other ends.
@@ -125,8 +127,9 @@ impl Cluster {
         store: Store,
         sessions: Sessions,
         clock: Clock,
+        retention: Retention,
     ) -> Self {
-        Self { inbox, outlook, store, sessions, clock }
+        Self { inbox, outlook, store, sessions, clock, retention }
     }
 
     /// Hands a request to the engine and waits until its changes are committed.
@@ -197,6 +200,12 @@ impl Cluster {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// How long what may be forgotten is kept.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        self.retention
     }
 
     /// Whether the loop leads and answers requests.

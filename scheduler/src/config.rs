@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
+use headway_types::Seconds;
 
 use crate::clock::Speed;
 use crate::store::Scope;
@@ -24,12 +25,27 @@ pub struct ServerConfig {
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
     pub tokens: Vec<InitialToken>,
+    /// How long what may be forgotten is kept.
+    pub retention: Retention,
     /// GPU types of the site's own, which go before the built-in ones.
     pub site: Catalog,
     /// Other than real only for emulated clusters, whose agents follow the scheduler's clock.
     pub speed: Speed,
     /// Serve `/metrics`; one server per process can.
     pub metrics: bool,
+}
+
+/// How long things are kept that nothing depends on, by the cluster's clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retention {
+    /// What plans were made from.
+    pub plan_inputs: Seconds,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { plan_inputs: Seconds(7.0 * 86_400.0) }
+    }
 }
 
 /// PEM files.
@@ -84,6 +100,7 @@ mod tests {
             tls: None,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "hush".into() }],
+            retention: Retention::default(),
             site: Catalog::default(),
             speed: Speed::REAL,
             metrics: false,

@@ -19,12 +19,14 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::archive::Archive;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Feed, Outlook};
+use crate::config::Retention;
 use crate::grpc::Sessions;
 use crate::leader::{Leader, LeaderError};
 use crate::observer::Observer;
-use crate::planning::Planning;
+use crate::planning::{LastRound, Planning};
 use crate::store::{SeriesPoint, Store, StoreError};
 use faults::Faults;
 use gather::Gathering;
@@ -76,6 +78,8 @@ pub struct Driver {
     sessions: Sessions,
     clock: Clock,
     planning: Planning,
+    last_round: LastRound,
+    archive: Archive,
     observer: Observer,
     last_request: u64,
     /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
@@ -112,6 +116,7 @@ impl Driver {
         sessions: Sessions,
         clock: Clock,
         config: EngineConfig,
+        retention: Retention,
     ) -> Result<Started, StartError> {
         let term = leader.begin_term(&store).await?;
         let engine = load(&store, &config, term, &clock).await?;
@@ -120,10 +125,11 @@ impl Driver {
         let (feed, _) = broadcast::channel(FEED);
         let (ready, readiness) = watch::channel(false);
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
-        let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept);
-        let round = planning.last_round();
-        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round };
-        let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone());
+        let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept, retention);
+        let last_round = planning.last_round();
+        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round: last_round.clone() };
+        let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone(), retention);
+        let archive = Archive::start(store.clone());
         let driver = Driver {
             inbox,
             view,
@@ -135,6 +141,8 @@ impl Driver {
             sessions,
             clock,
             planning,
+            last_round,
+            archive,
             observer,
             last_request: 0,
             pending: BTreeMap::new(),
@@ -162,6 +170,7 @@ impl Driver {
                 tracing::error!(error = &error as &dyn std::error::Error, "commit failed, reloading under a new term");
             }
         }
+        self.archive.finish().await;
         self.observer.finish().await;
     }
 
@@ -274,6 +283,8 @@ impl Driver {
         for (node, session, reason) in outcome.refused {
             self.sessions.refuse(node, session, reason);
         }
+        // Before the next round is asked for, which takes the place of the one these changes come from.
+        self.archive.take(&outcome.changes, self.last_round.borrow().as_ref());
         if let Some(input) = outcome.plan_request {
             self.planning.request(input);
         }

@@ -11,6 +11,7 @@ pub mod postgres;
 pub mod server;
 pub mod store;
 
+mod archive;
 mod asking;
 mod clock;
 mod driver;
@@ -21,7 +22,7 @@ mod planning;
 mod web;
 
 pub use clock::Speed;
-pub use config::{InitialToken, ServerConfig, TlsPaths};
+pub use config::{InitialToken, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use server::{Bound, ServerError, serve, serve_reporting};
 

@@ -24,6 +24,7 @@ const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
+const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 
 /// Seconds: from a memory read to the request timeout.
 const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -56,6 +57,10 @@ fn describe() {
     describe_gauge!(PLAN_GAP, "Proven optimality gap of the adopted plan");
     describe_gauge!(PLAN_OBJECTIVE, "Objective of the adopted plan");
     describe_gauge!(PLAN_PROPOSALS, "Plans that wait for approval");
+    describe_counter!(
+        PLAN_INPUTS_LOST,
+        "Stored plans whose input could not be stored, so that they cannot be replayed"
+    );
 }
 
 /// One answered REST request.
@@ -74,6 +79,11 @@ pub fn commands_sent(took: Duration) {
 /// Faults of the engine's own. Also none are exported, so that an alert can tell none from not known.
 pub fn engine_faults(kind: &'static str, count: u64) {
     counter!(ENGINE_FAULTS, "kind" => kind).increment(count);
+}
+
+/// The input of a stored plan could not be stored.
+pub fn plan_input_lost() {
+    counter!(PLAN_INPUTS_LOST).increment(1);
 }
 
 /// Counts an event stream as open for as long as it lives.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
+use crate::config::Retention;
 use crate::store::{SeriesPoint, Store, StoreError};
 
 /// Observations that may wait to be written.
@@ -29,11 +30,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts the writer. Idempotency keys older than `keys_kept` are pruned with the finer measurements.
+    /// Starts the writer. Idempotency keys older than `keys_kept` are pruned with what `retention` names and the finer
+    /// measurements.
     #[must_use]
-    pub fn start(store: Store, clock: Clock, keys_kept: Seconds) -> Self {
+    pub fn start(store: Store, clock: Clock, keys_kept: Seconds, retention: Retention) -> Self {
         let (queue, observations) = mpsc::channel(QUEUE);
-        let writer = tokio::spawn(Writer { store, clock, keys_kept, observations }.run());
+        let writer = tokio::spawn(Writer { store, clock, keys_kept, retention, observations }.run());
         Self { queue, writer, dropped: 0 }
     }
 
@@ -60,6 +62,7 @@ struct Writer {
     store: Store,
     clock: Clock,
     keys_kept: Seconds,
+    retention: Retention,
     observations: mpsc::Receiver<Observation>,
 }
 
@@ -98,6 +101,7 @@ impl Writer {
         let now = self.clock.now();
         log(self.store.prune_series(now).await, "measurements not pruned");
         log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
+        log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
     }
 }
 

@@ -9,7 +9,7 @@ use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::{Scope, TokenHash};
-use headway_scheduler::{InitialToken, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting};
+use headway_scheduler::{InitialToken, Retention, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting};
 use support::{START, TestDatabase};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "s3cret".into() }],
+        retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
         metrics: false,

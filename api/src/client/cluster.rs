@@ -5,7 +5,7 @@ use reqwest::Method;
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     Baseline, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, Plan, PlanList, Policy,
-    ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, Version,
+    ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Version,
 };
 
 impl Client {
@@ -49,6 +49,11 @@ impl Client {
 
     pub async fn plan(&self, id: &str) -> Result<Plan, ClientError> {
         self.get(&["plans", id]).await
+    }
+
+    /// What a plan was made from, while it is kept.
+    pub async fn plan_input(&self, id: &str) -> Result<StoredRound, ClientError> {
+        self.get(&["plans", id, "input"]).await
     }
 
     /// One page of plans, newest first, after a `next_cursor`.

@@ -39,6 +39,22 @@ pub struct PlanList {
     pub next_cursor: Option<String>,
 }
 
+/// A round: what a plan was made from, and what the planner answered. Kept for some days, to be decided again by
+/// `headway plan replay`. What became of the answer may hold less: what no longer fits when it comes is left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StoredRound {
+    pub plan_id: Uuid,
+    pub made_at: DateTime<Utc>,
+    /// Version of the scheduler that made it.
+    pub headway_version: String,
+    /// In the planner's own form, which is that of the version and no part of this interface.
+    #[schema(value_type = Object)]
+    pub input: serde_json::Value,
+    /// Likewise.
+    #[schema(value_type = Object)]
+    pub plan: serde_json::Value,
+}
+
 /// One decision for the whole cluster, with its reasons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod policy;
 pub mod project;
 pub mod ps;
+pub mod replay;
 pub mod reservation;
 pub mod server;
 pub mod simulate;

@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use headway_api::client::Client;
 use headway_api::v1::{Move, Plan as PlanReply, Unmoved};
 
+use super::replay::Replay;
 use super::solve::Solve;
+use crate::context::Connection;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, optional, proven, si};
 
@@ -19,6 +21,8 @@ pub enum Plan {
     Simulate(Simulate),
     /// Solve a round of one's own, without a server.
     Solve(Solve),
+    /// Decide a past round again and say whether the answer is the same (exit code 1: it is not).
+    Replay(Replay),
     /// Propose a better plan; applied after confirmation.
     Rebalance(Rebalance),
     /// Make a proposal the target.
@@ -75,20 +79,23 @@ pub struct Rebalance {
     pub yes: bool,
 }
 
-pub async fn run(client: &Client, print: &Printer, plan: Plan) -> Result<(), Failure> {
+pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result<(), Failure> {
+    // Not every command needs a scheduler.
+    let client = || connection.client();
     match plan {
         Plan::Show { id } => {
             let plan = match id {
-                Some(id) => client.plan(&id).await?,
-                None => client.current_plan().await?,
+                Some(id) => client()?.plan(&id).await?,
+                None => client()?.current_plan().await?,
             };
             show(print, &plan)
         }
-        Plan::Simulate(simulate) => super::simulate::run(client, print, simulate).await,
+        Plan::Simulate(simulate) => super::simulate::run(&client()?, print, simulate).await,
         Plan::Solve(solve) => super::solve::run(print, &solve),
-        Plan::Rebalance(rebalance) => propose(client, print, &rebalance).await,
-        Plan::Approve { id } => show(print, &client.approve(&id).await?),
-        Plan::Reject { id, reason } => show(print, &client.reject(&id, reason.as_deref()).await?),
+        Plan::Replay(replay) => super::replay::run(connection, print, &replay).await,
+        Plan::Rebalance(rebalance) => propose(&client()?, print, &rebalance).await,
+        Plan::Approve { id } => show(print, &client()?.approve(&id).await?),
+        Plan::Reject { id, reason } => show(print, &client()?.reject(&id, reason.as_deref()).await?),
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::store::Scope;
-use headway_scheduler::{InitialToken, PrivatePostgres, ServerConfig, Speed, TlsPaths};
+use headway_scheduler::{InitialToken, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
 use headway_types::Seconds;
 
 use super::shutdown_token;
@@ -53,6 +53,9 @@ pub struct Server {
     /// Seconds of silence after which a node counts as unreachable.
     #[arg(long, default_value_t = 30.0)]
     pub lease_seconds: f64,
+    /// Days for which the inputs of plans are kept, so that they can be decided again.
+    #[arg(long, default_value_t = 7.0, value_parser = days)]
+    pub plan_input_days: f64,
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
@@ -64,6 +67,11 @@ pub struct Server {
 fn speed(text: &str) -> Result<Speed, String> {
     let factor = text.parse().map_err(|_| "not a number".to_owned())?;
     Speed::try_new(factor).ok_or_else(|| "must be a positive number".to_owned())
+}
+
+fn days(text: &str) -> Result<f64, String> {
+    let days: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    (0.0..=36_500.0).contains(&days).then_some(days).ok_or_else(|| "must be 0 to 36500".to_owned())
 }
 
 pub async fn run(mut server: Server) -> Result<(), Failure> {
@@ -121,6 +129,7 @@ impl Server {
             agent_listen: self.agent_listen,
             tls,
             engine,
+            retention: Retention { plan_inputs: Seconds(self.plan_input_days * 86_400.0) },
             tokens,
             site,
             speed: self.speed,

@@ -25,7 +25,7 @@ pub struct Solve {
     /// One round a line on standard input, one reply a line back; a bad line is answered by an error and the next is read.
     #[arg(long, conflicts_with = "file")]
     pub stream: bool,
-    /// The input is a round as the scheduler stores it; the reply is the plan as the scheduler stores it.
+    /// The input is that of a stored round, in the planner's own form; the reply is the plan as the scheduler stores it.
     #[arg(long)]
     pub stored: bool,
     /// Files with GPU types of your own, in the form of the built-in hardware catalog; a stored round brings what it was solved with.
@@ -117,7 +117,8 @@ fn stream(solver: &mut Solver) -> Result<(), Failure> {
     }
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
+/// The text of a file, `-` for standard input.
+pub fn read(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let done = if file.as_os_str() == "-" {
         std::io::stdin().read_to_string(&mut text).map(|_| ())

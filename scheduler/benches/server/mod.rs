@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::Scope;
-use headway_scheduler::{InitialToken, ServerConfig, Speed, serve};
+use headway_scheduler::{InitialToken, Retention, ServerConfig, Speed, serve};
 use tokio_util::sync::CancellationToken;
 
 /// The administrator's token.
@@ -38,6 +38,7 @@ pub fn become_server_if_told() {
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: SECRET.into() }],
+        retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
         metrics: true,

@@ -22,7 +22,9 @@ impl Running {
         let store = database.store().await;
         let leader = Leader::new(database.options.clone());
         let config = EngineConfig::default();
-        let started = Driver::start(store, leader, Sessions::default(), Clock::default(), config).await.unwrap();
+        let started = Driver::start(store, leader, Sessions::default(), Clock::default(), config, Retention::default())
+            .await
+            .unwrap();
         let shutdown = CancellationToken::new();
         let mut ready = started.cluster.readiness();
         let task = tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
@@ -220,7 +222,15 @@ async fn a_second_server_refuses_while_the_first_lives() {
     let first = Running::on(&database).await;
     let leader = Leader::new(database.options.clone());
     let store = database.store().await;
-    let second = Driver::start(store, leader, Sessions::default(), Clock::default(), EngineConfig::default()).await;
+    let second = Driver::start(
+        store,
+        leader,
+        Sessions::default(),
+        Clock::default(),
+        EngineConfig::default(),
+        Retention::default(),
+    )
+    .await;
     assert!(matches!(second, Err(StartError::Leader(LeaderError::AnotherLeads))));
     first.cluster.request(ada(), submit("still served", None)).await.unwrap();
     first.stop().await;

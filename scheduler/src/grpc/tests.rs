@@ -20,6 +20,7 @@ use wire::agent_gateway_client::AgentGatewayClient;
 use super::{Gateway, Sessions};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, LogError, LogQuery};
+use crate::config::Retention;
 use crate::driver::Driver;
 use crate::leader::Leader;
 use crate::store::Scope;
@@ -49,7 +50,9 @@ async fn serve() -> Served {
     let (sessions, clock, config) = (Sessions::default(), Clock::default(), EngineConfig::default());
     let lease = config.lease;
     let leader = Leader::new(database.options.clone());
-    let started = Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config).await.unwrap();
+    let started = Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config, Retention::default())
+        .await
+        .unwrap();
     let shutdown = CancellationToken::new();
     let mut ready = started.cluster.readiness();
     tokio::spawn(started.driver.run(started.engine, shutdown.clone()));

@@ -70,6 +70,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::rebalance))
         .routes(routes!(simulate::simulate))
         .routes(routes!(plans::get_plan))
+        .routes(routes!(plans::plan_input))
         .routes(routes!(plans::approve_plan))
         .routes(routes!(plans::reject_plan))
         .routes(routes!(policy::get_policy, policy::put_policy))

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
 use headway_engine::record::PlanRecord;
-use headway_types::PlanId;
+use headway_types::{PlanId, Seconds, Timestamp};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -19,6 +21,7 @@ use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched};
+use crate::archive;
 use crate::cluster::{Cluster, Feed};
 
 const PLANS_AT_MOST: u32 = 200;
@@ -71,6 +74,31 @@ pub async fn get_plan(
 ) -> Result<Json<v1::Plan>, Problem> {
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
     Ok(Json(conversions::plan(&plan, &state.cluster.view())))
+}
+
+/// What a plan was made from, with the planner's answer. Kept for 7 days unless the scheduler is told otherwise.
+#[utoipa::path(get, path = "/plans/{id}/input", tag = "plans", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::StoredRound), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn plan_input(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Response, Problem> {
+    let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
+    let Some(body) = state.cluster.store().plan_input(plan.plan.id).await? else {
+        return Err(no_input(&plan, state.cluster.retention().plan_inputs, state.cluster.now()));
+    };
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    Ok((json, Body::from_stream(futures::stream::iter(archive::unpack(body)))).into_response())
+}
+
+fn no_input(of: &PlanRecord, kept: Seconds, now: Timestamp) -> Problem {
+    let (id, days) = (of.plan.id, kept.0 / 86_400.0);
+    if of.plan.made_at < now - kept {
+        return Problem::new(StatusCode::GONE, "gone", format!("the input of plan {id} was kept for {days} days"));
+    }
+    Problem::not_found(format!("the input of plan {id} is not stored"))
+        .hint("it is stored shortly after the plan; an earlier release, a crash or a slow database stores none")
 }
 
 /// Run a round now. Its plan is a proposal that moves nothing before it is approved.

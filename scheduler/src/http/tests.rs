@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod jobs;
+mod rounds;
 mod rules;
 mod service;
 
@@ -13,24 +14,31 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use futures::StreamExt;
 use headway_api::v1;
-use headway_engine::EngineConfig;
+use headway_engine::{EngineConfig, Event, SessionId};
+use headway_types::{IdSource, NodeId, NodeReport};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::{HttpState, router};
 use crate::clock::Clock;
-use crate::driver::Driver;
+use crate::cluster::Cluster;
+use crate::config::Retention;
+use crate::driver::{Driver, Input};
 use crate::grpc::Sessions;
 use crate::leader::Leader;
-use crate::store::Scope;
-use crate::support::{START, TestDatabase};
+use crate::store::{Scope, Store};
+use crate::support::{START, TestDatabase, node};
 
 const JOB: &str = "{version: 1, name: first, resources: {gpus: 1}, run: {command: [sleep, '1']}}";
 
 /// All routes over a loop of its own. Tokens are named like their secrets.
 struct Served {
     router: Router,
+    store: Store,
+    cluster: Cluster,
+    inbox: mpsc::Sender<Input>,
     shutdown: CancellationToken,
 }
 
@@ -64,6 +72,10 @@ impl Answer {
 
 impl Served {
     async fn start() -> Self {
+        Self::keeping(Retention::default()).await
+    }
+
+    async fn keeping(retention: Retention) -> Self {
         let database = TestDatabase::create().await;
         let store = database.store().await;
         let tokens = [
@@ -77,13 +89,46 @@ impl Served {
             store.ensure_token(name, scope, name, START).await.unwrap();
         }
         let leader = Leader::new(database.options.clone());
-        let started =
-            Driver::start(store, leader, Sessions::default(), Clock::default(), EngineConfig::default()).await.unwrap();
+        let started = Driver::start(
+            store.clone(),
+            leader,
+            Sessions::default(),
+            Clock::default(),
+            EngineConfig::default(),
+            retention,
+        )
+        .await
+        .unwrap();
         let shutdown = CancellationToken::new();
         let mut ready = started.cluster.readiness();
         tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
         ready.wait_for(|ready| *ready).await.unwrap();
-        Self { router: router(HttpState::new(started.cluster, "0.0.0", None)), shutdown }
+        let cluster = started.cluster.clone();
+        let router = router(HttpState::new(started.cluster, "0.0.0", None));
+        Self { router, store, cluster, inbox: started.inbox, shutdown }
+    }
+
+    /// A node of one free GPU registers.
+    async fn add_node(&self) -> NodeId {
+        let id = IdSource::seeded(9).node(START);
+        let report = NodeReport::Registered { inventory: Box::new(node(id).inventory), groups: vec![] };
+        let event = Event::Agent { node: id, session: SessionId(1), report };
+        self.inbox.send(Input::event(event)).await.unwrap();
+        self.until("eve", "/nodes", |answer| answer.body["items"][0]["availability"] == "available").await;
+        id
+    }
+
+    /// Asks again until the answer is as wanted.
+    async fn until(&self, who: &str, path: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let answer = self.get(who, path).await;
+            if wanted(&answer) {
+                return answer;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{path}: {} {}", answer.status, answer.body);
+            tokio::task::yield_now().await;
+        }
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {

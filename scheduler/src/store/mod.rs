@@ -18,6 +18,7 @@ mod jobs;
 mod load;
 mod node_transitions;
 mod nodes;
+mod plan_inputs;
 mod plan_transitions;
 mod plans;
 mod projects;

@@ -1,0 +1,120 @@
+//! The archive: keeps what each stored plan was made from, so that the round can be decided again.
+//!
+//! Writing a round down costs milliseconds to a second of arithmetic and megabytes, so it happens on a thread of its
+//! own and after the commit: no decision waits for it. The price is that a round can be lost, by a crash in between or
+//! by a database that does not keep up. Every loss but that by a crash is counted and logged.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use headway_engine::Change;
+use headway_planner::PlanInput;
+use headway_types::{Plan, PlanId};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::metrics;
+use crate::planning::SolvedRound;
+use crate::store::Store;
+
+/// Rounds that may wait to be written. Each holds its whole input in memory.
+const QUEUE: usize = 8;
+/// Bytes of a reply made at a time.
+const PIECE: usize = 1 << 16;
+
+/// Takes rounds whose plans are stored, and writes them one after another.
+pub struct Archive {
+    queue: mpsc::Sender<Arc<SolvedRound>>,
+    writer: JoinHandle<()>,
+}
+
+impl Archive {
+    #[must_use]
+    pub fn start(store: Store) -> Self {
+        let (queue, rounds) = mpsc::channel(QUEUE);
+        Self { queue, writer: tokio::spawn(write(store, rounds)) }
+    }
+
+    /// Hands a round over if its plan is among the committed changes; drops it when the writer cannot keep up.
+    pub fn take(&self, changes: &[Change], newest: Option<&Arc<SolvedRound>>) {
+        let Some(round) = newest.filter(|round| changes.iter().any(|change| stores(change, round.plan.id))) else {
+            return;
+        };
+        if self.queue.try_send(Arc::clone(round)).is_err() {
+            lost(round.plan.id, &"rounds come faster than they can be written");
+        }
+    }
+
+    /// Writes what is left and ends.
+    pub async fn finish(self) {
+        drop(self.queue);
+        if let Err(error) = self.writer.await {
+            tracing::error!(error = &error as &dyn std::error::Error, "archive died");
+        }
+    }
+}
+
+fn stores(change: &Change, plan: PlanId) -> bool {
+    matches!(change, Change::Plan(record) if record.plan.id == plan)
+}
+
+async fn write(store: Store, mut rounds: mpsc::Receiver<Arc<SolvedRound>>) {
+    while let Some(round) = rounds.recv().await {
+        let (plan, made_at) = (round.plan.id, round.plan.made_at);
+        match tokio::task::spawn_blocking(move || pack(&round)).await {
+            Ok(Ok(body)) => match store.add_plan_input(plan, made_at, &body).await {
+                Ok(()) => tracing::debug!(plan_id = %plan, bytes = body.len(), "input of a plan stored"),
+                Err(error) => lost(plan, &error),
+            },
+            Ok(Err(error)) => lost(plan, &error),
+            Err(error) => lost(plan, &error),
+        }
+    }
+}
+
+fn lost(plan: PlanId, why: &dyn std::fmt::Display) {
+    metrics::plan_input_lost();
+    tracing::warn!(plan_id = %plan, error = %why, "input of a plan lost, it cannot be replayed");
+}
+
+/// `headway_api::v1::StoredRound` without copies of its parts.
+#[derive(Serialize)]
+struct Stored<'a> {
+    plan_id: PlanId,
+    made_at: DateTime<Utc>,
+    headway_version: &'static str,
+    input: &'a PlanInput,
+    plan: &'a Plan,
+}
+
+/// JSON, gzip. The fastest level: the text is so repetitive that higher ones hardly make it smaller.
+fn pack(round: &SolvedRound) -> Result<Vec<u8>, serde_json::Error> {
+    let SolvedRound { input, plan } = round;
+    let made_at = DateTime::from_timestamp_micros(plan.made_at.0).unwrap_or_default();
+    let stored = Stored { plan_id: plan.id, made_at, headway_version: env!("CARGO_PKG_VERSION"), input, plan };
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    serde_json::to_writer(&mut packed, &stored)?;
+    packed.finish().map_err(serde_json::Error::io)
+}
+
+/// What was packed, piece by piece: unpacked as it is asked for, so that no reply holds all of it at once.
+pub fn unpack(body: Vec<u8>) -> impl Iterator<Item = std::io::Result<Bytes>> {
+    let mut text = GzDecoder::new(std::io::Cursor::new(body));
+    std::iter::from_fn(move || {
+        let mut piece = vec![0; PIECE];
+        match text.read(&mut piece) {
+            Ok(0) => None,
+            Ok(read) => {
+                piece.truncate(read);
+                Some(Ok(piece.into()))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    })
+}

@@ -1,0 +1,50 @@
+//! Rounds are kept with their plans and can be decided again.
+
+use headway_planner::{CurveCache, PlanInput, plan};
+use headway_types::Seconds;
+use serde::Deserialize;
+
+use super::*;
+
+const SECRETIVE: &str =
+    "{version: 1, name: first, resources: {gpus: 1}, run: {command: [sleep, '1'], env: {TOKEN: hunter2}}}";
+
+/// The path of the newest plan that gives GPUs to a job, once there is one.
+async fn adopted(served: &Served) -> String {
+    let submitted = served.submit("ada", SECRETIVE, "k").await;
+    assert_eq!(submitted.status, StatusCode::CREATED, "{}", submitted.body);
+    served.add_node().await;
+    let current = served.until("eve", "/plans/current", |answer| answer.body["assignments"][0]["gpus"] == 1).await;
+    format!("/plans/{}", current.body["id"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_stored_round_decided_again_gives_the_same_answer() {
+    let served = Served::start().await;
+    let path = adopted(&served).await;
+    let answer = served.until("eve", &format!("{path}/input"), |answer| answer.status == StatusCode::OK).await;
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert!(!answer.body.to_string().contains("hunter2"), "what a job is told in its environment stays out of rounds");
+    let round: v1::StoredRound = serde_json::from_value(answer.body).unwrap();
+    assert!(path.ends_with(&round.plan_id.to_string()));
+    let input = PlanInput::deserialize(&round.input).unwrap();
+    assert_eq!(input.jobs.len(), 1);
+    let again = plan(&input, &mut CurveCache::new()).unwrap();
+    assert_eq!(serde_json::to_value(&again).unwrap(), round.plan);
+    assert_eq!(round.plan["assignments"].as_object().unwrap().len(), 1);
+    let refused = served.get("node", &format!("{path}/input")).await;
+    assert_eq!(refused.problem(StatusCode::FORBIDDEN), "forbidden");
+}
+
+#[tokio::test]
+async fn a_round_that_is_gone_says_why() {
+    let served = Served::keeping(Retention { plan_inputs: Seconds(0.0), ..Retention::default() }).await;
+    let unknown = served.get("eve", &format!("/plans/{}/input", uuid::Uuid::nil())).await;
+    assert_eq!(unknown.problem(StatusCode::NOT_FOUND), "not_found");
+    let path = format!("{}/input", adopted(&served).await);
+    served.until("eve", &path, |answer| answer.status == StatusCode::OK).await;
+    assert!(served.store.prune_plan_inputs(served.cluster.now()).await.unwrap() >= 1);
+    let pruned = served.get("eve", &path).await;
+    assert_eq!(pruned.problem(StatusCode::GONE), "gone");
+    assert!(pruned.body["detail"].as_str().unwrap().ends_with("was kept for 0 days"), "{}", pruned.body);
+}
