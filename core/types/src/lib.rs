@@ -15,6 +15,7 @@ pub mod placement;
 pub mod plan;
 pub mod report;
 pub mod spec;
+pub mod state;
 pub mod time;
 pub mod unit;
 
@@ -31,6 +32,7 @@ pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
 pub use report::{Capabilities, NoiseSample, StepReport};
 pub use spec::JobSpec;
+pub use state::{AvailabilityKind, JobStateKind, NodePolicyKind, PlanStateKind, StandingKind};
 pub use time::Timestamp;
 pub use unit::{
     Bytes, FlopPerSecond, Flops, GpuCount, GpuSeconds, NodeCount, Seconds, Sequences, Tokens, TokensPerSecond,
