@@ -17,6 +17,8 @@ mod project;
 mod reservation;
 mod stream;
 
+pub use headway_types::{AvailabilityKind, JobStateKind, NodePolicyKind, PlanStateKind, StandingKind};
+
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
 pub use cluster::{Baseline, Objective, Overview, Policy, PolicyMode, PowerCap, Version};
 pub use execution::{Execution, Recompute, Schedule, Sharding};

@@ -12,10 +12,10 @@ use headway_engine::record::{
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
-use headway_scheduler::store::{EventFilter, JobFilter, Scope, StateName, Store, StoreError, TokenHash};
+use headway_scheduler::store::{EventFilter, JobFilter, Scope, Store, StoreError, TokenHash};
 use headway_types::{
-    Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, NodeId, Plan, PlanId, PlanReport, ReservationId,
-    Seconds, Term, Timestamp, Tokens,
+    Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, JobStateKind, NodeId, Plan, PlanId, PlanReport,
+    ReservationId, Seconds, Term, Timestamp, Tokens,
 };
 use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
@@ -290,7 +290,7 @@ async fn listings_page_through_every_job_once_newest_first() {
     assert_eq!(listed, jobs.iter().map(|one| one.id).collect::<Vec<_>>());
 
     let failed =
-        JobFilter { states: vec![StateName::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
+        JobFilter { states: vec![JobStateKind::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
     assert_eq!(store.list_jobs(&failed).await.unwrap().items.len(), 4);
     let named = JobFilter { name_contains: Some("run-3".into()), limit: 10, ..JobFilter::default() };
     assert_eq!(store.list_jobs(&named).await.unwrap().items.len(), 1);

@@ -18,7 +18,7 @@ use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, curve, lookup};
-use crate::store::{EventFilter, StateName};
+use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
 
@@ -36,7 +36,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
     let mut jobs_by_state = BTreeMap::new();
     let mut waited_for = 0;
     for live in view.jobs.values() {
-        *jobs_by_state.entry(StateName::of(&live.job.state).as_str().to_owned()).or_default() += 1;
+        *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
         if matches!(live.job.state, JobState::Queued { .. }) {
             waited_for += live.job.spec.role().gpus.min.0;
         }

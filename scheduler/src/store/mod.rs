@@ -35,7 +35,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
-pub use jobs::{JobFilter, StateName};
+pub use jobs::JobFilter;
 pub use tokens::{Scope, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
 

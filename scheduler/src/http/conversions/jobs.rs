@@ -10,7 +10,6 @@ use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
 
 use super::{finite, snake_name, time};
 use crate::http::problem::Problem;
-use crate::store::StateName;
 
 /// A live job with its newest numbers; `view` lends the names of nodes.
 pub fn live_job(of: &JobView, view: &View) -> v1::Job {
@@ -49,7 +48,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         owner: of.owner.clone(),
         priority: spec.priority.0,
         labels: spec.labels.clone(),
-        state: StateName::of(&of.state).as_str().into(),
+        state: of.state.kind(),
         state_since: time(since),
         state_cause: of.wish.as_ref().map(wish_in_words).or(cause),
         gpus: 0,
@@ -218,7 +217,7 @@ pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use headway_types::{NoiseSample, Sequences, StepReport};
+    use headway_types::{JobStateKind, NoiseSample, Sequences, StepReport};
 
     use super::*;
     use crate::http::fixtures;
@@ -226,7 +225,7 @@ mod tests {
     #[test]
     fn a_record_alone_shows_no_live_numbers() {
         let job = stored_job(&fixtures::job());
-        assert_eq!((job.state.as_str(), job.gpus, job.throughput_tokens_per_second), ("queued", 0, None));
+        assert_eq!((job.state, job.gpus, job.throughput_tokens_per_second), (JobStateKind::Queued, 0, None));
         assert_eq!((job.gpus_min, job.gpus_max, job.priority), (1, 8, 50));
     }
 
@@ -234,7 +233,7 @@ mod tests {
     fn a_live_job_shows_its_allocation_and_measurements() {
         let view = fixtures::running();
         let job = live_job(view.jobs.values().next().expect("one job"), &view);
-        assert_eq!((job.state.as_str(), job.gpus), ("running", 2));
+        assert_eq!((job.state, job.gpus), (JobStateKind::Running, 2));
         assert_eq!(job.nodes, ["node-0"]);
         assert_eq!(job.layout, Some(v1::Layout { dp: 2, tp: 1, pp: 1 }));
         assert_eq!((job.global_batch_sequences, job.accumulation), (Some(32), Some(4)));

@@ -10,12 +10,11 @@ use super::{actor, configuration, finite, job_name, slice, snake_name, time, unm
 
 pub fn plan_summary(of: &PlanRecord) -> v1::PlanSummary {
     let report = &of.plan.report;
-    let (state, state_reason) = state(&of.state);
     v1::PlanSummary {
         id: of.plan.id.0,
         parent_id: of.plan.parent.map(|parent| parent.0),
-        state,
-        state_reason,
+        state: of.state.kind(),
+        state_reason: state_reason(&of.state),
         made_at: time(of.plan.made_at),
         decided_at: of.decided_at.map(time),
         decided_by: of.decided_by.as_ref().map(actor),
@@ -31,12 +30,11 @@ pub fn plan_summary(of: &PlanRecord) -> v1::PlanSummary {
 /// `view` lends the names of jobs and nodes.
 pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
     let report = &of.plan.report;
-    let (state, state_reason) = state(&of.state);
     v1::Plan {
         id: of.plan.id.0,
         parent_id: of.plan.parent.map(|parent| parent.0),
-        state,
-        state_reason,
+        state: of.state.kind(),
+        state_reason: state_reason(&of.state),
         made_at: time(of.plan.made_at),
         decided_at: of.decided_at.map(time),
         decided_by: of.decided_by.as_ref().map(actor),
@@ -61,13 +59,11 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
     }
 }
 
-fn state(of: &PlanState) -> (String, Option<String>) {
+/// Why it was rejected.
+fn state_reason(of: &PlanState) -> Option<String> {
     match of {
-        PlanState::Proposed => ("proposed".into(), None),
-        PlanState::Adopted => ("adopted".into(), None),
-        PlanState::Superseded => ("superseded".into(), None),
-        PlanState::Rejected { reason } => ("rejected".into(), reason.clone()),
-        PlanState::Stale => ("stale".into(), None),
+        PlanState::Rejected { reason } => reason.clone(),
+        _ => None,
     }
 }
 
@@ -156,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_rejected_plan_keeps_its_reason() {
-        let (name, why) = state(&PlanState::Rejected { reason: Some("not now".into()) });
-        assert_eq!((name.as_str(), why.as_deref()), ("rejected", Some("not now")));
+        let why = state_reason(&PlanState::Rejected { reason: Some("not now".into()) });
+        assert_eq!(why.as_deref(), Some("not now"));
     }
 }
