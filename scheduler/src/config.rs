@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
+use headway_types::TokenScope;
 
 use crate::clock::Speed;
-use crate::store::Scope;
 
 /// Everything `serve` needs to know.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct TlsPaths {
 #[derive(Clone)]
 pub struct InitialToken {
     pub name: String,
-    pub scope: Scope,
+    pub scope: TokenScope,
     pub secret: String,
 }
 
@@ -83,7 +83,7 @@ mod tests {
             agent_listen: "127.0.0.1:0".parse().unwrap(),
             tls: None,
             engine: EngineConfig::default(),
-            tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "hush".into() }],
+            tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
             site: Catalog::default(),
             speed: Speed::REAL,
             metrics: false,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use headway_types::{Objective, PolicyMode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -40,32 +41,6 @@ pub struct Overview {
     pub policy_mode: PolicyMode,
     /// The last event this reflects: resume the stream from here.
     pub seq: u64,
-}
-
-/// What plans may do by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyMode {
-    /// Plans that verify are adopted.
-    Auto,
-    /// Plans that move GPUs of running jobs wait for approval.
-    Advisory,
-    /// No rounds.
-    Paused,
-}
-
-/// What the planner maximises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// Weighted concave speed-up with the cost of moves (Headway's own).
-    Goodput,
-    Sia,
-    Pollux,
-    LeastAttained,
-    FifoBackfill,
-    ShortestRemaining,
-    Static,
 }
 
 /// A limit on what the GPUs draw together.

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use headway_types::JobStateKind;
+use headway_types::{Execution, JobStateKind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::execution::Execution;
 use super::plan::PredictedStart;
 
 /// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use headway_api::client::{Client, JobFilter};
 use headway_api::v1::Job;
-use headway_types::{Execution, JobStateKind};
+use headway_types::JobStateKind;
 use strum::VariantArray;
 
 use super::{short, watch};
@@ -58,7 +58,7 @@ async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> 
 /// dp × tp × pp and what else the layout is.
 fn layout(job: &Job) -> String {
     let Some(layout) = job.layout else { return "-".into() };
-    let more: Execution = job.execution.unwrap_or_default().into();
+    let more = job.execution.unwrap_or_default();
     format!("{}×{}×{}{more}", layout.dp, layout.tp, layout.pp)
 }
 

@@ -11,7 +11,7 @@ use headway_types::{
 };
 use serde_json::Value;
 
-use super::{nodes, policy};
+use super::nodes;
 
 /// The reply to the round that `input` was.
 pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
@@ -22,7 +22,7 @@ pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
         version: VERSION,
         planner: concat!("headway ", env!("CARGO_PKG_VERSION")).into(),
         round,
-        policy: policy::objective_on_the_wire(input.policy.objective),
+        policy: input.policy.objective,
         objective: report.objective,
         objective_before: report.objective_before,
         bound: report.bound,
@@ -138,7 +138,7 @@ fn kind(of: MoveKind) -> &'static str {
 fn configuration(of: &Configuration) -> v1::Configuration {
     v1::Configuration {
         layout: v1::Layout { dp: of.layout.dp, tp: of.layout.tp, pp: of.layout.pp },
-        execution: v1::Execution::unless_plain(of.layout.execution),
+        execution: of.layout.execution.unless_plain(),
         micro_batch_sequences: of.micro_batch.0,
         global_batch_sequences: of.global_batch.0,
     }

@@ -58,7 +58,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
         goodput_mfu: goodput_mfu(view),
         plan_id: view.target.as_ref().map(|target| target.plan.id.0),
         plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
-        policy_mode: conversions::policy_mode(view.policy.mode),
+        policy_mode: view.policy.mode,
         seq,
     }
 }
@@ -221,7 +221,7 @@ pub async fn curve(
         return Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy: None, points }));
     };
     let modelled = matches!(model.training.work, Work::Model(_));
-    let batch_policy = modelled.then(|| model.training.batch_policy.name().to_owned());
+    let batch_policy = modelled.then(|| model.training.batch_policy.to_string());
     let fair = curve::fair_share(&view, &range, view.jobs.len());
     let points = off_the_reactor(move || curve::points(&model, &range, &stock, fair, now)).await?;
     Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy, points }))

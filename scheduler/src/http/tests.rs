@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use futures::StreamExt;
 use headway_api::v1;
 use headway_engine::EngineConfig;
+use headway_types::TokenScope;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -23,7 +24,6 @@ use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::grpc::Sessions;
 use crate::leader::Leader;
-use crate::store::Scope;
 use crate::support::{START, TestDatabase};
 
 const JOB: &str = "{version: 1, name: first, resources: {gpus: 1}, run: {command: [sleep, '1']}}";
@@ -67,11 +67,11 @@ impl Served {
         let database = TestDatabase::create().await;
         let store = database.store().await;
         let tokens = [
-            ("root", Scope::Admin),
-            ("ada", Scope::User),
-            ("bob", Scope::User),
-            ("eve", Scope::Viewer),
-            ("node", Scope::Agent),
+            ("root", TokenScope::Admin),
+            ("ada", TokenScope::User),
+            ("bob", TokenScope::User),
+            ("eve", TokenScope::Viewer),
+            ("node", TokenScope::Agent),
         ];
         for (name, scope) in tokens {
             store.ensure_token(name, scope, name, START).await.unwrap();

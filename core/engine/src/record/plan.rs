@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub use headway_types::PolicyMode;
 use headway_types::{Plan, PlanStateKind, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -102,15 +103,4 @@ impl Default for PolicySettings {
             usage_half_life: week(),
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyMode {
-    /// Plans that verify are adopted.
-    Auto,
-    /// Plans that move GPUs of running jobs wait for approval; starts on free GPUs do not.
-    Advisory,
-    /// No rounds.
-    Paused,
 }

@@ -8,7 +8,7 @@ use headway_engine::view::{JobView, LiveNumbers, View};
 use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
 
-use super::{finite, snake_name, time};
+use super::{finite, time};
 use crate::http::problem::Problem;
 
 /// A live job with its newest numbers; `view` lends the names of nodes.
@@ -27,7 +27,7 @@ fn noise_reports(of: &JobView) -> Option<v1::NoiseReports> {
     let at = of.allocation.as_ref().and_then(|allocation| allocation.configuration);
     let ignored = model.ignored_reports();
     Some(v1::NoiseReports {
-        kind: model.training.noise.name().to_owned(),
+        kind: model.training.noise.to_string(),
         missing: model.no_noise_scale(at.as_ref()).map(|why| why.to_string()),
         impossible: ignored.impossible,
         outlying: ignored.outlying,
@@ -99,7 +99,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         budget_gpu_hours: spec.limits.budget.map(|budget| budget.0 / 3_600.0),
         used_gpu_hours: of.attained.0 / 3_600.0,
         excluded_nodes: role.nodes.exclude.iter().cloned().collect(),
-        topology: snake_name(&role.nodes.topology),
+        topology: role.nodes.topology.to_string(),
         pin: of.pin.as_ref().map(|pin| v1::Pin {
             by: pin.by.clone(),
             reason: pin.reason.clone(),
@@ -125,7 +125,7 @@ fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &V
     let seq_len = record.spec.training().map(|training| training.work.seq_len());
     v1::Job {
         layout: Some(v1::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
-        execution: v1::Execution::unless_plain(layout.execution),
+        execution: layout.execution.unless_plain(),
         micro_batch_sequences: Some(configuration.micro_batch.0),
         global_batch_sequences: Some(configuration.global_batch.0),
         global_batch_tokens: seq_len.map(|seq_len| configuration.global_batch.tokens(seq_len).0),

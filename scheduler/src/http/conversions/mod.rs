@@ -16,13 +16,13 @@ use headway_engine::event::Actor;
 use headway_engine::view::View;
 use headway_types::{Configuration, JobId, NodeSlice, Timestamp};
 
-pub use access::{scope, token};
+pub use access::token;
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, limit, predicted_start, stage, unmoved};
 pub use jobs::{job_change, live_job, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
 pub use plans::{alternative, plan, plan_summary, prediction, reason};
-pub use policy::{policy, policy_mode, policy_settings};
+pub use policy::{policy, policy_settings};
 pub use projects::{project, project_rules, reservation};
 
 /// Times beyond what the calendar can say (never made by a clock) show as the epoch.
@@ -37,7 +37,7 @@ pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
 pub fn configuration(of: &Configuration) -> v1::Configuration {
     v1::Configuration {
         layout: v1::Layout { dp: of.layout.dp, tp: of.layout.tp, pp: of.layout.pp },
-        execution: v1::Execution::unless_plain(of.layout.execution),
+        execution: of.layout.execution.unless_plain(),
         micro_batch_sequences: of.micro_batch.0,
         global_batch_sequences: of.global_batch.0,
     }
