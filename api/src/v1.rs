@@ -15,6 +15,7 @@ mod problem;
 mod project;
 mod reservation;
 mod stream;
+mod vocabulary;
 
 pub use headway_types::{
     AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, Recompute,
@@ -22,6 +23,7 @@ pub use headway_types::{
 };
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest};
+pub(crate) use cluster::given;
 pub use cluster::{Baseline, Overview, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{

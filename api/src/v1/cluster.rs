@@ -45,7 +45,7 @@ pub struct Overview {
 
 /// A limit on what the GPUs draw together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a mapping of a power cap")]
 pub struct PowerCap {
     pub watts: f64,
     /// What one GPU of a type draws while it trains; 700 W for a type that is absent.
@@ -112,7 +112,9 @@ pub struct Policy {
 }
 
 /// Tells `null` from an absent field.
-fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+pub(crate) fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    value: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(value).map(Some)
 }
 

@@ -6,9 +6,9 @@ use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
 use headway_engine::view::{JobView, LiveNumbers, View};
 use headway_types::spec::{Priority, Work};
-use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
+use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
 
-use super::{finite, time};
+use super::{finite, node_name, time};
 use crate::http::problem::Problem;
 
 /// A live job with its newest numbers; `view` lends the names of nodes.
@@ -110,22 +110,19 @@ pub fn stored_job(of: &Job) -> v1::Job {
 }
 
 fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &View) -> v1::Job {
-    let name =
-        |node: &NodeId| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
     let held = if allocation.holds() { allocation.placement.gpus().0 } else { 0 };
     let used = if allocation.holds() { GpuTime::of(allocation, view.at).total().0 } else { 0.0 };
     let job = v1::Job {
         gpus: held,
         used_gpu_hours: job.used_gpu_hours + used / 3_600.0,
-        nodes: allocation.placement.slices().iter().map(|slice| name(&slice.node)).collect(),
+        nodes: allocation.placement.slices().iter().map(|slice| node_name(slice.node, view)).collect(),
         ..job
     };
     let Some(configuration) = &allocation.configuration else { return job };
-    let layout = configuration.layout;
     let seq_len = record.spec.training().map(|training| training.work.seq_len());
     v1::Job {
-        layout: Some(v1::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
-        execution: layout.execution.unless_plain(),
+        layout: Some(configuration.layout.into()),
+        execution: configuration.layout.execution.unless_plain(),
         micro_batch_sequences: Some(configuration.micro_batch.0),
         global_batch_sequences: Some(configuration.global_batch.0),
         global_batch_tokens: seq_len.map(|seq_len| configuration.global_batch.tokens(seq_len).0),
