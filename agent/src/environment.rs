@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use headway_node::Share;
-use headway_types::spec::{Command, LrScaling, RunPer};
+use headway_types::spec::{Command, RunPer};
 use headway_types::{Execution, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
 
 use crate::process::MARK;
@@ -155,7 +155,7 @@ fn launch_variables(
         set("HEADWAY_GLOBAL_BATCH", configuration.global_batch.to_string());
     }
     set("HEADWAY_LR_SCALE", order.lr_scale.to_string());
-    set("HEADWAY_LR_SCALING", lr_scaling(order.lr_scaling).to_owned());
+    set("HEADWAY_LR_SCALING", order.lr_scaling.to_string());
     if let Some(batch) = order.reference_batch {
         set("HEADWAY_REFERENCE_BATCH", batch.to_string());
     }
@@ -212,9 +212,9 @@ fn execution(execution: &Execution) -> [(&'static str, String); 7] {
         ("cp", cp.to_string()),
         ("ep", ep.to_string()),
         ("vpp", vpp.to_string()),
-        ("schedule", schedule.name().to_owned()),
-        ("sharding", sharding.name().to_owned()),
-        ("recompute", recompute.name().to_owned()),
+        ("schedule", schedule.to_string()),
+        ("sharding", sharding.to_string()),
+        ("recompute", recompute.to_string()),
         ("sequence_parallel", sequence_parallel.to_string()),
     ]
 }
@@ -237,15 +237,6 @@ fn visible_devices(inventory: &NodeInventory, share: &Share<'_>) -> String {
     }
     let index = |uuid: &GpuUuid| inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid).map(|gpu| gpu.index.to_string());
     share.slice.gpus.iter().filter_map(index).collect::<Vec<_>>().join(",")
-}
-
-fn lr_scaling(rule: LrScaling) -> &'static str {
-    match rule {
-        LrScaling::None => "none",
-        LrScaling::Sqrt => "sqrt",
-        LrScaling::Linear => "linear",
-        LrScaling::Adascale => "adascale",
-    }
 }
 
 #[cfg(test)]

@@ -20,8 +20,10 @@ pub use allocation::{Allocation, Held};
 pub use document::{Document, NodeGroup, Project, Reservation};
 pub use error::{Finding, SolveError};
 pub use job::{GpuWish, GpuWishRange, HostNeeds, Job, Pin, PriorityWord, Reconfigure, Spread, Way, Ways};
-pub use policy::{Objective, Policy, PowerCap};
-pub use reply::{Decided, Limit, Prediction, Price, Relaxed, Reply, Step, Unmoved};
+pub use policy::Policy;
+pub use reply::{Decided, Prediction, Reply, Step, Unmoved};
+
+pub use crate::v1::{Objective, PowerCap};
 
 /// The version this reader knows.
 pub const VERSION: u32 = 1;

@@ -1,12 +1,11 @@
 //! REST v1: the types of bodies and replies below `/api/v1`.
 //!
 //! Plain wire types, additive only: nothing is renamed or removed, and readers ignore what they do not know. Units
-//! stand in field names, times are RFC 3339 in UTC, an absent value is `null`. They are not domain types: the
-//! scheduler's HTTP shell converts explicitly.
+//! stand in field names, times are RFC 3339 in UTC, an absent value is `null`. Documents are not domain types: they
+//! are converted explicitly. Only words (states, policies, ways to execute a layout) are the vocabulary's own.
 
 mod access;
 mod cluster;
-mod execution;
 mod goodput;
 mod history;
 mod job;
@@ -16,10 +15,16 @@ mod problem;
 mod project;
 mod reservation;
 mod stream;
+mod vocabulary;
 
-pub use access::{CreatedToken, Token, TokenList, TokenRequest, TokenScope};
-pub use cluster::{Baseline, Objective, Overview, Policy, PolicyMode, PowerCap, Version};
-pub use execution::{Execution, Recompute, Schedule, Sharding};
+pub use headway_types::{
+    AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, Recompute,
+    Schedule, Sharding, StandingKind, TokenScope,
+};
+
+pub use access::{CreatedToken, Token, TokenList, TokenRequest};
+pub(crate) use cluster::given;
+pub use cluster::{Baseline, Overview, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,

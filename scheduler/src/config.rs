@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
-use headway_types::Seconds;
+use headway_types::{Seconds, TokenScope};
 
 use crate::clock::Speed;
-use crate::store::Scope;
 
 /// Everything `serve` needs to know.
 #[derive(Clone, Debug)]
@@ -59,7 +58,7 @@ pub struct TlsPaths {
 #[derive(Clone)]
 pub struct InitialToken {
     pub name: String,
-    pub scope: Scope,
+    pub scope: TokenScope,
     pub secret: String,
 }
 
@@ -99,7 +98,7 @@ mod tests {
             agent_listen: "127.0.0.1:0".parse().unwrap(),
             tls: None,
             engine: EngineConfig::default(),
-            tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "hush".into() }],
+            tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
             retention: Retention::default(),
             site: Catalog::default(),
             speed: Speed::REAL,

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headway_engine::record::{Availability, JobState};
+use headway_engine::record::Availability;
 use headway_engine::view::View;
-use headway_types::GpuHealth;
+use headway_types::{AvailabilityKind, GpuHealth, JobStateKind};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use strum::VariantArray;
 
 const HTTP_REQUESTS: &str = "headway_http_requests_total";
 const HTTP_DURATION: &str = "headway_http_request_duration_seconds";
@@ -105,21 +106,21 @@ impl Drop for OpenStream {
 
 /// Sets the gauges that describe the cluster; called at each scrape.
 pub fn observe(view: &View) {
-    let mut jobs = BTreeMap::from(["queued", "held", "starting", "running", "stopping"].map(|state| (state, 0u32)));
+    let live = JobStateKind::VARIANTS.iter().filter(|state| !state.is_final());
+    let mut jobs: BTreeMap<JobStateKind, u32> = live.map(|state| (*state, 0)).collect();
     let (mut goodput, mut throughput) = (0.0, 0.0);
     for job in view.jobs.values() {
-        *jobs.entry(state_label(&job.job.state)).or_default() += 1;
+        *jobs.entry(job.job.state.kind()).or_default() += 1;
         goodput += job.live.goodput.map_or(0.0, |rate| rate.0);
         throughput += job.live.throughput.map_or(0.0, |rate| rate.0);
     }
     for (state, count) in jobs {
-        gauge!(CLUSTER_JOBS, "state" => state).set(count);
+        gauge!(CLUSTER_JOBS, "state" => <&str>::from(state)).set(count);
     }
-    let mut nodes =
-        BTreeMap::from(["registering", "available", "unreachable", "lost"].map(|availability| (availability, 0u32)));
+    let mut nodes: BTreeMap<AvailabilityKind, u32> = AvailabilityKind::VARIANTS.iter().map(|seen| (*seen, 0)).collect();
     let mut gpus = BTreeMap::from(["granted", "free", "broken"].map(|state| (state, 0u32)));
     for node in view.nodes.values() {
-        *nodes.entry(availability_label(node.node.availability)).or_default() += 1;
+        *nodes.entry(node.node.availability.kind()).or_default() += 1;
         if node.node.availability != Availability::Available {
             continue;
         }
@@ -133,7 +134,7 @@ pub fn observe(view: &View) {
         }
     }
     for (availability, count) in nodes {
-        gauge!(CLUSTER_NODES, "availability" => availability).set(count);
+        gauge!(CLUSTER_NODES, "availability" => <&str>::from(availability)).set(count);
     }
     for (state, count) in gpus {
         gauge!(CLUSTER_GPUS, "state" => state).set(count);
@@ -146,27 +147,5 @@ pub fn observe(view: &View) {
         // Zero of a policy that proves nothing would read as proven.
         gauge!(PLAN_GAP).set(target.plan.report.gap.unwrap_or(f64::NAN));
         gauge!(PLAN_OBJECTIVE).set(target.plan.report.objective);
-    }
-}
-
-fn state_label(state: &JobState) -> &'static str {
-    match state {
-        JobState::Queued { .. } => "queued",
-        JobState::Held { .. } => "held",
-        JobState::Starting { .. } => "starting",
-        JobState::Running { .. } => "running",
-        JobState::Stopping { .. } => "stopping",
-        JobState::Succeeded { .. } => "succeeded",
-        JobState::Failed { .. } => "failed",
-        JobState::Cancelled { .. } => "cancelled",
-    }
-}
-
-fn availability_label(availability: Availability) -> &'static str {
-    match availability {
-        Availability::Registering { .. } => "registering",
-        Availability::Available => "available",
-        Availability::Unreachable { .. } => "unreachable",
-        Availability::Lost { .. } => "lost",
     }
 }

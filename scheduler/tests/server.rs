@@ -8,9 +8,10 @@ use std::time::Duration;
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
-use headway_scheduler::store::{Scope, TokenHash};
+use headway_scheduler::store::TokenHash;
 use headway_scheduler::{InitialToken, Retention, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting};
 use support::{START, TestDatabase};
+use headway_types::TokenScope;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
@@ -23,7 +24,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         agent_listen: "127.0.0.1:0".parse().unwrap(),
         tls: None,
         engine: EngineConfig::default(),
-        tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: "s3cret".into() }],
+        tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
@@ -45,7 +46,7 @@ async fn a_server_comes_up_on_free_ports_and_goes_down_when_told() {
     let health = reqwest::get(format!("http://{}/healthz", addresses.http)).await.unwrap();
     assert!(health.status().is_success());
     let token = database.store().await.find_token(&TokenHash::of("s3cret"), START).await.unwrap().unwrap();
-    assert_eq!((token.name.as_str(), token.scope), ("admin", Scope::Admin));
+    assert_eq!((token.name.as_str(), token.scope), ("admin", TokenScope::Admin));
     shutdown.cancel();
     tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
 }

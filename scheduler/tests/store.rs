@@ -12,10 +12,10 @@ use headway_engine::record::{
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
-use headway_scheduler::store::{EventFilter, JobFilter, Scope, StateName, Store, StoreError, TokenHash};
+use headway_scheduler::store::{EventFilter, JobFilter, Store, StoreError, TokenHash};
 use headway_types::{
-    Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, NodeId, Plan, PlanId, PlanReport, ReservationId,
-    Seconds, Term, Timestamp, Tokens,
+    Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, JobStateKind, NodeId, Plan, PlanId, PlanReport,
+    ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
 };
 use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
@@ -290,7 +290,7 @@ async fn listings_page_through_every_job_once_newest_first() {
     assert_eq!(listed, jobs.iter().map(|one| one.id).collect::<Vec<_>>());
 
     let failed =
-        JobFilter { states: vec![StateName::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
+        JobFilter { states: vec![JobStateKind::Failed], owner: Some("bob".into()), limit: 10, ..JobFilter::default() };
     assert_eq!(store.list_jobs(&failed).await.unwrap().items.len(), 4);
     let named = JobFilter { name_contains: Some("run-3".into()), limit: 10, ..JobFilter::default() };
     assert_eq!(store.list_jobs(&named).await.unwrap().items.len(), 1);
@@ -335,7 +335,7 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let (store, _) = store().await;
     let hash = TokenHash::of("s3cret");
     let later = START + Seconds(60.0);
-    let token = store.create_token("ci", Scope::User, &hash, START, Some(later)).await.unwrap();
+    let token = store.create_token("ci", TokenScope::User, &hash, START, Some(later)).await.unwrap();
     assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
     assert_eq!(store.find_token(&hash, later).await.unwrap(), None);
     assert_eq!(store.find_token(&TokenHash::of("other"), START).await.unwrap(), None);
@@ -343,9 +343,9 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     assert!(!store.revoke_token(token.id, START).await.unwrap());
     assert_eq!(store.find_token(&hash, START).await.unwrap(), None);
 
-    store.ensure_token("admin", Scope::Viewer, "fixed", START).await.unwrap();
-    store.ensure_token("admin", Scope::Admin, "fixed", START).await.unwrap();
+    store.ensure_token("admin", TokenScope::Viewer, "fixed", START).await.unwrap();
+    store.ensure_token("admin", TokenScope::Admin, "fixed", START).await.unwrap();
     let ensured = store.find_token(&TokenHash::of("fixed"), later).await.unwrap().unwrap();
-    assert_eq!(ensured.scope, Scope::Admin);
+    assert_eq!(ensured.scope, TokenScope::Admin);
     assert_eq!(store.tokens().await.unwrap(), [ensured]);
 }

@@ -17,6 +17,7 @@ use headway_types::{
     Fabric, GpuCount, GpuType, ModelShape, NodeClass, Recompute, Schedule, Sequences, Sharding, Tokens,
 };
 use nix::time::{ClockId, clock_gettime};
+use strum::VariantArray;
 
 /// Short enough that most batches run through without losing the processor.
 const ROUNDS: u32 = 50;
@@ -90,7 +91,7 @@ fn everything() -> ExecutionLimits {
     ExecutionLimits {
         vpp: vec![1, 2],
         sharding: vec![Sharding::None, Sharding::Optimizer, Sharding::Parameters],
-        recompute: Recompute::ALL.to_vec(),
+        recompute: Recompute::VARIANTS.to_vec(),
         sequence_parallel: true,
         ..ExecutionLimits::default()
     }
@@ -102,9 +103,9 @@ fn every_execution() -> ExecutionLimits {
         cp: vec![1, 2, 4],
         ep: vec![1],
         vpp: vec![1, 2, 4],
-        schedule: Schedule::ALL.to_vec(),
-        sharding: Sharding::ALL.to_vec(),
-        recompute: Recompute::ALL.to_vec(),
+        schedule: Schedule::VARIANTS.to_vec(),
+        sharding: Sharding::VARIANTS.to_vec(),
+        recompute: Recompute::VARIANTS.to_vec(),
         sequence_parallel: true,
     }
 }

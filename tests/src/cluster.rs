@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use headway_api::client::Client;
+use headway_api::v1::AvailabilityKind;
 use headway_scheduler::postgres::PrivatePostgres;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -144,7 +145,7 @@ impl Cluster {
     pub async fn wait_for_nodes(&self, nodes: usize) {
         until("the nodes to be available", soon(), || async {
             let list = self.client.nodes().await.ok()?;
-            (list.iter().filter(|node| node.availability == "available").count() >= nodes).then_some(())
+            (list.iter().filter(|node| node.availability == AvailabilityKind::Available).count() >= nodes).then_some(())
         })
         .await;
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use headway_api::v1::JobStateKind as State;
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, until};
 use nix::sys::signal::Signal;
@@ -94,7 +95,8 @@ async fn a_killed_worker_resumes_from_its_checkpoint() {
     kill_a_worker(&cluster, &id);
     let after = until("the next generation to train", PATIENCE, || async {
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.generation > before.generation && job.state == "running" && job.samples_seen > Some(saved)).then_some(job)
+        (job.generation > before.generation && job.state == State::Running && job.samples_seen > Some(saved))
+            .then_some(job)
     })
     .await;
     assert!(after.restarts >= 1);
@@ -109,7 +111,7 @@ async fn start_training(cluster: &Cluster, name: &str) -> String {
     let id = reply.jobs[0].id.to_string();
     until("the job to train", PATIENCE, || async {
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.state == "running" && job.samples_seen > Some(0)).then_some(())
+        (job.state == State::Running && job.samples_seen > Some(0)).then_some(())
     })
     .await;
     id

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use headway_api::v1::JobStateKind as State;
 use headway_tests::{Cluster, soon, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -69,7 +70,7 @@ async fn a_dead_rank_takes_its_gang_down_on_all_nodes_in_seconds() {
     let job = client.submit_yaml(&gang(&cluster), None).await.unwrap().jobs[0].id.to_string();
     until("the gang to train", soon(), || async {
         let job = client.job(&job).await.ok()?.job;
-        (job.state == "running" && job.loss.is_some() && ranks(&cluster).len() >= 8).then_some(())
+        (job.state == State::Running && job.loss.is_some() && ranks(&cluster).len() >= 8).then_some(())
     })
     .await;
     let (node, victim) = ranks(&cluster).into_iter().find(|(node, _)| node.starts_with("node-2")).unwrap();
@@ -80,7 +81,7 @@ async fn a_dead_rank_takes_its_gang_down_on_all_nodes_in_seconds() {
     eprintln!("a rank died on {node}; all were gone after {:.1} s", took.as_secs_f64());
     assert!(took < Duration::from_secs(20), "{took:?}");
     until("the job to have failed", soon(), || async {
-        (client.job(&job).await.ok()?.job.state == "failed").then_some(())
+        (client.job(&job).await.ok()?.job.state == State::Failed).then_some(())
     })
     .await;
     cluster.stop(&[]).await;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use headway_api::v1::JobStateKind as State;
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, until};
 use nix::sys::signal::Signal;
@@ -73,10 +74,10 @@ async fn jobs_survive_whatever_is_killed_or_stopped() {
         let state = until(&format!("{name} to end"), PATIENCE, || async {
             cluster.check_use();
             let job = cluster.client.job(id).await.ok()?.job;
-            ["succeeded", "failed", "cancelled"].contains(&job.state.as_str()).then_some(job.state)
+            job.state.is_final().then_some(job.state)
         })
         .await;
-        assert_eq!(state, "succeeded", "{name}");
+        assert_eq!(state, State::Succeeded, "{name}");
         check_progress(&cluster, name, id).await;
     }
     let stored = cluster.client.all_jobs().await.unwrap();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use headway_api::client::Client;
-use headway_api::v1::{DrainRequest, Job};
+use headway_api::v1::{DrainRequest, Job, JobStateKind as State};
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, soon, until};
 
@@ -20,7 +20,7 @@ async fn job(client: &Client, id: &str) -> Job {
 async fn job_when(client: &Client, id: &str, what: &str, wish: impl Fn(&Job) -> bool) -> Job {
     let found = until(what, Duration::from_secs(120), || async {
         let job = client.job(id).await.ok()?.job;
-        assert_ne!(job.state, "failed", "the job failed while waiting for {what}: {:?}", job.state_cause);
+        assert_ne!(job.state, State::Failed, "the job failed while waiting for {what}: {:?}", job.state_cause);
         wish(&job).then_some(job)
     });
     found.await
@@ -34,7 +34,7 @@ async fn jobs_go_from_submit_to_finish_and_are_tuned_on_the_way() {
     // The first job takes what helps it.
     let first = submit(client, &EmulatedJob { samples: 40_000, speed: 20.0, ..EmulatedJob::named("first") }).await;
     let started = job_when(client, &first, "the first job to train", |job| {
-        job.state == "running" && job.throughput_tokens_per_second.is_some()
+        job.state == State::Running && job.throughput_tokens_per_second.is_some()
     })
     .await;
     assert!(started.gpus >= 1);
@@ -51,17 +51,17 @@ async fn jobs_go_from_submit_to_finish_and_are_tuned_on_the_way() {
     let before = job(client, &first).await;
     let second = EmulatedJob { min_gpus: 4, max_gpus: 4, priority: 90, samples: 6_000, ..EmulatedJob::named("second") };
     let second = submit(client, &second).await;
-    job_when(client, &second, "the second job to run", |job| job.state == "running").await;
+    job_when(client, &second, "the second job to run", |job| job.state == State::Running).await;
     let moved = job_when(client, &first, "the first job to train on fewer GPUs", |job| {
-        job.state == "running" && job.generation > before.generation && job.throughput_tokens_per_second.is_some()
+        job.state == State::Running && job.generation > before.generation && job.throughput_tokens_per_second.is_some()
     })
     .await;
     assert_eq!(moved.gpus, 4);
     assert!(moved.samples_seen >= before.checkpoint.map(|checkpoint| checkpoint.samples_seen));
 
     // It ends, its GPUs come back, and both finish.
-    job_when(client, &second, "the second job to finish", |job| job.state == "succeeded").await;
-    let finished = job_when(client, &first, "the first job to finish", |job| job.state == "succeeded").await;
+    job_when(client, &second, "the second job to finish", |job| job.state == State::Succeeded).await;
+    let finished = job_when(client, &first, "the first job to finish", |job| job.state == State::Succeeded).await;
     assert!(finished.samples_seen >= Some(40_000));
     let history = client.allocations(&first).await.unwrap();
     assert!(history.len() >= 2, "every generation is in the history");
@@ -74,7 +74,7 @@ async fn people_can_see_steer_and_cancel() {
     let cluster = Cluster::start(2, 2).await;
     let client = &cluster.client;
     let id = submit(client, &EmulatedJob { min_gpus: 2, max_gpus: 4, ..EmulatedJob::named("steered") }).await;
-    job_when(client, &id, "the job to run", |job| job.state == "running" && job.loss.is_some()).await;
+    job_when(client, &id, "the job to run", |job| job.state == State::Running && job.loss.is_some()).await;
 
     let explain = client.explain(&id).await.unwrap();
     assert!(!explain.headline.is_empty());
@@ -93,7 +93,7 @@ async fn people_can_see_steer_and_cancel() {
         node.gpus.iter().all(|gpu| gpu.job_id.is_none()).then_some(())
     })
     .await;
-    job_when(client, &id, "the job to run elsewhere", |job| job.state == "running" && job.gpus == 2).await;
+    job_when(client, &id, "the job to run elsewhere", |job| job.state == State::Running && job.gpus == 2).await;
     client.uncordon("node-1").await.unwrap();
 
     // A job too large for the cluster says so.
@@ -108,7 +108,7 @@ async fn people_can_see_steer_and_cancel() {
     client.cancel(&large, None).await.unwrap();
     let cancelled = until("the job to be cancelled", soon(), || async {
         let job = client.job(&id).await.ok()?.job;
-        (job.state == "cancelled").then_some(job)
+        (job.state == State::Cancelled).then_some(job)
     })
     .await;
     assert!(cancelled.state_cause.unwrap_or_default().contains("seen enough"));

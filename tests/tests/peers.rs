@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use headway_api::v1::JobStateKind as State;
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, until};
 use nix::sys::signal::Signal;
@@ -32,7 +33,7 @@ async fn orphans_of_an_agent_that_lost_its_disk_end_before_the_job_runs_again() 
     until("the job to train under a new generation", PATIENCE, || async {
         cluster.check_use();
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.generation > 1 && job.state == "running").then_some(())
+        (job.generation > 1 && job.state == State::Running).then_some(())
     })
     .await;
     cluster.stop(EXPECTED).await;
@@ -48,7 +49,7 @@ async fn a_job_that_ends_while_the_scheduler_is_away_has_succeeded_and_does_not_
         .await;
     cluster.start_server().await;
     let job = ended(&cluster, &id).await;
-    assert_eq!((job.state.as_str(), job.generation), ("succeeded", 1));
+    assert_eq!((job.state, job.generation), (State::Succeeded, 1));
     cluster.stop(EXPECTED).await;
 }
 
@@ -65,7 +66,7 @@ async fn a_job_whose_end_nobody_heard_is_reported_again_until_it_is() {
     cluster.signal_server(Signal::SIGCONT);
     cluster.start_agent(0);
     let job = ended(&cluster, &id).await;
-    assert_eq!((job.state.as_str(), job.generation), ("succeeded", 1));
+    assert_eq!((job.state, job.generation), (State::Succeeded, 1));
     cluster.stop(EXPECTED).await;
 }
 
@@ -100,7 +101,7 @@ async fn an_agent_stopped_for_three_leases_does_no_harm_when_it_goes_on() {
     until("the job to train elsewhere", PATIENCE, || async {
         cluster.check_use();
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.generation > 1 && job.state == "running").then_some(())
+        (job.generation > 1 && job.state == State::Running).then_some(())
     })
     .await;
     cluster.signal_agent(index, Signal::SIGCONT);
@@ -143,7 +144,7 @@ async fn start(cluster: &Cluster, job: EmulatedJob) -> String {
     let id = cluster.client.submit_yaml(&job.yaml(), None).await.unwrap().jobs[0].id.to_string();
     until("the job to train", PATIENCE, || async {
         let job = cluster.client.job(&id).await.ok()?.job;
-        (job.state == "running" && job.samples_seen > Some(0)).then_some(())
+        (job.state == State::Running && job.samples_seen > Some(0)).then_some(())
     })
     .await;
     id
@@ -153,7 +154,7 @@ async fn ended(cluster: &Cluster, id: &str) -> headway_api::v1::Job {
     until("the job to end", PATIENCE, || async {
         cluster.check_use();
         let job = cluster.client.job(id).await.ok()?.job;
-        ["succeeded", "failed", "cancelled"].contains(&job.state.as_str()).then_some(job)
+        job.state.is_final().then_some(job)
     })
     .await
 }

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use headway_api::v1::JobStateKind as State;
 use headway_tests::job::tiny_training;
 use headway_tests::{Cluster, until};
 
@@ -40,8 +41,8 @@ async fn real_training_moves_between_gpus_and_finishes() {
     for (id, what) in [(&second, "the second job to finish"), (&first, "the first job to finish")] {
         let job = until(what, PATIENCE, || async {
             let job = client.job(id).await.ok()?.job;
-            assert_ne!(job.state, "failed", "{:?}", job.state_cause);
-            (job.state == "succeeded").then_some(job)
+            assert_ne!(job.state, State::Failed, "{:?}", job.state_cause);
+            (job.state == State::Succeeded).then_some(job)
         })
         .await;
         assert!(job.loss.unwrap() < 5.0, "the loss fell below that of a uniform guess (ln 256 = 5.5)");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use headway_api::v1::{Job, Layout, Objective};
+use headway_api::v1::{Job, JobStateKind as State, Layout, Objective};
 use headway_tests::{Cluster, until};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -51,7 +51,12 @@ async fn pursue(cluster: &Cluster, objective: Objective) {
 async fn trains_in(cluster: &Cluster, id: &str, layout: Layout) -> Job {
     until(&format!("training in {layout:?}"), PATIENCE, || async {
         let job = cluster.client.job(id).await.ok()?.job;
-        assert!(["queued", "starting", "running"].contains(&job.state.as_str()), "{} {:?}", job.state, job.state_cause);
+        assert!(
+            [State::Queued, State::Starting, State::Running].contains(&job.state),
+            "{} {:?}",
+            job.state,
+            job.state_cause
+        );
         (job.layout == Some(layout) && job.loss.is_some()).then_some(job)
     })
     .await
@@ -93,8 +98,8 @@ async fn a_running_job_takes_a_better_layout_without_a_restart() {
 
     let done = until("the job to finish", PATIENCE, || async {
         let job = client.job(&id).await.ok()?.job;
-        assert_ne!(job.state, "failed", "{:?}", job.state_cause);
-        (job.state == "succeeded").then_some(job)
+        assert_ne!(job.state, State::Failed, "{:?}", job.state_cause);
+        (job.state == State::Succeeded).then_some(job)
     })
     .await;
     assert_eq!((done.generation, done.reconfigurations, done.samples_seen), (1, 1, Some(STEPS * BATCH)));

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use headway_api::v1::JobStateKind as State;
 use headway_tests::job::tiny_training;
 use headway_tests::{Cluster, until};
 use nix::sys::signal::{Signal, kill};
@@ -38,11 +39,11 @@ async fn warm(cluster: &Cluster, times: usize) {
     .await;
 }
 
-async fn in_state(cluster: &Cluster, job: &str, state: &str) {
+async fn in_state(cluster: &Cluster, job: &str, state: State) {
     until(&format!("{job} to be {state}"), PATIENCE, || async {
         let job = cluster.client.job(job).await.ok()?.job;
-        assert_ne!(job.state, "failed", "{:?}", job.state_cause);
-        (job.state == state && (state != "running" || job.loss.is_some())).then_some(())
+        assert_ne!(job.state, State::Failed, "{:?}", job.state_cause);
+        (job.state == state && (state != State::Running || job.loss.is_some())).then_some(())
     })
     .await;
 }
@@ -74,10 +75,10 @@ async fn a_moved_job_starts_warm_and_without_a_zygote_cold() {
         client.submit_yaml(&tiny_training(name, gpus, priority, samples), None).await.unwrap().jobs[0].id.to_string()
     };
     let first = submit("first", 1, 50, 1_000_000).await;
-    in_state(&cluster, &first, "running").await;
+    in_state(&cluster, &first, State::Running).await;
     let second = submit("second", 2, 90, 600).await;
-    in_state(&cluster, &second, "succeeded").await;
-    in_state(&cluster, &first, "running").await;
+    in_state(&cluster, &second, State::Succeeded).await;
+    in_state(&cluster, &first, State::Running).await;
     let (warmly, coldly) = (lines(&cluster, "started warm"), lines(&cluster, "started cold"));
     assert!(warmly.len() >= 3, "the first, the second, and the first again: {warmly:?}");
     assert!(coldly.is_empty(), "{coldly:?}");
@@ -90,8 +91,8 @@ async fn a_moved_job_starts_warm_and_without_a_zygote_cold() {
 
     kill(zygote(&cluster), Signal::SIGKILL).unwrap();
     let third = submit("third", 2, 90, 600).await;
-    in_state(&cluster, &third, "succeeded").await;
-    in_state(&cluster, &first, "running").await;
+    in_state(&cluster, &third, State::Succeeded).await;
+    in_state(&cluster, &first, State::Running).await;
     assert!(!lines(&cluster, "started cold").is_empty(), "its interpreter was killed");
     let events = client.job_events(&third, 200).await.unwrap();
     let start = events.iter().find(|event| event.verb == "job.start_measured").expect("its start is in the log");
@@ -99,6 +100,6 @@ async fn a_moved_job_starts_warm_and_without_a_zygote_cold() {
     assert!(warm_import < cold_import, "torch was imported before: {warm_import} s, not {cold_import} s");
     warm(&cluster, 2).await;
     client.cancel(&first, None).await.unwrap();
-    in_state(&cluster, &first, "cancelled").await;
+    in_state(&cluster, &first, State::Cancelled).await;
     cluster.stop(&[]).await;
 }

@@ -9,8 +9,8 @@ use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase,
-    LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Recompute, Schedule,
-    Seconds, Sequences, Sharding, StatedDevice, StepReport, StopMode, Term, Tokens,
+    LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences,
+    StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -437,9 +437,9 @@ fn execution(execution: wire::Execution) -> Read<Execution> {
         cp,
         ep,
         vpp,
-        schedule: Schedule::named(&schedule).map_or_else(|| unknown("schedule", schedule), Ok)?,
-        sharding: Sharding::named(&sharding).map_or_else(|| unknown("sharding", sharding), Ok)?,
-        recompute: Recompute::named(&recompute).map_or_else(|| unknown("recompute", recompute), Ok)?,
+        schedule: schedule.parse().or_else(|_| unknown("schedule", schedule))?,
+        sharding: sharding.parse().or_else(|_| unknown("sharding", sharding))?,
+        recompute: recompute.parse().or_else(|_| unknown("recompute", recompute))?,
         sequence_parallel,
     })
 }

@@ -400,9 +400,9 @@ impl From<&Execution> for wire::Execution {
             cp,
             ep,
             vpp,
-            schedule: schedule.name().to_owned(),
-            sharding: sharding.name().to_owned(),
-            recompute: recompute.name().to_owned(),
+            schedule: schedule.to_string(),
+            sharding: sharding.to_string(),
+            recompute: recompute.to_string(),
             sequence_parallel,
         }
     }

@@ -1,10 +1,8 @@
 //! What a round is to achieve. Every field has the planner's default.
 
-use std::collections::BTreeMap;
+use serde::Deserialize;
 
-use serde::{Deserialize, Deserializer};
-
-pub use crate::v1::Objective;
+use crate::v1::{Objective, PowerCap, given};
 
 /// The objective and its constants.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -37,22 +35,4 @@ pub struct Policy {
     pub tolerance: Option<f64>,
     /// Branch-and-bound nodes of a solve.
     pub node_budget: Option<u32>,
-}
-
-/// A limit on what the GPUs draw together.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a mapping of a power cap")]
-pub struct PowerCap {
-    pub watts: f64,
-    /// GPU type → watts of one GPU that trains, where a job's table does not say.
-    #[serde(default)]
-    pub busy_watts: BTreeMap<String, f64>,
-    /// Watts of one idle GPU.
-    #[serde(default)]
-    pub idle_watts: f64,
-}
-
-/// Tells an absent field from one that is `null`.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }

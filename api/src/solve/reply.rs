@@ -6,8 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::allocation::Allocation;
-use super::policy::Objective;
-use crate::v1::{Alternative, Configuration, Reason};
+use crate::v1::{Alternative, Configuration, Limit, Objective, Price, Reason, Relaxed};
 
 /// The answer to one document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,31 +54,6 @@ pub struct Unmoved {
     pub forgone: f64,
     pub code: String,
     pub detail: String,
-}
-
-/// Something scarce between a job and its next better choice.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Limit {
-    pub of: String,
-    /// How much more of it the choice takes, and how much the plan leaves.
-    pub needed: f64,
-    pub left: f64,
-    /// What others lose by that much of it, in units of the objective.
-    pub price: f64,
-}
-
-/// What one more unit of something scarce is worth, in units of the objective.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Price {
-    pub of: String,
-    pub price: f64,
-}
-
-/// A rule that could not be kept, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Relaxed {
-    pub rule: String,
-    pub reason: String,
 }
 
 /// One job and why.

@@ -1,11 +1,7 @@
 //! A specification as admitted, defaults filled in, in the shape it is written in: it can be submitted again.
 
 use chrono::{DateTime, SecondsFormat};
-use headway_types::report::Flexibility;
-use headway_types::spec::{
-    BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, LrScaling, Precision, RunPer, Topology, Training,
-    Work,
-};
+use headway_types::spec::{BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, Topology, Training, Work};
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp, Tokens};
 use serde_json::{Map, Value, json};
 
@@ -37,13 +33,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ("max_restarts", Some(json!(spec.limits.max_restarts))),
     ]);
     let run = object([
-        (
-            "per",
-            Some(json!(match role.run.per {
-                RunPer::Node => "node",
-                RunPer::Gpu => "gpu",
-            })),
-        ),
+        ("per", Some(json!(role.run.per))),
         (
             "command",
             Some(match &role.run.command {
@@ -106,25 +96,10 @@ fn training(training: &Training) -> Value {
         ("model", model),
         ("curve", curve),
         ("seq_len", seq_len),
-        (
-            "precision",
-            Some(json!(match training.precision {
-                Precision::Bf16 => "bf16",
-                Precision::Fp16 => "fp16",
-                Precision::Fp32 => "fp32",
-            })),
-        ),
+        ("precision", Some(json!(training.precision))),
         ("reference_batch", Some(json!(sequences(training.reference_batch)))),
         ("batch", Some(batch(training))),
-        (
-            "lr_scaling",
-            Some(json!(match training.lr_scaling {
-                LrScaling::None => "none",
-                LrScaling::Sqrt => "sqrt",
-                LrScaling::Linear => "linear",
-                LrScaling::Adascale => "adascale",
-            })),
-        ),
+        ("lr_scaling", Some(json!(training.lr_scaling))),
         ("target", training.target.map(|Tokens(tokens)| json!(format!("{tokens} tokens")))),
         ("layouts", Some(layouts)),
         (
@@ -136,15 +111,9 @@ fn training(training: &Training) -> Value {
                 ("fenced", Some(json!(checkpoint.fenced))),
             ])),
         ),
-        (
-            "reconfigure",
-            Some(json!({
-                "batch": flexibility(training.reconfigure.batch),
-                "layout": flexibility(training.reconfigure.layout),
-            })),
-        ),
+        ("reconfigure", Some(json!(training.reconfigure))),
         ("kappa", Some(json!(training.kappa))),
-        ("noise", Some(json!(training.noise.name()))),
+        ("noise", Some(json!(training.noise))),
     ])
 }
 
@@ -156,7 +125,7 @@ fn batch(training: &Training) -> Value {
     object([
         ("min", Some(json!(sequences(training.batch.min)))),
         ("max", Some(json!(sequences(training.batch.max)))),
-        ("policy", Some(json!(training.batch_policy.name()))),
+        ("policy", Some(json!(training.batch_policy.to_string()))),
         ("eta", eta),
     ])
 }
@@ -176,14 +145,6 @@ fn written(layouts: &LayoutLimits) -> Value {
         ("recompute", (execution.recompute != plain.recompute).then(|| json!(execution.recompute))),
         ("sequence_parallel", execution.sequence_parallel.then_some(Value::Bool(true))),
     ])
-}
-
-fn flexibility(flexibility: Flexibility) -> &'static str {
-    match flexibility {
-        Flexibility::Live => "live",
-        Flexibility::Restart => "restart",
-        Flexibility::Never => "never",
-    }
 }
 
 fn moment(at: Timestamp) -> String {

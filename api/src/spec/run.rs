@@ -14,11 +14,7 @@ pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
     let path = spec.field("run");
     let known = ["per", "command", "workdir", "env"];
     let section = Section::open(&path, value, &known, &["hooks", "image", "mounts", "secrets"], spec.findings())?;
-    let per = if section.has("per") {
-        section.choice("per", &[("node", RunPer::Node), ("gpu", RunPer::Gpu)])
-    } else {
-        Some(RunPer::Node)
-    };
+    let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
     let env = env(&section, tuned);
     let command = command(&section, tuned);

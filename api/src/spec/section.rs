@@ -3,11 +3,17 @@
 use std::cell::RefCell;
 
 use serde_json::{Map, Value};
+use strum::VariantArray;
 
 use super::SpecError;
 
 /// No count in a specification is larger, so that products of a few of them stay within 64 bits.
 const MOST: u32 = 1 << 20;
+
+/// A vocabulary of which specifications name a value.
+pub(super) trait Word: VariantArray + Into<&'static str> + Copy {}
+
+impl<T: VariantArray + Into<&'static str> + Copy> Word for T {}
 
 /// What is wrong so far. Reading goes on after an error, so that one attempt shows them all.
 #[derive(Debug, Default)]
@@ -139,6 +145,17 @@ impl<'a> Section<'a> {
             self.wrong(key, format!("must be one of {}, not \"{word}\"", names.join(", ")));
         }
         found
+    }
+
+    /// One of a vocabulary.
+    pub(super) fn word<T: Word>(&self, key: &str) -> Option<T> {
+        let choices: Vec<(&str, T)> = T::VARIANTS.iter().map(|one| ((*one).into(), *one)).collect();
+        self.choice(key, &choices)
+    }
+
+    /// One of a vocabulary, if the key is there.
+    pub(super) fn word_or<T: Word>(&self, key: &str, absent: T) -> Option<T> {
+        if self.has(key) { self.word(key) } else { Some(absent) }
     }
 
     /// A quantity with its unit, as `parse` reads it.

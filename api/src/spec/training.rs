@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::report::Flexibility;
 use headway_types::spec::{
     BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Precision,
     Training, Work,
 };
-use headway_types::{Capabilities, GpuCount, Recompute, Schedule, Seconds, Sequences, Sharding};
+use headway_types::{Capabilities, GpuCount, Seconds, Sequences};
 use serde_json::Value;
 
 use super::quantity::{self, Amount};
-use super::section::{Findings, Section, one_or_many, text, whole};
+use super::section::{Findings, Section, Word, one_or_many, text, whole};
 use super::{model, template};
 
 const KNOWN: &[&str] = &[
@@ -41,12 +40,13 @@ const LARGEST_DEGREE: u32 = 1024;
 pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Findings) -> Option<Training> {
     let section = Section::open(path, value, KNOWN, &["roles"], findings)?;
     let work = work(&section);
-    let precision = precision(&section);
+    let precision = section.word_or("precision", Precision::Bf16);
     let checkpoint = checkpoint(&section, job_name);
     let reconfigure = reconfigure(&section);
     let kappa = kappa(&section);
-    let noise = noise(&section);
-    let lr_scaling = lr_scaling(&section);
+    let noise = section.word_or("noise", NoiseKind::Raw);
+    // The square root is what adaptive optimizers call for (Malladi et al. 2022).
+    let lr_scaling = section.word_or("lr_scaling", LrScaling::Sqrt);
     progress(&section);
     section.require("reference_batch", "the batch the recipe was validated at, as in reference_batch: 4Mi tokens");
     // Batches are counted in sequences of this length.
@@ -121,27 +121,6 @@ fn curve(section: &Section<'_>, value: &Value) -> Option<BTreeMap<GpuCount, f64>
         section.wrong("curve", "must name one size at least");
     }
     (!points.is_empty()).then_some(points)
-}
-
-fn precision(section: &Section<'_>) -> Option<Precision> {
-    let choices = [("bf16", Precision::Bf16), ("fp16", Precision::Fp16), ("fp32", Precision::Fp32)];
-    if section.has("precision") { section.choice("precision", &choices) } else { Some(Precision::Bf16) }
-}
-
-/// The square root unless told otherwise: what adaptive optimizers call for (Malladi et al. 2022).
-fn lr_scaling(section: &Section<'_>) -> Option<LrScaling> {
-    let choices = [
-        ("none", LrScaling::None),
-        ("sqrt", LrScaling::Sqrt),
-        ("linear", LrScaling::Linear),
-        ("adascale", LrScaling::Adascale),
-    ];
-    if section.has("lr_scaling") { section.choice("lr_scaling", &choices) } else { Some(LrScaling::Sqrt) }
-}
-
-fn noise(section: &Section<'_>) -> Option<NoiseKind> {
-    let choices = [NoiseKind::Raw, NoiseKind::Adam].map(|kind| (kind.name(), kind));
-    if section.has("noise") { section.choice("noise", &choices) } else { Some(NoiseKind::Raw) }
 }
 
 fn batch_of(section: &Section<'_>, key: &str, seq_len: u32) -> Option<Sequences> {
@@ -233,9 +212,9 @@ fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
 
 fn execution(section: &Section<'_>) -> Option<ExecutionLimits> {
     let (cp, ep, vpp) = (degrees(section, "cp"), degrees(section, "ep"), degrees(section, "vpp"));
-    let schedule = choices(section, "schedule", Schedule::ALL, Schedule::name);
-    let sharding = choices(section, "sharding", Sharding::ALL, Sharding::name);
-    let recompute = choices(section, "recompute", Recompute::ALL, Recompute::name);
+    let schedule = words(section, "schedule");
+    let sharding = words(section, "sharding");
+    let recompute = words(section, "recompute");
     let sequence_parallel = section.flag("sequence_parallel").unwrap_or(false);
     Some(ExecutionLimits {
         cp: cp?,
@@ -249,18 +228,13 @@ fn execution(section: &Section<'_>) -> Option<ExecutionLimits> {
 }
 
 /// One or several of some words. Absent: the first.
-fn choices<T: Copy + Ord + Default>(
-    section: &Section<'_>,
-    key: &str,
-    all: &[T],
-    name: impl Fn(T) -> &'static str,
-) -> Option<Vec<T>> {
+fn words<T: Word + Ord + Default>(section: &Section<'_>, key: &str) -> Option<Vec<T>> {
     let Some(value) = section.get(key) else { return Some(vec![T::default()]) };
     let read = |value: &Value| {
         let word = text(value, &section.field(key), section.findings())?;
-        let found = all.iter().copied().find(|one| name(*one) == word);
+        let found = T::VARIANTS.iter().copied().find(|one| (*one).into() == word);
         if found.is_none() {
-            let names: Vec<&str> = all.iter().map(|one| name(*one)).collect();
+            let names: Vec<&str> = T::VARIANTS.iter().map(|one| (*one).into()).collect();
             section.wrong(key, format!("must be one or several of {}, not \"{word}\"", names.join(", ")));
         }
         found
@@ -349,10 +323,9 @@ fn reconfigure(training: &Section<'_>) -> Capabilities {
     let Some(section) = Section::open(&path, value, &["batch", "layout"], &[], training.findings()) else {
         return unknown;
     };
-    let choices = [("live", Flexibility::Live), ("restart", Flexibility::Restart), ("never", Flexibility::Never)];
     Capabilities {
-        batch: section.choice("batch", &choices).unwrap_or(unknown.batch),
-        layout: section.choice("layout", &choices).unwrap_or(unknown.layout),
+        batch: section.word("batch").unwrap_or(unknown.batch),
+        layout: section.word("layout").unwrap_or(unknown.layout),
     }
 }
 

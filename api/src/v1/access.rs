@@ -1,23 +1,10 @@
 //! Access tokens.
 
 use chrono::{DateTime, Utc};
+use headway_types::TokenScope;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
-
-/// What a token may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenScope {
-    /// Everything.
-    Admin,
-    /// Read all, change nothing.
-    Viewer,
-    /// Submit jobs, act on one's own, read all.
-    User,
-    /// Hold a node's session and nothing else.
-    Agent,
-}
 
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

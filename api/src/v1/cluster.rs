@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use headway_types::{Objective, PolicyMode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -42,35 +43,9 @@ pub struct Overview {
     pub seq: u64,
 }
 
-/// What plans may do by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyMode {
-    /// Plans that verify are adopted.
-    Auto,
-    /// Plans that move GPUs of running jobs wait for approval.
-    Advisory,
-    /// No rounds.
-    Paused,
-}
-
-/// What the planner maximises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// Weighted concave speed-up with the cost of moves (Headway's own).
-    Goodput,
-    Sia,
-    Pollux,
-    LeastAttained,
-    FifoBackfill,
-    ShortestRemaining,
-    Static,
-}
-
 /// A limit on what the GPUs draw together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a mapping of a power cap")]
 pub struct PowerCap {
     pub watts: f64,
     /// What one GPU of a type draws while it trains; 700 W for a type that is absent.
@@ -137,7 +112,9 @@ pub struct Policy {
 }
 
 /// Tells `null` from an absent field.
-fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+pub(crate) fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    value: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(value).map(Some)
 }
 

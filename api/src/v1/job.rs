@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use headway_types::{Execution, JobStateKind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::execution::Execution;
 use super::plan::PredictedStart;
 
 /// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.
@@ -105,7 +105,8 @@ pub struct Job {
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// `queued`, `held`, `starting`, `running`, `stopping`, `succeeded`, `failed` or `cancelled`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: JobStateKind,
     pub state_since: DateTime<Utc>,
     /// Why it is in this state: the cause of a stop, the message of a failure, the reason of a hold.
     pub state_cause: Option<String>,

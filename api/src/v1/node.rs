@@ -1,6 +1,7 @@
 //! Nodes and their GPUs.
 
 use chrono::{DateTime, Utc};
+use headway_types::{AvailabilityKind, NodePolicyKind, StandingKind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -32,7 +33,8 @@ pub struct Node {
     pub isolated: bool,
     pub agent_version: String,
     /// What users want: `schedulable`, `cordoned` or `draining`.
-    pub policy: String,
+    #[schema(value_type = String)]
+    pub policy: NodePolicyKind,
     pub policy_by: Option<String>,
     pub policy_reason: Option<String>,
     pub policy_since: Option<DateTime<Utc>>,
@@ -45,8 +47,8 @@ pub struct Node {
     pub health_score: f64,
     /// What the scheduler has come to think of it: `good`, `quarantined` (nothing new starts) or `probation`.
     #[serde(default)]
-    #[schema(required = true)]
-    pub standing: String,
+    #[schema(required = true, value_type = String)]
+    pub standing: StandingKind,
     #[serde(default)]
     pub standing_reason: Option<String>,
     #[serde(default)]
@@ -56,7 +58,8 @@ pub struct Node {
     #[schema(required = true)]
     pub conditions: Vec<String>,
     /// What is seen: `registering`, `available`, `unreachable` or `lost`.
-    pub availability: String,
+    #[schema(value_type = String)]
+    pub availability: AvailabilityKind,
     pub availability_since: Option<DateTime<Utc>>,
     pub registered_at: DateTime<Utc>,
     /// Rises with every stored change.

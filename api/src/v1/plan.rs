@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use headway_types::PlanStateKind;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -17,7 +18,8 @@ pub struct PlanSummary {
     /// The target it was made from.
     pub parent_id: Option<Uuid>,
     /// `proposed`, `adopted`, `superseded`, `rejected` or `stale`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: PlanStateKind,
     pub state_reason: Option<String>,
     pub made_at: DateTime<Utc>,
     pub decided_at: Option<DateTime<Utc>>,
@@ -62,7 +64,8 @@ pub struct Plan {
     /// The target it was made from.
     pub parent_id: Option<Uuid>,
     /// `proposed`, `adopted`, `superseded`, `rejected` or `stale`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: PlanStateKind,
     pub state_reason: Option<String>,
     pub made_at: DateTime<Utc>,
     pub decided_at: Option<DateTime<Utc>>,

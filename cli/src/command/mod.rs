@@ -24,6 +24,8 @@ pub mod solve;
 pub mod submit;
 pub mod why;
 
+use std::io::Read as _;
+use std::path::Path;
 use std::time::Duration;
 
 use headway_api::client::Client;
@@ -54,6 +56,17 @@ fn die_with(parent: i32) -> anyhow::Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
     anyhow::ensure!(nix::unistd::getppid().as_raw() == parent, "the process that started this one is gone");
     Ok(())
+}
+
+/// A file, or standard input for `-`.
+fn read(file: &Path) -> Result<String, Failure> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file)
+        .map_err(|error| Failure::new(Kind::Usage, format!("reading {}: {error}", file.display())))
 }
 
 /// Finds the job a user means: a full id, a unique beginning of one, or a name (the newest of that name).

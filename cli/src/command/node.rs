@@ -85,9 +85,9 @@ fn row(node: &NodeReply) -> Vec<String> {
         node.gpu_type.clone(),
         format!("{healthy} of {}", node.gpus.len()),
         busy.to_string(),
-        node.availability.clone(),
-        node.policy.clone(),
-        node.standing.clone(),
+        node.availability.to_string(),
+        node.policy.to_string(),
+        node.standing.to_string(),
         reason(node),
     ]
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use headway_api::client::{Client, JobFilter};
 use headway_api::v1::Job;
-use headway_types::Execution;
+use headway_types::JobStateKind;
+use strum::VariantArray;
 
 use super::{short, watch};
 use crate::failure::Failure;
@@ -17,7 +19,7 @@ pub struct Ps {
     #[arg(short, long)]
     pub all: bool,
     /// Only jobs in this state.
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(states()))]
     pub state: Vec<String>,
     /// Only jobs of this project.
     #[arg(long)]
@@ -41,12 +43,13 @@ pub async fn run(client: &Client, print: &Printer, ps: Ps) -> Result<(), Failure
     }
 }
 
+/// Every state by name, and the words for all that have ended and all others.
+fn states() -> impl Iterator<Item = &'static str> {
+    JobStateKind::VARIANTS.iter().map(|state| <&str>::from(*state)).chain(["live", "ended"])
+}
+
 async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> {
-    let states = if ps.state.is_empty() && !ps.all {
-        ["queued", "held", "starting", "running", "stopping"].map(String::from).to_vec()
-    } else {
-        ps.state.clone()
-    };
+    let states = if ps.state.is_empty() && !ps.all { vec!["live".into()] } else { ps.state.clone() };
     let filter = JobFilter { states, project: ps.project.clone(), limit: Some(ps.limit), ..JobFilter::default() };
     let page = client.jobs(&filter).await?;
     print.list(&page.items, HEADERS, row, |job| job.id.to_string())
@@ -55,7 +58,7 @@ async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> 
 /// dp × tp × pp and what else the layout is.
 fn layout(job: &Job) -> String {
     let Some(layout) = job.layout else { return "-".into() };
-    let more: Execution = job.execution.unwrap_or_default().into();
+    let more = job.execution.unwrap_or_default();
     format!("{}×{}×{}{more}", layout.dp, layout.tp, layout.pp)
 }
 
@@ -64,7 +67,7 @@ pub fn row(job: &Job) -> Vec<String> {
     vec![
         short(&job.id.to_string()).into(),
         job.name.clone(),
-        job.state.clone(),
+        job.state.to_string(),
         gpus(job),
         layout(job),
         batch(job),

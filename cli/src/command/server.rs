@@ -7,9 +7,8 @@ use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
-use headway_scheduler::store::Scope;
 use headway_scheduler::{InitialToken, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
-use headway_types::Seconds;
+use headway_types::{Seconds, TokenScope};
 
 use super::shutdown_token;
 use crate::context::read_token;
@@ -109,7 +108,7 @@ impl Server {
     fn config(self, database_url: String) -> Result<ServerConfig, Failure> {
         let mut tokens = Vec::new();
         for (name, scope, file) in
-            [("admin", Scope::Admin, &self.admin_token_file), ("agent", Scope::Agent, &self.agent_token_file)]
+            [("admin", TokenScope::Admin, &self.admin_token_file), ("agent", TokenScope::Agent, &self.agent_token_file)]
         {
             if let Some(file) = file {
                 tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });

@@ -1,8 +1,6 @@
 //! `headway plan simulate`: what would come of something that is not so. Names become ids here; the answer is the server's.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::path::Path;
 
 use headway_api::client::Client;
 use headway_api::spec;
@@ -10,7 +8,7 @@ use headway_api::v1::{ForcedJob, JobSpecification, Shift, Simulation, Simulation
 use uuid::Uuid;
 
 use super::plan::Simulate;
-use super::resolve_job;
+use super::{read, resolve_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration};
 
@@ -88,16 +86,6 @@ fn pair(text: &str) -> Result<(&str, &str), Failure> {
 
 fn number<T: std::str::FromStr>(whole: &str, text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| Failure::new(Kind::Usage, format!("{whole}: {text} is no number that can be meant here")))
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(file)
-        .map_err(|error| Failure::new(Kind::Usage, format!("reading {}: {error}", file.display())))
 }
 
 fn text(simulation: &Simulation) -> String {

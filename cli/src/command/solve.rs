@@ -135,7 +135,7 @@ pub fn read(file: &Path) -> Result<String, Failure> {
 struct Solver {
     stored: bool,
     site: Catalog,
-    policy: Option<headway_planner::Objective>,
+    policy: Option<wire::Objective>,
     names: Names,
     curves: CurveCache,
 }
@@ -145,7 +145,7 @@ impl Solver {
         Ok(Self {
             stored: command.stored,
             site: super::catalog::read(&command.catalogs, Parameters::built_in())?,
-            policy: command.policy.map(solve::objective),
+            policy: command.policy,
             names: Names::default(),
             curves: CurveCache::new(),
         })

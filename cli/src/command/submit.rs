@@ -1,13 +1,12 @@
 //! `headway submit` and `headway validate`.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headway_api::client::Client;
 use headway_api::spec;
 
-use super::short;
+use super::{read, short};
 use crate::failure::{Failure, Kind};
 use crate::output::{Format, Printer};
 
@@ -74,14 +73,4 @@ pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
 
 fn check(file: &Path, text: &str) -> Result<Vec<headway_types::JobSpec>, Failure> {
     spec::read_submission_yaml(text).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(file)
-        .map_err(|error| Failure::new(Kind::Usage, format!("reading {}: {error}", file.display())))
 }

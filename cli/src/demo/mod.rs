@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use headway_api::client::Client;
-use headway_api::v1::Job;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Kind};
@@ -50,7 +49,7 @@ pub async fn run(client: &Client, demo: Demo) -> Result<(), Failure> {
         }
         let events = client.events(200).await?;
         screen.show(begin.elapsed(), &jobs, &events, waiting.len());
-        if waiting.is_empty() && jobs.iter().all(ended) {
+        if waiting.is_empty() && jobs.iter().all(|job| job.state.is_final()) {
             screen.leave();
             return summary::print(client, &jobs, begin.elapsed()).await;
         }
@@ -66,8 +65,4 @@ pub async fn run(client: &Client, demo: Demo) -> Result<(), Failure> {
             }
         }
     }
-}
-
-fn ended(job: &Job) -> bool {
-    matches!(job.state.as_str(), "succeeded" | "failed" | "cancelled")
 }

@@ -62,7 +62,7 @@ fn row(job: &Job, baseline: Option<&Baseline>) -> Vec<String> {
     let predicted = baseline.map(|baseline| baseline.goodput_tokens_per_second);
     vec![
         job.name.clone(),
-        job.state.clone(),
+        job.state.to_string(),
         duration(seconds(job)),
         si(job.progress_tokens),
         format!("{}/s", si(measured(job))),

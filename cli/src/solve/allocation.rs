@@ -126,7 +126,7 @@ impl<'a> Holders<'a> {
 /// How a job trains now.
 pub fn configuration(of: &v1::Configuration, field: &str, findings: &mut Findings) -> Configuration {
     let layout = &of.layout;
-    let execution: Execution = of.execution.unwrap_or_default().into();
+    let execution = of.execution.unwrap_or_default();
     let mut degree = |value, name| findings.whole(value, 1..=MOST, format_args!("{field}.{name}"));
     let Execution { cp, ep, vpp, .. } = execution;
     let (cp, ep, vpp) = (degree(cp, "execution.cp"), degree(ep, "execution.ep"), degree(vpp, "execution.vpp"));

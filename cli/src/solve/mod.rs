@@ -25,7 +25,6 @@ use uuid::Uuid;
 use check::Findings;
 
 pub use names::Names;
-pub use policy::objective;
 pub use print::table;
 pub use reply::reply;
 

@@ -1,7 +1,7 @@
 //! The policy of a document over the planner's defaults.
 
-use headway_api::solve::{Objective as WireObjective, Policy as WirePolicy, PowerCap as WirePowerCap};
-use headway_planner::{Objective, Policy, PowerCap};
+use headway_api::solve::{Policy as WirePolicy, PowerCap as WirePowerCap};
+use headway_planner::{Policy, PowerCap};
 use headway_types::{GpuType, Seconds};
 
 use super::check::{Findings, MOST};
@@ -19,7 +19,7 @@ pub fn policy(of: WirePolicy, findings: &mut Findings) -> Policy {
         None => default.patience,
     };
     Policy {
-        objective: of.objective.map_or(default.objective, objective),
+        objective: of.objective.unwrap_or(default.objective),
         power: within("power", of.power, -2.0, 1.0, default.power),
         epsilon: within("epsilon", of.epsilon, 0.01, 10.0, default.epsilon),
         horizon: Seconds(within("horizon_seconds", of.horizon_seconds, 1.0, 365.0 * DAYS, default.horizon.0)),
@@ -49,29 +49,5 @@ fn power_cap(of: WirePowerCap, findings: &mut Findings) -> PowerCap {
         busy: busy.collect(),
         watts: findings.number(of.watts, 0.0..=most, "policy.power_cap.watts"),
         idle: findings.number(of.idle_watts, 0.0..=1e6, "policy.power_cap.idle_watts"),
-    }
-}
-
-pub fn objective(of: WireObjective) -> Objective {
-    match of {
-        WireObjective::Goodput => Objective::Goodput,
-        WireObjective::Sia => Objective::Sia,
-        WireObjective::Pollux => Objective::Pollux,
-        WireObjective::LeastAttained => Objective::LeastAttained,
-        WireObjective::FifoBackfill => Objective::FifoBackfill,
-        WireObjective::ShortestRemaining => Objective::ShortestRemaining,
-        WireObjective::Static => Objective::Static,
-    }
-}
-
-pub fn objective_on_the_wire(of: Objective) -> WireObjective {
-    match of {
-        Objective::Goodput => WireObjective::Goodput,
-        Objective::Sia => WireObjective::Sia,
-        Objective::Pollux => WireObjective::Pollux,
-        Objective::LeastAttained => WireObjective::LeastAttained,
-        Objective::FifoBackfill => WireObjective::FifoBackfill,
-        Objective::ShortestRemaining => WireObjective::ShortestRemaining,
-        Objective::Static => WireObjective::Static,
     }
 }

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use headway_api::solve::{Allocation, Decided, Held, Limit, Prediction, Price, Relaxed, Reply, Step, Unmoved, VERSION};
-use headway_api::v1;
+use headway_api::solve::{Allocation, Decided, Held, Prediction, Reply, Step, Unmoved, VERSION};
 use headway_planner::{PlanInput, PlanJob, PlanNode};
-use headway_types::plan::{self, Alternative, MoveKind};
-use headway_types::{
-    Assignment, Configuration, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan, Reason, ReasonCode, Tier,
-};
+use headway_types::plan;
+use headway_types::{Assignment, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan};
 use serde_json::Value;
 
-use super::{nodes, policy};
+use super::nodes;
 
 /// The reply to the round that `input` was.
 pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
@@ -22,19 +19,15 @@ pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
         version: VERSION,
         planner: concat!("headway ", env!("CARGO_PKG_VERSION")).into(),
         round,
-        policy: policy::objective_on_the_wire(input.policy.objective),
+        policy: input.policy.objective,
         objective: report.objective,
         objective_before: report.objective_before,
         bound: report.bound,
         gap: report.gap,
         candidates: report.candidates,
         shadow_prices: report.shadow_prices.iter().map(|(gpu_type, price)| (gpu_type.0.clone(), *price)).collect(),
-        scarce: report.scarce.iter().map(|one| Price { of: one.of.clone(), price: one.price }).collect(),
-        relaxed: report
-            .relaxed
-            .iter()
-            .map(|one| Relaxed { rule: one.rule.clone(), reason: one.reason.clone() })
-            .collect(),
+        scarce: report.scarce.iter().map(Into::into).collect(),
+        relaxed: report.relaxed.iter().map(Into::into).collect(),
         jobs: input
             .jobs
             .iter()
@@ -63,9 +56,9 @@ fn decided(
             efficiency: predicted.efficiency,
         }),
         headline: verdict.map(|verdict| verdict.headline.clone()).unwrap_or_default(),
-        reasons: verdict.iter().flat_map(|verdict| &verdict.reasons).map(reason).collect(),
-        runner_up: verdict.and_then(|verdict| verdict.runner_up.as_ref()).map(alternative),
-        limits: verdict.iter().flat_map(|verdict| &verdict.limits).map(limit).collect(),
+        reasons: verdict.iter().flat_map(|verdict| &verdict.reasons).map(Into::into).collect(),
+        runner_up: verdict.and_then(|verdict| verdict.runner_up.as_ref()).map(Into::into),
+        limits: verdict.iter().flat_map(|verdict| &verdict.limits).map(Into::into).collect(),
         marginal_speed_up: verdict.and_then(|verdict| verdict.marginal_speed_up),
     }
 }
@@ -79,7 +72,7 @@ fn allocation(assignment: &Assignment, nodes: &BTreeMap<NodeId, &PlanNode>) -> A
         gpu_type: first.map(|node| node.class.gpu_type.0.clone()),
         gpus: Some(placement.gpus().0),
         label: assignment.label.clone(),
-        configuration: assignment.configuration.as_ref().map(configuration),
+        configuration: assignment.configuration.as_ref().map(Into::into),
         goodput: Some(assignment.predicted.goodput.0),
     }
 }
@@ -95,11 +88,11 @@ fn held(node: &PlanNode, gpus: &[GpuUuid]) -> Held {
 fn moved(step: &Move, names: &BTreeMap<JobId, &str>) -> Step {
     Step {
         job: names.get(&step.job).map(|name| (*name).to_owned()).unwrap_or_default(),
-        kind: kind(step.kind).into(),
+        kind: step.kind.name().into(),
         from_gpus: step.from_gpus.0,
         to_gpus: step.to_gpus.0,
-        from_configuration: step.from_configuration.as_ref().map(configuration),
-        to_configuration: step.to_configuration.as_ref().map(configuration),
+        from_configuration: step.from_configuration.as_ref().map(Into::into),
+        to_configuration: step.to_configuration.as_ref().map(Into::into),
         goodput_before: step.goodput_before.0,
         goodput_after: step.goodput_after.0,
         downtime_seconds: step.downtime.0,
@@ -115,49 +108,7 @@ fn unmoved(of: &plan::Unmoved, names: &BTreeMap<JobId, &str>) -> Unmoved {
         to_gpus: of.to_gpus.0,
         gain: of.gain,
         forgone: of.forgone,
-        code: code(of.code),
+        code: of.code.to_string(),
         detail: of.detail.clone(),
     }
-}
-
-fn limit(of: &plan::Limit) -> Limit {
-    Limit { of: of.of.clone(), needed: of.needed, left: of.left, price: of.price }
-}
-
-fn kind(of: MoveKind) -> &'static str {
-    match of {
-        MoveKind::Start => "start",
-        MoveKind::Preempt => "preempt",
-        MoveKind::Reconfigure(Tier::Batch) => "batch",
-        MoveKind::Reconfigure(Tier::MicroBatch) => "micro_batch",
-        MoveKind::Reconfigure(Tier::Layout) => "layout",
-        MoveKind::Reconfigure(Tier::Migration) => "migration",
-    }
-}
-
-fn configuration(of: &Configuration) -> v1::Configuration {
-    v1::Configuration {
-        layout: v1::Layout { dp: of.layout.dp, tp: of.layout.tp, pp: of.layout.pp },
-        execution: v1::Execution::unless_plain(of.layout.execution),
-        micro_batch_sequences: of.micro_batch.0,
-        global_batch_sequences: of.global_batch.0,
-    }
-}
-
-fn alternative(of: &Alternative) -> v1::Alternative {
-    v1::Alternative {
-        gpus: of.gpus.0,
-        configuration: of.configuration.as_ref().map(configuration),
-        speed_up: of.speed_up,
-    }
-}
-
-fn reason(of: &Reason) -> v1::Reason {
-    v1::Reason { code: code(of.code), binding: of.binding, detail: of.detail.clone() }
-}
-
-/// The word by which the code is stored.
-fn code(of: ReasonCode) -> String {
-    let word = serde_json::to_value(of).ok().and_then(|code| code.as_str().map(str::to_owned));
-    word.unwrap_or_default()
 }

@@ -178,15 +178,6 @@ fn a_reply_names_nodes_and_indices() {
 }
 
 #[test]
-fn every_policy_has_one_name_both_ways() {
-    for name in ["goodput", "sia", "pollux", "least_attained", "fifo_backfill", "shortest_remaining", "static"] {
-        let objective: wire::Objective = serde_json::from_value(json!(name)).expect("a policy");
-        let back = super::policy::objective_on_the_wire(super::policy::objective(objective));
-        assert_eq!(serde_json::to_value(back).expect("JSON"), json!(name));
-    }
-}
-
-#[test]
 fn what_cannot_be_is_refused_by_name() {
     let job = |more: Value| {
         let mut job = json!({"name": "a", "goodput": {"2": 1, "4": 2}});

@@ -17,7 +17,7 @@ use headway_api::v1::{DrainRequest, Node};
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::postgres::PrivatePostgres;
-use headway_types::NodeCount;
+use headway_types::{NodeCount, NodePolicyKind};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -329,7 +329,8 @@ async fn change_node(client: &Client, name: &str, change: Change) -> Result<Node
 async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + grace;
     // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
-    let busy = |node: &Node| node.policy == "schedulable" || node.gpus.iter().any(|gpu| gpu.job_id.is_some());
+    let busy =
+        |node: &Node| node.policy == NodePolicyKind::Schedulable || node.gpus.iter().any(|gpu| gpu.job_id.is_some());
     let names = client.nodes().await?.into_iter().filter(busy).map(|node| node.name).collect();
     change_nodes(client, names, Change::Drain).await?;
     loop {

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use headway_types::{Generation, JobId, Timestamp};
+use headway_types::{Generation, JobId, JobStateKind, Timestamp};
 
 use crate::record::{JobState, StopCause};
 
@@ -84,22 +84,28 @@ impl JobState {
     /// Whether the job is over for good.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, JobState::Succeeded { .. } | JobState::Failed { .. } | JobState::Cancelled { .. })
+        self.kind().is_final()
+    }
+
+    /// Which state it is, without what it carries.
+    #[must_use]
+    pub fn kind(&self) -> JobStateKind {
+        match self {
+            JobState::Queued { .. } => JobStateKind::Queued,
+            JobState::Held { .. } => JobStateKind::Held,
+            JobState::Starting { .. } => JobStateKind::Starting,
+            JobState::Running { .. } => JobStateKind::Running,
+            JobState::Stopping { .. } => JobStateKind::Stopping,
+            JobState::Succeeded { .. } => JobStateKind::Succeeded,
+            JobState::Failed { .. } => JobStateKind::Failed,
+            JobState::Cancelled { .. } => JobStateKind::Cancelled,
+        }
     }
 
     /// The state's name as the API writes it.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            JobState::Queued { .. } => "queued",
-            JobState::Held { .. } => "held",
-            JobState::Starting { .. } => "starting",
-            JobState::Running { .. } => "running",
-            JobState::Stopping { .. } => "stopping",
-            JobState::Succeeded { .. } => "succeeded",
-            JobState::Failed { .. } => "failed",
-            JobState::Cancelled { .. } => "cancelled",
-        }
+        self.kind().into()
     }
 }
 

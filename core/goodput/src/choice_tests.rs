@@ -3,6 +3,7 @@
 use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, Work};
 use headway_types::{Generation, JobId, NoiseSample, Recompute, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
+use strum::VariantArray;
 
 use super::*;
 use crate::batches::GRID;
@@ -204,9 +205,9 @@ proptest! {
 fn scripts() -> impl Strategy<Value = ExecutionLimits> {
     let pick = |all: &'static [Vec<u32>]| prop::sample::select(all);
     let degrees: &'static [Vec<u32>] = Box::leak(Box::new([vec![1], vec![1, 2], vec![2], vec![1, 2, 4]]));
-    let sharding = prop::sample::subsequence(Sharding::ALL.to_vec(), 1..=4);
-    let recompute = prop::sample::subsequence(Recompute::ALL.to_vec(), 1..=3);
-    let schedule = prop::sample::subsequence(Schedule::ALL.to_vec(), 1..=3);
+    let sharding = prop::sample::subsequence(Sharding::VARIANTS.to_vec(), 1..=4);
+    let recompute = prop::sample::subsequence(Recompute::VARIANTS.to_vec(), 1..=3);
+    let schedule = prop::sample::subsequence(Schedule::VARIANTS.to_vec(), 1..=3);
     (pick(&degrees[..2]), pick(degrees), schedule, sharding, recompute, any::<bool>()).prop_map(
         |(cp, vpp, schedule, sharding, recompute, sequence_parallel)| ExecutionLimits {
             cp,

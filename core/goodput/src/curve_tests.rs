@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_types::spec::Work;
+use strum::VariantArray;
 
 use super::*;
 use crate::examples::{class_of, emulated_class, tiny, training};
@@ -38,7 +39,7 @@ fn a_measured_curve_is_interpolated_and_has_no_configuration() {
 #[test]
 fn runner_ups_are_other_layouts_in_order_and_the_band_holds_the_best() {
     let mut training = training(Work::Model(crate::examples::llama3_8b()), 64, (32, 128));
-    training.layouts.execution.sharding = headway_types::Sharding::ALL.to_vec();
+    training.layouts.execution.sharding = headway_types::Sharding::VARIANTS.to_vec();
     let (model, class) = (JobModel::new(training), class_of("H100-80G", 8));
     let (gpus, nodes) = (GpuCount(16), NodeCount(2));
     let offers = model.ranked(&class, gpus, nodes, 4).unwrap();

@@ -148,11 +148,11 @@ fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String
     } else if !limits.vpp.contains(vpp) {
         format!("vpp {vpp}")
     } else if !limits.schedule.contains(schedule) {
-        format!("the schedule {}", schedule.name())
+        format!("the schedule {schedule}")
     } else if !limits.sharding.contains(sharding) {
-        format!("sharding {}", sharding.name())
+        format!("sharding {sharding}")
     } else if !limits.recompute.contains(recompute) {
-        format!("recompute {}", recompute.name())
+        format!("recompute {recompute}")
     } else {
         "sequence parallelism".to_owned()
     };

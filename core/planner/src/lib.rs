@@ -46,7 +46,7 @@ pub use check::{PlanError, WrongField};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
-pub use policy::{Objective, Policy, PowerCap};
+pub use policy::{Policy, PowerCap};
 pub use project::PlanProject;
 pub use reservation::Reservation;
 pub use round::plan;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{GpuType, Seconds};
+use headway_types::{GpuType, Objective, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// The objective and its constants.
@@ -66,27 +66,6 @@ impl Policy {
     pub(crate) fn patience(&self) -> Option<Seconds> {
         self.patience.filter(|_| self.objective == Objective::Goodput)
     }
-}
-
-/// How the round decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// Weighted concave speed-up with the cost of moves (ours).
-    #[default]
-    Goodput,
-    /// Sia (SOSP'23): row-normalised goodput to the power p, restart factor, λ for jobs left out.
-    Sia,
-    /// Pollux (OSDI'21): data parallelism only, one power mean of speed-ups.
-    Pollux,
-    /// Least attained service first, each at its largest size that fits.
-    LeastAttained,
-    /// In the order of submission at the requested size, with backfill.
-    FifoBackfill,
-    /// Shortest remaining time first.
-    ShortestRemaining,
-    /// Everyone at the size and batch it asked for, in the order of submission, never moved.
-    Static,
 }
 
 /// A limit on what the GPUs draw together.

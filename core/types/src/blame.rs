@@ -1,29 +1,18 @@
 //! Whose fault a failure is: it decides what is counted, who waits and which node is avoided.
 
-use core::fmt;
-
 use serde::{Deserialize, Serialize};
 
-/// Who answers for a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Blame {
-    /// The job's own: its command, its script, its data. Counts against its restart budget.
-    Job,
-    /// The node's: hardware, disk, driver, missing user. Counts against the node's health, never against the job.
-    Node,
-    /// Headway's or the network's: an agent that restarted, a message that was late. Counts against nobody.
-    Infrastructure,
-}
+use crate::word::words;
 
-impl fmt::Display for Blame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Blame::Job => "job",
-            Blame::Node => "node",
-            Blame::Infrastructure => "infrastructure",
-        }
-        .fmt(f)
+words! {
+    /// Who answers for a failure.
+    pub enum Blame {
+        /// The job's own: its command, its script, its data. Counts against its restart budget.
+        Job,
+        /// The node's: hardware, disk, driver, missing user. Counts against the node's health, never against the job.
+        Node,
+        /// Headway's or the network's: an agent that restarted, a message that was late. Counts against nobody.
+        Infrastructure,
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::execution::Execution;
 use crate::unit::{GpuCount, Sequences};
+use crate::word::words;
 
 /// Parallel layout: degrees of data, tensor and pipeline parallelism and how its ranks execute a step. Uniform over the job, and
 /// nothing of it changes while a process runs.
@@ -115,18 +116,18 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// What a change costs, cheapest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tier {
-    /// Only the global batch changes: takes effect at the next step.
-    Batch,
-    /// The micro-batch changes: the schedule is rebuilt in the running process.
-    MicroBatch,
-    /// The layout changes on the same GPUs: checkpoint, reshard, resume.
-    Layout,
-    /// The GPUs change: checkpoint, new generation elsewhere, resume.
-    Migration,
+words! {
+    /// What a change costs, cheapest first.
+    pub enum Tier {
+        /// Only the global batch changes: takes effect at the next step.
+        Batch,
+        /// The micro-batch changes: the schedule is rebuilt in the running process.
+        MicroBatch,
+        /// The layout changes on the same GPUs: checkpoint, reshard, resume.
+        Layout,
+        /// The GPUs change: checkpoint, new generation elsewhere, resume.
+        Migration,
+    }
 }
 
 impl Tier {

@@ -4,89 +4,52 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Order of forward and backward passes in a pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Schedule {
-    /// One forward, one backward (PipeDream-Flush; interleaved where a stage has several chunks, Narayanan et al. 2021).
-    #[default]
-    #[serde(rename = "1f1b")]
-    OneForwardOneBackward,
-    /// All forward passes first (Huang et al. 2019): the same time, all micro-batches in flight.
-    #[serde(rename = "gpipe")]
-    GPipe,
-    /// All micro-batches of a chunk before the next chunk (Lamy-Poirier 2023): sharded parameters are gathered once per step.
-    BreadthFirst,
+use crate::word::words;
+
+words! {
+    /// Order of forward and backward passes in a pipeline.
+    #[derive(Default)]
+    pub enum Schedule {
+        /// One forward, one backward (PipeDream-Flush; interleaved where a stage has several chunks, Narayanan et al. 2021).
+        #[default]
+        #[serde(rename = "1f1b")]
+        #[strum(serialize = "1f1b")]
+        OneForwardOneBackward,
+        /// All forward passes first (Huang et al. 2019): the same time, all micro-batches in flight.
+        #[serde(rename = "gpipe")]
+        #[strum(serialize = "gpipe")]
+        GPipe,
+        /// All micro-batches of a chunk before the next chunk (Lamy-Poirier 2023): sharded parameters are gathered once per step.
+        BreadthFirst,
+    }
+
+    /// What data-parallel replicas share instead of each holding it whole; each includes the ones before.
+    #[derive(Default)]
+    pub enum Sharding {
+        #[default]
+        None,
+        /// Optimizer states (ZeRO-1, distributed optimizer).
+        Optimizer,
+        /// Gradients; parameters are gathered once per micro-batch (ZeRO-2).
+        Gradients,
+        /// Parameters, gathered for each pass (ZeRO-3, FSDP2).
+        Parameters,
+    }
+
+    /// What of the forward pass is done again in the backward pass instead of being kept.
+    #[derive(Default)]
+    pub enum Recompute {
+        #[default]
+        None,
+        /// The attention matrix (Korthikanti et al. 2022); with fused attention, which keeps none, every second layer.
+        Selective,
+        Full,
+    }
 }
-
-/// What data-parallel replicas share instead of each holding it whole; each includes the ones before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sharding {
-    #[default]
-    None,
-    /// Optimizer states (ZeRO-1, distributed optimizer).
-    Optimizer,
-    /// Gradients; parameters are gathered once per micro-batch (ZeRO-2).
-    Gradients,
-    /// Parameters, gathered for each pass (ZeRO-3, FSDP2).
-    Parameters,
-}
-
-/// What of the forward pass is done again in the backward pass instead of being kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Recompute {
-    #[default]
-    None,
-    /// The attention matrix (Korthikanti et al. 2022); with fused attention, which keeps none, every second layer.
-    Selective,
-    Full,
-}
-
-macro_rules! named {
-    ($type:ty, $($value:path => $name:literal),+) => {
-        impl $type {
-            /// Every value, in order.
-            pub const ALL: &'static [Self] = &[$($value),+];
-
-            /// The name it has in specifications, protocols and environments.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $($value => $name),+ }
-            }
-
-            /// The value of a name.
-            #[must_use]
-            pub fn named(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|value| value.name() == name)
-            }
-        }
-    };
-}
-
-named!(
-    Schedule,
-    Schedule::OneForwardOneBackward => "1f1b",
-    Schedule::GPipe => "gpipe",
-    Schedule::BreadthFirst => "breadth_first"
-);
-named!(
-    Sharding,
-    Sharding::None => "none",
-    Sharding::Optimizer => "optimizer",
-    Sharding::Gradients => "gradients",
-    Sharding::Parameters => "parameters"
-);
-named!(
-    Recompute,
-    Recompute::None => "none",
-    Recompute::Selective => "selective",
-    Recompute::Full => "full"
-);
 
 /// Everything of a layout beyond dp, tp and pp. The default is what any script does that knows nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Execution {
     /// Context parallelism: ranks that share a sequence.
@@ -116,6 +79,12 @@ impl Execution {
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Self::PLAIN
+    }
+
+    /// `None` where there is nothing to say.
+    #[must_use]
+    pub fn unless_plain(self) -> Option<Self> {
+        (!self.is_plain()).then_some(self)
     }
 }
 
@@ -170,21 +139,6 @@ mod tests {
             sequence_parallel: true,
         };
         assert_eq!(all.to_string(), " cp2 ep4 vpp2 breadth-first zero3 full-recompute sp");
-    }
-
-    #[test]
-    fn names_are_those_on_the_wire() {
-        let name = |value: serde_json::Value| value.as_str().map(str::to_owned);
-        for schedule in Schedule::ALL {
-            assert_eq!(name(serde_json::json!(schedule)).as_deref(), Some(schedule.name()));
-            assert_eq!(Schedule::named(schedule.name()), Some(*schedule));
-        }
-        for sharding in Sharding::ALL {
-            assert_eq!(name(serde_json::json!(sharding)).as_deref(), Some(sharding.name()));
-        }
-        for recompute in Recompute::ALL {
-            assert_eq!(name(serde_json::json!(recompute)).as_deref(), Some(recompute.name()));
-        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! This crate holds values and their arithmetic, nothing else. It never reads a clock, a socket, a file, the
 //! environment or entropy, and imports no other crate of the project. Everything stands to the right of it.
 
+pub mod access;
 pub mod blame;
 pub mod command;
 pub mod configuration;
@@ -13,11 +14,15 @@ pub mod id;
 pub mod model;
 pub mod placement;
 pub mod plan;
+pub mod policy;
 pub mod report;
 pub mod spec;
+pub mod state;
 pub mod time;
 pub mod unit;
+mod word;
 
+pub use access::TokenScope;
 pub use blame::{Blame, Fault};
 pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
 pub use configuration::{Configuration, Layout, Tier};
@@ -29,8 +34,10 @@ pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, Reser
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
+pub use policy::{Objective, PolicyMode};
 pub use report::{Capabilities, NoiseSample, StepReport};
 pub use spec::JobSpec;
+pub use state::{AvailabilityKind, JobStateKind, NodePolicyKind, PlanStateKind, StandingKind};
 pub use time::Timestamp;
 pub use unit::{
     Bytes, FlopPerSecond, Flops, GpuCount, GpuSeconds, NodeCount, Seconds, Sequences, Tokens, TokensPerSecond,

@@ -10,6 +10,7 @@ use crate::id::{JobId, PlanId};
 use crate::placement::Placement;
 use crate::time::Timestamp;
 use crate::unit::{GpuCount, Seconds, TokensPerSecond};
+use crate::word::words;
 
 /// One decision for the whole cluster. A job it does not name gets nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -165,59 +166,59 @@ pub struct Reason {
     pub detail: String,
 }
 
-/// Causes the field asks for by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReasonCode {
-    NotEnoughFree,
-    Fragmented,
-    WrongGpuType,
-    MemoryInfeasible,
-    PriorityBehind,
-    NodesUnhealthy,
-    GainTooSmall,
-    Cooldown,
-    ProfileMissing,
-    PlanWaitsApproval,
-    /// Cannot run on this cluster as it is.
-    Never,
-    /// The chosen size is the best for the cluster.
-    BestForCluster,
-    AtMaximum,
-    /// Waiting for GPUs that another job is giving up.
-    GpusBeingFreed,
-    /// The last attempts failed; the next one waits.
-    BackOff,
-    Held,
-    /// The quota of its project, or of one above, is used up.
-    Quota,
-    /// What one user may hold in its project is used up.
-    UserLimit,
-    /// What it could use is set aside for others.
-    Reserved,
-    PowerCap,
-    /// CPUs or memory of the nodes, not their GPUs.
-    HostResources,
-    /// The round may move no more jobs.
-    MoveBudget,
-    /// Only nodes are left that it must not use.
-    Excluded,
-    /// Too few nodes are left in one fabric domain.
-    FabricDomain,
-    /// Nothing it could get meets its deadline.
-    Deadline,
-    /// More would cost more GPU-time than it may still use.
-    Budget,
-    /// It moved lately; going on to another size must gain more than that.
-    Hysteresis,
-    /// It has waited so long that it goes before others.
-    Patient,
-    /// It is sure of a number of GPUs.
-    Floor,
-    /// It gets back what others borrowed.
-    Reclaim,
-    /// What is known of it contradicts itself, so that rounds leave it as it is.
-    Malformed,
+words! {
+    /// Causes the field asks for by name.
+    pub enum ReasonCode {
+        NotEnoughFree,
+        Fragmented,
+        WrongGpuType,
+        MemoryInfeasible,
+        PriorityBehind,
+        NodesUnhealthy,
+        GainTooSmall,
+        Cooldown,
+        ProfileMissing,
+        PlanWaitsApproval,
+        /// Cannot run on this cluster as it is.
+        Never,
+        /// The chosen size is the best for the cluster.
+        BestForCluster,
+        AtMaximum,
+        /// Waiting for GPUs that another job is giving up.
+        GpusBeingFreed,
+        /// The last attempts failed; the next one waits.
+        BackOff,
+        Held,
+        /// The quota of its project, or of one above, is used up.
+        Quota,
+        /// What one user may hold in its project is used up.
+        UserLimit,
+        /// What it could use is set aside for others.
+        Reserved,
+        PowerCap,
+        /// CPUs or memory of the nodes, not their GPUs.
+        HostResources,
+        /// The round may move no more jobs.
+        MoveBudget,
+        /// Only nodes are left that it must not use.
+        Excluded,
+        /// Too few nodes are left in one fabric domain.
+        FabricDomain,
+        /// Nothing it could get meets its deadline.
+        Deadline,
+        /// More would cost more GPU-time than it may still use.
+        Budget,
+        /// It moved lately; going on to another size must gain more than that.
+        Hysteresis,
+        /// It has waited so long that it goes before others.
+        Patient,
+        /// It is sure of a number of GPUs.
+        Floor,
+        /// It gets back what others borrowed.
+        Reclaim,
+        /// What is known of it contradicts itself, so that rounds leave it as it is.
+        Malformed,
+    }
 }
 
 /// One job's change from the present to the plan. It shows gain and cost before it happens.
@@ -248,4 +249,16 @@ pub enum MoveKind {
     Preempt,
     /// A change of the given tier.
     Reconfigure(Tier),
+}
+
+impl MoveKind {
+    /// One word: of a reconfiguration, its tier.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MoveKind::Start => "start",
+            MoveKind::Preempt => "preempt",
+            MoveKind::Reconfigure(tier) => tier.into(),
+        }
+    }
 }

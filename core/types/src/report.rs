@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::configuration::Configuration;
 use crate::id::{Generation, JobId};
 use crate::unit::{Bytes, Seconds, Sequences, Tokens};
+use crate::word::words;
 
 /// Squared gradient norms of one or several steps, from which the noise scale is estimated
 /// (McCandlish et al. 2018, appendix A.1). Sums, not ratios: they add up over steps and layouts.
@@ -54,14 +55,14 @@ pub struct Capabilities {
     pub layout: Flexibility,
 }
 
-/// How a script takes a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Flexibility {
-    /// In the running process.
-    Live,
-    /// After checkpoint and restart.
-    Restart,
-    /// Not at all.
-    Never,
+words! {
+    /// How a script takes a change.
+    pub enum Flexibility {
+        /// In the running process.
+        Live,
+        /// After checkpoint and restart.
+        Restart,
+        /// Not at all.
+        Never,
+    }
 }

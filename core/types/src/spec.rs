@@ -12,6 +12,7 @@ use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
 use crate::time::Timestamp;
 use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences, Tokens};
+use crate::word::words;
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 
 /// A job as submitted. It has one role today; a multi-role job (trainer + rollout) will have several, ganged.
@@ -173,15 +174,16 @@ pub struct NodeChoice {
     pub topology: Topology,
 }
 
-/// How a job of several nodes takes racks (fabric domains).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Topology {
-    /// One where that costs little.
-    #[default]
-    PreferRack,
-    /// Only within one.
-    RequireRack,
+words! {
+    /// How a job of several nodes takes racks (fabric domains).
+    #[derive(Default)]
+    pub enum Topology {
+        /// One where that costs little.
+        #[default]
+        PreferRack,
+        /// Only within one.
+        RequireRack,
+    }
 }
 
 /// What makes a job tunable.
@@ -230,12 +232,12 @@ impl Work {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    Bf16,
-    Fp16,
-    Fp32,
+words! {
+    pub enum Precision {
+        Bf16,
+        Fp16,
+        Fp32,
+    }
 }
 
 /// Global batches a recipe allows, in sequences. Equal bounds fix the batch.
@@ -335,12 +337,12 @@ pub struct Run {
     pub env: BTreeMap<String, String>,
 }
 
-/// How many processes a node gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunPer {
-    Node,
-    Gpu,
+words! {
+    /// How many processes a node gets.
+    pub enum RunPer {
+        Node,
+        Gpu,
+    }
 }
 
 /// `{name}` is substituted in both forms; a shell line runs under `sh -c`.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
-use headway_scheduler::store::Scope;
 use headway_scheduler::{InitialToken, Retention, ServerConfig, Speed, serve};
+use headway_types::TokenScope;
 use tokio_util::sync::CancellationToken;
 
 /// The administrator's token.
@@ -37,7 +37,7 @@ pub fn become_server_if_told() {
         agent_listen: "127.0.0.1:0".parse().expect("an address"),
         tls: None,
         engine: EngineConfig::default(),
-        tokens: vec![InitialToken { name: "admin".into(), scope: Scope::Admin, secret: SECRET.into() }],
+        tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,

@@ -8,7 +8,7 @@ use futures::Stream;
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, wire};
 use headway_engine::{Event, SessionId};
 use headway_goodput::catalog::Catalog;
-use headway_types::{NodeId, NodeReport, Seconds};
+use headway_types::{NodeId, NodeReport, Seconds, TokenScope};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 use super::sessions::{Outgoing, Sessions};
 use crate::clock::Clock;
 use crate::driver::Input;
-use crate::store::{Scope, Store, TokenHash};
+use crate::store::{Store, TokenHash};
 
 /// From the opening of a stream to its first message.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(10);
@@ -78,8 +78,10 @@ impl Gateway {
             Status::unavailable("the scheduler cannot check tokens now")
         })?;
         match token.ok_or_else(refused)?.scope {
-            Scope::Agent | Scope::Admin => Ok(()),
-            Scope::Viewer | Scope::User => Err(Status::permission_denied("this token does not speak for nodes")),
+            TokenScope::Agent | TokenScope::Admin => Ok(()),
+            TokenScope::Viewer | TokenScope::User => {
+                Err(Status::permission_denied("this token does not speak for nodes"))
+            }
         }
     }
 }

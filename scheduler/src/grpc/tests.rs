@@ -8,7 +8,7 @@ use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_types::{
     AgentCommand, BootId, Bytes, Fabric, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, NodeId, NodeInventory, NodeReport,
-    Timestamp,
+    Timestamp, TokenScope,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -23,7 +23,6 @@ use crate::cluster::{Cluster, LogError, LogQuery};
 use crate::config::Retention;
 use crate::driver::Driver;
 use crate::leader::Leader;
-use crate::store::Scope;
 use crate::support::{START, TestDatabase, spec};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -44,7 +43,7 @@ impl Drop for Served {
 async fn serve() -> Served {
     let database = TestDatabase::create().await;
     let store = database.store().await;
-    for (scope, secret) in [(Scope::Agent, "agent"), (Scope::Viewer, "viewer")] {
+    for (scope, secret) in [(TokenScope::Agent, "agent"), (TokenScope::Viewer, "viewer")] {
         store.ensure_token(secret, scope, secret, START).await.unwrap();
     }
     let (sessions, clock, config) = (Sessions::default(), Clock::default(), EngineConfig::default());

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use axum::extract::FromRequestParts;
 use axum::http::{HeaderMap, header, request::Parts};
 use headway_engine::event::Actor;
+use headway_types::TokenScope;
 use sha2::{Digest, Sha256};
 
 use super::HttpState;
 use super::problem::Problem;
-use crate::store::{Scope, Token, TokenHash};
+use crate::store::{Token, TokenHash};
 
 /// A token that was revoked elsewhere works for at most this long.
 const REMEMBER: Duration = Duration::from_secs(5);
@@ -37,18 +38,15 @@ impl Principal {
     }
 
     pub fn is_admin(&self) -> bool {
-        self.token.scope == Scope::Admin
+        self.token.scope == TokenScope::Admin
     }
 
-    fn require(self, needed: Scope) -> Result<Self, Problem> {
-        if rank(self.token.scope) >= rank(needed) {
+    fn require(self, needed: TokenScope) -> Result<Self, Problem> {
+        if self.token.scope >= needed {
             return Ok(self);
         }
-        Err(Problem::forbidden(format!("this needs a token with the scope {}", scope_name(needed))).hint(format!(
-            "your token \"{}\" has the scope {}",
-            self.token.name,
-            scope_name(self.token.scope)
-        )))
+        Err(Problem::forbidden(format!("this needs a token with the scope {needed}"))
+            .hint(format!("your token \"{}\" has the scope {}", self.token.name, self.token.scope)))
     }
 }
 
@@ -66,7 +64,7 @@ impl FromRequestParts<HttpState> for Principal {
     async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
         let hash = bearer_digest(&parts.headers)?;
         let token = state.tokens.find(hash, state).await?;
-        Principal { token }.require(Scope::Viewer)
+        Principal { token }.require(TokenScope::Viewer)
     }
 }
 
@@ -74,7 +72,7 @@ impl FromRequestParts<HttpState> for UserPrincipal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        Principal::from_request_parts(parts, state).await?.require(Scope::User).map(Self)
+        Principal::from_request_parts(parts, state).await?.require(TokenScope::User).map(Self)
     }
 }
 
@@ -82,7 +80,7 @@ impl FromRequestParts<HttpState> for AdminPrincipal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        Principal::from_request_parts(parts, state).await?.require(Scope::Admin).map(Self)
+        Principal::from_request_parts(parts, state).await?.require(TokenScope::Admin).map(Self)
     }
 }
 
@@ -153,25 +151,6 @@ fn bearer_digest(headers: &HeaderMap) -> Result<Bearer, Problem> {
     Ok(Bearer { hash: TokenHash::of(secret), digest: Sha256::digest(secret.as_bytes()).into() })
 }
 
-/// The rights a scope has over people's routes; an agent has none.
-fn rank(scope: Scope) -> u8 {
-    match scope {
-        Scope::Agent => 0,
-        Scope::Viewer => 1,
-        Scope::User => 2,
-        Scope::Admin => 3,
-    }
-}
-
-pub fn scope_name(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Agent => "agent",
-        Scope::Viewer => "viewer",
-        Scope::User => "user",
-        Scope::Admin => "admin",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -180,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    fn principal(scope: Scope) -> Principal {
+    fn principal(scope: TokenScope) -> Principal {
         Principal {
             token: Token {
                 id: uuid::Uuid::nil(),
@@ -198,15 +177,15 @@ mod tests {
 
     #[test]
     fn a_scope_includes_those_below_it() {
-        assert!(principal(Scope::Admin).require(Scope::User).is_ok());
-        assert!(principal(Scope::User).require(Scope::Viewer).is_ok());
-        let refused = principal(Scope::Viewer).require(Scope::User).unwrap_err();
+        assert!(principal(TokenScope::Admin).require(TokenScope::User).is_ok());
+        assert!(principal(TokenScope::User).require(TokenScope::Viewer).is_ok());
+        let refused = principal(TokenScope::Viewer).require(TokenScope::User).unwrap_err();
         assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     }
 
     #[test]
     fn an_agent_token_opens_no_route_for_people() {
-        assert!(principal(Scope::Agent).require(Scope::Viewer).is_err());
+        assert!(principal(TokenScope::Agent).require(TokenScope::Viewer).is_err());
     }
 
     #[test]
@@ -222,7 +201,7 @@ mod tests {
     #[test]
     fn a_cleared_cache_knows_nobody() {
         let cache = TokenCache::default();
-        cache.remember([7; 32], principal(Scope::User).token);
+        cache.remember([7; 32], principal(TokenScope::User).token);
         assert!(cache.recall(&[7; 32]).is_some());
         cache.clear();
         assert!(cache.recall(&[7; 32]).is_none());

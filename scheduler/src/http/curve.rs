@@ -9,8 +9,6 @@ use headway_goodput::{JobModel, Offer};
 use headway_types::spec::GpuRange;
 use headway_types::{GpuCount, NodeClass, NodeCount};
 
-use super::conversions;
-
 /// Sizes shown at most; a reader sees no more on a chart.
 const SIZES_AT_MOST: usize = 128;
 /// Configurations shown beside the best.
@@ -83,7 +81,7 @@ fn point(model: &JobModel, class: &NodeClass, gpus: GpuCount, now: GpuCount) -> 
     let Some((best, others)) = offers.split_first() else { return empty };
     let band = model.band(class, gpus, nodes, best);
     v1::CurvePoint {
-        configuration: best.configuration.as_ref().map(conversions::configuration),
+        configuration: best.configuration.as_ref().map(Into::into),
         throughput_tokens_per_second: best.prediction.throughput.0,
         efficiency: best.prediction.efficiency,
         goodput_tokens_per_second: best.prediction.goodput.0,
@@ -98,7 +96,7 @@ fn point(model: &JobModel, class: &NodeClass, gpus: GpuCount, now: GpuCount) -> 
 fn runner_up(of: &Offer, best: &Offer) -> Option<v1::RunnerUp> {
     let (goodput, most) = (of.prediction.goodput.0, best.prediction.goodput.0);
     Some(v1::RunnerUp {
-        configuration: conversions::configuration(of.configuration.as_ref()?),
+        configuration: of.configuration.as_ref()?.into(),
         goodput_tokens_per_second: goodput,
         relative_goodput: if most > 0.0 { goodput / most } else { 0.0 },
     })

@@ -18,7 +18,7 @@ use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, curve, lookup};
-use crate::store::{EventFilter, StateName};
+use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
 
@@ -36,7 +36,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
     let mut jobs_by_state = BTreeMap::new();
     let mut waited_for = 0;
     for live in view.jobs.values() {
-        *jobs_by_state.entry(StateName::of(&live.job.state).as_str().to_owned()).or_default() += 1;
+        *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
         if matches!(live.job.state, JobState::Queued { .. }) {
             waited_for += live.job.spec.role().gpus.min.0;
         }
@@ -58,7 +58,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
         goodput_mfu: goodput_mfu(view),
         plan_id: view.target.as_ref().map(|target| target.plan.id.0),
         plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
-        policy_mode: conversions::policy_mode(view.policy.mode),
+        policy_mode: view.policy.mode,
         seq,
     }
 }
@@ -221,7 +221,7 @@ pub async fn curve(
         return Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy: None, points }));
     };
     let modelled = matches!(model.training.work, Work::Model(_));
-    let batch_policy = modelled.then(|| model.training.batch_policy.name().to_owned());
+    let batch_policy = modelled.then(|| model.training.batch_policy.to_string());
     let fair = curve::fair_share(&view, &range, view.jobs.len());
     let points = off_the_reactor(move || curve::points(&model, &range, &stock, fair, now)).await?;
     Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy, points }))

@@ -4,15 +4,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_types::JobId;
+use headway_types::{JobId, JobStateKind};
 use serde::Deserialize;
+use strum::VariantArray;
 use uuid::Uuid;
 
 use super::auth::Principal;
 use super::extract::{Json, Path, Query, etag};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
-use crate::store::{JobFilter, StateName};
+use crate::store::JobFilter;
 
 const JOBS_AT_MOST: u32 = 500;
 
@@ -79,25 +80,18 @@ pub async fn get_job(
     Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec })).into_response())
 }
 
-fn states(text: Option<&str>) -> Result<Vec<StateName>, Problem> {
-    use StateName as S;
+fn states(text: Option<&str>) -> Result<Vec<JobStateKind>, Problem> {
+    let group = |ended: bool| JobStateKind::VARIANTS.iter().copied().filter(move |state| state.is_final() == ended);
     let mut states = Vec::new();
     for name in text.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match name {
-            "live" => states.extend([S::Queued, S::Held, S::Starting, S::Running, S::Stopping]),
-            "ended" => states.extend([S::Succeeded, S::Failed, S::Cancelled]),
-            "queued" => states.push(S::Queued),
-            "held" => states.push(S::Held),
-            "starting" => states.push(S::Starting),
-            "running" => states.push(S::Running),
-            "stopping" => states.push(S::Stopping),
-            "succeeded" => states.push(S::Succeeded),
-            "failed" => states.push(S::Failed),
-            "cancelled" => states.push(S::Cancelled),
-            other => {
-                return Err(Problem::bad_request(format!("there is no state \"{other}\"")).field("state").hint(
-                    "states are queued, held, starting, running, stopping, succeeded, failed, cancelled, live, ended",
-                ));
+        match (name, name.parse()) {
+            ("live", _) => states.extend(group(false)),
+            ("ended", _) => states.extend(group(true)),
+            (_, Ok(state)) => states.push(state),
+            (_, Err(_)) => {
+                let known: String = JobStateKind::VARIANTS.iter().map(|state| format!("{state}, ")).collect();
+                let unknown = Problem::bad_request(format!("there is no state \"{name}\"")).field("state");
+                return Err(unknown.hint(format!("states are {known}live, ended")));
             }
         }
     }
@@ -111,7 +105,7 @@ mod tests {
 
     #[test]
     fn states_are_named_one_by_one_or_by_group() {
-        assert_eq!(states(Some("running,failed")).unwrap(), [StateName::Running, StateName::Failed]);
+        assert_eq!(states(Some("running,failed")).unwrap(), [JobStateKind::Running, JobStateKind::Failed]);
         assert_eq!(states(Some("ended")).unwrap().len(), 3);
         assert!(states(None).unwrap().is_empty());
         assert!(states(Some("runing")).is_err());

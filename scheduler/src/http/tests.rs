@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use futures::StreamExt;
 use headway_api::v1;
 use headway_engine::{EngineConfig, Event, SessionId};
-use headway_types::{IdSource, NodeId, NodeReport};
+use headway_types::{IdSource, NodeId, NodeReport, TokenScope};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ use crate::config::Retention;
 use crate::driver::{Driver, Input};
 use crate::grpc::Sessions;
 use crate::leader::Leader;
-use crate::store::{Scope, Store};
+use crate::store::Store;
 use crate::support::{START, TestDatabase, node};
 
 const JOB: &str = "{version: 1, name: first, resources: {gpus: 1}, run: {command: [sleep, '1']}}";
@@ -79,11 +79,11 @@ impl Served {
         let database = TestDatabase::create().await;
         let store = database.store().await;
         let tokens = [
-            ("root", Scope::Admin),
-            ("ada", Scope::User),
-            ("bob", Scope::User),
-            ("eve", Scope::Viewer),
-            ("node", Scope::Agent),
+            ("root", TokenScope::Admin),
+            ("ada", TokenScope::User),
+            ("bob", TokenScope::User),
+            ("eve", TokenScope::Viewer),
+            ("node", TokenScope::Agent),
         ];
         for (name, scope) in tokens {
             store.ensure_token(name, scope, name, START).await.unwrap();

@@ -32,10 +32,9 @@ pub async fn create_token(
     }
     let now = state.cluster.now();
     let secret = fresh_secret()?;
-    let scope = conversions::scope(body.scope);
     let expires = body.ttl_s.map(|ttl| now + Seconds(ttl));
-    let token = state.cluster.store().create_token(name, scope, &TokenHash::of(&secret), now, expires).await?;
-    tracing::info!(token_id = %token.id, by = caller.name(), scope = super::auth::scope_name(scope), "token created");
+    let token = state.cluster.store().create_token(name, body.scope, &TokenHash::of(&secret), now, expires).await?;
+    tracing::info!(token_id = %token.id, by = caller.name(), scope = %body.scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())
 }
 

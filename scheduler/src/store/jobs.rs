@@ -1,73 +1,18 @@
 //! Table `jobs`.
 
-use headway_engine::record::{Job, JobState};
-use headway_types::JobId;
+use headway_engine::record::Job;
+use headway_types::{JobId, JobStateKind};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use super::column::{document, integer, text, time};
 use super::{Page, Store, StoreError};
 
-/// The states of jobs by name, as listings filter them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StateName {
-    Queued,
-    Held,
-    Starting,
-    Running,
-    Stopping,
-    Succeeded,
-    Failed,
-    Cancelled,
-}
-
-impl StateName {
-    pub const ALL: [StateName; 8] = [
-        StateName::Queued,
-        StateName::Held,
-        StateName::Starting,
-        StateName::Running,
-        StateName::Stopping,
-        StateName::Succeeded,
-        StateName::Failed,
-        StateName::Cancelled,
-    ];
-
-    #[must_use]
-    pub fn of(state: &JobState) -> Self {
-        match state {
-            JobState::Queued { .. } => Self::Queued,
-            JobState::Held { .. } => Self::Held,
-            JobState::Starting { .. } => Self::Starting,
-            JobState::Running { .. } => Self::Running,
-            JobState::Stopping { .. } => Self::Stopping,
-            JobState::Succeeded { .. } => Self::Succeeded,
-            JobState::Failed { .. } => Self::Failed,
-            JobState::Cancelled { .. } => Self::Cancelled,
-        }
-    }
-
-    /// The word in the column, in the API and in the UI.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Held => "held",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Stopping => "stopping",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
 /// Which jobs a listing wants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFilter {
     /// Empty: any.
-    pub states: Vec<StateName>,
+    pub states: Vec<JobStateKind>,
     pub project: Option<String>,
     pub owner: Option<String>,
     /// Part of the name, in any case.
@@ -80,7 +25,7 @@ pub struct JobFilter {
 impl Store {
     /// Jobs, live and ended, newest first.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Page<Job, JobId>, StoreError> {
-        let states: Vec<String> = filter.states.iter().map(|state| state.as_str().to_owned()).collect();
+        let states: Vec<String> = filter.states.iter().map(ToString::to_string).collect();
         let rows = sqlx::query!(
             r#"SELECT body AS "body: Json<Job>" FROM jobs
             WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
@@ -120,7 +65,7 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
     let names: Vec<_> = jobs.iter().map(|job| text(&job.spec.name)).collect();
     let projects: Vec<_> = jobs.iter().map(|job| text(&job.spec.project)).collect();
     let owners: Vec<_> = jobs.iter().map(|job| text(&job.owner)).collect();
-    let states: Vec<_> = jobs.iter().map(|job| StateName::of(&job.state).as_str().to_owned()).collect();
+    let states: Vec<_> = jobs.iter().map(|job| job.state.kind().to_string()).collect();
     let generations: Vec<_> = jobs.iter().map(|job| integer(job.generation.0)).collect();
     let versions: Vec<_> = jobs.iter().map(|job| integer(job.version)).collect();
     let submitted: Vec<_> = jobs.iter().map(|job| time(job.submitted_at)).collect();

@@ -1,6 +1,6 @@
 //! Table `nodes`.
 
-use headway_engine::record::{Availability, Node, NodePolicy};
+use headway_engine::record::Node;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -13,8 +13,8 @@ pub(super) async fn upsert(connection: &mut PgConnection, nodes: &[&Node]) -> Re
     }
     let ids: Vec<_> = nodes.iter().map(|node| node.inventory.node.0).collect();
     let names: Vec<_> = nodes.iter().map(|node| text(&node.inventory.name)).collect();
-    let policies: Vec<_> = nodes.iter().map(|node| policy_name(&node.policy).to_owned()).collect();
-    let availabilities: Vec<_> = nodes.iter().map(|node| availability_name(node.availability).to_owned()).collect();
+    let policies: Vec<_> = nodes.iter().map(|node| node.policy.kind().to_string()).collect();
+    let availabilities: Vec<_> = nodes.iter().map(|node| node.availability.kind().to_string()).collect();
     let registered: Vec<_> = nodes.iter().map(|node| time(node.registered_at)).collect();
     let bodies: Vec<_> = nodes.iter().map(document).collect();
     sqlx::query!(
@@ -41,21 +41,4 @@ pub(super) async fn all(connection: &mut PgConnection) -> Result<Vec<Node>, sqlx
     let rows =
         sqlx::query!(r#"SELECT body AS "body: Json<Node>" FROM nodes ORDER BY node_id"#).fetch_all(connection).await?;
     Ok(rows.into_iter().map(|row| row.body.0).collect())
-}
-
-fn policy_name(policy: &NodePolicy) -> &'static str {
-    match policy {
-        NodePolicy::Schedulable => "schedulable",
-        NodePolicy::Cordoned { .. } => "cordoned",
-        NodePolicy::Draining { .. } => "draining",
-    }
-}
-
-fn availability_name(availability: Availability) -> &'static str {
-    match availability {
-        Availability::Registering { .. } => "registering",
-        Availability::Available => "available",
-        Availability::Unreachable { .. } => "unreachable",
-        Availability::Lost { .. } => "lost",
-    }
 }

@@ -1,6 +1,6 @@
 //! Table `plans`.
 
-use headway_engine::record::{PlanRecord, PlanState};
+use headway_engine::record::PlanRecord;
 use headway_types::PlanId;
 use sqlx::PgConnection;
 use sqlx::types::Json;
@@ -39,7 +39,7 @@ pub(super) async fn upsert(connection: &mut PgConnection, plans: &[&PlanRecord])
     }
     let ids: Vec<_> = plans.iter().map(|record| record.plan.id.0).collect();
     let parents: Vec<_> = plans.iter().map(|record| record.plan.parent.map(|plan| plan.0)).collect();
-    let states: Vec<_> = plans.iter().map(|record| state_name(&record.state).to_owned()).collect();
+    let states: Vec<_> = plans.iter().map(|record| record.state.kind().to_string()).collect();
     let made: Vec<_> = plans.iter().map(|record| time(record.plan.made_at)).collect();
     let decided: Vec<_> = plans.iter().map(|record| record.decided_at.map(time)).collect();
     let bodies: Vec<_> = plans.iter().map(document).collect();
@@ -75,14 +75,4 @@ pub(super) async fn live(
     .fetch_all(connection)
     .await?;
     Ok(rows.into_iter().map(|row| row.body.0).collect())
-}
-
-fn state_name(state: &PlanState) -> &'static str {
-    match state {
-        PlanState::Proposed => "proposed",
-        PlanState::Adopted => "adopted",
-        PlanState::Superseded => "superseded",
-        PlanState::Rejected { .. } => "rejected",
-        PlanState::Stale => "stale",
-    }
 }

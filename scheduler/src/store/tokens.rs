@@ -1,45 +1,18 @@
 //! Table `tokens`: who may do what. Secrets are never stored.
 
-use headway_types::Timestamp;
+use headway_types::{Timestamp, TokenScope};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::column::{moment, time};
 use super::{Store, StoreError};
 
-/// What a token may do; `User` includes `Viewer`, `Admin` everything. `Agent` speaks only for nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    Agent,
-    Viewer,
-    User,
-    Admin,
-}
-
-impl Scope {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Viewer => "viewer",
-            Self::User => "user",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// The scope of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Agent, Self::Viewer, Self::User, Self::Admin].into_iter().find(|scope| scope.as_str() == name)
-    }
-}
-
 /// A bearer token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub id: Uuid,
     pub name: String,
-    pub scope: Scope,
+    pub scope: TokenScope,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
 }
@@ -60,7 +33,7 @@ impl Store {
     pub async fn create_token(
         &self,
         name: &str,
-        scope: Scope,
+        scope: TokenScope,
         hash: &TokenHash,
         now: Timestamp,
         expires_at: Option<Timestamp>,
@@ -71,7 +44,7 @@ impl Store {
             VALUES ($1, $2, $3, $4, $5, $6)",
             token.id,
             token.name,
-            scope.as_str(),
+            <&str>::from(scope),
             &hash.0[..],
             time(now),
             expires_at.map(time),
@@ -84,14 +57,20 @@ impl Store {
     }
 
     /// Makes sure that this secret opens this scope: for the tokens `headway up` and configuration files bring.
-    pub async fn ensure_token(&self, name: &str, scope: Scope, secret: &str, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn ensure_token(
+        &self,
+        name: &str,
+        scope: TokenScope,
+        secret: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let hash = TokenHash::of(secret);
         sqlx::query!(
             "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope",
             Uuid::now_v7(),
             name,
-            scope.as_str(),
+            <&str>::from(scope),
             &hash.0[..],
             time(now),
         )
@@ -124,7 +103,7 @@ impl Store {
             Some(Token {
                 id: row.token_id,
                 name: row.name,
-                scope: Scope::from_name(&row.scope)?,
+                scope: row.scope.parse().ok()?,
                 created_at: moment(row.created_at),
                 expires_at: row.expires_at.map(moment),
             })
@@ -146,7 +125,7 @@ impl Store {
                 Some(Token {
                     id: row.token_id,
                     name: row.name,
-                    scope: Scope::from_name(&row.scope)?,
+                    scope: row.scope.parse().ok()?,
                     created_at: moment(row.created_at),
                     expires_at: row.expires_at.map(moment),
                 })

@@ -1,7 +1,9 @@
 //! A node's row: what it is (inventory), what users want (policy), what we see (availability), what we have come to
 //! think of it (health). Four axes, never one enum.
 
-use headway_types::{BootId, ConditionKind, JobId, NodeInventory, Timestamp};
+use headway_types::{
+    AvailabilityKind, BootId, ConditionKind, JobId, NodeInventory, NodePolicyKind, StandingKind, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,14 +55,20 @@ pub enum NodePolicy {
 }
 
 impl NodePolicy {
+    /// Which of them it is, without what it carries.
+    #[must_use]
+    pub fn kind(&self) -> NodePolicyKind {
+        match self {
+            NodePolicy::Schedulable => NodePolicyKind::Schedulable,
+            NodePolicy::Cordoned { .. } => NodePolicyKind::Cordoned,
+            NodePolicy::Draining { .. } => NodePolicyKind::Draining,
+        }
+    }
+
     /// The policy's name as the API writes it.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            NodePolicy::Schedulable => "schedulable",
-            NodePolicy::Cordoned { .. } => "cordoned",
-            NodePolicy::Draining { .. } => "draining",
-        }
+        self.kind().into()
     }
 }
 
@@ -111,15 +119,21 @@ impl Availability {
         })
     }
 
+    /// Which of them it is, without what it carries.
+    #[must_use]
+    pub fn kind(self) -> AvailabilityKind {
+        match self {
+            Availability::Registering { .. } => AvailabilityKind::Registering,
+            Availability::Available => AvailabilityKind::Available,
+            Availability::Unreachable { .. } => AvailabilityKind::Unreachable,
+            Availability::Lost { .. } => AvailabilityKind::Lost,
+        }
+    }
+
     /// The name as the API writes it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Availability::Registering { .. } => "registering",
-            Availability::Available => "available",
-            Availability::Unreachable { .. } => "unreachable",
-            Availability::Lost { .. } => "lost",
-        }
+        self.kind().into()
     }
 }
 
@@ -163,14 +177,20 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// Which of them it is, without what it carries.
+    #[must_use]
+    pub fn kind(&self) -> StandingKind {
+        match self {
+            Standing::Good => StandingKind::Good,
+            Standing::Quarantined { .. } => StandingKind::Quarantined,
+            Standing::Probation { .. } => StandingKind::Probation,
+        }
+    }
+
     /// The name as the API writes it.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Standing::Good => "good",
-            Standing::Quarantined { .. } => "quarantined",
-            Standing::Probation { .. } => "probation",
-        }
+        self.kind().into()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use headway_types::{Plan, Seconds, Timestamp};
+pub use headway_types::PolicyMode;
+use headway_types::{Plan, PlanStateKind, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::event::Actor;
@@ -55,16 +56,22 @@ impl PlanState {
         })
     }
 
+    /// Which of them it is, without what it carries.
+    #[must_use]
+    pub fn kind(&self) -> PlanStateKind {
+        match self {
+            PlanState::Proposed => PlanStateKind::Proposed,
+            PlanState::Adopted => PlanStateKind::Adopted,
+            PlanState::Superseded => PlanStateKind::Superseded,
+            PlanState::Rejected { .. } => PlanStateKind::Rejected,
+            PlanState::Stale => PlanStateKind::Stale,
+        }
+    }
+
     /// The name as the API writes it.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            PlanState::Proposed => "proposed",
-            PlanState::Adopted => "adopted",
-            PlanState::Superseded => "superseded",
-            PlanState::Rejected { .. } => "rejected",
-            PlanState::Stale => "stale",
-        }
+        self.kind().into()
     }
 }
 
@@ -96,15 +103,4 @@ impl Default for PolicySettings {
             usage_half_life: week(),
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PolicyMode {
-    /// Plans that verify are adopted.
-    Auto,
-    /// Plans that move GPUs of running jobs wait for approval; starts on free GPUs do not.
-    Advisory,
-    /// No rounds.
-    Paused,
 }

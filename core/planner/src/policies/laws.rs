@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use headway_types::plan::MoveKind;
 use headway_types::spec::LayoutLimits;
-use headway_types::{GpuCount, GpuSeconds, GpuType, Plan, Seconds, Sequences, Tokens};
+use headway_types::{GpuCount, GpuSeconds, GpuType, Objective, Plan, Seconds, Sequences, Tokens};
 use proptest::prelude::*;
 
 use crate::builder::{NOW, after, job, job_id, model, node, rigid, round};
 use crate::curves::CurveCache;
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
-use crate::policy::Objective;
 use crate::project::PlanProject;
 use crate::table::{GoodputTable, TableRow};
 use crate::{plan, verify};

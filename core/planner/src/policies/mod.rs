@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_solver::ProgramError;
+use headway_types::Objective;
 
 use crate::candidate::{Candidate, Options};
 use crate::decide::{self, Decision};
 use crate::guarantee::Guarantees;
-use crate::policy::Objective;
 use crate::round::Round;
 use crate::value::Quanta;
 

@@ -2,26 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What chooses a job's batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+use crate::word::words;
+
+/// What chooses a job's batch. It is shown by the name that specifications have for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum BatchPolicy {
     /// Most goodput: throughput × statistical efficiency.
     #[default]
     Goodput,
     /// The norm test (Lau et al., arXiv 2412.21124): the gradient's variance at the batch is at most η²|G|².
     NormTest { eta: NormTestEta },
-}
-
-impl BatchPolicy {
-    /// As specifications name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            BatchPolicy::Goodput => "goodput",
-            BatchPolicy::NormTest { .. } => "norm_test",
-        }
-    }
 }
 
 /// Bound η on the relative error of a step's gradient in the norm test; the paper uses 0.05 to 0.3, small models need less strictness.
@@ -48,34 +40,22 @@ impl From<NormTestEta> for f64 {
     }
 }
 
-/// Of which gradients a job's noise scale is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NoiseKind {
-    /// As they are.
-    #[default]
-    Raw,
-    /// As Adam scales them, damped.
-    Adam,
-}
-
-impl NoiseKind {
-    /// As specifications name it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            NoiseKind::Raw => "raw",
-            NoiseKind::Adam => "adam",
-        }
+words! {
+    /// Of which gradients a job's noise scale is.
+    #[derive(Default)]
+    pub enum NoiseKind {
+        /// As they are.
+        #[default]
+        Raw,
+        /// As Adam scales them, damped.
+        Adam,
     }
-}
 
-/// How the learning rate follows the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LrScaling {
-    None,
-    Sqrt,
-    Linear,
-    Adascale,
+    /// How the learning rate follows the batch.
+    pub enum LrScaling {
+        None,
+        Sqrt,
+        Linear,
+        Adascale,
+    }
 }

@@ -4,7 +4,7 @@ use headway_api::v1;
 use headway_engine::record::{Allocation, Checkpoint, EventRecord};
 use headway_engine::view::View;
 
-use super::{actor, configuration, finite, slice, snake_name, time};
+use super::{actor, finite, slice, snake_name, time};
 use crate::store::SeriesPoint;
 
 /// `view` lends the names of nodes.
@@ -23,7 +23,7 @@ pub fn allocation(of: &Allocation, view: &View) -> v1::AllocationRecord {
         plan_id: of.plan.map(|plan| plan.0),
         gpus: of.placement.gpus().0,
         slices: slices.collect(),
-        configuration: of.configuration.as_ref().map(configuration),
+        configuration: of.configuration.as_ref().map(Into::into),
         revision: of.revision,
         resumed_from_step: of.resumed_from.as_ref().map(|checkpoint| checkpoint.step),
         cause: of.cause.clone(),
@@ -61,7 +61,7 @@ pub fn series_point(of: &SeriesPoint) -> v1::SeriesPoint {
         gpus: of.gpus,
         step_time_seconds: finite(of.step_time().0).unwrap_or(0.0),
         loss: of.loss.and_then(finite),
-        configuration: configuration(&of.configuration),
+        configuration: (&of.configuration).into(),
     }
 }
 

@@ -5,13 +5,9 @@ use headway_engine::view::View;
 use headway_forecast::{Method, Outlook};
 use headway_planner::counterfactual::{Answer, Shift};
 use headway_planner::funnel::Stage;
-use headway_types::{Limit, Timestamp, Unmoved};
+use headway_types::{Timestamp, Unmoved};
 
 use super::{finite, job_name, snake_name, time};
-
-pub fn limit(of: &Limit) -> v1::Limit {
-    v1::Limit { of: of.of.clone(), needed: of.needed, left: of.left, price: of.price }
-}
 
 pub fn unmoved(of: &Unmoved, view: &View) -> v1::Unmoved {
     v1::Unmoved {
@@ -21,7 +17,7 @@ pub fn unmoved(of: &Unmoved, view: &View) -> v1::Unmoved {
         to_gpus: of.to_gpus.0,
         gain_pct: of.gain * 100.0,
         forgone: of.forgone,
-        code: snake_name(&of.code),
+        code: of.code.to_string(),
         detail: of.detail.clone(),
     }
 }

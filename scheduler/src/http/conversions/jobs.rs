@@ -7,11 +7,10 @@ use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
 use headway_engine::view::{JobView, View};
 use headway_types::spec::{Priority, Work};
-use headway_types::{GpuCount, NodeId, Seconds, Timestamp, Tokens};
+use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
 
-use super::{finite, snake_name, time};
+use super::{finite, node_name, time};
 use crate::http::problem::Problem;
-use crate::store::StateName;
 
 /// A live job with its newest numbers; `view` lends the names of nodes.
 pub fn live_job(of: &JobView, view: &View) -> v1::Job {
@@ -29,7 +28,7 @@ fn noise_reports(of: &JobView) -> Option<v1::NoiseReports> {
     let at = of.allocation.as_ref().and_then(|allocation| allocation.configuration);
     let ignored = model.ignored_reports();
     Some(v1::NoiseReports {
-        kind: model.training.noise.name().to_owned(),
+        kind: model.training.noise.to_string(),
         missing: model.no_noise_scale(at.as_ref()).map(|why| why.to_string()),
         impossible: ignored.impossible,
         outlying: ignored.outlying,
@@ -50,7 +49,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         owner: of.owner.clone(),
         priority: spec.priority.0,
         labels: spec.labels.clone(),
-        state: StateName::of(&of.state).as_str().into(),
+        state: of.state.kind(),
         state_since: time(since),
         state_cause: of.wish.as_ref().map(wish_in_words).or(cause),
         gpus: 0,
@@ -101,7 +100,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         budget_gpu_hours: spec.limits.budget.map(|budget| budget.0 / 3_600.0),
         used_gpu_hours: of.attained.0 / 3_600.0,
         excluded_nodes: role.nodes.exclude.iter().cloned().collect(),
-        topology: snake_name(&role.nodes.topology),
+        topology: role.nodes.topology.to_string(),
         pin: of.pin.as_ref().map(|pin| v1::Pin {
             by: pin.by.clone(),
             reason: pin.reason.clone(),
@@ -112,22 +111,19 @@ pub fn stored_job(of: &Job) -> v1::Job {
 }
 
 fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &View) -> v1::Job {
-    let name =
-        |node: &NodeId| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
     let held = if allocation.holds() { allocation.placement.gpus().0 } else { 0 };
     let used = if allocation.holds() { GpuTime::of(allocation, view.at).total().0 } else { 0.0 };
     let job = v1::Job {
         gpus: held,
         used_gpu_hours: job.used_gpu_hours + used / 3_600.0,
-        nodes: allocation.placement.slices().iter().map(|slice| name(&slice.node)).collect(),
+        nodes: allocation.placement.slices().iter().map(|slice| node_name(slice.node, view)).collect(),
         ..job
     };
     let Some(configuration) = &allocation.configuration else { return job };
-    let layout = configuration.layout;
     let seq_len = record.spec.training().map(|training| training.work.seq_len());
     v1::Job {
-        layout: Some(v1::Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp }),
-        execution: v1::Execution::unless_plain(layout.execution),
+        layout: Some(configuration.layout.into()),
+        execution: configuration.layout.execution.unless_plain(),
         micro_batch_sequences: Some(configuration.micro_batch.0),
         global_batch_sequences: Some(configuration.global_batch.0),
         global_batch_tokens: seq_len.map(|seq_len| configuration.global_batch.tokens(seq_len).0),
@@ -219,7 +215,7 @@ pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use headway_types::{NoiseSample, Sequences, StepReport};
+    use headway_types::{JobStateKind, NoiseSample, Sequences, StepReport};
 
     use super::*;
     use crate::http::fixtures;
@@ -227,7 +223,7 @@ mod tests {
     #[test]
     fn a_record_alone_shows_no_live_numbers() {
         let job = stored_job(&fixtures::job());
-        assert_eq!((job.state.as_str(), job.gpus, job.throughput_tokens_per_second), ("queued", 0, None));
+        assert_eq!((job.state, job.gpus, job.throughput_tokens_per_second), (JobStateKind::Queued, 0, None));
         assert_eq!((job.gpus_min, job.gpus_max, job.priority), (1, 8, 50));
     }
 
@@ -235,7 +231,7 @@ mod tests {
     fn a_live_job_shows_its_allocation_and_measurements() {
         let view = fixtures::running();
         let job = live_job(view.jobs.values().next().expect("one job"), &view);
-        assert_eq!((job.state.as_str(), job.gpus), ("running", 2));
+        assert_eq!((job.state, job.gpus), (JobStateKind::Running, 2));
         assert_eq!(job.nodes, ["node-0"]);
         assert_eq!(job.layout, Some(v1::Layout { dp: 2, tp: 1, pp: 1 }));
         assert_eq!((job.global_batch_sequences, job.accumulation), (Some(32), Some(4)));

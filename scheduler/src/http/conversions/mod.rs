@@ -14,15 +14,15 @@ use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_engine::event::Actor;
 use headway_engine::view::View;
-use headway_types::{Configuration, JobId, NodeSlice, Timestamp};
+use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
-pub use access::{scope, token};
+pub use access::token;
 pub use history::{allocation, checkpoint, event, series_point};
-pub use insight::{counterfactual, limit, predicted_start, stage, unmoved};
+pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{job_change, live_job, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
-pub use plans::{alternative, plan, plan_summary, prediction, reason};
-pub use policy::{policy, policy_mode, policy_settings};
+pub use plans::{plan, plan_summary};
+pub use policy::{policy, policy_settings};
 pub use projects::{project, project_rules, reservation};
 
 /// Times beyond what the calendar can say (never made by a clock) show as the epoch.
@@ -32,15 +32,6 @@ pub fn time(at: Timestamp) -> DateTime<Utc> {
 
 pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
     Timestamp(at.timestamp_micros())
-}
-
-pub fn configuration(of: &Configuration) -> v1::Configuration {
-    v1::Configuration {
-        layout: v1::Layout { dp: of.layout.dp, tp: of.layout.tp, pp: of.layout.pp },
-        execution: v1::Execution::unless_plain(of.layout.execution),
-        micro_batch_sequences: of.micro_batch.0,
-        global_batch_sequences: of.global_batch.0,
-    }
 }
 
 fn actor(of: &Actor) -> String {
@@ -54,6 +45,11 @@ fn actor(of: &Actor) -> String {
 /// A name for people; the id where the job is not live any more.
 fn job_name(job: JobId, view: &View) -> String {
     view.jobs.get(&job).map_or_else(|| job.to_string(), |live| live.job.spec.name.clone())
+}
+
+/// The id where the node is not known any more.
+fn node_name(node: NodeId, view: &View) -> String {
+    view.nodes.get(&node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone())
 }
 
 fn slice(of: &NodeSlice, view: &View) -> v1::SliceRecord {

@@ -12,25 +12,21 @@ use super::{job_name, time};
 pub fn node(of: &NodeView, view: &View) -> v1::Node {
     let record = &of.node;
     let inventory = &record.inventory;
-    let (policy, by, reason, since) = match &record.policy {
-        NodePolicy::Schedulable => ("schedulable", None, None, None),
-        NodePolicy::Cordoned { by, reason, since } => ("cordoned", Some(by), reason.as_ref(), Some(*since)),
-        NodePolicy::Draining { by, reason, since, .. } => ("draining", Some(by), reason.as_ref(), Some(*since)),
-    };
-    let drain_deadline = match record.policy {
-        NodePolicy::Draining { deadline, .. } => deadline,
-        _ => None,
+    let (by, reason, since, drain_deadline) = match &record.policy {
+        NodePolicy::Schedulable => (None, None, None, None),
+        NodePolicy::Cordoned { by, reason, since } => (Some(by), reason.as_ref(), Some(*since), None),
+        NodePolicy::Draining { by, reason, since, deadline } => (Some(by), reason.as_ref(), Some(*since), *deadline),
     };
     let (standing_reason, standing_until) = match &record.health.standing {
         Standing::Good => (None, None),
         Standing::Quarantined { reason, until, .. } => (Some(reason.clone()), Some(*until)),
         Standing::Probation { until, .. } => (None, Some(*until)),
     };
-    let (availability, seen_since) = match record.availability {
-        Availability::Registering { since } => ("registering", Some(since)),
-        Availability::Available => ("available", None),
-        Availability::Unreachable { since } => ("unreachable", Some(since)),
-        Availability::Lost { since } => ("lost", Some(since)),
+    let seen_since = match record.availability {
+        Availability::Available => None,
+        Availability::Registering { since } | Availability::Unreachable { since } | Availability::Lost { since } => {
+            Some(since)
+        }
     };
     v1::Node {
         id: inventory.node.0,
@@ -47,17 +43,17 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         address: inventory.address.clone(),
         isolated: inventory.isolated,
         agent_version: inventory.agent_version.clone(),
-        policy: policy.into(),
+        policy: record.policy.kind(),
         policy_by: by.cloned(),
         policy_reason: reason.cloned(),
         policy_since: since.map(time),
         drain_deadline: drain_deadline.map(time),
         health_score: record.health.score_at(view.at),
-        standing: record.health.standing.name().into(),
+        standing: record.health.standing.kind(),
         standing_reason,
         standing_until: standing_until.map(time),
         conditions: inventory.conditions.iter().map(|one| one.message.clone()).collect(),
-        availability: availability.into(),
+        availability: record.availability.kind(),
         availability_since: seen_since.map(time),
         registered_at: time(record.registered_at),
         version: record.version,

@@ -3,19 +3,18 @@
 use headway_api::v1;
 use headway_engine::record::{PlanRecord, PlanState};
 use headway_engine::view::View;
-use headway_types::plan::{Alternative, LeftOut, MoveKind};
-use headway_types::{Assignment, JobId, JobVerdict, Move, Prediction, Reason};
+use headway_types::plan::LeftOut;
+use headway_types::{Assignment, JobId, JobVerdict, Move};
 
-use super::{actor, configuration, finite, job_name, slice, snake_name, time, unmoved};
+use super::{actor, finite, job_name, slice, time, unmoved};
 
 pub fn plan_summary(of: &PlanRecord) -> v1::PlanSummary {
     let report = &of.plan.report;
-    let (state, state_reason) = state(&of.state);
     v1::PlanSummary {
         id: of.plan.id.0,
         parent_id: of.plan.parent.map(|parent| parent.0),
-        state,
-        state_reason,
+        state: of.state.kind(),
+        state_reason: state_reason(&of.state),
         made_at: time(of.plan.made_at),
         decided_at: of.decided_at.map(time),
         decided_by: of.decided_by.as_ref().map(actor),
@@ -31,28 +30,38 @@ pub fn plan_summary(of: &PlanRecord) -> v1::PlanSummary {
 /// `view` lends the names of jobs and nodes.
 pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
     let report = &of.plan.report;
-    let (state, state_reason) = state(&of.state);
-    v1::Plan {
-        id: of.plan.id.0,
-        parent_id: of.plan.parent.map(|parent| parent.0),
+    let v1::PlanSummary {
+        id,
+        parent_id,
         state,
         state_reason,
-        made_at: time(of.plan.made_at),
-        decided_at: of.decided_at.map(time),
-        decided_by: of.decided_by.as_ref().map(actor),
-        trigger: report.trigger.clone(),
-        objective_before: report.objective_before,
-        objective: report.objective,
-        bound: report.bound,
-        gap: report.gap,
+        made_at,
+        decided_at,
+        decided_by,
+        trigger,
+        objective_before,
+        objective,
+        bound,
+        gap,
+        moves: _,
+    } = plan_summary(of);
+    v1::Plan {
+        id,
+        parent_id,
+        state,
+        state_reason,
+        made_at,
+        decided_at,
+        decided_by,
+        trigger,
+        objective_before,
+        objective,
+        bound,
+        gap,
         candidates: report.candidates,
         shadow_prices: report.shadow_prices.iter().map(|(gpu, price)| (gpu.0.clone(), *price)).collect(),
-        scarce: report.scarce.iter().map(|each| v1::Price { of: each.of.clone(), price: each.price }).collect(),
-        relaxed: report
-            .relaxed
-            .iter()
-            .map(|each| v1::Relaxed { rule: each.rule.clone(), reason: each.reason.clone() })
-            .collect(),
+        scarce: report.scarce.iter().map(Into::into).collect(),
+        relaxed: report.relaxed.iter().map(Into::into).collect(),
         left_out: report.left_out.iter().map(|each| left_out(each, view)).collect(),
         unmoved: report.unmoved.iter().map(|each| unmoved(each, view)).collect(),
         assignments: of.plan.assignments.iter().map(|(job, each)| assignment(*job, each, view)).collect(),
@@ -61,13 +70,11 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
     }
 }
 
-fn state(of: &PlanState) -> (String, Option<String>) {
+/// Why it was rejected.
+fn state_reason(of: &PlanState) -> Option<String> {
     match of {
-        PlanState::Proposed => ("proposed".into(), None),
-        PlanState::Adopted => ("adopted".into(), None),
-        PlanState::Superseded => ("superseded".into(), None),
-        PlanState::Rejected { reason } => ("rejected".into(), reason.clone()),
-        PlanState::Stale => ("stale".into(), None),
+        PlanState::Rejected { reason } => reason.clone(),
+        _ => None,
     }
 }
 
@@ -81,18 +88,8 @@ fn assignment(job: JobId, of: &Assignment, view: &View) -> v1::Assignment {
         job_name: job_name(job, view),
         gpus: of.placement.gpus().0,
         slices: of.placement.slices().iter().map(|each| slice(each, view)).collect(),
-        configuration: of.configuration.as_ref().map(configuration),
-        predicted: prediction(&of.predicted),
-    }
-}
-
-pub fn prediction(of: &Prediction) -> v1::Prediction {
-    v1::Prediction {
-        step_time_seconds: of.step_time.0,
-        throughput_tokens_per_second: of.throughput.0,
-        efficiency: of.efficiency,
-        goodput_tokens_per_second: of.goodput.0,
-        speed_up: of.speed_up,
+        configuration: of.configuration.as_ref().map(Into::into),
+        predicted: (&of.predicted).into(),
     }
 }
 
@@ -100,15 +97,11 @@ fn one_move(of: &Move, view: &View) -> v1::Move {
     v1::Move {
         job_id: of.job.0,
         job_name: job_name(of.job, view),
-        kind: match of.kind {
-            MoveKind::Start => "start".into(),
-            MoveKind::Preempt => "preempt".into(),
-            MoveKind::Reconfigure(tier) => snake_name(&tier),
-        },
+        kind: of.kind.name().into(),
         from_gpus: of.from_gpus.0,
         to_gpus: of.to_gpus.0,
-        from_configuration: of.from_configuration.as_ref().map(configuration),
-        to_configuration: of.to_configuration.as_ref().map(configuration),
+        from_configuration: of.from_configuration.as_ref().map(Into::into),
+        to_configuration: of.to_configuration.as_ref().map(Into::into),
         goodput_before_tokens_per_second: of.goodput_before.0,
         goodput_after_tokens_per_second: of.goodput_after.0,
         downtime_seconds: of.downtime.0,
@@ -123,40 +116,19 @@ fn verdict(job: JobId, of: &JobVerdict, view: &View) -> v1::Verdict {
         job_name: job_name(job, view),
         headline: of.headline.clone(),
         gpus: of.gpus.0,
-        runner_up: of.runner_up.as_ref().map(alternative),
+        runner_up: of.runner_up.as_ref().map(Into::into),
         marginal_speed_up: of.marginal_speed_up.and_then(finite),
-        reasons: of.reasons.iter().map(reason).collect(),
+        reasons: of.reasons.iter().map(Into::into).collect(),
     }
-}
-
-pub fn alternative(of: &Alternative) -> v1::Alternative {
-    v1::Alternative {
-        gpus: of.gpus.0,
-        configuration: of.configuration.as_ref().map(configuration),
-        speed_up: of.speed_up,
-    }
-}
-
-pub fn reason(of: &Reason) -> v1::Reason {
-    v1::Reason { code: snake_name(&of.code), binding: of.binding, detail: of.detail.clone() }
 }
 
 #[cfg(test)]
 mod tests {
-    use headway_types::{ReasonCode, Tier};
-
     use super::*;
 
     #[test]
-    fn causes_and_tiers_have_their_wire_names() {
-        let of = Reason { code: ReasonCode::NotEnoughFree, binding: true, detail: String::new() };
-        assert_eq!(reason(&of).code, "not_enough_free");
-        assert_eq!(snake_name(&Tier::MicroBatch), "micro_batch");
-    }
-
-    #[test]
     fn a_rejected_plan_keeps_its_reason() {
-        let (name, why) = state(&PlanState::Rejected { reason: Some("not now".into()) });
-        assert_eq!((name.as_str(), why.as_deref()), ("rejected", Some("not now")));
+        let why = state_reason(&PlanState::Rejected { reason: Some("not now".into()) });
+        assert_eq!(why.as_deref(), Some("not now"));
     }
 }

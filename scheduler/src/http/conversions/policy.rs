@@ -1,8 +1,8 @@
 //! The policy on the wire, both ways.
 
 use headway_api::v1;
-use headway_engine::record::{PolicyMode, PolicySettings};
-use headway_planner::{Objective, PowerCap};
+use headway_engine::record::PolicySettings;
+use headway_planner::PowerCap;
 use headway_types::{GpuType, Seconds};
 
 use crate::http::problem::Problem;
@@ -12,7 +12,7 @@ const DAY: f64 = 86_400.0;
 pub fn policy(of: &PolicySettings) -> v1::Policy {
     let objective = &of.objective;
     v1::Policy {
-        mode: policy_mode(of.mode),
+        mode: of.mode,
         power: objective.power,
         epsilon: objective.epsilon,
         horizon_seconds: objective.horizon.0,
@@ -21,7 +21,7 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
         node_budget: objective.node_budget,
         round_every_seconds: of.round_every.0,
         round_pause_seconds: of.round_pause.0,
-        objective: Some(objective_name(objective.objective)),
+        objective: Some(objective.objective),
         fresh_gain: Some(objective.fresh_gain),
         settling_seconds: Some(objective.settling.0),
         service_exponent: Some(objective.service_exponent),
@@ -38,51 +38,15 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
     }
 }
 
-pub fn policy_mode(of: PolicyMode) -> v1::PolicyMode {
-    match of {
-        PolicyMode::Auto => v1::PolicyMode::Auto,
-        PolicyMode::Advisory => v1::PolicyMode::Advisory,
-        PolicyMode::Paused => v1::PolicyMode::Paused,
-    }
-}
-
-fn objective_name(of: Objective) -> v1::Objective {
-    match of {
-        Objective::Goodput => v1::Objective::Goodput,
-        Objective::Sia => v1::Objective::Sia,
-        Objective::Pollux => v1::Objective::Pollux,
-        Objective::LeastAttained => v1::Objective::LeastAttained,
-        Objective::FifoBackfill => v1::Objective::FifoBackfill,
-        Objective::ShortestRemaining => v1::Objective::ShortestRemaining,
-        Objective::Static => v1::Objective::Static,
-    }
-}
-
-fn objective(of: v1::Objective) -> Objective {
-    match of {
-        v1::Objective::Goodput => Objective::Goodput,
-        v1::Objective::Sia => Objective::Sia,
-        v1::Objective::Pollux => Objective::Pollux,
-        v1::Objective::LeastAttained => Objective::LeastAttained,
-        v1::Objective::FifoBackfill => Objective::FifoBackfill,
-        v1::Objective::ShortestRemaining => Objective::ShortestRemaining,
-        v1::Objective::Static => Objective::Static,
-    }
-}
-
 /// Checks what the planner relies on; the field that is wrong is named. What the body leaves out stays as in `base`.
 pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicySettings, Problem> {
     check_ranges(of)?;
     let kept = &base.objective;
     let seconds = |given: Option<f64>, kept: Seconds| given.map_or(kept, Seconds);
     Ok(PolicySettings {
-        mode: match of.mode {
-            v1::PolicyMode::Auto => PolicyMode::Auto,
-            v1::PolicyMode::Advisory => PolicyMode::Advisory,
-            v1::PolicyMode::Paused => PolicyMode::Paused,
-        },
+        mode: of.mode,
         objective: headway_planner::Policy {
-            objective: of.objective.map_or(kept.objective, objective),
+            objective: of.objective.unwrap_or(kept.objective),
             power: of.power,
             epsilon: of.epsilon,
             horizon: Seconds(of.horizon_seconds),
@@ -147,6 +111,8 @@ fn check_ranges(of: &v1::Policy) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use headway_types::{Objective, PolicyMode};
+
     use super::*;
 
     /// Nothing in it is as it is by default.

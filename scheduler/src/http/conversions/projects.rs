@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use headway_api::v1;
 use headway_engine::record::{Project, ProjectRules, Reservation};
 use headway_engine::view::{Holding, View};
-use headway_types::{GpuCount, NodeId};
+use headway_types::GpuCount;
 
-use super::time;
+use super::{node_name, time};
 
 /// A project and what its jobs have.
 pub fn project(of: &Project, holdings: &BTreeMap<String, Holding>) -> v1::Project {
@@ -42,12 +42,10 @@ pub fn project_rules(of: v1::ProjectRequest) -> ProjectRules {
 
 /// A reservation; `view` lends the names of nodes.
 pub fn reservation(of: &Reservation, view: &View) -> v1::Reservation {
-    let name =
-        |node: &NodeId| view.nodes.get(node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone());
     v1::Reservation {
         id: of.id.0,
         name: of.name.clone(),
-        nodes: of.nodes.iter().map(name).collect(),
+        nodes: of.nodes.iter().map(|node| node_name(*node, view)).collect(),
         from: time(of.from),
         until: time(of.until),
         projects: of.projects.iter().cloned().collect(),

@@ -1,0 +1,35 @@
+//! What an operator decides for the whole cluster, in words: how rounds decide, and what plans may do by themselves.
+
+use crate::word::words;
+
+words! {
+    /// What the planner maximises.
+    #[derive(Default)]
+    pub enum Objective {
+        /// Weighted concave speed-up with the cost of moves (Headway's own).
+        #[default]
+        Goodput,
+        /// Sia (SOSP'23): row-normalised goodput to the power p, restart factor, λ for jobs left out.
+        Sia,
+        /// Pollux (OSDI'21): data parallelism only, one power mean of speed-ups.
+        Pollux,
+        /// Least attained service first, each at its largest size that fits.
+        LeastAttained,
+        /// In the order of submission at the requested size, with backfill.
+        FifoBackfill,
+        /// Shortest remaining time first.
+        ShortestRemaining,
+        /// Everyone at the size and batch it asked for, in the order of submission, never moved.
+        Static,
+    }
+
+    /// What plans may do by themselves.
+    pub enum PolicyMode {
+        /// Plans that verify are adopted.
+        Auto,
+        /// Plans that move GPUs of running jobs wait for approval; starts on free GPUs do not.
+        Advisory,
+        /// No rounds.
+        Paused,
+    }
+}
