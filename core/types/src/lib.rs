@@ -17,6 +17,7 @@ pub mod report;
 pub mod spec;
 pub mod time;
 pub mod unit;
+pub mod xid;
 
 pub use blame::{Blame, Fault};
 pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
