@@ -13,6 +13,8 @@ pub mod id;
 pub mod model;
 pub mod placement;
 pub mod plan;
+pub mod quantile;
+pub mod random;
 pub mod report;
 pub mod spec;
 pub mod time;
