@@ -6,7 +6,6 @@ mod fault;
 mod model;
 mod nvml;
 mod rocm;
-mod xid;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use headway_goodput::catalog::Hardware;
 use headway_goodput::estimate::{leaves_a_stage_empty, step_time_of};
 use headway_goodput::memory::{USABLE, memory_of};
 use headway_goodput::physics::Parameters;
+use headway_types::quantile::quantile;
 use serde::Serialize;
 
 use crate::measurement::{Ending, Measurement};
@@ -170,24 +171,18 @@ fn errors(truths: &[f64], guesses: &[f64]) -> Errors {
         absolute
     };
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let at = |sorted: &[f64], share: f64| quantile(sorted, share).unwrap_or(f64::NAN);
     let plain = absolute(1.0);
     let mut sorted = ratios.clone();
     sorted.sort_by(f64::total_cmp);
     Errors {
         rows: truths.len(),
         mape: mean(&plain),
-        median: quantile(&plain, 0.5),
-        p90: quantile(&plain, 0.9),
+        median: at(&plain, 0.5),
+        p90: at(&plain, 0.9),
         bias: 100.0 * (mean(&ratios) - 1.0),
-        after_one_factor: mean(&absolute(1.0 / quantile(&sorted, 0.5))),
+        after_one_factor: mean(&absolute(1.0 / at(&sorted, 0.5))),
     }
-}
-
-/// A quantile of ascending values, interpolated.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = share * (sorted.len() - 1) as f64;
-    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    below + place.fract() * (above - below)
 }
 
 /// Rank correlation; ties get their mean rank.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
+use headway_types::quantile::quantile;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
@@ -109,8 +110,8 @@ struct Run {
 impl Run {
     /// Milliseconds.
     fn quantile(&self, q: f64) -> f64 {
-        let index = ((self.latencies.len() - 1) as f64 * q).round() as usize;
-        self.latencies[index].as_secs_f64() * 1e3
+        let millis: Vec<f64> = self.latencies.iter().map(|latency| latency.as_secs_f64() * 1e3).collect();
+        quantile(&millis, q).unwrap_or(f64::NAN)
     }
 }
 

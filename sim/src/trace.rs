@@ -18,12 +18,15 @@ pub struct TraceJob {
 }
 
 /// Why a trace cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     #[error("the table has no column {0}")]
     NoColumn(&'static str),
     #[error("line {line}: {column} is no number")]
-    NoNumber { line: usize, column: &'static str },
+    NoNumber { line: u64, column: &'static str },
+    /// A row with more or fewer cells than the header; it names its line.
+    #[error("reading the table")]
+    Row(#[source] csv::Error),
 }
 
 /// Tokens per second and GPU of the made-up truth; only ratios matter.
@@ -32,22 +35,23 @@ const RATE: f64 = 2_000.0;
 const SEQ_LEN: u32 = 2_048;
 const PER_GPU: u64 = 8;
 
-/// Reads the table; cells hold no quoted commas.
+/// Reads the table.
 pub fn read(text: &str) -> Result<Vec<TraceJob>, TraceError> {
-    let mut lines = text.lines().enumerate();
-    let header: Vec<&str> = lines.next().map(|(_, line)| line.split(',').collect()).unwrap_or_default();
-    let column = |name: &'static str| header.iter().position(|one| *one == name).ok_or(TraceError::NoColumn(name));
+    let mut table = csv::Reader::from_reader(text.as_bytes());
+    let header = table.headers().map_err(TraceError::Row)?.clone();
+    let column = |name: &'static str| header.iter().position(|one| one == name).ok_or(TraceError::NoColumn(name));
     let (name, submit) = (column("job_id")?, column("submit_time_s")?);
     let (gpus, duration) = (column("num_gpus")?, column("duration_s")?);
     let mut jobs = Vec::new();
-    for (line, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
-        let cells: Vec<&str> = text.split(',').collect();
+    for row in table.records() {
+        let row = row.map_err(TraceError::Row)?;
+        let line = row.position().map_or(0, csv::Position::line);
         let number = |at: usize, column: &'static str| {
-            let cell = cells.get(at).and_then(|cell| cell.parse::<f64>().ok()).filter(|number| *number >= 0.0);
-            cell.ok_or(TraceError::NoNumber { line: line + 1, column })
+            let cell = row[at].parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+            cell.ok_or(TraceError::NoNumber { line, column })
         };
         jobs.push(TraceJob {
-            name: cells.get(name).map_or_else(String::new, |name| (*name).to_owned()),
+            name: row[name].to_owned(),
             submitted: Seconds(number(submit, "submit_time_s")?),
             gpus: GpuCount(number(gpus, "num_gpus")? as u32),
             duration: Seconds(number(duration, "duration_s")?),
@@ -143,9 +147,23 @@ mod tests {
     }
 
     #[test]
+    fn a_comma_within_quotes_is_no_end_of_a_cell() {
+        let jobs = read("job_id,model,submit_time_s,num_gpus,duration_s\na,\"7b, chat\",1,8,3\n").unwrap();
+        assert_eq!((jobs[0].submitted, jobs[0].gpus), (Seconds(1.0), GpuCount(8)));
+    }
+
+    #[test]
     fn a_table_that_cannot_be_read_says_where() {
-        assert_eq!(read("job_id,num_gpus\n"), Err(TraceError::NoColumn("submit_time_s")));
-        let text = "job_id,submit_time_s,num_gpus,duration_s\na,1,many,3\n";
-        assert_eq!(read(text), Err(TraceError::NoNumber { line: 2, column: "num_gpus" }));
+        let wrong = |text: &str| {
+            let error = read(text).unwrap_err();
+            let source = std::error::Error::source(&error).map_or(String::new(), |source| format!(": {source}"));
+            format!("{error}{source}")
+        };
+        assert_eq!(wrong("job_id,num_gpus\n"), "the table has no column submit_time_s");
+        let header = "job_id,submit_time_s,num_gpus,duration_s\n";
+        assert_eq!(wrong(&format!("{header}a,1,many,3\n")), "line 2: num_gpus is no number");
+        assert_eq!(wrong(&format!("{header}a,1,2,3\n\na,1,2,NaN\n")), "line 4: duration_s is no number");
+        let short = wrong(&format!("{header}a,1,2,3\nb,1\n"));
+        assert!(short.contains("line: 3"), "{short}");
     }
 }

@@ -28,7 +28,7 @@ impl World {
         match mishap {
             Mishap::GpuBreak { gpu, cause, repair } => {
                 let gpu = (gpu * self.nodes[node].inventory().gpus.len() as f64) as usize;
-                self.break_gpu(now, node, gpu, cause, repair);
+                self.break_gpu(now, node, gpu, &cause, repair);
             }
             Mishap::Reboot { down } => self.go_down(now, node, down),
             Mishap::Crash { code } => {

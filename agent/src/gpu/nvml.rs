@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use headway_types::{Bytes, Gpu, GpuHealth, GpuUuid};
+use headway_types::{Bytes, Gpu, GpuHealth, GpuUuid, xid};
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
@@ -13,7 +13,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device as Handle, Nvml};
 
-use super::{Device, Source, Wake, model, xid};
+use super::{Device, Source, Wake, model};
 
 /// How long one wait for events takes; it only bounds how soon the thread notices an error of NVML itself.
 const EVENT_WAIT_MS: u32 = 10_000;

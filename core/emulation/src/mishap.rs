@@ -6,7 +6,7 @@
 //! five, other hardware, network and maintenance a quarter, software one in eight, communication watchdogs one in
 //! fifty. How often a rank slows down for a while is our choice.
 
-use headway_types::{Seconds, Timestamp};
+use headway_types::{Seconds, Timestamp, xid};
 
 use crate::random::{Random, Seed};
 
@@ -39,7 +39,7 @@ impl Default for MishapRates {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mishap {
     /// One GPU is lost until it is repaired.
-    GpuBreak { gpu: f64, cause: &'static str, repair: Seconds },
+    GpuBreak { gpu: f64, cause: String, repair: Seconds },
     /// Everything on the node dies; it is back after this long, on a new boot.
     Reboot { down: Seconds },
     /// A process of one of its gangs exits with this code by a fault of its own.
@@ -50,12 +50,8 @@ pub enum Mishap {
     Straggler { rank: f64, factor: f64, lasts: Seconds },
 }
 
-/// XIDs of lost GPUs.
-const XIDS: [&str; 3] = [
-    "XID 79: the GPU has fallen off the bus",
-    "XID 63: row remapping failed, uncorrectable memory error",
-    "XID 119: the GPU's system processor does not answer",
-];
+/// XIDs of lost GPUs: the bus, the memory and the system processor of a GPU, each as likely as the others.
+const XIDS: [u64; 3] = [79, 64, 119];
 
 /// The stream of mishaps of a fleet.
 #[derive(Clone, Debug)]
@@ -87,7 +83,10 @@ impl Mishaps {
         let drawn = random.between(0.0, total);
         let mishap = if drawn < gpu_break {
             let repair = Seconds(random.around(2.0 * 3_600.0, 0.7));
-            Mishap::GpuBreak { gpu: random.uniform(), cause: XIDS[random.below(XIDS.len())], repair }
+            let gpu = random.uniform();
+            let cause =
+                xid::fatal(XIDS[random.below(XIDS.len())]).expect("what is drawn is in the table of fatal errors");
+            Mishap::GpuBreak { gpu, cause, repair }
         } else if drawn < gpu_break + reboot {
             Mishap::Reboot { down: Seconds(random.between(180.0, 900.0)) }
         } else if drawn < gpu_break + reboot + crash {
@@ -104,6 +103,8 @@ impl Mishaps {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Mishaps of 1,000 nodes over 1,000 days.
@@ -123,6 +124,23 @@ mod tests {
         assert!((3_900..4_500).contains(&interruptions), "{interruptions} in a million node-days");
         let lost = history.iter().filter(|(_, _, mishap)| matches!(mishap, Mishap::GpuBreak { .. })).count();
         assert!((0.55..0.67).contains(&(lost as f64 / interruptions as f64)));
+    }
+
+    #[test]
+    fn a_gpu_is_lost_to_errors_that_an_agent_takes_for_fatal() {
+        let causes: BTreeSet<String> = history(1.0)
+            .into_iter()
+            .filter_map(|(_, _, mishap)| match mishap {
+                Mishap::GpuBreak { cause, .. } => Some(cause),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(causes.len(), XIDS.len());
+        for cause in causes {
+            let number =
+                cause.strip_prefix("XID ").and_then(|rest| rest.split_once(':')).map(|(number, _)| number.parse());
+            assert_eq!(number.and_then(Result::ok).and_then(xid::fatal), Some(cause));
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Draws that are the same on every processor and in every version.
 
+use headway_types::random::SplitMix64;
+
 /// Names one world: all draws of a fleet follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seed(pub u64);
 
 /// A stream of draws.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Seed {
     /// The seed that belongs to a name (FNV-1a, 64 bits).
@@ -28,21 +30,12 @@ impl Seed {
 impl Random {
     #[must_use]
     pub fn new(seed: Seed) -> Self {
-        Self(seed.0)
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood 2014).
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(SplitMix64(seed.0))
     }
 
     /// From 0 up to, not including, 1.
     pub fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.uniform()
     }
 
     pub fn between(&mut self, low: f64, high: f64) -> f64 {

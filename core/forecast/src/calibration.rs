@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use headway_types::quantile::at_rank;
 use headway_types::{Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,10 @@ impl Calibration {
         let mut residuals: Vec<f64> = self.residuals.iter().copied().chain(prior).collect();
         residuals.sort_by(f64::total_cmp);
         let moment = |share: f64| {
-            let wait = libm::exp(middle + spread * quantile(&residuals, share)) - GRAIN;
+            // The conformal rank: (n + 1)·share of n values, of which the first is the 0th here.
+            let rank = (residuals.len() + 1) as f64 * share - 1.0;
+            let residual = at_rank(&residuals, rank).unwrap_or_default();
+            let wait = libm::exp(middle + spread * residual) - GRAIN;
             at + Seconds(wait.max(0.0))
         };
         Start { p10: moment(0.1), p50: Some(moment(0.5)), p90: rolled.p90.map(|_| moment(0.9)) }
@@ -65,15 +69,6 @@ fn shape(at: Timestamp, of: Start) -> Option<(f64, f64)> {
 
 fn log_wait(at: Timestamp, start: Timestamp) -> f64 {
     libm::log(start.since(at).0.max(0.0) + GRAIN)
-}
-
-/// Of sorted values, between the two next to the rank; beyond the ends as far as the last of them.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    // The conformal rank: (n + 1)·share of n values.
-    let rank = ((sorted.len() + 1) as f64 * share - 1.0).clamp(0.0, (sorted.len() - 1) as f64);
-    let (low, part) = (rank as usize, rank - libm::floor(rank));
-    let high = (low + 1).min(sorted.len() - 1);
-    sorted[low] + part * (sorted[high] - sorted[low])
 }
 
 /// Inverse of the normal distribution (Abramowitz and Stegun 26.2.23; off by less than 4.5·10⁻⁴).

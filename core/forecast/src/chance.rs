@@ -1,30 +1,26 @@
 //! What is not known of the future, drawn from a seed: how long what runs will still run.
 
 use headway_planner::{PlanInput, PlanJob};
+use headway_types::random::SplitMix64;
 use headway_types::{JobId, Seconds};
 
 /// What a job without target and limit is taken to run at least, where nothing else is known.
 const LEAST_RUN: f64 = 600.0;
 
-/// A seeded source of chance: SplitMix64 (Steele, Lea, Flood 2014).
+/// A seeded source of chance.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct Chance(SplitMix64);
 
 impl Chance {
     pub fn seeded(seed: u64, sample: u32) -> Self {
-        let mut chance = Self(seed ^ u64::from(sample).wrapping_mul(0xd134_2543_de82_ef95));
+        let mut chance = Self(SplitMix64(seed ^ u64::from(sample).wrapping_mul(0xd134_2543_de82_ef95)));
         chance.uniform();
         chance
     }
 
-    /// Above 0, below 1.
+    /// Above 0, below 1: its logarithm is taken.
     pub fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        ((z >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        ((self.0.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
     /// Lognormal with median 1 (Box and Muller 1958).

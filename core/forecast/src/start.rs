@@ -153,7 +153,8 @@ fn never(plan: &Plan, job: JobId) -> Option<String> {
 fn outlook(futures: &[BTreeMap<JobId, Timestamp>], job: JobId, effort: &Effort) -> Outlook {
     let mut starts: Vec<Timestamp> = futures.iter().filter_map(|future| future.get(&job).copied()).collect();
     starts.sort_unstable();
-    // The least start that a share of all futures, those without one included, does not exceed.
+    // The least start that a share of all futures, those without one included, does not exceed. Not the quantile of
+    // `types`, which lies between two values: there is nothing between a start and none at all.
     let percentile = |share: f64| {
         let rank = libm::ceil(share * futures.len() as f64) as usize;
         starts.get(rank.max(1) - 1).copied()

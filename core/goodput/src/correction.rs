@@ -192,6 +192,7 @@ impl TypeCorrection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headway_types::random::SplitMix64;
     use headway_types::{Layout, Sequences};
     use proptest::prelude::*;
 
@@ -299,10 +300,9 @@ mod tests {
                 micro * prior.micro().0 + reduce * prior.step().0 + extra
             };
             let mut correction = Correction::default();
-            let mut state = seed;
+            let mut random = SplitMix64(seed);
             for round in 0..120u64 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let scatter = 1.0 + 0.03 * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0);
+                let scatter = 1.0 + 0.03 * (2.0 * random.uniform() - 1.0);
                 let (dp, accumulation) = ([1, 2, 4][(round % 3) as usize], [1, 2, 4, 8][(round / 3 % 4) as usize]);
                 teach(&mut correction, dp, accumulation, scatter * truth(dp, accumulation));
             }

@@ -203,15 +203,15 @@ mod tests {
         let hostile = NoiseSample { small_sqr: 2e160, big_sqr: 1e160, small_batch: 8.0, big_batch: 64.0 };
         assert_eq!(unbiased(&hostile), None);
     }
+    use headway_types::random::SplitMix64;
     use proptest::prelude::*;
 
-    /// Draws in [−1, 1), by a fixed generator: the truth is synthetic but the same in every run.
-    struct Draws(u64);
+    /// Draws in [−1, 1): the truth is synthetic but the same in every run.
+    struct Draws(SplitMix64);
 
     impl Draws {
         fn next(&mut self) -> f64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as f64 / (1u64 << 30) as f64 - 1.0
+            2.0 * self.0.uniform() - 1.0
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn fed(signal: f64, noise: f64, small: f64, big: f64, scatter: f64, reports: u32) -> NoiseEstimator {
-        let (mut estimator, mut draws) = (NoiseEstimator::default(), Draws(7));
+        let (mut estimator, mut draws) = (NoiseEstimator::default(), Draws(SplitMix64(7)));
         for _ in 0..reports {
             let sample = report(signal, noise, small, big, scatter, &mut draws);
             estimator.observe(&sample, Sequences(big as u64), Sequences(16));
@@ -289,7 +289,7 @@ mod tests {
     fn nonsense_and_one_outlier_change_nothing() {
         let before = fed(1.0, 40.0, 4.0, 16.0, 0.02, 50);
         let mut after = before.clone();
-        let mut draws = Draws(1);
+        let mut draws = Draws(SplitMix64(1));
         let good = report(1.0, 40.0, 4.0, 16.0, 0.0, &mut draws);
         for nonsense in [
             NoiseSample { small_sqr: f64::NAN, ..good },
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn measuring_seldom_looks_back_over_as_many_sequences() {
         let (mut often, mut seldom) = (NoiseEstimator::default(), NoiseEstimator::default());
-        let mut draws = Draws(7);
+        let mut draws = Draws(SplitMix64(7));
         for step in 0..2000 {
             let sample = report(1.0, 40.0 + 0.04 * f64::from(step), 4.0, 16.0, 0.0, &mut draws);
             often.observe(&sample, Sequences(16), Sequences(16));
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_lasting_change_is_followed() {
         let mut estimator = fed(1.0, 40.0, 4.0, 16.0, 0.02, 50);
-        let mut draws = Draws(3);
+        let mut draws = Draws(SplitMix64(3));
         for _ in 0..200 {
             let sample = report(1.0, 4000.0, 4.0, 16.0, 0.02, &mut draws);
             estimator.observe(&sample, Sequences(16), Sequences(16));

@@ -6,6 +6,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::random::SplitMix64;
 use crate::time::Timestamp;
 
 macro_rules! uuid_id {
@@ -94,7 +95,7 @@ impl fmt::Display for Term {
 /// names everything as the first run did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdSource {
-    state: u64,
+    state: SplitMix64,
     /// The last millisecond named and how many ids it has had, so that ids of one moment sort in the order of their making.
     last: (u64, u16),
 }
@@ -102,7 +103,7 @@ pub struct IdSource {
 impl IdSource {
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { state: seed, last: (0, 0) }
+        Self { state: SplitMix64(seed), last: (0, 0) }
     }
 
     /// A fresh job id, ordered by `now`.
@@ -132,17 +133,8 @@ impl IdSource {
         let mut random = [0u8; 10];
         // RFC 9562 §6.2, method 1: the 12 bits after the time are a counter.
         random[..2].copy_from_slice(&(count & 0x0fff).to_be_bytes());
-        random[2..].copy_from_slice(&self.next_u64().to_be_bytes());
+        random[2..].copy_from_slice(&self.state.bits().to_be_bytes());
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood 2014): small, full period, good enough for names.
-    fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -15,12 +15,15 @@ pub mod model;
 pub mod placement;
 pub mod plan;
 pub mod policy;
+pub mod quantile;
+pub mod random;
 pub mod report;
 pub mod spec;
 pub mod state;
 pub mod time;
 pub mod unit;
 mod word;
+pub mod xid;
 
 pub use access::TokenScope;
 pub use blame::{Blame, Fault};

@@ -37,7 +37,7 @@ async fn a_broken_gpu_takes_its_rank_and_cannot_be_granted_until_it_is_repaired(
     let order = order(&fleet.inventories(), 1);
     fleet.train(&order).await;
     let now = fleet.0.clock.now();
-    fleet.0.happen(now, 0, Mishap::GpuBreak { gpu: 0.5, cause: "XID 79", repair: Seconds(3_600.0) });
+    fleet.0.happen(now, 0, Mishap::GpuBreak { gpu: 0.5, cause: "XID 79".into(), repair: Seconds(3_600.0) });
     let broken = |report: &NodeReport| match report {
         NodeReport::Inventory { inventory } => Some(inventory.gpus[4].health != GpuHealth::Healthy),
         _ => None,
