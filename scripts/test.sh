@@ -40,6 +40,7 @@ browser_tests() {
 core=(headway-types headway-goodput headway-solver headway-planner headway-calibration headway-engine headway-node headway-emulation
     headway-forecast)
 
+step "scripts" scripts/tests/directories.sh
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
 step "web page" scripts/build-web.sh
