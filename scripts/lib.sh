@@ -3,6 +3,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${HEADWAY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/headway}
+# What PyTorch asks for (Requires-Python of the version in worker/requirements.in).
+python_floor=3.11
 # In every directory that these scripts made for themselves. What lacks it is never removed.
 mark=.made-by-headway
 summary=()
@@ -53,7 +55,10 @@ make_ours() {
     remove_ours "$directory" && mkdir -p -- "$(dirname -- "$directory")" && mkdir -m 700 -- "$directory" && : >"$directory/$mark"
 }
 
-# The virtual environment of the present requirements; another set of requirements is another directory.
+# venv_dir [REQUIREMENTS]: the virtual environment of a requirements file (default: the worker's). Other requirements, another
+# Python or another processor is another directory.
 venv_dir() {
-    printf '%s/venv-%s' "$cache" "$(sha256sum "$root/worker/requirements.txt" | cut -c1-12)"
+    local requirements=${1:-worker/requirements.txt} python
+    python=$(python3 -c 'import sys, sysconfig; print("%d.%d-" % sys.version_info[:2] + sysconfig.get_platform())')
+    printf '%s/venv-%s-%s' "$cache" "$python" "$(sha256sum "$root/$requirements" | cut -c1-12)"
 }

@@ -40,9 +40,10 @@ browser_tests() {
 core=(headway-types headway-goodput headway-solver headway-planner headway-calibration headway-engine headway-node headway-emulation
     headway-forecast)
 
-step "scripts" scripts/tests/directories.sh
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
+step "scripts: directories" scripts/tests/directories.sh
+step "scripts: what a machine lacks" scripts/tests/system.sh
 step "web page" scripts/build-web.sh
 step "web units" web_tests
 step "format" cargo fmt --all --check
