@@ -9,16 +9,16 @@ test: ## everything continuous integration runs
 
 check: ## the fast loop: format, types and lints
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 fmt:
 	cargo fmt --all
 
 build: web
-	cargo build --workspace
+	cargo build --locked --workspace
 
 release: web ## optimised, without LTO
-	cargo build --release -p headway-cli
+	cargo build --locked --release -p headway-cli
 
 web:
 	@scripts/build-web.sh
@@ -33,7 +33,7 @@ sqlx: ## refresh .sqlx after a change of SQL
 	@scripts/prepare-sqlx.sh
 
 openapi: ## refresh api/openapi.json and the web client after a change of the REST API
-	UPDATE_OPENAPI=1 cargo test -p headway-scheduler --quiet openapi
+	UPDATE_OPENAPI=1 cargo test --locked -p headway-scheduler --quiet openapi
 	cd web && npm run --silent generate
 
 bench: ## benchmarks with their committed results under docs/measurements

@@ -30,7 +30,7 @@ trap cleanup EXIT
 
 step "system packages" scripts/install-system.sh
 step "web page" scripts/build-web.sh
-step "headway (optimised build)" cargo build --release -p headway-cli
+step "headway (optimised build)" cargo build --locked --release -p headway-cli
 step "python environment (PyTorch)" scripts/install-python.sh
 
 python="$(venv_dir)/bin/python"
