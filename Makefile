@@ -1,5 +1,5 @@
 # Headway's commands. `make demo` shows it at work, `make test` proves it.
-.PHONY: demo test check fmt bench soak build release web python sqlx openapi
+.PHONY: demo test check fmt bench soak build release web python requirements sqlx openapi
 
 demo: ## a living cluster with three real training jobs, from a bare machine
 	@scripts/demo.sh
@@ -9,16 +9,16 @@ test: ## everything continuous integration runs
 
 check: ## the fast loop: format, types and lints
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 fmt:
 	cargo fmt --all
 
 build: web
-	cargo build --workspace
+	cargo build --locked --workspace
 
 release: web ## optimised, without LTO
-	cargo build --release -p headway-cli
+	cargo build --locked --release -p headway-cli
 
 web:
 	@scripts/build-web.sh
@@ -26,11 +26,14 @@ web:
 python: ## the trainer's virtual environment
 	@scripts/install-python.sh
 
+requirements: ## pin Python packages again after a change of a requirements.in (UPGRADE=--upgrade: the newest)
+	@scripts/refresh-requirements.sh $(UPGRADE)
+
 sqlx: ## refresh .sqlx after a change of SQL
 	@scripts/prepare-sqlx.sh
 
 openapi: ## refresh api/openapi.json and the web client after a change of the REST API
-	UPDATE_OPENAPI=1 cargo test -p headway-scheduler --quiet openapi
+	UPDATE_OPENAPI=1 cargo test --locked -p headway-scheduler --quiet openapi
 	cd web && npm run --silent generate
 
 bench: ## benchmarks with their committed results under docs/measurements

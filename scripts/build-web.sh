@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the web page into web/dist, from where the scheduler embeds it.
+# Builds the web page into web/dist, from where the scheduler embeds it, and beside it the licences of what page and binary
+# are made of.
 source "$(dirname "$0")/lib.sh"
 
 cd "$root/web"
@@ -9,3 +10,5 @@ if [ ! -e $stamp ] || [ package-lock.json -nt $stamp ]; then
     touch $stamp
 fi
 npm run --silent build
+python3 "$root/scripts/third-party-licenses.py" >dist/third-party-licenses.txt.new
+mv dist/third-party-licenses.txt.new dist/third-party-licenses.txt

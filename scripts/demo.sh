@@ -3,26 +3,39 @@
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 
-step "system packages" scripts/install-system.sh
-step "web page" scripts/build-web.sh
-step "headway (optimised build)" cargo build --release -p headway-cli
-step "python environment (PyTorch)" scripts/install-python.sh
+# Postgres refuses to run as root and cannot reach below /root, so the demo keeps its data in /var/tmp, where others may
+# write too: below a name that nobody can foretell, or where the user says.
+if [ -n "${HEADWAY_DEMO_DIR:-}" ]; then
+    data=$HEADWAY_DEMO_DIR
+    make_ours "$data"
+else
+    data=$(mktemp -d /var/tmp/headway-demo.XXXXXX)
+    : >"$data/$mark"
+fi
 
-# Postgres refuses to run as root and cannot reach below /root, so the demo keeps its data in /var/tmp.
-data=${HEADWAY_DEMO_DIR:-/var/tmp/headway-demo-$(id -un)}
-python="$(venv_dir)/bin/python"
-headway=target/release/headway
-port=${HEADWAY_DEMO_PORT:-7600}
-rm -rf "$data"
-mkdir -p "$data"
-
-# `up` runs in a session of its own: Ctrl-C ends the table, and this trap then stops the cluster, once.
+# `up` runs in a session of its own: Ctrl-C ends the table, and this trap then stops the cluster, once. Data that nobody
+# gave a name goes with a demo that ended well; otherwise its logs may say why.
 cleanup() {
+    local status=$?
     if [ -n "${up_pid:-}" ] && kill -0 "$up_pid" 2>/dev/null; then
         kill -TERM "$up_pid" && wait "$up_pid" || true
     fi
+    if [ -e "$data/up.log" ] && { [ $status != 0 ] || [ -n "${HEADWAY_DEMO_DIR:-}" ]; }; then
+        echo "data and logs of the demo are in $data" >&2
+    else
+        remove_ours "$data"
+    fi
 }
 trap cleanup EXIT
+
+step "system packages" scripts/install-system.sh
+step "web page" scripts/build-web.sh
+step "headway (optimised build)" cargo build --locked --release -p headway-cli
+step "python environment (PyTorch)" scripts/install-python.sh
+
+python="$(venv_dir)/bin/python"
+headway=target/release/headway
+port=${HEADWAY_DEMO_PORT:-7600}
 
 printf '\n==> headway up\n'
 umask 077

@@ -1,7 +1,22 @@
 #!/usr/bin/env bash
-# Installs the system packages Headway needs and the machine lacks. Asks first, unless YES=1 or CI is set.
+# Installs the system packages Headway needs and the machine lacks. Asks first, unless YES=1 or CI is set. Says what it
+# cannot do before anything is built.
 # usage: install-system.sh [browser]
 source "$(dirname "$0")/lib.sh"
+
+refuse() {
+    printf 'headway: %s\n' "$@" >&2
+    exit 1
+}
+
+for tool in cargo node npm python3; do
+    command -v "$tool" >/dev/null || refuse \
+        "'$tool' is needed and not installed from here: install Rust (rustup), Node.js 20.19 or newer and Python $python_floor or newer first"
+done
+python3 -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$python_floor'.split('.'))))" ||
+    refuse "PyTorch needs Python $python_floor or newer, and python3 is $(python3 --version 2>&1)"
+node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)' ||
+    refuse "Node.js 20.19 or newer is needed, and node is $(node --version)"
 
 has_postgres() {
     command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1
@@ -16,25 +31,18 @@ if [ "${1:-}" = browser ]; then
     command -v chromium >/dev/null || missing+=(chromium)
 fi
 
-for tool in cargo node npm python3; do
-    if ! command -v "$tool" >/dev/null; then
-        echo "headway needs '$tool' and does not install it: install Rust (rustup), Node.js 20 or newer and Python 3.10 or newer first" >&2
-        exit 1
-    fi
-done
-
-node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || (a === 22 && b >= 12) || (a === 20 && b >= 19) ? 0 : 1)' || {
-    echo "headway needs Node.js 20.19 or newer, this is $(node --version)" >&2
-    exit 1
-}
-
 [ ${#missing[@]} -eq 0 ] && { echo "nothing is missing"; exit 0; }
 echo "system packages to install: ${missing[*]}"
-if [ "${YES:-}" != 1 ] && [ -z "${CI:-}" ]; then
-    read -r -p "install them now with apt-get? [y/N] " answer
-    [ "$answer" = y ] || [ "$answer" = Y ] || { echo "not installed; set YES=1 to install without asking" >&2; exit 1; }
+command -v apt-get >/dev/null || refuse "there is no apt-get here: install what those packages of Debian hold by other means, then start again"
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || refuse "you are not root and there is no sudo: have root run 'apt-get install --no-install-recommends ${missing[*]}', then start again"
+    sudo=sudo
 fi
-sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+if [ "${YES:-}" != 1 ] && [ -z "${CI:-}" ]; then
+    read -r -p "install them now with apt-get? [y/N] " answer || true # nobody there is a no
+    [ "$answer" = y ] || [ "$answer" = Y ] || refuse "not installed; set YES=1 to install without asking"
+fi
 # Debian starts a cluster of its own with the package; Headway never uses it.
 $sudo apt-get update -qq
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -3,6 +3,10 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${HEADWAY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/headway}
+# What PyTorch asks for (Requires-Python of the version in worker/requirements.in).
+python_floor=3.11
+# In every directory that these scripts made for themselves. What lacks it is never removed.
+mark=.made-by-headway
 summary=()
 
 # step NAME COMMAND…: runs it, prints what it is and how long it took, stops the script where it fails.
@@ -22,7 +26,39 @@ print_summary() {
     printf '%s\n' "${summary[@]}"
 }
 
-# The virtual environment of the present requirements; another set of requirements is another directory.
+# is_ours DIRECTORY: we made it, it is no link, and both it and its mark belong to whoever asks.
+is_ours() {
+    [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] && [ -f "$1/$mark" ] && [ ! -L "$1/$mark" ] && [ -O "$1/$mark" ]
+}
+
+# remove_ours DIRECTORY: removes what is_ours and not in use, refuses anything else that is there.
+remove_ours() {
+    local directory=${1%"${1##*[!/]}"} # a slash at the end would look through a link
+    if [ ! -e "$directory" ] && [ ! -L "$directory" ]; then
+        return 0
+    fi
+    if ! is_ours "$directory"; then
+        echo "headway did not make $directory (there is no $mark of yours in it, or it is a link) and does not remove it:" \
+            "name a directory that does not exist yet" >&2
+        return 1
+    fi
+    if [ -e "$directory/lock" ] && ! flock -n "$directory/lock" true; then
+        echo "a cluster runs in $directory: stop it first" >&2
+        return 1
+    fi
+    rm -rf -- "$directory"
+}
+
+# make_ours DIRECTORY: an empty directory, private to us, in the place of one that was ours.
+make_ours() {
+    local directory=${1%"${1##*[!/]}"}
+    remove_ours "$directory" && mkdir -p -- "$(dirname -- "$directory")" && mkdir -m 700 -- "$directory" && : >"$directory/$mark"
+}
+
+# venv_dir [REQUIREMENTS]: the virtual environment of a requirements file (default: the worker's). Other requirements, another
+# Python or another processor is another directory.
 venv_dir() {
-    printf '%s/venv-%s' "$cache" "$(sha256sum "$root/worker/requirements.txt" | cut -c1-12)"
+    local requirements=${1:-worker/requirements.txt} python
+    python=$(python3 -c 'import sys, sysconfig; print("%d.%d-" % sys.version_info[:2] + sysconfig.get_platform())')
+    printf '%s/venv-%s-%s' "$cache" "$python" "$(sha256sum "$root/$requirements" | cut -c1-12)"
 }

@@ -26,4 +26,4 @@ export DATABASE_URL="postgres://headway@localhost/postgres?host=$scratch"
 mkdir -p .sqlx
 rm -f .sqlx/query-*.json
 touch scheduler/src/lib.rs # the macros run only when the crate is compiled
-cargo check -p headway-scheduler "$@"
+cargo check --locked -p headway-scheduler "$@"

@@ -5,16 +5,16 @@ source "$(dirname "$0")/lib.sh"
 cd "$root"
 seeds=${HEADWAY_SOAK_SEEDS:-10000}
 rounds=${HEADWAY_SOAK_ROUNDS:-20}
-cargo build --workspace --all-targets --quiet
+cargo build --locked --workspace --all-targets --quiet
 worker_soak() {
     (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s soak)
 }
 step "worker: every layout, every pair of layouts, a life of reconfigurations and kills" worker_soak
-step "simulation, $seeds lifetimes" cargo run --quiet --release -p headway-sim --example soak -- 0 "$seeds"
-step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test -p headway-tests --test submits -- --nocapture
+step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
+step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture
 for round in $(seq "$rounds"); do
     step "fire, seed $round" env HEADWAY_FIRE_SECONDS="${HEADWAY_SOAK_FIRE_SECONDS:-300}" HEADWAY_FIRE_SEED="$round" \
-        cargo test -p headway-tests --test fire -- --nocapture
-    step "crash tests, round $round of $rounds" cargo test -p headway-tests --test crash -- --test-threads=1
+        cargo test --locked -p headway-tests --test fire -- --nocapture
+    step "crash tests, round $round of $rounds" cargo test --locked -p headway-tests --test crash -- --test-threads=1
 done
 print_summary

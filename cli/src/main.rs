@@ -89,6 +89,8 @@ enum Command {
     Model(command::model::Model),
     /// Submit three demonstration jobs to a running cluster and watch them.
     Demo(demo::Demo),
+    /// Print the licences of Headway and of everything it is made of.
+    Licenses,
     /// Print a completion script.
     Completion { shell: clap_complete::Shell },
     /// A worker that follows a performance model instead of training (for tests and demonstrations).
@@ -161,6 +163,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
         Command::Model(model) => command::model::run(&print, &model)?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
+        Command::Licenses => put!("{}", headway_scheduler::licenses())?,
         Command::Completion { shell } => {
             use clap::CommandFactory as _;
             let mut script = Vec::new();

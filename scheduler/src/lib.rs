@@ -25,6 +25,7 @@ pub use clock::Speed;
 pub use config::{InitialToken, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use server::{Bound, ServerError, serve, serve_reporting};
+pub use web::licenses;
 
 #[cfg(test)]
 extern crate self as headway_scheduler;

@@ -3,6 +3,7 @@
 //! The cluster lies below one directory that only its owner may enter, and nothing listens on TCP; so every local
 //! connection is trusted. Postgres refuses to run as root, so root lends it to user `postgres` or `nobody`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -18,6 +19,8 @@ use sqlx::{ConnectOptions, Connection};
 /// `sun_path` holds 108 bytes with the final zero.
 const SOCKET_PATH_BYTES: usize = 107;
 const SOCKET_NAME: &str = ".s.PGSQL.5432";
+/// Where Debian and its like keep the programs, a directory per version.
+const DISTRIBUTION: &str = "/usr/lib/postgresql";
 const ROLE: &str = "headway";
 const DATABASE: &str = "headway";
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -37,8 +40,12 @@ pub struct PrivatePostgres {
 /// Why there is no private Postgres.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
-    #[error("no Postgres found: install the `postgresql` package, or give a database URL")]
-    NotInstalled,
+    #[error(
+        "no Postgres found: neither {}/*/bin nor PATH ({}) has initdb and postgres; install them (Debian: `apt-get install \
+         postgresql`; Fedora: postgresql-server), or run `headway server` on a database of yours (--database-url)",
+        distribution.display(), path.display()
+    )]
+    NotInstalled { distribution: PathBuf, path: OsString },
     #[error("{path} is too long for a unix socket ({bytes} bytes, at most 107): choose a shorter data directory")]
     PathTooLong { path: PathBuf, bytes: usize },
     #[error("Postgres does not run as root, and neither user postgres nor nobody exists")]
@@ -84,7 +91,7 @@ impl PrivatePostgres {
         if bytes > SOCKET_PATH_BYTES {
             return Err(PostgresError::PathTooLong { path: root, bytes });
         }
-        let bin = find_binaries()?;
+        let bin = find_binaries(Path::new(DISTRIBUTION), &std::env::var_os("PATH").unwrap_or_default())?;
         let lent = if geteuid().is_root() { Some(lend()?) } else { None };
         make_private(&root, lent.as_ref())?;
         let mut postgres = Self { root, child: None };
@@ -227,20 +234,20 @@ fn awaits_predecessor(message: &str) -> bool {
 }
 
 /// The newest distribution's directory, else wherever PATH has both programs.
-fn find_binaries() -> Result<PathBuf, PostgresError> {
+fn find_binaries(distribution: &Path, path: &OsStr) -> Result<PathBuf, PostgresError> {
     let whole = |dir: &PathBuf| dir.join("initdb").is_file() && dir.join("postgres").is_file();
     let version = |dir: &PathBuf| {
         dir.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse::<u32>().ok()).unwrap_or(0)
     };
-    let installed = fs::read_dir("/usr/lib/postgresql")
+    let installed = fs::read_dir(distribution)
         .into_iter()
         .flatten()
         .flatten()
         .map(|entry| entry.path().join("bin"))
         .filter(whole)
         .max_by_key(version);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    installed.or_else(|| std::env::split_paths(&path).find(whole)).ok_or(PostgresError::NotInstalled)
+    let found = installed.or_else(|| std::env::split_paths(path).find(whole));
+    found.ok_or_else(|| PostgresError::NotInstalled { distribution: distribution.into(), path: path.into() })
 }
 
 fn lend() -> Result<Lent, PostgresError> {
@@ -266,4 +273,34 @@ fn make_private(root: &Path, lent: Option<&Lent>) -> Result<(), PostgresError> {
 fn prepare(path: &Path) -> impl FnOnce(std::io::Error) -> PostgresError {
     let path = path.to_owned();
     move |source| PostgresError::Prepare { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn without_postgres_one_is_told_where_it_was_looked_for_and_what_to_install() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = find_binaries(&dir.path().join("none"), OsStr::new("/no/bin:/nor/here")).unwrap_err().to_string();
+        for words in ["none/*/bin nor PATH (/no/bin:/nor/here)", "apt-get install postgresql", "--database-url"] {
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_newest_of_the_distribution_goes_before_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = |name: &str| dir.path().join(name).join("bin");
+        for name in ["9", "15", "own"] {
+            fs::create_dir_all(bin(name)).unwrap();
+            for program in ["initdb", "postgres"] {
+                fs::write(bin(name).join(program), "").unwrap();
+            }
+        }
+        assert_eq!(find_binaries(dir.path(), bin("own").as_os_str()).unwrap(), bin("15"));
+        assert_eq!(find_binaries(&dir.path().join("none"), bin("own").as_os_str()).unwrap(), bin("own"));
+    }
 }

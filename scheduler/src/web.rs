@@ -24,6 +24,17 @@ const NOT_BUILT: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=
 /api/v1</a>, metrics at <a href=\"/metrics\">/metrics</a>; the command line works as ever: <code>headway ps</code>.</p>\
 </body></html>\n";
 
+/// Headway's licence and notice, and those of everything that page and binary are made of (scripts/third-party-licenses.py).
+#[must_use]
+pub fn licenses() -> String {
+    const THIRD_PARTY: &str = "third-party-licenses.txt";
+    const NOT_LISTED: &str =
+        "This binary was built without the list of what others contributed to it: `make web` writes it.\n";
+    let others = Dist::get(THIRD_PARTY).map(|file| String::from_utf8_lossy(&file.data).into_owned());
+    let parts = [include_str!("../../NOTICE"), include_str!("../../LICENSE"), others.as_deref().unwrap_or(NOT_LISTED)];
+    parts.join(&format!("\n{}\n", "=".repeat(80)))
+}
+
 /// The page or asset at `uri`, or `None` where the UI has nothing to say (another method, or a path of the API).
 pub fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
     let path = uri.path().trim_start_matches('/');
@@ -108,6 +119,16 @@ mod tests {
         assert!(get("/api/v1/nothing").is_none());
         assert!(get("/assets/gone-1234.js").is_none());
         assert!(page(&Method::POST, &Uri::from_static("/"), &HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn licences_are_our_own_and_those_of_others_or_say_that_they_are_not_listed() {
+        let text = licenses();
+        assert!(text.starts_with("Headway\n") && text.contains("Apache License"), "{text:.200}");
+        let others = ["\ntokio ", "\nreact ", "\nRust standard library "];
+        let listed = others.iter().filter(|name| text.contains(*name)).count();
+        let expected = if Dist::get("third-party-licenses.txt").is_some() { others.len() } else { 0 };
+        assert_eq!((listed, text.contains("`make web`")), (expected, expected == 0));
     }
 
     #[test]

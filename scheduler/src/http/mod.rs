@@ -113,6 +113,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/readyz", get(root::readyz))
         .route("/metrics", get(root::scrape))
         .route("/version", get(root::version))
+        .route("/licenses", get(root::licenses))
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
         .with_state(state);

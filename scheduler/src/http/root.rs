@@ -1,5 +1,5 @@
-//! What machines ask at the root: is it alive, is it ready, how is it doing, which version is it. No token needed:
-//! nothing here names a job or a user.
+//! What machines ask at the root: is it alive, is it ready, how is it doing, which version is it, under which licences. No
+//! token needed: nothing here names a job or a user.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -8,7 +8,7 @@ use headway_api::v1;
 
 use super::HttpState;
 use super::problem::Problem;
-use crate::metrics;
+use crate::{metrics, web};
 
 /// The process answers.
 pub async fn healthz() -> &'static str {
@@ -36,4 +36,9 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
 
 pub async fn version(State(state): State<HttpState>) -> axum::Json<v1::Version> {
     axum::Json(v1::Version { version: state.version.into(), api: "v1".into() })
+}
+
+/// For people, who find it linked from the page.
+pub async fn licenses() -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], web::licenses()).into_response()
 }

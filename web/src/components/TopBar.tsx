@@ -35,6 +35,9 @@ export function TopBar({ connection, plan, onForget }: Props) {
       <a className="pill" href="/api/v1/openapi.json">
         API
       </a>
+      <a className="pill" href="/licenses">
+        Licences
+      </a>
       <button
         className="pill"
         style={{ background: "none", cursor: "pointer" }}

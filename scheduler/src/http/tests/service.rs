@@ -100,6 +100,7 @@ async fn the_root_answers_machines_and_browsers() {
     let served = Served::start().await;
     let root = |path: &str| served.send(Request::get(path).body(Body::empty()).unwrap());
     assert_eq!(root("/healthz").await.status, StatusCode::OK);
+    assert!(root("/licenses").await.body.as_str().unwrap().contains("Apache License"));
     assert_eq!(root("/readyz").await.status, StatusCode::OK);
     assert_eq!(root("/version").await.body, json!({"version": "0.0.0", "api": "v1"}));
     assert_eq!(root("/api/v1/openapi.json").await.body["openapi"], "3.1.0");
