@@ -185,7 +185,7 @@ pub struct ReservationWish {
     pub jobs: BTreeSet<JobId>,
 }
 
-/// Scope: principal + route; kept with what it made or acted on (API.md).
+/// Unique per principal and route; kept for a week with what it made or acted on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     pub principal: String,

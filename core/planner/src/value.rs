@@ -1,4 +1,4 @@
-//! What a candidate is worth to the cluster: `w · u(s · (1 − d/W))` (DESIGN §5). It knows no GPUs and no nodes.
+//! What a candidate is worth to the cluster: `w · u(s · (1 − d/W))`, as `docs/planner.md` states it. It knows no GPUs and no nodes.
 
 use headway_types::{GpuSeconds, Seconds, Timestamp, Tokens, TokensPerSecond};
 
@@ -12,7 +12,7 @@ const MOST_QUANTA: f64 = (1_i64 << 43) as f64;
 /// Whatever a restart costs, a job that starts keeps this share of its value: starting beats waiting.
 const LEAST_USEFUL_SHARE: f64 = 0.02;
 const DAY: f64 = 86_400.0;
-/// Attained service is weighed in units of this many GPU-seconds (REFERENCES J).
+/// Attained service is weighed in units of this many GPU-seconds (`docs/planner.md`, objective).
 const SERVICE_UNIT: f64 = 600.0;
 
 /// An objective coefficient in whole quanta.

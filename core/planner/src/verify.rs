@@ -1,6 +1,6 @@
 //! The check every plan passes before it is adopted. It shares no code with the planner's search (of the goodput model
-//! it asks only what runs): a bug there must not hide here. One file per kind of rule; each rule is said in the words of
-//! DESIGN §5, not in those of the integer program.
+//! it asks only what runs): a bug there must not hide here. One file per kind of rule; each rule is said as users know it
+//! (`docs/planner.md`), not in the words of the integer program.
 
 mod configuration;
 mod floors;

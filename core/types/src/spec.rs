@@ -318,7 +318,7 @@ pub struct CheckpointPolicy {
     pub every: Seconds,
     /// From the stop request to the kill.
     pub grace: Seconds,
-    /// Generations write apart and only committed checkpoints count (DESIGN §6).
+    /// Generations write apart and only committed checkpoints count (`docs/architecture.md`, generations).
     pub fenced: bool,
 }
 
