@@ -190,9 +190,9 @@ fn who_borrows_does_not_displace_who_lends_however_much_more_it_is_worth() {
     let mut input = round(vec![node], vec![dear, rightful]);
     input.projects = projects.to_vec();
     input.policy.power = 1.0;
-    for turn in 0..4 {
+    for number in 0..4 {
         let plan = planned(&input);
-        assert_eq!(plan.assignments.keys().collect::<Vec<_>>(), [&job_id(2)], "in round {turn}");
+        assert_eq!(plan.assignments.keys().collect::<Vec<_>>(), [&job_id(2)], "in round {number}");
         input = crate::builder::after(&input, &plan);
     }
 }
