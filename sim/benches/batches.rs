@@ -75,14 +75,14 @@ impl Bench {
         Event::Agent { node: node_id(node), session: SessionId(node + 1), report }
     }
 
-    fn steps(&self, job: usize, round: u64) -> Event {
+    fn steps(&self, job: usize, step: u64) -> Event {
         let (job, home) = self.jobs[job];
         let report = StepReport {
             job,
             generation: Generation(1),
-            step: round,
+            step,
             steps: 1,
-            samples_seen: Sequences(round * 16),
+            samples_seen: Sequences(step * 16),
             tokens: Sequences(16).tokens(256),
             duration: Seconds(1.0),
             configuration: configuration(),
