@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 pub use allocation::{Allocation, Held};
 pub use document::{Document, NodeGroup, Project, Reservation};
 pub use error::{Finding, SolveError};
-pub use job::{GpuWish, GpuWishRange, HostNeeds, Job, Pin, PriorityWord, Reconfigure, Spread, Way, Ways};
+pub use job::{GpuRequest, GpuRequestRange, HostNeeds, Job, Pin, PriorityWord, Reconfigure, Spread, Way, Ways};
 pub use policy::Policy;
 pub use reply::{Decided, Prediction, Reply, Step, Unmoved};
 

@@ -13,14 +13,14 @@ use crate::score::{Predicted, predict};
 /// What is left out together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaveOut {
-    /// Models, in as many turns as given; each turn leaves some of every stack's models out.
-    Models { turns: usize },
+    /// Models, in as many folds as given; each fold leaves some of every stack's models out.
+    Models { folds: usize },
     /// One source at a time; its stack's factors go back to the prior's.
     Sources,
 }
 
 /// Predictions of each row by a fit without it. Rows of a stack with one model only cannot be left out by model and keep the fit of
-/// the first turn, which saw them: they come back as `None`.
+/// the first fold, which saw them: they come back as `None`.
 pub fn predict_left_out(
     measurements: &[Measurement],
     start: &Parameters,
@@ -28,13 +28,13 @@ pub fn predict_left_out(
     leave_out: LeaveOut,
     patience: usize,
 ) -> Result<Vec<Option<Predicted>>, FitError> {
-    let turn_of = turns(measurements, start, leave_out);
+    let fold_of = folds(measurements, start, leave_out);
     let mut predicted = vec![None; measurements.len()];
-    let all: BTreeSet<usize> = turn_of.iter().flatten().copied().collect();
-    for turn in all {
-        let seen: Vec<Measurement> = rows(measurements, &turn_of, |this| this != Some(turn));
+    let all: BTreeSet<usize> = fold_of.iter().flatten().copied().collect();
+    for fold in all {
+        let seen: Vec<Measurement> = rows(measurements, &fold_of, |this| this != Some(fold));
         let fitted = fit(&seen, &neutral(start, &seen), prior, patience)?;
-        let unseen: Vec<usize> = (0..measurements.len()).filter(|row| turn_of[*row] == Some(turn)).collect();
+        let unseen: Vec<usize> = (0..measurements.len()).filter(|row| fold_of[*row] == Some(fold)).collect();
         for row in unseen {
             predicted[row] = predict(&measurements[row..=row], &fitted.parameters).pop();
         }
@@ -44,10 +44,10 @@ pub fn predict_left_out(
 
 fn rows(
     measurements: &[Measurement],
-    turn_of: &[Option<usize>],
+    fold_of: &[Option<usize>],
     keep: impl Fn(Option<usize>) -> bool,
 ) -> Vec<Measurement> {
-    measurements.iter().zip(turn_of).filter(|(_, turn)| keep(**turn)).map(|(row, _)| row.clone()).collect()
+    measurements.iter().zip(fold_of).filter(|(_, fold)| keep(**fold)).map(|(row, _)| row.clone()).collect()
 }
 
 /// Stacks without any row left start from 1, as if nobody had ever measured them.
@@ -63,14 +63,14 @@ fn neutral(start: &Parameters, seen: &[Measurement]) -> Parameters {
     parameters
 }
 
-fn turns(measurements: &[Measurement], start: &Parameters, leave_out: LeaveOut) -> Vec<Option<usize>> {
+fn folds(measurements: &[Measurement], start: &Parameters, leave_out: LeaveOut) -> Vec<Option<usize>> {
     match leave_out {
         LeaveOut::Sources => {
             let sources: BTreeSet<&str> = measurements.iter().map(|row| row.source.as_str()).collect();
             let order: BTreeMap<&str, usize> = sources.into_iter().zip(0..).collect();
             measurements.iter().map(|row| order.get(row.source.as_str()).copied()).collect()
         }
-        LeaveOut::Models { turns } => {
+        LeaveOut::Models { folds } => {
             let stack = |row: &Measurement| start.stack_of(&row.source, &row.framework).unwrap_or_default().to_owned();
             let mut models: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
             for row in measurements {
@@ -81,7 +81,7 @@ fn turns(measurements: &[Measurement], start: &Parameters, leave_out: LeaveOut) 
                 .map(|row| {
                     let known = &models[&stack(row)];
                     let place = known.iter().position(|model| *model == row.model)?;
-                    (known.len() > 1).then_some(place % turns.max(1))
+                    (known.len() > 1).then_some(place % folds.max(1))
                 })
                 .collect()
         }

@@ -15,11 +15,10 @@ use headway_engine::record::{
 use headway_engine::{Engine, EngineConfig, Snapshot};
 use headway_sim::scenario::{spec, training};
 use headway_types::command::GroupStatus;
-use headway_types::spec::GpuRange;
 use headway_types::{
-    Assignment, BootId, Bytes, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
-    GroupPhase, IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement,
-    Plan, PlanReport, Prediction, Seconds, Sequences, StepReport, Term, Timestamp, Tokens, TokensPerSecond,
+    Assignment, Configuration, Fabric, Generation, GroupPhase, IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory,
+    NodeReport, NodeSlice, NoiseSample, Placement, Plan, PlanReport, Prediction, Seconds, Sequences, StepReport, Term,
+    Timestamp, Tokens, TokensPerSecond, example,
 };
 
 const NODES: u64 = 1_000;
@@ -76,14 +75,14 @@ impl Bench {
         Event::Agent { node: node_id(node), session: SessionId(node + 1), report }
     }
 
-    fn steps(&self, job: usize, round: u64) -> Event {
+    fn steps(&self, job: usize, step: u64) -> Event {
         let (job, home) = self.jobs[job];
         let report = StepReport {
             job,
             generation: Generation(1),
-            step: round,
+            step,
             steps: 1,
-            samples_seen: Sequences(round * 16),
+            samples_seen: Sequences(step * 16),
             tokens: Sequences(16).tokens(256),
             duration: Seconds(1.0),
             configuration: configuration(),
@@ -133,7 +132,7 @@ fn snapshot() -> (Snapshot, Vec<(JobId, u64)>) {
         let placement = Placement::try_new(vec![slice]).unwrap();
         let generation = Generation(1);
         let state = JobState::Running { generation, since: NOW };
-        let spec = spec(format!("job-{index}"), exactly(4), Some(training(Tokens(1e12), true, true)));
+        let spec = spec(format!("job-{index}"), example::gpus(4, 4), Some(training(Tokens(1e12), true, true)));
         snapshot.jobs.push(Job { state, generation, ..Job::new(id, spec, "ada".into(), NOW) });
         snapshot.allocations.push(Allocation {
             configuration: Some(configuration()),
@@ -189,37 +188,11 @@ fn node_id(index: u64) -> NodeId {
     IdSource::seeded(1_000 + index).node(NOW)
 }
 
-fn exactly(gpus: u32) -> GpuRange {
-    GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types: Vec::new() }
-}
-
 fn rigid(name: &str, gpus: u32) -> JobSpec {
-    spec(name.into(), exactly(gpus), None)
+    spec(name.into(), example::gpus(gpus, gpus), None)
 }
 
 fn inventory(index: u64, gpus: u32) -> NodeInventory {
-    let gpu = |slot| Gpu {
-        uuid: GpuUuid(format!("GPU-{index}-{slot}")),
-        index: slot,
-        memory: Bytes(80 << 30),
-        health: GpuHealth::Healthy,
-    };
-    NodeInventory {
-        node: node_id(index),
-        name: format!("node-{index}"),
-        boot: BootId("first".into()),
-        gpu_type: GpuType("H100-80G".into()),
-        gpus: (0..gpus).map(gpu).collect(),
-        emulated: None,
-        fabric: Fabric { domain: format!("rack-{}", index / 16) },
-        stated: None,
-        cpus: 96,
-        memory: Bytes(1 << 40),
-        shm: None,
-        local_disk: None,
-        address: "10.0.0.1".into(),
-        isolated: true,
-        conditions: Vec::new(),
-        agent_version: "bench".into(),
-    }
+    let fabric = Fabric { domain: format!("rack-{}", index / 16) };
+    NodeInventory { fabric, ..example::inventory(node_id(index), index, gpus) }
 }

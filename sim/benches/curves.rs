@@ -12,6 +12,7 @@ use headway_goodput::memory::memory_of;
 use headway_goodput::physics::Parameters;
 use headway_goodput::strategy::{self, Strategy};
 use headway_sim::scenario::training;
+use headway_types::example::llama3_8b;
 use headway_types::spec::{BatchRange, ExecutionLimits, GpuRange, LayoutLimits, Work};
 use headway_types::{
     Fabric, GpuCount, GpuType, ModelShape, NodeClass, Recompute, Schedule, Sequences, Sharding, Tokens,
@@ -44,17 +45,7 @@ fn main() {
 }
 
 fn shape() -> ModelShape {
-    ModelShape {
-        layers: 80,
-        hidden: 8192,
-        heads: 64,
-        kv_heads: 8,
-        ffn_hidden: 28_672,
-        gated: true,
-        vocab: 128_256,
-        seq_len: 8192,
-        tied: false,
-    }
+    ModelShape { layers: 80, hidden: 8192, heads: 64, ffn_hidden: 28_672, ..llama3_8b() }
 }
 
 /// Seconds of one configuration that nothing is known of yet, on average over layouts; the median of many batches.

@@ -60,7 +60,7 @@ pub enum Deed {
     Disconnect {
         node: usize,
     },
-    Block {
+    Cut {
         node: usize,
         way: Way,
         lasts: Seconds,
@@ -200,7 +200,7 @@ impl std::fmt::Display for Deed {
                 write!(f, "the agent of node-{node} stands still for {:.0} s", lasts.0)
             }
             Deed::Disconnect { node } => write!(f, "the session of node-{node} breaks"),
-            Deed::Block { node, way, lasts } => {
+            Deed::Cut { node, way, lasts } => {
                 let what = match way {
                     Way::Reports => "no report leaves",
                     Way::Commands => "no command reaches",

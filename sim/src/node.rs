@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use headway_node::{Ledger, NodeAction, NodeEvent, Process, WorkerMessage};
 use headway_types::{
-    AgentCommand, BootId, Bytes, EmulatedDevice, Fabric, Generation, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, JobId,
-    NodeId, NodeInventory, NodeReport, Seconds, Timestamp,
+    AgentCommand, BootId, Bytes, EmulatedDevice, Generation, Gpu, GpuType, GpuUuid, IdSource, JobId, NodeId,
+    NodeInventory, NodeReport, Seconds, Timestamp, example,
 };
 use rand::RngExt;
 
@@ -58,30 +58,16 @@ impl SimNode {
 
     fn new(id: NodeId, index: usize, shape: &NodeShape) -> SimNode {
         let boot = BootId(format!("boot-{index}-0"));
-        let gpu = |slot| Gpu {
-            uuid: GpuUuid(format!("GPU-{index}-{slot}")),
-            index: slot,
-            memory: Bytes(80 << 30),
-            health: GpuHealth::Healthy,
-        };
         let emulated = EmulatedDevice { flop_per_second: 100_000_000_000, link_bytes_per_second: 1_000_000_000 };
         let inventory = NodeInventory {
-            node: id,
-            name: format!("node-{index}"),
             boot: boot.clone(),
             gpu_type: GpuType(shape.gpu_type.clone()),
-            gpus: (0..shape.gpus).map(gpu).collect(),
             emulated: (shape.gpu_type == "emulated").then_some(emulated),
-            fabric: Fabric { domain: "rack".into() },
-            stated: None,
-            cpus: 64,
             memory: Bytes(256 << 30),
             shm: Some(Bytes(128 << 30)),
             local_disk: Some(Bytes(1 << 40)),
-            address: format!("10.0.0.{index}"),
-            isolated: true,
-            conditions: Vec::new(),
             agent_version: "sim".into(),
+            ..example::inventory(id, index as u64, shape.gpus)
         };
         SimNode {
             inventory,

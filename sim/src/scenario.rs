@@ -2,16 +2,11 @@
 
 mod random;
 
-use std::collections::BTreeMap;
-
 use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
-use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
-    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
-};
-use headway_types::{Capabilities, JobSpec, ModelShape, Seconds, Sequences, Tokens};
+use headway_types::spec::{CheckpointPolicy, Elasticity, GpuRange, LayoutLimits, Precision, Training, Work};
+use headway_types::{Capabilities, JobSpec, Seconds, Sequences, Tokens, example};
 
 use crate::deed::Act;
 use crate::faults::Faults;
@@ -84,21 +79,14 @@ impl Scenario {
 /// A single-role job with the defaults that make it move often.
 #[must_use]
 pub fn spec(name: String, gpus: GpuRange, training: Option<Training>) -> JobSpec {
-    let run = Run { per: RunPer::Node, command: Command::Shell("train".into()), workdir: None, env: BTreeMap::new() };
-    let per_node = NodeResources::default();
     JobSpec {
-        name,
-        project: "default".into(),
-        priority: Priority::default(),
-        labels: BTreeMap::new(),
-        roles: vec![Role { name: "trainer".into(), gpus, per_node, nodes: NodeChoice::default(), training, run }],
         elastic: Elasticity {
             min_runtime: Seconds(30.0),
             max_resizes_per_hour: 20,
             max_overhead: 0.5,
             ..Elasticity::default()
         },
-        limits: Limits::default(),
+        ..example::spec(&name, gpus, training)
     }
 }
 
@@ -107,27 +95,11 @@ pub fn spec(name: String, gpus: GpuRange, training: Option<Training>) -> JobSpec
 pub fn training(target: Tokens, fenced: bool, live: bool) -> Training {
     let batch = if live { Flexibility::Live } else { Flexibility::Restart };
     Training {
-        work: Work::Model(ModelShape {
-            layers: 4,
-            hidden: 256,
-            heads: 8,
-            kv_heads: 8,
-            ffn_hidden: 1024,
-            gated: false,
-            vocab: 8_000,
-            seq_len: 256,
-            tied: true,
-        }),
         precision: Precision::Fp32,
-        reference_batch: Sequences(16),
-        batch: BatchRange { min: Sequences(8), max: Sequences(256) },
-        batch_policy: BatchPolicy::default(),
-        lr_scaling: LrScaling::Sqrt,
         target: Some(target),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         reconfigure: Capabilities { batch, layout: Flexibility::Restart },
-        kappa: 1.0,
-        noise: NoiseKind::default(),
+        ..example::training(Work::Model(example::small()))
     }
 }

@@ -75,9 +75,9 @@ impl World {
             }
             F::AgentPause => Deed::PauseAgent { node, lasts: self.leases(0.2, 4.0) },
             F::Disconnect => Deed::Disconnect { node },
-            F::Partition => Deed::Block { node, way: Way::Both, lasts: self.seconds(2.0, 180.0) },
-            F::ReportsBlocked => Deed::Block { node, way: Way::Reports, lasts: self.seconds(2.0, 90.0) },
-            F::CommandsBlocked => Deed::Block { node, way: Way::Commands, lasts: self.seconds(2.0, 90.0) },
+            F::Partition => Deed::Cut { node, way: Way::Both, lasts: self.seconds(2.0, 180.0) },
+            F::ReportsBlocked => Deed::Cut { node, way: Way::Reports, lasts: self.seconds(2.0, 90.0) },
+            F::CommandsBlocked => Deed::Cut { node, way: Way::Commands, lasts: self.seconds(2.0, 90.0) },
             F::WorkerDeath => Deed::KillWorker { node },
             F::WorkerPause => Deed::PauseWorkers { node, lasts: self.leases(0.2, 4.0) },
             F::WorkerHang => Deed::HangWorkers { node },
@@ -148,7 +148,7 @@ impl World {
             Deed::StopAgent { node, comeback, back_after } => self.stop_agent(node, comeback, back_after),
             Deed::PauseAgent { node, lasts } => self.nodes[node].paused_until = Some(now + lasts),
             Deed::Disconnect { node } => self.close_agent_end(node),
-            Deed::Block { node, way, lasts } => {
+            Deed::Cut { node, way, lasts } => {
                 let one = &mut self.nodes[node];
                 if way != Way::Commands {
                     one.reports_blocked_until = one.reports_blocked_until.max(now + lasts);

@@ -70,7 +70,7 @@ fn an_agent_loses_its_disk() {
 fn a_paused_leader_wakes_up() {
     // The old leader's last command is on its way to node-1 when it stops, and arrives after the new leader's.
     let script = [
-        (49.0, Deed::Block { node: 1, way: Way::Commands, lasts: Seconds(25.0) }),
+        (49.0, Deed::Cut { node: 1, way: Way::Commands, lasts: Seconds(25.0) }),
         (49.0, Deed::KillWorker { node: 0 }),
         (50.0, Deed::PauseScheduler { lasts: Seconds(40.0), successor_after: Some(Seconds(12.0)) }),
     ];
@@ -99,7 +99,7 @@ fn a_gang_starts_on_one_node_only() {
 #[test]
 fn a_node_marked_lost_comes_back() {
     let script = vec![
-        (Moment::At(Seconds(50.0)), Deed::Block { node: 1, way: Way::Both, lasts: Seconds(70.0) }),
+        (Moment::At(Seconds(50.0)), Deed::Cut { node: 1, way: Way::Both, lasts: Seconds(70.0) }),
         (Moment::At(Seconds(80.0)), Deed::Operate(Operation::MarkLost { node: 1 })),
     ];
     let report = tell(vec![job("llama", 1, 4)], script);

@@ -17,11 +17,11 @@ async fn job(client: &Client, id: &str) -> Job {
 }
 
 /// Waits until the job is as wished, and returns it.
-async fn job_when(client: &Client, id: &str, what: &str, wish: impl Fn(&Job) -> bool) -> Job {
+async fn job_when(client: &Client, id: &str, what: &str, holds: impl Fn(&Job) -> bool) -> Job {
     let found = until(what, Duration::from_secs(120), || async {
         let job = client.job(id).await.ok()?.job;
         assert_ne!(job.state, State::Failed, "the job failed while waiting for {what}: {:?}", job.state_cause);
-        wish(&job).then_some(job)
+        holds(&job).then_some(job)
     });
     found.await
 }

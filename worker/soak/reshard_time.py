@@ -18,7 +18,7 @@ from gang import gang  # noqa: E402
 from layouts import configured  # noqa: E402
 
 from headway import sharded  # noqa: E402
-from headway.blocks import staged  # noqa: E402
+from headway.tiles import staged  # noqa: E402
 from headway.flops import ModelShape  # noqa: E402
 from headway.gang import Gangs  # noqa: E402
 from headway.message import Configuration  # noqa: E402
@@ -47,19 +47,19 @@ def change(before: Configuration, after: Configuration, folder: Path) -> dict[st
     def mark() -> None:
         marks.append(time.monotonic())
 
-    held = staged(first.blocks())
+    held = staged(first.tiles())
     mark()
     gang_after = gangs.of(after.layout)
     mark()
     second = Parallel(Recipe(SHAPE), after, gang_after)
     mark()
-    exchange(held, second.blocks(), torch.distributed.group.WORLD)
+    exchange(held, second.tiles(), torch.distributed.group.WORLD)
     mark()
-    saver.start(1, 8, first.blocks, {})
+    saver.start(1, 8, first.tiles, {})
     mark()
     assert saver.wait()
     mark()
-    sharded.read(str(folder / "g1" / "step-000000001"), second.blocks(), torch.distributed.group.WORLD)
+    sharded.read(str(folder / "g1" / "step-000000001"), second.tiles(), torch.distributed.group.WORLD)
     mark()
     names = ("staging", "groups", "build", "exchange", "save: staging", "save: writing", "load")
     return dict(zip(names, (b - a for a, b in zip(marks, marks[1:], strict=False)), strict=True))

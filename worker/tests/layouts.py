@@ -14,7 +14,7 @@ import torch.distributed.tensor.parallel
 
 import headway.pipeline  # noqa: F401
 from headway import sharded
-from headway.blocks import staged
+from headway.tiles import staged
 from headway.checkpoint import Draft
 from headway.data import Corpus
 from headway.flops import ModelShape
@@ -94,23 +94,23 @@ class Trainee:
 
     def reshard(self, configuration: Configuration) -> None:
         """In memory."""
-        held, steps = staged(self.parallel.blocks()), self.parallel.optimizer_steps
+        held, steps = staged(self.parallel.tiles()), self.parallel.optimizer_steps
         self.parallel.close()
         self.parallel = self._build(configuration)
-        exchange(held, self.parallel.blocks(), _world())
+        exchange(held, self.parallel.tiles(), _world())
         self.parallel.optimizer_steps = steps
 
     def reload(self, configuration: Configuration, folder: Path) -> None:
         """By way of a checkpoint."""
         rank = torch.distributed.get_rank()
         saver = Saver(str(folder), "job", 1, rank, torch.distributed.get_world_size())
-        saver.start(self.parallel.optimizer_steps, self.samples_seen, self.parallel.blocks, {})
+        saver.start(self.parallel.optimizer_steps, self.samples_seen, self.parallel.tiles, {})
         assert saver.wait()
         draft = Draft(str(folder), 1, self.parallel.optimizer_steps)
         steps = self.parallel.optimizer_steps
         self.parallel.close()
         self.parallel = self._build(configuration)
-        sharded.read(str(draft.final), self.parallel.blocks(), _world())
+        sharded.read(str(draft.final), self.parallel.tiles(), _world())
         self.parallel.optimizer_steps = steps
 
     def _build(self, configuration: Configuration) -> Parallel:

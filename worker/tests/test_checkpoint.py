@@ -11,20 +11,20 @@ import pytest
 import torch
 
 from headway import checkpoint, sharded
-from headway.blocks import Block, block_of, stretch
+from headway.tiles import Tile, tile_of, stretch
 from headway.checkpoint import CheckpointError
 from headway.saver import Saver
 
 VALUES = torch.arange(12.0).view(4, 3)
 
 
-def blocks() -> list[Block]:
-    return [block_of("model.w", VALUES.clone()), block_of("first.w", VALUES + 1)]
+def tiles() -> list[Tile]:
+    return [tile_of("model.w", VALUES.clone()), tile_of("first.w", VALUES + 1)]
 
 
 def save(directory: Path, step: int, generation: int = 3) -> Path:
     saver = Saver(str(directory), "job", generation, rank=0, world=1)
-    saver.start(step, 64 * step, blocks, {"optimizer_steps": step})
+    saver.start(step, 64 * step, tiles, {"optimizer_steps": step})
     assert saver.wait()
     (finished,) = saver.take()
     return Path(finished.saved.path)
@@ -39,7 +39,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     found = checkpoint.read_manifest(path)
     assert (found.step, found.samples_seen) == (120, 7680)
     checkpoint.verify(path, found)
-    wanted = Block("first.w", (4, 3), (1, 0), torch.zeros(2, 2))
+    wanted = Tile("first.w", (4, 3), (1, 0), torch.zeros(2, 2))
     sharded.read(str(path), [wanted], None)
     assert torch.equal(wanted.tensor, VALUES[1:3, :2] + 1)
     assert json.loads((path / "progress.json").read_text()) == {"optimizer_steps": 120}
@@ -47,7 +47,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_the_manifest_is_told_by_its_checksum(tmp_path: Path) -> None:
     saver = Saver(str(tmp_path), "job", 3, rank=0, world=1)
-    saver.start(1, 64, blocks, {})
+    saver.start(1, 64, tiles, {})
     assert saver.wait()
     saved = saver.take()[0].saved
     assert saved.manifest_sha256 == hashlib.sha256((Path(saved.path) / "manifest.json").read_bytes()).hexdigest()
@@ -64,10 +64,10 @@ def test_another_manifest_than_the_committed_one_is_refused(tmp_path: Path) -> N
 def test_training_that_goes_on_does_not_change_what_is_saved(tmp_path: Path) -> None:
     values = VALUES.clone()
     saver = Saver(str(tmp_path), "job", 3, rank=0, world=1)
-    saver.start(1, 64, lambda: [block_of("model.w", values)], {})
+    saver.start(1, 64, lambda: [tile_of("model.w", values)], {})
     values.zero_()
     assert saver.wait()
-    wanted = block_of("model.w", torch.zeros(4, 3))
+    wanted = tile_of("model.w", torch.zeros(4, 3))
     sharded.read(saver.take()[0].saved.path, [wanted], None)
     assert torch.equal(wanted.tensor, VALUES)
 
@@ -77,7 +77,7 @@ def test_a_save_does_not_keep_training_waiting(tmp_path: Path, monkeypatch: pyte
     write = sharded.write
     monkeypatch.setattr(sharded, "write", lambda *given: (disk.wait(30.0), write(*given)))
     saver = Saver(str(tmp_path), "job", 3, rank=0, world=1)
-    saver.start(1, 64, blocks, {})
+    saver.start(1, 64, tiles, {})
     assert saver.busy and not saver.take(), "the disk has not even begun"
     disk.set()
     assert saver.wait() and len(saver.take()) == 1 and not saver.busy
@@ -104,9 +104,9 @@ def test_a_missing_file_is_refused(tmp_path: Path, missing: str) -> None:
 def test_a_tensor_that_was_not_saved_is_missed(tmp_path: Path) -> None:
     path = str(save(tmp_path, 1))
     with pytest.raises(CheckpointError, match=r"no tensor second\.w"):
-        sharded.read(path, [block_of("second.w", torch.zeros(4, 3))], None)
+        sharded.read(path, [tile_of("second.w", torch.zeros(4, 3))], None)
     with pytest.raises(CheckpointError, match=r"\(4, 3\) in the checkpoint and \(5, 3\) here"):
-        sharded.read(path, [block_of("first.w", torch.zeros(5, 3))], None)
+        sharded.read(path, [tile_of("first.w", torch.zeros(5, 3))], None)
 
 
 def test_saving_removes_no_earlier_checkpoint(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_saving_removes_no_earlier_checkpoint(tmp_path: Path) -> None:
 
 def test_a_failed_save_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saver = Saver(str(tmp_path), "job", 3, rank=0, world=1)
-    saver.start(1, 64, blocks, {"broken": lambda: None})
+    saver.start(1, 64, tiles, {"broken": lambda: None})
     assert not saver.wait() and not saver.take()
     assert not list((tmp_path / "g3").iterdir())
     assert "checkpoint at step 1 failed" in capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_only_earlier_checkpoints_of_the_job_stand_in_for_a_broken_one(tmp_path:
 
 def test_any_stretch_of_a_matrix_is_a_few_rectangles() -> None:
     whole = torch.arange(20.0).view(5, 4)
-    place = Block("w", (10, 9), (3, 2), whole)
+    place = Tile("w", (10, 9), (3, 2), whole)
     for first in range(20):
         for last in range(first, 21):
             pieces = list(stretch(place, first, last, whole.view(-1)[first:last]))

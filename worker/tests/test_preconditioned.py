@@ -50,7 +50,7 @@ def measured(configuration: Configuration, steps: int) -> list[Reduced]:
 def brute_force() -> float:
     """tr Σ over |G|² of single examples' gradients, scaled by the optimizer's moments."""
     parallel = trained(ALONE)
-    moments = {block.name: block.tensor for block in parallel.blocks() if block.name.startswith("second.")}
+    moments = {tile.name: tile.tensor for tile in parallel.tiles() if tile.name.startswith("second.")}
     names = list(moments)
     mean = sum(float(moments[name].sum()) for name in names) / sum(moments[name].numel() for name in names)
     scale = {name: moments[name].sqrt().clamp(min=DAMPING * mean**0.5) for name in names}

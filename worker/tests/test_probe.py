@@ -55,7 +55,7 @@ def saved(folder: Path, trainee: Trainee) -> str:
         "model": asdict(TINY),
     }
     saver = Saver(str(folder), "job", 1, 0, 1)
-    saver.start(TRAINED, trainee.samples_seen, trainee.parallel.blocks, state)
+    saver.start(TRAINED, trainee.samples_seen, trainee.parallel.tiles, state)
     assert saver.wait()
     (finished,) = saver.take()
     return finished.saved.path
@@ -107,7 +107,7 @@ def _again(path: str) -> Trainee:
     from headway import sharded
 
     trainee = Trainee(TINY, ALONE)
-    sharded.read(path, trainee.parallel.blocks(), None)
+    sharded.read(path, trainee.parallel.tiles(), None)
     trainee.parallel.optimizer_steps, trainee.samples_seen = TRAINED, 8 * TRAINED
     return trainee
 

@@ -64,10 +64,10 @@ class _Alone:
         return losses
 
     def load(self, path: str) -> None:
-        sharded.read(path, self._parallel.blocks(), None)
+        sharded.read(path, self._parallel.tiles(), None)
 
     def state(self) -> dict[str, torch.Tensor]:
-        return {block.name: block.tensor.clone() for block in self._parallel.blocks()}
+        return {tile.name: tile.tensor.clone() for tile in self._parallel.tiles()}
 
     def evaluate(self) -> float:
         def held_out(samples: range) -> torch.Tensor:

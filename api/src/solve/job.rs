@@ -15,7 +15,7 @@ pub struct Job {
     pub name: String,
     /// Default: the sizes of its goodput table.
     #[serde(default)]
-    pub gpus: Option<GpuWish>,
+    pub gpus: Option<GpuRequest>,
     /// Accepted GPU types; empty: any.
     #[serde(default)]
     pub gpu_types: Vec<String>,
@@ -140,14 +140,14 @@ pub struct Ways(pub Vec<Way>);
 
 /// How many GPUs a job asks for: one number, or a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GpuWish {
+pub enum GpuRequest {
     Exactly(u32),
-    Range(GpuWishRange),
+    Range(GpuRequestRange),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct GpuWishRange {
+pub struct GpuRequestRange {
     pub min: Option<u32>,
     pub max: Option<u32>,
     pub sizes: Vec<u32>,
@@ -192,20 +192,20 @@ impl<'de> Deserialize<'de> for Ways {
     }
 }
 
-impl<'de> Deserialize<'de> for GpuWish {
+impl<'de> Deserialize<'de> for GpuRequest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = GpuWish;
+            type Value = GpuRequest;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number of GPUs or a range as in {\"min\": 2, \"max\": 8}")
             }
-            fn visit_u64<E: de::Error>(self, gpus: u64) -> Result<GpuWish, E> {
+            fn visit_u64<E: de::Error>(self, gpus: u64) -> Result<GpuRequest, E> {
                 let wrong = || E::invalid_value(de::Unexpected::Unsigned(gpus), &self);
-                u32::try_from(gpus).map(GpuWish::Exactly).map_err(|_| wrong())
+                u32::try_from(gpus).map(GpuRequest::Exactly).map_err(|_| wrong())
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<GpuWish, A::Error> {
-                GpuWishRange::deserialize(de::value::MapAccessDeserializer::new(map)).map(GpuWish::Range)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<GpuRequest, A::Error> {
+                GpuRequestRange::deserialize(de::value::MapAccessDeserializer::new(map)).map(GpuRequest::Range)
             }
         }
         deserializer.deserialize_any(Reader)

@@ -19,7 +19,7 @@ fn a_few_lines_are_a_round() {
         r#"{"version": 1, "nodes": [{"gpu_type": "H100", "gpus_per_node": 8}], "jobs": [{"name": "a", "gpus": 8}]}"#,
     );
     let document = document.expect("a round");
-    assert_eq!(document.jobs[0].gpus, Some(GpuWish::Exactly(8)));
+    assert_eq!(document.jobs[0].gpus, Some(GpuRequest::Exactly(8)));
     assert_eq!(document.policy, Policy::default());
 }
 
@@ -36,9 +36,9 @@ fn goodput_is_a_list_of_rows_or_a_mapping_of_sizes() {
 
 #[test]
 fn gpus_are_a_number_or_a_range() {
-    assert_eq!(job(json!({"name": "a", "gpus": 8})).gpus, Some(GpuWish::Exactly(8)));
-    let range = GpuWishRange { min: Some(2), max: Some(8), sizes: Vec::new() };
-    assert_eq!(job(json!({"name": "a", "gpus": {"min": 2, "max": 8}})).gpus, Some(GpuWish::Range(range)));
+    assert_eq!(job(json!({"name": "a", "gpus": 8})).gpus, Some(GpuRequest::Exactly(8)));
+    let range = GpuRequestRange { min: Some(2), max: Some(8), sizes: Vec::new() };
+    assert_eq!(job(json!({"name": "a", "gpus": {"min": 2, "max": 8}})).gpus, Some(GpuRequest::Range(range)));
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub fn duration(text: &str) -> Result<Seconds, String> {
     }
 }
 
-/// A duration, or `0s` where none is a sensible wish.
+/// A duration, or `0s` where none is sensible.
 pub(super) fn duration_or_none(text: &str) -> Result<Seconds, String> {
     let wanted = || not_a_duration(text);
     let mut total = 0.0;

@@ -52,8 +52,8 @@ pub enum CrossValidate {
     Sources,
 }
 
-/// Turns of a cross-validation by model.
-const TURNS: usize = 6;
+/// Folds of a cross-validation by model.
+const FOLDS: usize = 6;
 /// A fit that starts from a good one needs few iterations.
 const PATIENCE_LEFT_OUT: usize = 6;
 
@@ -72,7 +72,7 @@ fn fit_constants(print: &Printer, arguments: &Fit) -> Result<(), Failure> {
     let failed = |error| Failure::from(anyhow::Error::from(error));
     if let Some(kind) = arguments.cross_validate {
         let leave_out = match kind {
-            CrossValidate::Models => LeaveOut::Models { turns: TURNS },
+            CrossValidate::Models => LeaveOut::Models { folds: FOLDS },
             CrossValidate::Sources => LeaveOut::Sources,
         };
         let predicted = predict_left_out(&table.measurements, &start, &prior, leave_out, PATIENCE_LEFT_OUT);

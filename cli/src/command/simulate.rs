@@ -95,9 +95,9 @@ fn text(simulation: &Simulation) -> String {
     lines.extend(outcome.losers.iter().chain(&outcome.winners).map(shift));
     let objective = outcome.objective_change_pct.map(|change| format!(", objective {change:+.1} %"));
     lines.push(format!("speed-ups {:+.1} %{}", outcome.goodput_change_pct, objective.unwrap_or_default()));
-    let standing = duration(outcome.downtime_seconds);
+    let downtime = duration(outcome.downtime_seconds);
     let moves = format!("moves beyond those of plan {}: {}", simulation.plan_id, outcome.moves);
-    lines.push(format!("{moves}, standing still for {standing} in all"));
+    lines.push(format!("{moves}, standing still for {downtime} in all"));
     lines.join("\n") + "\n"
 }
 

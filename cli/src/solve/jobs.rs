@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_api::solve::{GpuWish, GpuWishRange, Job, Pin, Reconfigure, SolveError, Spread as WireSpread};
+use headway_api::solve::{GpuRequest, GpuRequestRange, Job, Pin, Reconfigure, SolveError, Spread as WireSpread};
 use headway_api::spec;
 use headway_goodput::JobModel;
 use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanJob, PlanProject, PlanWork, Spread};
@@ -131,9 +131,9 @@ impl Round<'_> {
             PlanWork::Table(table) => table.rows.iter().map(|row| row.gpus.0).filter(|size| *size > 0).collect(),
             PlanWork::Opaque | PlanWork::Model(_) => BTreeSet::new(),
         };
-        let wish = match (&job.gpus, work) {
-            (Some(wish), _) => wish.clone(),
-            (None, PlanWork::Table(_)) => GpuWish::Range(GpuWishRange::default()),
+        let request = match (&job.gpus, work) {
+            (Some(request), _) => request.clone(),
+            (None, PlanWork::Table(_)) => GpuRequest::Range(GpuRequestRange::default()),
             (None, _) => {
                 self.findings.hint(&field, "is required", "as in \"gpus\": 8; only a goodput table implies it");
                 return None;
@@ -142,9 +142,9 @@ impl Round<'_> {
         let types = job.gpu_types.iter().cloned().map(GpuType).collect();
         let exactly =
             |gpus: u32, types| GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types };
-        let range = match wish {
-            GpuWish::Exactly(gpus) => exactly(self.findings.whole(gpus, 1..=MOST, &field), types),
-            GpuWish::Range(wish) => self.span(&wish, &sizes, types, &field)?,
+        let range = match request {
+            GpuRequest::Exactly(gpus) => exactly(self.findings.whole(gpus, 1..=MOST, &field), types),
+            GpuRequest::Range(request) => self.span(&request, &sizes, types, &field)?,
         };
         if matches!(work, PlanWork::Opaque) && range.min != range.max {
             let hint = "add goodput or training, or give one number of GPUs";
@@ -159,15 +159,15 @@ impl Round<'_> {
     /// A range; what it leaves out follows from its sizes, or from those of the job's table.
     fn span(
         &mut self,
-        wish: &GpuWishRange,
+        request: &GpuRequestRange,
         table: &BTreeSet<u32>,
         types: Vec<GpuType>,
         field: &str,
     ) -> Option<GpuRange> {
         let listed: BTreeSet<u32> =
-            if wish.sizes.is_empty() { table.clone() } else { wish.sizes.iter().copied().collect() };
-        let min = wish.min.or(listed.first().copied()).unwrap_or(1);
-        let Some(max) = wish.max.or(listed.last().copied()) else {
+            if request.sizes.is_empty() { table.clone() } else { request.sizes.iter().copied().collect() };
+        let min = request.min.or(listed.first().copied()).unwrap_or(1);
+        let Some(max) = request.max.or(listed.last().copied()) else {
             self.findings.hint(format_args!("{field}.max"), "is required", "or give sizes, or a goodput table");
             return None;
         };

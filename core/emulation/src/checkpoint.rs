@@ -36,13 +36,14 @@ pub fn fails(random: &mut Random, failures: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use headway_types::example::llama2_7b;
+
     use super::*;
     use crate::random::Seed;
-    use crate::run::tests::llama_7b;
 
     #[test]
     fn a_save_takes_as_long_as_its_bytes() {
-        let save = |nodes| duration(&mut Random::new(Seed(2)), &llama_7b(), NodeCount(nodes)).0;
+        let save = |nodes| duration(&mut Random::new(Seed(2)), &llama2_7b(), NodeCount(nodes)).0;
         assert!((30.0..80.0).contains(&save(1)), "{}", save(1));
         assert!(save(8) < save(1) / 4.0);
         let failed = (0..100_000).filter(|world| fails(&mut Random::new(Seed(*world)), 1.0)).count();

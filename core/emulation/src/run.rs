@@ -490,4 +490,4 @@ impl Run {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -93,25 +93,23 @@ pub fn measured(random: &mut Random, mean: Seconds, steps: u32) -> Seconds {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use headway_goodput::{JobModel, catalog};
-    use headway_types::spec::{
-        BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Training, Work,
-    };
+    use headway_types::example::{self, llama2_7b};
+    use headway_types::spec::{BatchRange, ExecutionLimits, LayoutLimits, Training, Work};
     use headway_types::{
-        Capabilities, Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences,
-        Sharding, StepReport, Timestamp,
+        Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences, Sharding,
+        StepReport, Timestamp,
     };
     use proptest::prelude::*;
 
     use super::*;
-    use crate::run::tests::llama_7b;
 
     fn time(seed: u64, gpu: &str, layout: Layout, micro: u64, global: u64) -> f64 {
         let gpu_type = GpuType(gpu.into());
         let device = Device::Catalogued(catalog::find(&gpu_type).unwrap());
         let (gpus, nodes) = (layout.gpus(), NodeCount(layout.gpus().0.div_ceil(8)));
         let at = Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) };
-        let truth = StepTruth::hidden(Seed(seed), &llama_7b(), &gpu_type);
-        truth.step_time(&llama_7b(), Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap().0
+        let truth = StepTruth::hidden(Seed(seed), &llama2_7b(), &gpu_type);
+        truth.step_time(&llama2_7b(), Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap().0
     }
 
     proptest! {
@@ -130,7 +128,7 @@ mod tests {
 
         #[test]
         fn the_truth_stays_near_what_published_runs_differ_from_the_prior(seed in 0..2000_u64) {
-            let truth = StepTruth::hidden(Seed(seed), &llama_7b(), &GpuType("H100-80G".into()));
+            let truth = StepTruth::hidden(Seed(seed), &llama2_7b(), &GpuType("H100-80G".into()));
             prop_assert!((0.4..2.5).contains(&truth.micro) && (0.16..6.1).contains(&truth.step));
         }
     }
@@ -138,7 +136,7 @@ mod tests {
     #[test]
     fn the_truth_is_not_the_prior_and_differs_between_gpu_types() {
         let layout = Layout { dp: 2, tp: 4, pp: 1, ..Layout::single() };
-        let of = |gpu: &str| StepTruth::hidden(Seed(3), &llama_7b(), &GpuType(gpu.into()));
+        let of = |gpu: &str| StepTruth::hidden(Seed(3), &llama2_7b(), &GpuType(gpu.into()));
         assert_ne!(of("H100-80G"), of("A100-80G"));
         assert_eq!(of("H100-80G"), of("H100-80G"));
         assert!(time(3, "A100-80G", layout, 1, 64) > time(3, "H100-80G", layout, 1, 64));
@@ -156,7 +154,7 @@ mod tests {
 
     /// Llama 7B at four times its sequence length with a script that recomputes, shards and splits sequences.
     fn long_sequences() -> (ModelShape, JobModel) {
-        let shape = ModelShape { seq_len: 16_384, ..llama_7b() };
+        let shape = ModelShape { seq_len: 16_384, ..llama2_7b() };
         let execution = ExecutionLimits {
             sharding: vec![Sharding::None, Sharding::Optimizer],
             recompute: vec![Recompute::None, Recompute::Full],
@@ -164,18 +162,10 @@ mod tests {
             ..ExecutionLimits::default()
         };
         let training = Training {
-            work: Work::Model(shape),
-            precision: Precision::Bf16,
             reference_batch: Sequences(64),
             batch: BatchRange { min: Sequences(32), max: Sequences(128) },
-            batch_policy: BatchPolicy::default(),
-            lr_scaling: LrScaling::Sqrt,
-            target: None,
             layouts: LayoutLimits { execution, ..LayoutLimits::degrees(vec![], vec![], Sequences(8)) },
-            checkpoint: CheckpointPolicy::default(),
-            reconfigure: Capabilities::UNKNOWN_SCRIPT,
-            kappa: 1.0,
-            noise: NoiseKind::default(),
+            ..example::training(Work::Model(shape))
         };
         (shape, JobModel::new(training))
     }

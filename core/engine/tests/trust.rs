@@ -7,10 +7,11 @@ use harness::{Cluster, inventory, node_id, rigid, spec, training};
 use headway_engine::Activity;
 use headway_engine::event::{Event, Request};
 use headway_engine::record::{Availability, JobState, Standing, StopCause};
+use headway_types::example::llama2_7b;
 use headway_types::spec::{LayoutLimits, Precision, Training, Work};
 use headway_types::{
     Blame, BootId, Condition, ConditionKind, Fault, GpuCount, GpuHealth, GpuType, GroupOutcome, GroupPhase, JobId,
-    ModelShape, NodeInventory, NodeReport, Seconds, Sequences,
+    NodeInventory, NodeReport, Seconds, Sequences,
 };
 
 fn ended(fault: Fault) -> GroupPhase {
@@ -264,17 +265,7 @@ fn what_ran_out_of_device_memory_is_not_tried_again() {
     let mut cluster = Cluster::new(&[]);
     let gpu_type = GpuType("H100-80G".into());
     cluster.register(NodeInventory { gpu_type, emulated: None, ..inventory(0, 4) }, Vec::new());
-    let work = Work::Model(ModelShape {
-        layers: 32,
-        hidden: 4096,
-        heads: 32,
-        kv_heads: 32,
-        ffn_hidden: 11_008,
-        gated: true,
-        vocab: 32_000,
-        seq_len: 4096,
-        tied: false,
-    });
+    let work = Work::Model(llama2_7b());
     let layouts = LayoutLimits::degrees(vec![1, 2, 4], vec![1, 2, 4], Sequences(8));
     let recipe = Training { work, precision: Precision::Bf16, layouts, target: None, ..training(true) };
     let job = cluster.submit(spec("large", 4, 4, Some(recipe)));

@@ -73,7 +73,7 @@ impl<'a> Queue<'a> {
             Known { job, id, submitted_at, size, holds, work, lineage: lineage(input, &job.claim.project) }
         };
         let mut jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
-        jobs.sort_by_key(Known::turn);
+        jobs.sort_by_key(Known::order);
         // What came before may run now: newcomers hold nothing.
         let like: Vec<Known<'a>> = prospect.like().iter().map(|&job| Known { holds: None, ..known(job) }).collect();
         let least = jobs.iter().chain(&like).map(|of| of.size).min().unwrap_or_default();
@@ -119,7 +119,7 @@ struct Held {
 
 impl Known<'_> {
     /// Who starts first.
-    fn turn(&self) -> (Reverse<Priority>, Timestamp, JobId) {
+    fn order(&self) -> (Reverse<Priority>, Timestamp, JobId) {
         (Reverse(self.job.priority), self.submitted_at, self.id)
     }
 }
@@ -150,7 +150,7 @@ impl<'q, 'a> Line<'q, 'a> {
         let newcomers =
             newcomers.map(|one| Known { id: one.job, submitted_at: one.at, ..queue.like[one.like].clone() });
         let mut jobs: Vec<Known<'a>> = queue.jobs.iter().cloned().chain(newcomers).collect();
-        jobs.sort_by_key(Known::turn);
+        jobs.sort_by_key(Known::order);
         let runs = jobs.iter().map(|of| match (prospect.ending(of.job, of.id, sample), of.work) {
             (Ending::Work { factor }, Some(work)) => Seconds(work.0 * factor),
             (Ending::Work { .. }, None) => prospect.lasting(&mut chance::of_job(effort.seed, sample, of.id)),

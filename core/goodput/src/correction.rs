@@ -271,8 +271,8 @@ mod tests {
     #[test]
     fn one_outlier_hardly_moves_it() {
         let mut correction = Correction::default();
-        for round in 0..10 {
-            teach(&mut correction, 4, 2 + round % 3, 1.1 * at(4, 2 + round % 3).1.total().0);
+        for number in 0..10 {
+            teach(&mut correction, 4, 2 + number % 3, 1.1 * at(4, 2 + number % 3).1.total().0);
         }
         let before = predicted(&correction, 4, 4).time.0;
         teach(&mut correction, 4, 4, 60.0);
@@ -301,9 +301,9 @@ mod tests {
             };
             let mut correction = Correction::default();
             let mut random = SplitMix64(seed);
-            for round in 0..120u64 {
+            for number in 0..120u64 {
                 let scatter = 1.0 + 0.03 * (2.0 * random.uniform() - 1.0);
-                let (dp, accumulation) = ([1, 2, 4][(round % 3) as usize], [1, 2, 4, 8][(round / 3 % 4) as usize]);
+                let (dp, accumulation) = ([1, 2, 4][(number % 3) as usize], [1, 2, 4, 8][(number / 3 % 4) as usize]);
                 teach(&mut correction, dp, accumulation, scatter * truth(dp, accumulation));
             }
             for (dp, accumulation) in [(4, 1), (2, 4), (8, 2), (4, 16), (1, 8)] {

@@ -147,8 +147,8 @@ impl Estimate<'_> {
         let every = f64::from(strategy.vpp) * strategy.micro_batches as f64;
         // Behind another chunk's computation a transfer costs nothing; while the pipeline fills and drains there is no such chunk.
         let hidden = self.cluster.profile.traits.overlapped_transfers && strategy.vpp > 1;
-        let rounds = if hidden { every.min(f64::from(strategy.pp - 1)) } else { every };
-        2.0 * rounds * one * physics.transfer_exposed
+        let transfers = if hidden { every.min(f64::from(strategy.pp - 1)) } else { every };
+        2.0 * transfers * one * physics.transfer_exposed
     }
 
     /// Parameters one GPU of the fullest stage holds.
@@ -178,18 +178,18 @@ impl Estimate<'_> {
         // Each bucket of gradients goes once around the ring to be summed, and once more to come back, as sums or as new weights.
         let around = (group.nodes - 1.0).max(0.0) * profile.physics.ring_step;
         let pieces = |bytes: f64| libm::ceil(bytes / BUCKET);
-        let rounds = if profile.traits.small_buckets { pieces(gradients) * around } else { 0.0 };
+        let rings = if profile.traits.small_buckets { pieces(gradients) * around } else { 0.0 };
         match strategy.sharding {
-            Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rounds, backward),
+            Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rings, backward),
             Sharding::Optimizer { .. } if shards < replicas => {
                 let gather = self.cluster.group(shards, strategy.tp).gather(weights);
-                exposed(group.all_reduce(gradients) + 2.0 * rounds + gather, backward)
+                exposed(group.all_reduce(gradients) + 2.0 * rings + gather, backward)
             }
             Sharding::Optimizer { .. } => {
-                let back = if profile.traits.broadcast_weights { pieces(weights) * around } else { rounds };
+                let back = if profile.traits.broadcast_weights { pieces(weights) * around } else { rings };
                 let gather = group.gather(weights) + back;
                 let gather = if profile.traits.overlapped_gather { exposed(gather, forward) } else { gather };
-                exposed(group.gather(gradients) + rounds, backward) + gather
+                exposed(group.gather(gradients) + rings, backward) + gather
             }
             Sharding::Gradients | Sharding::Parameters => 0.0,
             Sharding::ParametersInNode => {

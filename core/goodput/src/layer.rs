@@ -201,9 +201,9 @@ fn parameter_exchange(
         return Passes::default();
     }
     // Breadth-first schedules gather once per step instead of once per micro-batch.
-    let rounds = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
+    let shared_by = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
     let bytes = 2.0 * rank_layer_parameters(architecture, strategy);
-    let gather = gathering(strategy, cluster).gather(bytes) / rounds;
+    let gather = gathering(strategy, cluster).gather(bytes) / shared_by;
     let again = if strategy.sharding == Sharding::Gradients { 0.0 } else { gather };
     let interference = cluster.profile.physics.shard_interference;
     let exposed = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;

@@ -1,16 +1,14 @@
-//! Small rounds for tests.
+//! Small rounds for tests and benchmarks, here and to the right.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::report::{Capabilities, Flexibility};
-use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, GpuRange, LayoutLimits, LrScaling, NodeResources, NoiseKind, Precision,
-    Priority, Training, Work,
-};
+use headway_types::example;
+use headway_types::report::Flexibility;
+use headway_types::spec::{BatchRange, LayoutLimits, NodeResources, Precision, Priority, Training, Work};
 use headway_types::{
-    Assignment, EmulatedDevice, Fabric, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId,
+    Assignment, Capabilities, EmulatedDevice, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId,
     Placement, Plan, PlanId, Prediction, Seconds, Sequences, Timestamp, TokensPerSecond,
 };
 
@@ -20,35 +18,30 @@ use crate::project::PlanProject;
 use crate::reservation::Reservation;
 use crate::table::{GoodputTable, TableRow};
 
-pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
+pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
 fn uuid(kind: u8, number: u32) -> String {
     format!("018bcfe5-{:04x}-7000-8000-{:012x}", kind, number)
 }
 
-pub(crate) fn job_id(number: u32) -> JobId {
+pub fn job_id(number: u32) -> JobId {
     uuid(1, number).parse().expect("a well-formed id")
 }
 
-pub(crate) fn node_id(number: u32) -> NodeId {
+pub fn node_id(number: u32) -> NodeId {
     uuid(2, number).parse().expect("a well-formed id")
 }
 
-pub(crate) fn plan_id(number: u32) -> PlanId {
+pub fn plan_id(number: u32) -> PlanId {
     uuid(3, number).parse().expect("a well-formed id")
 }
 
-pub(crate) fn class(gpu_type: &str, gpus_per_node: u32) -> NodeClass {
-    NodeClass {
-        gpu_type: GpuType(gpu_type.into()),
-        gpus_per_node: GpuCount(gpus_per_node),
-        emulated: Some(EmulatedDevice { flop_per_second: 2_000_000_000, link_bytes_per_second: 1_000_000_000 }),
-        fabric: Fabric { domain: "rack".into() },
-        stated: None,
-    }
+pub fn class(gpu_type: &str, gpus_per_node: u32) -> NodeClass {
+    let device = EmulatedDevice { flop_per_second: 2_000_000_000, link_bytes_per_second: 1_000_000_000 };
+    NodeClass { emulated: Some(device), ..example::class(gpu_type, gpus_per_node) }
 }
 
-pub(crate) fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
+pub fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
     PlanNode {
         node: node_id(number),
         name: format!("n{number}"),
@@ -60,49 +53,29 @@ pub(crate) fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
 }
 
 /// A tiny model, so that curves are cheap.
-pub(crate) fn model() -> Arc<JobModel> {
-    let shape = ModelShape {
-        layers: 2,
-        hidden: 64,
-        heads: 4,
-        kv_heads: 4,
-        ffn_hidden: 256,
-        gated: false,
-        vocab: 256,
-        seq_len: 64,
-        tied: true,
-    };
+pub fn model() -> Arc<JobModel> {
+    let shape = ModelShape { layers: 2, ffn_hidden: 256, gated: false, tied: true, ..example::tiny() };
     model_of(Work::Model(shape))
 }
 
-pub(crate) fn model_of(work: Work) -> Arc<JobModel> {
+pub fn model_of(work: Work) -> Arc<JobModel> {
     Arc::new(JobModel::new(Training {
-        work,
         precision: Precision::Fp32,
-        reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(8), max: Sequences(128) },
-        batch_policy: BatchPolicy::default(),
-        lr_scaling: LrScaling::Sqrt,
-        target: None,
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(4)),
-        checkpoint: CheckpointPolicy::default(),
-        reconfigure: FLEXIBLE,
-        kappa: 1.0,
-        noise: NoiseKind::default(),
+        ..example::training(work)
     }))
 }
 
-pub(crate) const FLEXIBLE: Capabilities = Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart };
-
-pub(crate) fn job(number: u32, min: u32, max: u32) -> PlanJob {
+pub fn job(number: u32, min: u32, max: u32) -> PlanJob {
     PlanJob {
         job: job_id(number),
         name: format!("job-{number}"),
         priority: Priority(50),
         submitted_at: NOW,
-        range: GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() },
+        range: example::gpus(min, max),
         work: PlanWork::Model(model()),
-        capabilities: FLEXIBLE,
+        capabilities: example::FLEXIBLE,
         current: None,
         downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), layout: None, restart: Seconds(30.0) },
         rework: Seconds(0.0),
@@ -114,16 +87,16 @@ pub(crate) fn job(number: u32, min: u32, max: u32) -> PlanJob {
     }
 }
 
-pub(crate) fn rigid(number: u32, gpus: u32) -> PlanJob {
+pub fn rigid(number: u32, gpus: u32) -> PlanJob {
     PlanJob { work: PlanWork::Opaque, capabilities: Capabilities::UNKNOWN_SCRIPT, ..job(number, gpus, gpus) }
 }
 
-pub(crate) fn project(name: &str, parent: Option<&str>) -> PlanProject {
+pub fn project(name: &str, parent: Option<&str>) -> PlanProject {
     PlanProject { name: name.into(), parent: parent.map(Into::into), ..PlanProject::default() }
 }
 
 /// For nobody yet.
-pub(crate) fn reservation(name: &str, nodes: &[u32], from: Timestamp, until: Timestamp) -> Reservation {
+pub fn reservation(name: &str, nodes: &[u32], from: Timestamp, until: Timestamp) -> Reservation {
     let nodes = nodes.iter().map(|node| node_id(*node)).collect();
     Reservation {
         name: name.into(),
@@ -137,7 +110,7 @@ pub(crate) fn reservation(name: &str, nodes: &[u32], from: Timestamp, until: Tim
 }
 
 /// Rows of GPUs, goodput and name.
-pub(crate) fn table(gpu_type: &str, rows: &[(u32, f64, Option<&str>)]) -> GoodputTable {
+pub fn table(gpu_type: &str, rows: &[(u32, f64, Option<&str>)]) -> GoodputTable {
     let row = |&(gpus, goodput, label): &(u32, f64, Option<&str>)| TableRow {
         gpu_type: GpuType(gpu_type.into()),
         gpus: GpuCount(gpus),
@@ -150,7 +123,7 @@ pub(crate) fn table(gpu_type: &str, rows: &[(u32, f64, Option<&str>)]) -> Goodpu
 }
 
 /// What a job holds that says nothing of how it trains.
-pub(crate) fn bare(placement: Placement) -> Assignment {
+pub fn bare(placement: Placement) -> Assignment {
     let predicted = Prediction {
         step_time: Seconds(0.0),
         throughput: TokensPerSecond(0.0),
@@ -161,7 +134,7 @@ pub(crate) fn bare(placement: Placement) -> Assignment {
     Assignment { placement, configuration: None, predicted, label: None }
 }
 
-pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
+pub fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
     PlanInput {
         plan: plan_id(1),
         parent: None,
@@ -176,7 +149,7 @@ pub(crate) fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
 }
 
 /// The round after `plan` has been carried out.
-pub(crate) fn after(input: &PlanInput, plan: &Plan) -> PlanInput {
+pub fn after(input: &PlanInput, plan: &Plan) -> PlanInput {
     let mut next = input.clone();
     next.plan = plan_id(2);
     next.parent = Some(plan.id);

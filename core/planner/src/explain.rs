@@ -101,7 +101,7 @@ impl<'a> Account<'a> {
             }),
             marginal_speed_up: next.map(|(_, speed_up)| speed_up - chosen.prediction.speed_up),
             reasons,
-            limits: self.wish(job).map(|wish| self.limits(job, wish)).unwrap_or_default(),
+            limits: self.preferred(job).map(|other| self.limits(job, other)).unwrap_or_default(),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'a> Account<'a> {
     }
 
     /// What the job itself would rather have, of that what costs others least.
-    fn wish(&self, job: usize) -> Option<&'a Candidate> {
+    fn preferred(&self, job: usize) -> Option<&'a Candidate> {
         let chosen = self.chosen(job);
         self.best(job, |other| other.value > chosen.value && other.gpus > chosen.gpus)
     }

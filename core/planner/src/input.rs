@@ -14,7 +14,7 @@ use crate::project::PlanProject;
 use crate::reservation::Reservation;
 use crate::table::GoodputTable;
 
-/// The planner's whole world for one round.
+/// All that the planner may know of one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanInput {
     /// Name of the plan to be made.

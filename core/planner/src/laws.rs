@@ -4,7 +4,7 @@
 mod broken;
 mod examples;
 mod owed;
-mod worlds;
+mod rounds;
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::round::Round;
 use crate::{decide, place, plan, verify};
-use worlds::{World, worlds};
+use rounds::{AnyRound, any_round};
 
 fn planned(input: &PlanInput) -> Plan {
     let plan = plan(input, &mut CurveCache::new()).unwrap();
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_plan_verifies_and_explains_every_job(World(input) in worlds(7)) {
+    fn every_plan_verifies_and_explains_every_job(AnyRound(input) in any_round(7)) {
         let plan = plan(&input, &mut CurveCache::new()).unwrap();
         prop_assert_eq!(verify(&input, &plan), Ok(()));
         prop_assert_eq!(plan.report.jobs.len(), input.jobs.len());
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_round_gives_the_same_bytes(World(input) in worlds(6)) {
+    fn the_same_round_gives_the_same_bytes(AnyRound(input) in any_round(6)) {
         let mut warm = CurveCache::new();
         let first = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
         let again = serde_json::to_vec(&plan(&input, &mut warm).unwrap()).unwrap();
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn no_choice_of_candidates_is_worth_more(World(input) in worlds(4)) {
+    fn no_choice_of_candidates_is_worth_more(AnyRound(input) in any_round(4)) {
         let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
         let round = Round::new(&input, &cluster, &tree);
         let options = options(&round);
@@ -142,7 +142,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_written_is_read_again_as_it_was(World(input) in worlds(4), odd in proptest::num::f64::NORMAL) {
+    fn what_is_written_is_read_again_as_it_was(AnyRound(input) in any_round(4), odd in proptest::num::f64::NORMAL) {
         let mut input = input;
         input.jobs[0].remaining = Some(headway_types::Tokens(odd));
         let written = serde_json::to_string(&input).unwrap();
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn planning_again_changes_nothing(World(input) in worlds(6)) {
+    fn planning_again_changes_nothing(AnyRound(input) in any_round(6)) {
         let first = planned(&input);
         let second = planned(&after(&input, &first));
         let reasons = |plan: &Plan| plan.report.moves.iter().map(|one| one.reason.clone()).collect::<Vec<_>>();

@@ -37,8 +37,8 @@ mod value;
 mod verify;
 mod witness;
 
-#[cfg(test)]
-mod builder;
+#[cfg(any(test, feature = "examples"))]
+pub mod builder;
 #[cfg(test)]
 mod laws;
 

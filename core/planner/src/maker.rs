@@ -53,7 +53,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         model: Option<&Arc<JobModel>>,
     ) -> Self {
         let policy = &round.input.policy;
-        let weight = value::weight(policy, job, round.tree.turn(&job.claim.project), round.input.now);
+        let weight = value::weight(policy, job, round.tree.share_factor(&job.claim.project), round.input.now);
         let can_stay = can_stay(round, job);
         let mut maker =
             Self { round, job, reference, weight, present: None, demanded: None, can_stay, move_penalty: 0.0 };

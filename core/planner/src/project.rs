@@ -3,7 +3,7 @@
 use headway_types::GpuCount;
 use serde::{Deserialize, Serialize};
 
-/// How strongly over- and underuse of its share turn a project's weight, and how far at most.
+/// How strongly over- and underuse of its share change a project's weight, and how far at most.
 const SHARE_EXPONENT: f64 = 0.5;
 const MOST_TURN: f64 = 2.0;
 
@@ -49,7 +49,7 @@ pub(crate) struct Tree<'a> {
     /// Every project's ancestors, itself first.
     lineages: Vec<Vec<usize>>,
     /// Fair-share factor of every project's jobs.
-    turns: Vec<f64>,
+    share_factors: Vec<f64>,
 }
 
 impl<'a> Tree<'a> {
@@ -68,12 +68,12 @@ impl<'a> Tree<'a> {
                 lineage
             })
             .collect();
-        let own: Vec<f64> = (0..projects.len()).map(|project| turn(projects, &lineages, project)).collect();
-        let turns = lineages
+        let own: Vec<f64> = (0..projects.len()).map(|project| share_factor(projects, &lineages, project)).collect();
+        let share_factors = lineages
             .iter()
             .map(|lineage| lineage.iter().map(|&at| own[at]).product::<f64>().clamp(1.0 / MOST_TURN, MOST_TURN))
             .collect();
-        Self { projects, lineages, turns }
+        Self { projects, lineages, share_factors }
     }
 
     pub fn find(&self, name: &str) -> Option<usize> {
@@ -92,8 +92,8 @@ impl<'a> Tree<'a> {
     }
 
     /// What fair share makes of the weight of a project's jobs: above 1 where it has used less than its share.
-    pub fn turn(&self, name: &str) -> f64 {
-        self.find(name).map_or(1.0, |project| self.turns[project])
+    pub fn share_factor(&self, name: &str) -> f64 {
+        self.find(name).map_or(1.0, |project| self.share_factors[project])
     }
 }
 
@@ -101,8 +101,8 @@ fn find(projects: &[PlanProject], name: &str) -> Option<usize> {
     projects.binary_search_by(|project| project.name.as_str().cmp(name)).ok()
 }
 
-/// Entitled over used share among siblings, to a mild power. Nothing used by anyone turns nothing.
-fn turn(projects: &[PlanProject], lineages: &[Vec<usize>], project: usize) -> f64 {
+/// Entitled over used share among siblings, to a mild power. Nothing used by anyone changes nothing.
+fn share_factor(projects: &[PlanProject], lineages: &[Vec<usize>], project: usize) -> f64 {
     let parent = lineages[project].get(1);
     let siblings = || (0..projects.len()).filter(move |&at| lineages[at].get(1) == parent);
     let weights: f64 = siblings().map(|at| projects[at].weight.max(0.0)).sum();
@@ -144,7 +144,12 @@ mod tests {
     fn who_used_less_than_its_share_weighs_more() {
         let projects = [project("a", None, 9.0), project("b", None, 1.0)];
         let tree = Tree::new(&projects);
-        assert!(tree.turn("b") > 1.5 && tree.turn("a") < 1.0, "{} {}", tree.turn("a"), tree.turn("b"));
-        assert_eq!(Tree::new(&[project("a", None, 0.0), project("b", None, 0.0)]).turn("a"), 1.0);
+        assert!(
+            tree.share_factor("b") > 1.5 && tree.share_factor("a") < 1.0,
+            "{} {}",
+            tree.share_factor("a"),
+            tree.share_factor("b")
+        );
+        assert_eq!(Tree::new(&[project("a", None, 0.0), project("b", None, 0.0)]).share_factor("a"), 1.0);
     }
 }

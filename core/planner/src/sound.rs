@@ -55,7 +55,7 @@ impl<'a> Sound<'a> {
 fn as_it_is(job: &PlanJob, wrong: &WrongField) -> Option<PlanJob> {
     let current = job.current.as_ref()?;
     let gpus = current.placement.gpus();
-    let standing = Seconds(0.0);
+    let none = Seconds(0.0);
     Some(PlanJob {
         job: job.job,
         name: job.name.clone(),
@@ -65,8 +65,8 @@ fn as_it_is(job: &PlanJob, wrong: &WrongField) -> Option<PlanJob> {
         work: PlanWork::Opaque,
         capabilities: job.capabilities,
         current: Some(Assignment { predicted: unmeasured(), ..current.clone() }),
-        downtime: Downtime { batch: standing, micro_batch: standing, layout: None, restart: standing },
-        rework: standing,
+        downtime: Downtime { batch: none, micro_batch: none, layout: None, restart: none },
+        rework: none,
         remaining: None,
         freedom: Freedom::Fixed { reason: wrong.to_string() },
         claim: Claim { project: job.claim.project.clone(), user: job.claim.user.clone(), ..Claim::default() },

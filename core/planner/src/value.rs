@@ -29,13 +29,13 @@ impl Quanta {
     }
 }
 
-/// Weight of a job: doubles every 25 points of priority, grows by half over the first day since its submission, turns
+/// Weight of a job: doubles every 25 points of priority, grows by half over the first day since its submission, goes
 /// with its project's fair share, and falls with attained service where the policy says so. Age counts whether the
 /// job waits or runs: a weight that fell at the start would invite its undoing.
-pub(crate) fn weight(policy: &Policy, job: &PlanJob, turn: f64, now: Timestamp) -> f64 {
+pub(crate) fn weight(policy: &Policy, job: &PlanJob, share_factor: f64, now: Timestamp) -> f64 {
     let age = (now.since(job.submitted_at).0 / DAY).clamp(0.0, 1.0);
     let priority = libm::exp2((f64::from(job.priority.0) - 50.0) / 25.0);
-    priority * (1.0 + 0.5 * age) * turn * service_factor(policy, job.claim.attained)
+    priority * (1.0 + 0.5 * age) * share_factor * service_factor(policy, job.claim.attained)
 }
 
 /// (1 + GPU-seconds/600)^−x.

@@ -3,6 +3,7 @@
 //! (`docs/planner.md`), not in the words of the integer program.
 
 mod configuration;
+mod delta;
 mod floors;
 mod gpus;
 mod host;
@@ -11,7 +12,6 @@ mod lineage;
 mod power;
 mod reserved;
 mod table;
-mod turn;
 mod violation;
 
 #[cfg(test)]
@@ -23,8 +23,8 @@ use headway_types::{GpuUuid, JobId, NodeId, Plan};
 
 use crate::input::{PlanInput, PlanNode};
 use crate::sound::Sound;
+use delta::Delta;
 use lineage::Lineages;
-use turn::Turn;
 pub use violation::Violation;
 
 /// Whether a plan for this round may be adopted.
@@ -55,7 +55,7 @@ struct Scene<'a> {
     nodes: BTreeMap<NodeId, &'a PlanNode>,
     lineages: Lineages<'a>,
     /// Every job of the round, in their order.
-    turns: Vec<Turn<'a>>,
+    deltas: Vec<Delta<'a>>,
     /// Rules that the plan says it could not keep.
     relaxed: BTreeSet<&'a str>,
 }
@@ -83,18 +83,18 @@ impl<'a> Scene<'a> {
             plan,
             nodes: input.nodes.iter().map(|node| (node.node, node)).collect(),
             lineages: Lineages::new(&input.projects),
-            turns: input.jobs.iter().map(|job| Turn::new(job, plan.assignments.get(&job.job))).collect(),
+            deltas: input.jobs.iter().map(|job| Delta::new(job, plan.assignments.get(&job.job))).collect(),
             relaxed: plan.report.relaxed.iter().map(|one| one.rule.as_str()).collect(),
         })
     }
 
     fn check_safety(&self) -> Result<(), Violation> {
         self.check_no_gpu_twice()?;
-        for turn in &self.turns {
-            gpus::check(self, turn)?;
-            reserved::check(self, turn)?;
-            table::check(self, turn)?;
-            configuration::check(self, turn)?;
+        for delta in &self.deltas {
+            gpus::check(self, delta)?;
+            reserved::check(self, delta)?;
+            table::check(self, delta)?;
+            configuration::check(self, delta)?;
         }
         host::check(self)?;
         limits::check(self)?;

@@ -89,9 +89,9 @@ impl Configuration {
     /// Micro-batches each replica accumulates per optimizer step, or `None` where the batch does not divide.
     #[must_use]
     pub fn accumulation(&self) -> Option<u64> {
-        let per_round = u64::from(self.layout.dp).checked_mul(self.micro_batch.0)?;
-        (per_round > 0 && self.global_batch.0 > 0 && self.global_batch.0.is_multiple_of(per_round))
-            .then(|| self.global_batch.0 / per_round)
+        let per_pass = u64::from(self.layout.dp).checked_mul(self.micro_batch.0)?;
+        (per_pass > 0 && self.global_batch.0 > 0 && self.global_batch.0.is_multiple_of(per_pass))
+            .then(|| self.global_batch.0 / per_pass)
     }
 
     /// What it takes to go from `self` to `next` on the same GPUs.

@@ -76,7 +76,8 @@ pub struct StatedDevice {
     pub measured: bool,
 }
 
-/// Nodes that are alike to the planner: same GPU type, GPU count, interconnect and fabric domain.
+/// What a node is to the planner: GPU type, GPU count, device and fabric domain. The planner counts nodes as one class that differ in
+/// their domain only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeClass {
     pub gpu_type: GpuType,

@@ -8,6 +8,8 @@ pub mod access;
 pub mod blame;
 pub mod command;
 pub mod configuration;
+#[cfg(feature = "examples")]
+pub mod example;
 pub mod execution;
 pub mod hardware;
 pub mod id;

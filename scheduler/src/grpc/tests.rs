@@ -6,10 +6,7 @@ use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, wire};
 use headway_engine::{Actor, EngineConfig, Reply, Request};
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
-use headway_types::{
-    AgentCommand, BootId, Bytes, Fabric, Gpu, GpuHealth, GpuType, GpuUuid, IdSource, NodeId, NodeInventory, NodeReport,
-    Timestamp, TokenScope,
-};
+use headway_types::{AgentCommand, GpuType, IdSource, NodeId, NodeReport, Timestamp, TokenScope, example};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_util::sync::CancellationToken;
@@ -109,25 +106,7 @@ fn node() -> NodeId {
 }
 
 fn registered() -> NodeReport {
-    let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
-    let inventory = NodeInventory {
-        node: node(),
-        name: "n1".into(),
-        boot: BootId("b1".into()),
-        gpu_type: GpuType("H100-80G".into()),
-        gpus: vec![gpu],
-        emulated: None,
-        fabric: Fabric { domain: "rack-1".into() },
-        stated: None,
-        cpus: 8,
-        memory: Bytes(64 << 30),
-        shm: None,
-        local_disk: None,
-        address: "127.0.0.1".into(),
-        isolated: true,
-        conditions: Vec::new(),
-        agent_version: "0.1.0".into(),
-    };
+    let inventory = example::inventory(node(), 1, 1);
     NodeReport::Registered { inventory: Box::new(inventory), groups: vec![] }
 }
 

@@ -116,10 +116,10 @@ async fn act_on(
     state: &HttpState,
     caller: &Principal,
     id: Uuid,
-    wish: impl FnOnce(JobId) -> Request,
+    request: impl FnOnce(JobId) -> Request,
 ) -> Result<Response, Problem> {
     let job = owned(state, caller, id).await?;
-    act(state, caller, wish(job.id)).await
+    act(state, caller, request(job.id)).await
 }
 
 fn reason(body: Option<Json<v1::ReasonRequest>>) -> Option<String> {

@@ -9,14 +9,10 @@ use headway_engine::record::{
     Reservation,
 };
 use headway_engine::view::{JobView, NodeView, View};
-use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
-    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
-};
+use headway_types::spec::{BatchRange, Training, Work};
 use headway_types::{
-    BootId, Bytes, Capabilities, Configuration, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid,
-    IdSource, JobId, JobSpec, Layout, NodeId, NodeInventory, NodeSlice, Placement, PlanId, ReservationId, Sequences,
-    Term, Timestamp, Tokens, TokensPerSecond,
+    Capabilities, Configuration, Generation, GpuCount, GpuHealth, GpuUuid, IdSource, JobId, JobSpec, Layout, NodeId,
+    NodeSlice, Placement, PlanId, ReservationId, Sequences, Term, Timestamp, Tokens, TokensPerSecond, example,
 };
 
 pub const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
@@ -35,42 +31,18 @@ pub fn job() -> Job {
 }
 
 fn spec() -> JobSpec {
+    let work = Work::Curve { points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(8), 6.0)]), seq_len: 64 };
     let training = Training {
-        work: Work::Curve { points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(8), 6.0)]), seq_len: 64 },
-        precision: Precision::Bf16,
-        reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(16), max: Sequences(64) },
-        batch_policy: BatchPolicy::default(),
-        lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(4_000.0)),
-        layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),
-        checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
-        kappa: 1.0,
-        noise: NoiseKind::default(),
+        ..example::training(work)
     };
-    let run = Run { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() };
-    let gpus = GpuRange { min: GpuCount(1), max: GpuCount(8), sizes: vec![], types: vec![] };
-    JobSpec {
-        name: "llama".into(),
-        project: "nlp".into(),
-        priority: Priority(50),
-        labels: BTreeMap::new(),
-        roles: vec![Role {
-            name: "main".into(),
-            gpus,
-            per_node: NodeResources::default(),
-            nodes: NodeChoice::default(),
-            training: Some(training),
-            run,
-        }],
-        elastic: Elasticity::default(),
-        limits: Limits::default(),
-    }
+    JobSpec { project: "nlp".into(), ..example::spec("llama", example::gpus(1, 8), Some(training)) }
 }
 
 fn gpu(index: u32) -> GpuUuid {
-    GpuUuid(format!("GPU-{index}"))
+    GpuUuid(format!("GPU-0-{index}"))
 }
 
 /// The job runs on GPUs 0 and 1 of the node.
@@ -120,36 +92,15 @@ pub fn running() -> View {
 }
 
 fn node() -> Node {
-    let gpus = (0..4).map(|index| Gpu {
-        uuid: gpu(index),
-        index,
-        memory: Bytes(80 << 30),
-        health: if index == 3 { GpuHealth::Broken("XID 79".into()) } else { GpuHealth::Healthy },
-    });
+    let mut inventory = example::inventory(node_id(), 0, 4);
+    inventory.gpus[3].health = GpuHealth::Broken("XID 79".into());
     Node {
-        inventory: NodeInventory {
-            node: node_id(),
-            name: "node-0".into(),
-            boot: BootId("boot".into()),
-            gpu_type: GpuType("H100-80G".into()),
-            gpus: gpus.collect(),
-            emulated: None,
-            fabric: Fabric { domain: "rack-0".into() },
-            stated: None,
-            cpus: 64,
-            memory: Bytes(512 << 30),
-            shm: None,
-            local_disk: None,
-            address: "10.0.0.1".into(),
-            isolated: true,
-            conditions: Vec::new(),
-            agent_version: "0.1.0".into(),
-        },
+        boot: inventory.boot.clone(),
+        inventory,
         policy: NodePolicy::Schedulable,
         availability: Availability::Available,
         health: NodeHealth::default(),
         registered_at: NOW,
-        boot: BootId("boot".into()),
         version: 1,
     }
 }

@@ -41,7 +41,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use headway_engine::Refusal;
-use headway_engine::event::{Actor, Request as Wish};
+use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
 use headway_types::JobId;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -79,17 +79,17 @@ impl HttpState {
     }
 
     /// Asks the loop; a refusal is a problem.
-    async fn ask(&self, actor: Actor, body: Wish) -> Result<Reply, Problem> {
+    async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
         let key = match (&actor, &body) {
             // A submission carries its own, since it may make many jobs.
-            (Actor::User(name), body) if !matches!(body, Wish::Submit { .. }) => once::key(name),
+            (Actor::User(name), body) if !matches!(body, EngineRequest::Submit { .. }) => once::key(name),
             _ => None,
         };
         let reply = match key {
             None => self.cluster.request(actor, body).await?,
             Some(key) => {
-                let wish = Wish::Once { key, body: Box::new(body.clone()) };
-                match self.cluster.request(actor, wish).await? {
+                let once = EngineRequest::Once { key, body: Box::new(body.clone()) };
+                match self.cluster.request(actor, once).await? {
                     Reply::Repeated { subjects } => once::repeated(&self.cluster, &body, &subjects).await?,
                     reply => reply,
                 }

@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use headway_engine::event::{IdempotencyKey, Request as Wish};
+use headway_engine::event::{IdempotencyKey, Request as EngineRequest};
 use headway_engine::outcome::Reply;
 use headway_types::{JobId, PlanId, ReservationId};
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ pub fn key(principal: &str) -> Option<IdempotencyKey> {
 }
 
 /// What a repeated request was answered then, as it is now.
-pub async fn repeated(cluster: &Cluster, wish: &Wish, subjects: &[Uuid]) -> Result<Reply, Problem> {
+pub async fn repeated(cluster: &Cluster, request: &EngineRequest, subjects: &[Uuid]) -> Result<Reply, Problem> {
     let repeated = |reply| {
         ONCE.try_with(|once| once.replayed.store(true, Ordering::Relaxed)).ok();
         Ok(reply)
@@ -87,18 +87,21 @@ pub async fn repeated(cluster: &Cluster, wish: &Wish, subjects: &[Uuid]) -> Resu
     let (Some(subject), false) = (subjects.first().copied(), subjects.len() > 1) else {
         return Err(mismatched(&Reply::Repeated { subjects: subjects.to_vec() }));
     };
-    match wish {
-        Wish::Drain { .. } | Wish::Cordon { .. } | Wish::Uncordon { .. } | Wish::MarkLost { .. } => {
+    match request {
+        EngineRequest::Drain { .. }
+        | EngineRequest::Cordon { .. }
+        | EngineRequest::Uncordon { .. }
+        | EngineRequest::MarkLost { .. } => {
             let view = cluster.view();
             let node = view.nodes.values().find(|node| node.node.inventory.node.0 == subject);
             let node = node.ok_or_else(|| Problem::not_found(format!("no node {subject}")))?;
             repeated(Reply::Node(node.node.clone()))
         }
-        Wish::Rebalance { .. } => repeated(Reply::Round(PlanId(subject))),
-        Wish::Approve { .. } | Wish::Reject { .. } => {
+        EngineRequest::Rebalance { .. } => repeated(Reply::Round(PlanId(subject))),
+        EngineRequest::Approve { .. } | EngineRequest::Reject { .. } => {
             repeated(Reply::Plan(lookup::plan(cluster, PlanId(subject)).await?))
         }
-        Wish::Reserve { .. } => {
+        EngineRequest::Reserve { .. } => {
             let view = cluster.view();
             let one = view.reservations.get(&ReservationId(subject));
             let one = one.ok_or_else(|| Problem::not_found(format!("reservation {subject} is over")))?;

@@ -14,13 +14,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use headway_engine::record::{Allocation, Availability, Job, Node, NodeHealth, NodePolicy};
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
-use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
-    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
-};
+use headway_types::spec::{BatchRange, Training, Work};
 use headway_types::{
-    BootId, Bytes, Capabilities, CheckpointRef, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId,
-    JobSpec, NodeId, NodeInventory, NodeSlice, Placement, Sequences, Timestamp, Tokens,
+    Capabilities, CheckpointRef, Generation, GpuCount, GpuUuid, JobId, JobSpec, NodeId, NodeSlice, Placement,
+    Sequences, Timestamp, Tokens, example,
 };
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
@@ -113,22 +110,8 @@ async fn run(admin: &mut PgConnection, sql: String) {
 
 /// A rigid job's specification that admission accepts.
 pub fn spec(name: &str) -> JobSpec {
-    JobSpec {
-        name: name.into(),
-        project: "nlp".into(),
-        priority: Priority::default(),
-        labels: BTreeMap::from([("exp".into(), "a".into())]),
-        roles: vec![Role {
-            name: "trainer".into(),
-            gpus: GpuRange { min: GpuCount(1), max: GpuCount(1), sizes: vec![], types: vec![] },
-            per_node: NodeResources::default(),
-            nodes: NodeChoice::default(),
-            training: None,
-            run: Run { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
-        }],
-        elastic: Elasticity::default(),
-        limits: Limits::default(),
-    }
+    let labels = BTreeMap::from([("exp".into(), "a".into())]);
+    JobSpec { project: "nlp".into(), labels, ..example::spec(name, example::gpus(1, 1), None) }
 }
 
 /// A queued job as the engine would store it.
@@ -138,31 +121,14 @@ pub fn job(id: JobId, name: &str) -> Job {
 
 /// A node of one GPU, cordoned and silent.
 pub fn node(id: NodeId) -> Node {
-    let gpu = Gpu { uuid: GpuUuid("GPU-1".into()), index: 0, memory: Bytes(80 << 30), health: GpuHealth::Healthy };
+    let inventory = example::inventory(id, 1, 1);
     Node {
-        inventory: NodeInventory {
-            node: id,
-            name: "n1".into(),
-            boot: BootId("b1".into()),
-            gpu_type: GpuType("H100-80G".into()),
-            gpus: vec![gpu],
-            emulated: None,
-            fabric: Fabric { domain: "rack-1".into() },
-            stated: None,
-            cpus: 64,
-            memory: Bytes(512 << 30),
-            shm: None,
-            local_disk: None,
-            address: "10.0.0.1".into(),
-            isolated: true,
-            conditions: Vec::new(),
-            agent_version: "0.1.0".into(),
-        },
+        boot: inventory.boot.clone(),
+        inventory,
         policy: NodePolicy::Cordoned { by: "ada".into(), reason: Some("fan".into()), since: START },
         availability: Availability::Unreachable { since: START },
         health: NodeHealth::default(),
         registered_at: START,
-        boot: BootId("b1".into()),
         version: 3,
     }
 }
@@ -180,7 +146,7 @@ pub fn checkpoint(generation: u64, step: u64) -> CheckpointRef {
 
 /// The one GPU of `node`, held.
 pub fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
-    let slice = NodeSlice { node, gpus: vec![GpuUuid("GPU-1".into())] };
+    let slice = NodeSlice { node, gpus: vec![GpuUuid("GPU-1-0".into())] };
     Allocation {
         resumed_from: Some(checkpoint(1, 20)),
         cause: "job arrived".into(),
@@ -192,17 +158,12 @@ pub fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
 /// A tunable job's training section.
 pub fn training() -> Training {
     Training {
-        work: Work::Curve { points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(2), 1.9)]), seq_len: 64 },
-        precision: Precision::Bf16,
-        reference_batch: Sequences(16),
         batch: BatchRange { min: Sequences(8), max: Sequences(64) },
-        batch_policy: BatchPolicy::default(),
-        lr_scaling: LrScaling::Sqrt,
         target: Some(Tokens(1e9)),
-        layouts: LayoutLimits::degrees(vec![], vec![], Sequences(4)),
-        checkpoint: CheckpointPolicy::default(),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
-        kappa: 1.0,
-        noise: NoiseKind::default(),
+        ..example::training(Work::Curve {
+            points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(2), 1.9)]),
+            seq_len: 64,
+        })
     }
 }

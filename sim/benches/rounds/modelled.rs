@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanNode, PlanWork, Policy};
+use headway_planner::builder::{self, NOW};
+use headway_planner::{Downtime, PlanInput, PlanJob, PlanNode, PlanWork};
 use headway_sim::scenario::training;
-use headway_types::report::{Capabilities, Flexibility};
+use headway_types::example::{self, llama3_8b};
 use headway_types::spec::{GpuRange, LayoutLimits, NodeResources, Priority, Work};
-use headway_types::{
-    Fabric, GpuCount, GpuType, GpuUuid, IdSource, ModelShape, NodeClass, Seconds, Sequences, Timestamp, Tokens,
-};
+use headway_types::{GpuCount, GpuUuid, IdSource, ModelShape, Seconds, Sequences, Tokens};
 
-pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 const SIZES: [(u32, u32); 5] = [(2, 3), (8, 16), (32, 60), (64, 150), (128, 400)];
 
 pub fn rounds() -> Vec<(String, PlanInput)> {
@@ -19,56 +17,20 @@ pub fn rounds() -> Vec<(String, PlanInput)> {
 }
 
 pub fn node(name: String, gpu_type: &str, gpus: u32, ids: &mut IdSource) -> PlanNode {
-    PlanNode {
-        node: ids.node(NOW),
-        class: NodeClass {
-            gpu_type: GpuType(gpu_type.into()),
-            gpus_per_node: GpuCount(gpus),
-            emulated: None,
-            fabric: Fabric { domain: "pod".into() },
-            stated: None,
-        },
-        gpus: (0..gpus).map(|gpu| GpuUuid(format!("{name}-{gpu}"))).collect(),
-        name,
-        draining: false,
-        host: NodeResources::default(),
-    }
+    let class = example::class(gpu_type, gpus);
+    let gpus = (0..gpus).map(|gpu| GpuUuid(format!("{name}-{gpu}"))).collect();
+    PlanNode { node: ids.node(NOW), class, gpus, name, draining: false, host: NodeResources::default() }
 }
 
 pub fn input(mut nodes: Vec<PlanNode>, mut jobs: Vec<PlanJob>, ids: &mut IdSource) -> PlanInput {
     nodes.sort_by_key(|node| node.node);
     jobs.sort_by_key(|job| job.job);
-    PlanInput {
-        plan: ids.plan(NOW),
-        parent: None,
-        now: NOW,
-        trigger: "benchmark".into(),
-        policy: Policy::default(),
-        nodes,
-        jobs,
-        projects: Vec::new(),
-        reservations: Vec::new(),
-    }
+    PlanInput { plan: ids.plan(NOW), ..builder::round(nodes, jobs) }
 }
 
 pub fn job(name: String, range: GpuRange, work: PlanWork, priority: Priority, ids: &mut IdSource) -> PlanJob {
-    PlanJob {
-        job: ids.job(NOW),
-        name,
-        priority,
-        submitted_at: NOW,
-        range,
-        work,
-        capabilities: Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart },
-        current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), layout: None, restart: Seconds(60.0) },
-        rework: Seconds(0.0),
-        remaining: None,
-        freedom: Freedom::Free,
-        claim: Claim::default(),
-        bounds: Bounds::default(),
-        needs: Needs::default(),
-    }
+    let downtime = Downtime { batch: Seconds(0.0), micro_batch: Seconds(1.0), layout: None, restart: Seconds(60.0) };
+    PlanJob { job: ids.job(NOW), name, priority, range, work, downtime, ..builder::job(0, 1, 1) }
 }
 
 fn round(nodes: u32, jobs: u32) -> PlanInput {
@@ -82,17 +44,8 @@ fn decoder(number: u32, ids: &mut IdSource) -> PlanJob {
     let (layers, hidden, heads, ffn_hidden) =
         if number.is_multiple_of(2) { (16, 2048, 16, 5632) } else { (32, 4096, 32, 14_336) };
     let mut training = training(Tokens(1e12), true, true);
-    training.work = Work::Model(ModelShape {
-        layers,
-        hidden,
-        heads,
-        kv_heads: 8,
-        ffn_hidden,
-        gated: true,
-        vocab: 128_000,
-        seq_len: 4096,
-        tied: false,
-    });
+    let vocab = 128_000;
+    training.work = Work::Model(ModelShape { layers, hidden, heads, ffn_hidden, vocab, seq_len: 4096, ..llama3_8b() });
     training.reference_batch = Sequences(256);
     training.batch.min = Sequences(64);
     training.batch.max = Sequences(2048);

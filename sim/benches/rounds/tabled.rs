@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use headway_planner::{GoodputTable, PlanInput, PlanJob, PlanProject, PlanWork, TableRow};
-use headway_types::spec::{GpuRange, Priority};
-use headway_types::{GpuCount, GpuType, IdSource};
+use headway_types::spec::Priority;
+use headway_types::{GpuCount, GpuType, IdSource, example};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -58,7 +58,7 @@ fn tabled(number: u32, random: &mut StdRng, ids: &mut IdSource) -> PlanJob {
         })
     });
     let table = GoodputTable { rows: rows.collect() };
-    let range = GpuRange { min: GpuCount(1), max: GpuCount(1 << largest), sizes: Vec::new(), types: Vec::new() };
+    let range = example::gpus(1, 1 << largest);
     let work = PlanWork::Table(Arc::new(table));
     let mut job = job(format!("job-{number}"), range, work, Priority([25, 50, 75][number as usize % 3]), ids);
     job.claim.project = format!("project-{:02}", random.random_range(0..PROJECTS));

@@ -12,7 +12,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from headway.blocks import Block, block_of, stretch
+from headway.tiles import Tile, tile_of, stretch
 from headway.torch import GradientAccumulator
 from headway.torch.ranks import local
 
@@ -21,14 +21,14 @@ from headway.torch.ranks import local
 class _Owned:
     """Consecutive elements of this rank's piece of a parameter, which this rank updates."""
 
-    whole: Block
+    whole: Tile
     first: int
     values: Tensor
     gradient: Callable[[], Tensor]
 
-    def blocks(self, name: str, values: Tensor) -> Iterator[Block]:
+    def tiles(self, name: str, values: Tensor) -> Iterator[Tile]:
         """`values`, of these elements, as rectangles of a global tensor of that name."""
-        place = Block(name, self.whole.shape, self.whole.offset, self.whole.tensor)
+        place = Tile(name, self.whole.shape, self.whole.offset, self.whole.tensor)
         yield from stretch(place, self.first, self.first + values.numel(), values.view(-1))
 
 
@@ -53,7 +53,7 @@ class AdamW:
         owned = list(self._owned(names))
         self._shards = [parameter for parameter in named.values() if id(parameter) not in in_flat]
         for parameter in self._shards:
-            whole = block_of(names[id(parameter)], parameter)
+            whole = tile_of(names[id(parameter)], parameter)
             owned.append(_Owned(whole, 0, whole.tensor, _sharded_gradient(parameter)))
         matrices = [i for i, each in enumerate(owned) if len(each.whole.shape) > 1]
         gains = [i for i, each in enumerate(owned) if len(each.whole.shape) == 1]
@@ -99,12 +99,12 @@ class AdamW:
         """Of this rank's shards of what FSDP2 shares out."""
         return zip(self._shards, self._second[len(self._second) - len(self._shards) :], strict=True)
 
-    def blocks(self) -> list[Block]:
+    def tiles(self) -> list[Tile]:
         """Both moments, named after their parameter."""
-        found: list[Block] = []
+        found: list[Tile] = []
         for each, first, second in zip(self._parts, self._first, self._second, strict=True):
-            found += each.blocks(f"first.{each.whole.name}", first)
-            found += each.blocks(f"second.{each.whole.name}", second)
+            found += each.tiles(f"first.{each.whole.name}", first)
+            found += each.tiles(f"second.{each.whole.name}", second)
         return found
 
     def _owned(self, names: dict[int, str]) -> Iterator[_Owned]:
@@ -115,7 +115,7 @@ class AdamW:
             size = local(parameter).numel()
             low, high = max(at, start), min(at + size, end)
             if low < high:
-                whole = block_of(names[id(parameter)], parameter)
+                whole = tile_of(names[id(parameter)], parameter)
                 values = whole.tensor.view(-1)[low - at : high - at]
                 gradient = self.gradients.mean[low - start : high - start]
                 yield _Owned(whole, low - at, values, partial(_same, gradient))

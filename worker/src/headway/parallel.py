@@ -1,6 +1,6 @@
 """One rank's share of a model in training under one configuration: groups, parts, gradients, optimizer, schedule.
 
-It is built from nothing, filled from first values, a checkpoint or its predecessor's blocks, and closed as a whole; so
+It is built from nothing, filled from first values, a checkpoint or its predecessor's tiles, and closed as a whole; so
 a running process can take another layout. A change of batch or micro-batch alone only rebuilds the schedule.
 """
 
@@ -16,7 +16,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from headway.blocks import Block, block_of
+from headway.tiles import Tile, tile_of
 from headway.flops import ModelShape
 from headway.gang import Gang
 from headway.message import Configuration
@@ -49,7 +49,7 @@ class Recipe:
 
 
 class Parallel:
-    """Call in this order: `initialise` or fill `blocks`; per step `train`, `reduce`, `update`; `close` at the end."""
+    """Call in this order: `initialise` or fill `tiles`; per step `train`, `reduce`, `update`; `close` at the end."""
 
     def __init__(self, recipe: Recipe, configuration: Configuration, gang: Gang) -> None:
         check(recipe.shape, configuration, gang.layout.ranks())
@@ -94,14 +94,14 @@ class Parallel:
     def initialise(self) -> None:
         """First values, the same in every layout."""
         shape, seed = self._recipe.shape, self._recipe.seed
-        for block in self._parameters():
-            whole = initial(shape, seed, block.name, torch.Size(block.shape), self.device)
-            block.tensor.copy_(whole[block.slices])
+        for tile in self._parameters():
+            whole = initial(shape, seed, tile.name, torch.Size(tile.shape), self.device)
+            tile.tensor.copy_(whole[tile.slices])
 
-    def blocks(self) -> list[Block]:
+    def tiles(self) -> list[Tile]:
         """The whole state of model and optimizer that this rank holds; writing to them sets it."""
         model = [each.renamed(f"model.{each.name}", each.tensor) for each in self._parameters()]
-        return model + self._optimizer.blocks()
+        return model + self._optimizer.tiles()
 
     def train(self, tokens: Tensor, pace: Callable[[float, int], None] = lambda *_: None) -> None:
         """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens. `pace` is told when
@@ -168,13 +168,13 @@ class Parallel:
         return float(total) / micro_batches
 
     def close(self) -> None:
-        """Lets go of parameters and hooks. Only copies of its blocks may be used afterwards."""
+        """Lets go of parameters and hooks. Only copies of its tiles may be used afterwards."""
         self.gradients.close()
         self._pipeline = None
         self._parts, self._named = {}, {}
 
-    def _parameters(self) -> list[Block]:
-        return [block_of(name, parameter) for name, parameter in self._named.items()]
+    def _parameters(self) -> list[Tile]:
+        return [tile_of(name, parameter) for name, parameter in self._named.items()]
 
     def _name_parameters(self) -> dict[str, torch.nn.Parameter]:
         """By the names of the whole model; a tied projection alone on the last stage goes by the embedding's."""

@@ -10,20 +10,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headway.blocks import Block, Extent, overlap, within
+from headway.tiles import Tile, Extent, overlap, within
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a block of some rank lies, without its values."""
+    """Where a tile of some rank lies, without its values."""
 
     name: str
     offset: Extent
     size: Extent
 
     @staticmethod
-    def of(block: Block) -> _Place:
-        return _Place(block.name, block.offset, tuple(block.tensor.shape))
+    def of(tile: Tile) -> _Place:
+        return _Place(tile.name, tile.offset, tuple(tile.tensor.shape))
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class _Transfer:
         return size
 
 
-def exchange(held: list[Block], wanted: list[Block], group: dist.ProcessGroup | None) -> None:
+def exchange(held: list[Tile], wanted: list[Tile], group: dist.ProcessGroup | None) -> None:
     """Fills `wanted` from what all ranks hold; `held` lies in CPU memory. Every rank of the group calls it.
 
     Raises ValueError, on every rank, where some element is held by nobody.
     """
     rank = 0 if group is None else dist.get_rank(group)
-    ours = {_Place.of(block): block for block in held if block.tensor.numel()}
-    needed = {_Place.of(block): block for block in wanted if block.tensor.numel()}
+    ours = {_Place.of(tile): tile for tile in held if tile.tensor.numel()}
+    needed = {_Place.of(tile): tile for tile in wanted if tile.tensor.numel()}
     everywhere = _gathered((list(ours), list(needed)), group)
     # Every rank works out all transfers in the same order, so nobody has to ask for any.
     transfers = list(_transfers(everywhere))

@@ -59,7 +59,7 @@ def fill(path: str, parallel: Parallel, shape: ModelShape, group: dist.ProcessGr
     state = _scalars(path)
     if state.get("model") != asdict(shape):
         raise CheckpointError(f"{path} is of another model")
-    sharded.read(path, parallel.blocks(), group)
+    sharded.read(path, parallel.tiles(), group)
     parallel.optimizer_steps = int(state["optimizer_steps"])
     return state
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from headway import sharded
-from headway.blocks import Block, staged
+from headway.tiles import Tile, staged
 from headway.checkpoint import Draft, Entry, Saved
 
 PROGRESS_FILE = "progress.json"
@@ -55,13 +55,13 @@ class Saver:
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, step: int, samples_seen: int, blocks: Callable[[], list[Block]], scalars: Scalars) -> None:
+    def start(self, step: int, samples_seen: int, tiles: Callable[[], list[Tile]], scalars: Scalars) -> None:
         """Copies the state and returns; an earlier save is waited for."""
         if self._directory is None:
             return
         self.wait()
         self.began = time.monotonic()
-        copy = staged(blocks())
+        copy = staged(tiles())
         staging = time.monotonic() - self.began
         draft = Draft(self._directory, self._generation, step)
         self._thread = threading.Thread(
@@ -82,9 +82,9 @@ class Saver:
         failure, self._failure = self._failure, None
         return failure is None
 
-    def _save(self, draft: Draft, samples_seen: int, blocks: list[Block], scalars: Scalars, staging: float) -> None:
+    def _save(self, draft: Draft, samples_seen: int, tiles: list[Tile], scalars: Scalars, staging: float) -> None:
         try:
-            saved = self._write(draft, samples_seen, blocks, scalars)
+            saved = self._write(draft, samples_seen, tiles, scalars)
         except Exception as error:  # of whatever kind, from disk or peers: training goes on
             self._failure = f"checkpoint at step {draft.step} failed: {error}"
             print(self._failure, file=sys.stderr, flush=True)
@@ -95,7 +95,7 @@ class Saver:
             duration = time.monotonic() - self.began
             self._finished.append(Finished(saved, draft.step, samples_seen, duration, staging))
 
-    def _write(self, draft: Draft, samples_seen: int, blocks: list[Block], scalars: Scalars) -> Saved | None:
+    def _write(self, draft: Draft, samples_seen: int, tiles: list[Tile], scalars: Scalars) -> Saved | None:
         """On rank 0 the checkpoint that all have written."""
         existing = self._together(draft.existing() if self._rank == 0 else None)[0]
         if existing is not None:
@@ -103,7 +103,7 @@ class Saver:
         if self._rank == 0:
             draft.prepare()
         self._together(None)
-        sharded.write(draft.path, blocks, self._group)
+        sharded.write(draft.path, tiles, self._group)
         names = sharded.files_of(draft.path, self._rank)
         if self._rank == 0:
             (draft.path / PROGRESS_FILE).write_text(json.dumps(scalars, indent=1) + "\n")

@@ -18,7 +18,7 @@ import torch
 import headway
 from headway import resume
 from headway.batches import Batches
-from headway.blocks import staged
+from headway.tiles import staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -218,7 +218,7 @@ class _Training:
     def _reshard(self, configuration: Configuration) -> None:
         """Another layout of the same ranks, by way of CPU memory; no process restarts and no step is lost."""
         began = time.monotonic()
-        held, steps = staged(self._parallel.blocks()), self._parallel.optimizer_steps
+        held, steps = staged(self._parallel.tiles()), self._parallel.optimizer_steps
         self._parallel.close()
         del self._parallel
         if self._device.type == "cuda":
@@ -228,7 +228,7 @@ class _Training:
         grouping = time.monotonic()
         self._parallel = Parallel(self._recipe, configuration, gang)
         building = time.monotonic()
-        exchange(held, self._parallel.blocks(), self._control)
+        exchange(held, self._parallel.tiles(), self._control)
         self._parallel.optimizer_steps = steps
         done = time.monotonic()
         phases = {
@@ -268,7 +268,7 @@ class _Training:
             "learning_rate": self._learning_rate.state(),
             "model": asdict(self._options.shape),
         }
-        self._saver.start(self._step, self._samples_seen, self._parallel.blocks, state)
+        self._saver.start(self._step, self._samples_seen, self._parallel.tiles, state)
 
     def _finish_saving(self) -> bool:
         good = self._saver.wait()

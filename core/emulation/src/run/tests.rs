@@ -1,36 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
+use headway_types::example::{class, llama2_7b};
 use headway_types::placement::NodeSlice;
 use headway_types::spec::{Command, LrScaling, Precision, Run as Script, RunPer};
-use headway_types::{CheckpointRef, Fabric, GpuCount, GpuType, GpuUuid, Layout, ModelShape, NodeId, Placement};
+use headway_types::{CheckpointRef, GpuUuid, Layout, NodeId, Placement};
 use uuid::Uuid;
 
 use super::*;
 use crate::noise::GradientNoise;
-
-pub(crate) fn llama_7b() -> ModelShape {
-    ModelShape {
-        layers: 32,
-        hidden: 4096,
-        heads: 32,
-        kv_heads: 32,
-        ffn_hidden: 11_008,
-        gated: true,
-        vocab: 32_000,
-        seq_len: 4096,
-        tied: false,
-    }
-}
-
-fn class() -> NodeClass {
-    NodeClass {
-        gpu_type: GpuType("H100-80G".into()),
-        gpus_per_node: GpuCount(8),
-        emulated: None,
-        fabric: Fabric { domain: "rack".into() },
-        stated: None,
-    }
-}
 
 fn configuration(micro: u64, global: u64) -> Configuration {
     let layout = Layout { dp: 2, tp: 4, pp: 1, ..Layout::single() };
@@ -61,11 +38,11 @@ fn order(resume: Option<CheckpointRef>) -> LaunchOrder {
 
 fn workload() -> Workload {
     let noise = GradientNoise::hidden(Seed(1), Sequences(64));
-    Workload::Training(Training { shape: llama_7b(), precision: Precision::Bf16, noise })
+    Workload::Training(Training { shape: llama2_7b(), precision: Precision::Bf16, noise })
 }
 
 fn run_of(seed: u64, workload: Workload, resume: Option<CheckpointRef>, failures: f64) -> Run {
-    let setting = Setting { seed: Seed(seed), order: &order(resume), class: &class(), workload, failures };
+    let setting = Setting { seed: Seed(seed), order: &order(resume), class: &class("H100-80G", 8), workload, failures };
     Run::new(&setting).unwrap()
 }
 

@@ -1,64 +1,26 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 
-use headway_planner::{CurveCache, Downtime, GoodputTable, PlanNode, PlanWork, Policy, TableRow, plan};
-use headway_types::report::Capabilities;
-use headway_types::spec::{GpuRange, NodeResources, Priority};
-use headway_types::{Fabric, GpuCount, GpuType, GpuUuid, IdSource, NodeClass, Tokens};
+use headway_planner::builder::{self, NOW, node, table};
+use headway_planner::{CurveCache, PlanWork, Policy, plan};
+use headway_types::Tokens;
+use headway_types::spec::Priority;
 
 use super::*;
 use crate::start::{Effort, starts};
 
-const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
-
 /// A job of 8 GPUs at 100 tokens per second.
 fn job(number: u32, remaining: Option<f64>) -> PlanJob {
-    let mut ids = IdSource::seeded(3);
-    let id = (0..=number).map(|_| ids.job(NOW)).last().unwrap();
-    let gpu_type = GpuType("H100-80G".into());
-    let row = TableRow { gpu_type, gpus: GpuCount(8), nodes: None, goodput: 100.0, watts_per_gpu: None, label: None };
     PlanJob {
-        job: id,
-        name: format!("job-{number}"),
-        priority: Priority(50),
-        submitted_at: NOW,
-        range: GpuRange { min: GpuCount(8), max: GpuCount(8), sizes: Vec::new(), types: Vec::new() },
-        work: PlanWork::Table(Arc::new(GoodputTable { rows: vec![row] })),
-        capabilities: Capabilities::UNKNOWN_SCRIPT,
-        current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), layout: None, restart: Seconds(30.0) },
-        rework: Seconds(0.0),
+        work: PlanWork::Table(Arc::new(table("H100-80G", &[(8, 100.0, None)]))),
         remaining: remaining.map(Tokens),
-        freedom: Freedom::Free,
-        claim: Claim::default(),
-        bounds: Bounds::default(),
-        needs: Needs::default(),
+        ..builder::rigid(number, 8)
     }
 }
 
 fn round(at: f64, jobs: Vec<PlanJob>) -> PlanInput {
-    let class = NodeClass {
-        gpu_type: GpuType("H100-80G".into()),
-        gpus_per_node: GpuCount(8),
-        emulated: None,
-        fabric: Fabric { domain: "pod".into() },
-        stated: None,
-    };
-    let mut ids = IdSource::seeded(4);
-    let gpus = (0..8).map(|gpu| GpuUuid(format!("n-{gpu}"))).collect();
-    let host = NodeResources::default();
-    let node = PlanNode { node: ids.node(NOW), name: "n".into(), class, gpus, draining: false, host };
-    PlanInput {
-        plan: ids.plan(NOW),
-        parent: None,
-        now: NOW + Seconds(at),
-        trigger: "test".into(),
-        policy: Policy { patience: None, ..Policy::default() },
-        nodes: vec![node],
-        jobs,
-        projects: Vec::new(),
-        reservations: Vec::new(),
-    }
+    let input = builder::round(vec![node(1, "H100-80G", 8)], jobs);
+    PlanInput { now: NOW + Seconds(at), policy: Policy { patience: None, ..Policy::default() }, ..input }
 }
 
 fn planned(input: &PlanInput) -> Plan {

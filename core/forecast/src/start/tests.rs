@@ -1,80 +1,26 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 
-use headway_planner::{
-    Bounds, Claim, Downtime, Freedom, GoodputTable, Needs, PlanJob, PlanNode, PlanWork, Policy, TableRow, plan,
-};
-use headway_types::report::Capabilities;
-use headway_types::spec::{GpuRange, NodeResources, Priority};
-use headway_types::{Fabric, GpuCount, GpuType, GpuUuid, IdSource, NodeClass, PlanId, Tokens};
+use headway_planner::builder::{self, NOW, node, table};
+use headway_planner::{PlanJob, PlanWork, Policy, plan};
+use headway_types::Tokens;
+use headway_types::spec::Priority;
 
 use super::*;
 
-const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
-
-fn ids() -> IdSource {
-    IdSource::seeded(3)
-}
-
-fn node(number: u32) -> PlanNode {
-    let mut ids = ids();
-    let id = (0..=number).map(|_| ids.node(NOW)).last().unwrap();
-    let class = NodeClass {
-        gpu_type: GpuType("H100-80G".into()),
-        gpus_per_node: GpuCount(8),
-        emulated: None,
-        fabric: Fabric { domain: "pod".into() },
-        stated: None,
-    };
-    let gpus = (0..8).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect();
-    PlanNode { node: id, name: format!("n{number}"), class, gpus, draining: false, host: NodeResources::default() }
-}
-
 /// A job of one size at 100 tokens per second.
 fn job(number: u32, gpus: u32, remaining: Option<f64>) -> PlanJob {
-    let mut ids = ids();
-    let id = (0..=number).map(|_| ids.job(NOW)).last().unwrap();
-    let row = TableRow {
-        gpu_type: GpuType("H100-80G".into()),
-        gpus: GpuCount(gpus),
-        nodes: None,
-        goodput: 100.0,
-        watts_per_gpu: None,
-        label: None,
-    };
     PlanJob {
-        job: id,
-        name: format!("job-{number}"),
-        priority: Priority(50),
-        submitted_at: NOW,
-        range: GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types: Vec::new() },
-        work: PlanWork::Table(Arc::new(GoodputTable { rows: vec![row] })),
-        capabilities: Capabilities::UNKNOWN_SCRIPT,
-        current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), layout: None, restart: Seconds(30.0) },
-        rework: Seconds(0.0),
+        work: PlanWork::Table(Arc::new(table("H100-80G", &[(gpus, 100.0, None)]))),
         remaining: remaining.map(Tokens),
-        freedom: Freedom::Free,
-        claim: Claim::default(),
-        bounds: Bounds::default(),
-        needs: Needs::default(),
+        ..builder::rigid(number, gpus)
     }
 }
 
 /// The first job runs on all of a node, the others come.
 fn round(jobs: Vec<PlanJob>, patience: Option<f64>) -> (PlanInput, Plan) {
-    let policy = Policy { patience: patience.map(Seconds), ..Policy::default() };
-    let mut input = PlanInput {
-        plan: PlanId(ids().plan(NOW).0),
-        parent: None,
-        now: NOW,
-        trigger: "test".into(),
-        policy,
-        nodes: vec![node(1)],
-        jobs: jobs[..1].to_vec(),
-        projects: Vec::new(),
-        reservations: Vec::new(),
-    };
+    let mut input = builder::round(vec![node(1, "H100-80G", 8)], jobs[..1].to_vec());
+    input.policy = Policy { patience: patience.map(Seconds), ..Policy::default() };
     let first = plan(&input, &mut CurveCache::new()).unwrap();
     input.jobs = jobs;
     input.jobs[0].current = first.assignments.get(&input.jobs[0].job).cloned();

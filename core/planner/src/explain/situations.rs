@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use headway_types::example::llama2_7b;
 use headway_types::spec::{NodeResources, Priority, Work};
 use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Plan, Seconds, Tokens};
 
@@ -53,17 +54,7 @@ fn real(number: u32, gpu_type: &str) -> PlanNode {
 }
 
 fn llama_13b() -> Work {
-    Work::Model(ModelShape {
-        layers: 40,
-        hidden: 5120,
-        heads: 40,
-        kv_heads: 40,
-        ffn_hidden: 13_824,
-        gated: true,
-        vocab: 32_000,
-        seq_len: 4096,
-        tied: false,
-    })
+    Work::Model(ModelShape { layers: 40, hidden: 5120, heads: 40, kv_heads: 40, ffn_hidden: 13_824, ..llama2_7b() })
 }
 
 /// Three jobs run on two nodes of four; a fourth comes.

@@ -51,8 +51,8 @@ impl Account<'_> {
 
     fn worth(&self, job: usize, speed_up: f64) -> f64 {
         let (policy, of) = (&self.round.input.policy, self.options[job].job);
-        let turn = self.round.tree.turn(&of.claim.project);
-        value::weight(policy, of, turn, self.round.input.now) * value::utility(policy, speed_up)
+        let share_factor = self.round.tree.share_factor(&of.claim.project);
+        value::weight(policy, of, share_factor, self.round.input.now) * value::utility(policy, speed_up)
     }
 
     /// The size a job that may not move would have, at the prices of its class.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 
-use super::worlds::{World, worlds};
+use super::rounds::{AnyRound, any_round};
 use crate::builder::{job, model_of, node, project, round, table};
 use crate::check::PlanError;
 use crate::counterfactual::{self, AskError, Force, Question};
@@ -217,7 +217,7 @@ proptest! {
     #![proptest_config(super::config())]
 
     #[test]
-    fn a_bad_job_that_holds_nothing_changes_nothing_for_the_others(World(input) in worlds(5), at in any::<Index>()) {
+    fn a_bad_job_that_holds_nothing_changes_nothing_for_the_others(AnyRound(input) in any_round(5), at in any::<Index>()) {
         let (mut poisoned, mut without) = (input.clone(), input);
         let at = at.index(poisoned.jobs.len());
         prop_assume!(poisoned.jobs[at].current.is_none());
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bad_job_that_runs_keeps_what_it_holds_and_the_others_are_planned(World(input) in worlds(5), at in any::<Index>()) {
+    fn a_bad_job_that_runs_keeps_what_it_holds_and_the_others_are_planned(AnyRound(input) in any_round(5), at in any::<Index>()) {
         let mut poisoned = input;
         let at = at.index(poisoned.jobs.len());
         let job = poisoned.jobs[at].job;
@@ -242,7 +242,7 @@ proptest! {
 
     #[test]
     fn whatever_can_be_read_is_planned_or_refused(
-        World(input) in worlds(5),
+        AnyRound(input) in any_round(5),
         changes in proptest::collection::vec((any::<Index>(), odd_values(), any::<Option<Index>>()), 1..4),
     ) {
         let mut value = serde_json::to_value(&input).unwrap();

@@ -1,5 +1,6 @@
 //! Small rounds with what they must come to.
 
+use headway_types::example::llama2_7b;
 use headway_types::plan::MoveKind;
 use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, GpuType, ReasonCode, Tier};
@@ -68,17 +69,7 @@ fn a_better_batch_is_a_live_change() {
 fn a_model_that_does_not_fit_is_refused_with_numbers() {
     let mut node = node(1, "A100-40G", 1);
     node.class.emulated = None;
-    let shape = headway_types::ModelShape {
-        layers: 32,
-        hidden: 4096,
-        heads: 32,
-        kv_heads: 32,
-        ffn_hidden: 11_008,
-        gated: true,
-        vocab: 32_000,
-        seq_len: 2048,
-        tied: false,
-    };
+    let shape = headway_types::ModelShape { seq_len: 2048, ..llama2_7b() };
     let mut job = job(1, 1, 1);
     job.work = PlanWork::Model(model_of(Work::Model(shape)));
     let plan = planned(&round(vec![node], vec![job]));

@@ -7,7 +7,7 @@ use headway_types::spec::{NodeResources, Priority};
 use headway_types::{Bytes, GpuCount, GpuUuid, JobVerdict, NodeSlice, Placement, ReasonCode, Seconds};
 use proptest::prelude::*;
 
-use super::worlds::{World, worlds};
+use super::rounds::{AnyRound, any_round};
 use super::{options, planned, possible};
 use crate::builder::{job_id, node, project, rigid, round};
 use crate::cluster::Cluster;
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(super::config())]
 
     #[test]
-    fn a_floor_that_can_be_met_is_met(World(input) in worlds(4)) {
+    fn a_floor_that_can_be_met_is_met(AnyRound(input) in any_round(4)) {
         let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
         let round = Round::new(&input, &cluster, &tree);
         let options = options(&round);
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_gives_way_to_a_job_that_does_not_start(World(input) in worlds(7)) {
+    fn nobody_gives_way_to_a_job_that_does_not_start(AnyRound(input) in any_round(7)) {
         prop_assume!(input.policy.power_cap.is_none());
         let plan = planned(&input);
         let reclaimed = |verdict: &JobVerdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::Reclaim);
@@ -190,9 +190,9 @@ fn who_borrows_does_not_displace_who_lends_however_much_more_it_is_worth() {
     let mut input = round(vec![node], vec![dear, rightful]);
     input.projects = projects.to_vec();
     input.policy.power = 1.0;
-    for turn in 0..4 {
+    for number in 0..4 {
         let plan = planned(&input);
-        assert_eq!(plan.assignments.keys().collect::<Vec<_>>(), [&job_id(2)], "in round {turn}");
+        assert_eq!(plan.assignments.keys().collect::<Vec<_>>(), [&job_id(2)], "in round {number}");
         input = crate::builder::after(&input, &plan);
     }
 }

@@ -4,26 +4,26 @@ use std::collections::BTreeSet;
 
 use headway_types::{Assignment, Placement};
 
-use super::turn::Turn;
+use super::delta::Delta;
 use super::{Scene, Violation};
 use crate::claim::Spread;
 
-pub(super) fn check(scene: &Scene<'_>, turn: &Turn<'_>) -> Result<(), Violation> {
-    if turn.is_fixed() {
+pub(super) fn check(scene: &Scene<'_>, delta: &Delta<'_>) -> Result<(), Violation> {
+    if delta.is_fixed() {
         // Its GPUs are the engine's business while something is in flight; they only must not change.
-        let kept = turn.stays() || (turn.from.is_none() && turn.to.is_none());
-        return if kept { Ok(()) } else { Err(Violation::MovedFixed { job: turn.job.job }) };
+        let kept = delta.stays() || (delta.from.is_none() && delta.to.is_none());
+        return if kept { Ok(()) } else { Err(Violation::MovedFixed { job: delta.job.job }) };
     }
-    let Some(to) = turn.to else { return Ok(()) };
-    check_usable(scene, turn, &to.placement)?;
-    match turn.fresh() {
-        Some(fresh) => check_fresh(scene, turn, fresh),
+    let Some(to) = delta.to else { return Ok(()) };
+    check_usable(scene, delta, &to.placement)?;
+    match delta.fresh() {
+        Some(fresh) => check_fresh(scene, delta, fresh),
         None => Ok(()),
     }
 }
 
-fn check_usable(scene: &Scene<'_>, turn: &Turn<'_>, placement: &Placement) -> Result<(), Violation> {
-    let job = turn.job.job;
+fn check_usable(scene: &Scene<'_>, delta: &Delta<'_>, placement: &Placement) -> Result<(), Violation> {
+    let job = delta.job.job;
     for slice in placement.slices() {
         let node = scene.nodes.get(&slice.node).ok_or(Violation::UnknownNode { job, node: slice.node })?;
         if let Some(gpu) = slice.gpus.iter().find(|gpu| !node.gpus.contains(gpu)) {
@@ -37,8 +37,8 @@ fn check_usable(scene: &Scene<'_>, turn: &Turn<'_>, placement: &Placement) -> Re
 }
 
 /// What holds for GPUs that a job does not have yet. What it has it may keep whatever it says today.
-fn check_fresh(scene: &Scene<'_>, turn: &Turn<'_>, to: &Assignment) -> Result<(), Violation> {
-    let (job, placement) = (turn.job, &to.placement);
+fn check_fresh(scene: &Scene<'_>, delta: &Delta<'_>, to: &Assignment) -> Result<(), Violation> {
+    let (job, placement) = (delta.job, &to.placement);
     let (id, gpus) = (job.job, placement.gpus());
     let (mut kinds, mut domains, mut parts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for slice in placement.slices() {

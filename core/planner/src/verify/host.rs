@@ -26,9 +26,9 @@ impl Demand {
 
 pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
     let mut demands = BTreeMap::<NodeId, Demand>::new();
-    for turn in &scene.turns {
-        for slice in turn.to.iter().flat_map(|to| to.placement.slices()) {
-            demands.entry(slice.node).or_default().add(turn.job.job, &turn.job.needs.per_node, !turn.stays());
+    for delta in &scene.deltas {
+        for slice in delta.to.iter().flat_map(|to| to.placement.slices()) {
+            demands.entry(slice.node).or_default().add(delta.job.job, &delta.job.needs.per_node, !delta.stays());
         }
     }
     for (node, demand) in demands {

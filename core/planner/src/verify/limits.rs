@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use headway_types::JobId;
 
-use super::turn::Turn;
+use super::delta::Delta;
 use super::{Scene, Violation, reserved};
 
 /// How much of a limit is used.
@@ -29,18 +29,18 @@ impl Load {
         added_by.map_or(Ok(()), |job| Err(Violation::AddedTo { rule, used, limit, job }))
     }
 
-    fn add(&mut self, turn: &Turn<'_>) {
-        self.used += f64::from(turn.gpus_after().0);
-        if turn.gpus_after() > turn.gpus_before() {
-            self.added_by.get_or_insert(turn.job.job);
+    fn add(&mut self, delta: &Delta<'_>) {
+        self.used += f64::from(delta.gpus_after().0);
+        if delta.gpus_after() > delta.gpus_before() {
+            self.added_by.get_or_insert(delta.job.job);
         }
     }
 }
 
 pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
     let mut loads = BTreeMap::<(&str, Option<&str>), Load>::new();
-    for turn in scene.turns.iter().filter(|turn| turn.to.is_some()) {
-        for project in scene.lineages.of(&turn.job.claim.project) {
+    for delta in scene.deltas.iter().filter(|delta| delta.to.is_some()) {
+        for project in scene.lineages.of(&delta.job.claim.project) {
             if let Some(quota) = project.quota {
                 let load = loads.entry((&project.name, None)).or_insert_with(|| Load {
                     rule: format!("the quota of project {}", project.name),
@@ -48,17 +48,17 @@ pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
                     limit: f64::from(quota.0) + f64::from(project.borrow.0),
                     added_by: None,
                 });
-                load.add(turn);
+                load.add(delta);
             }
             if let Some(most) = project.max_per_user {
-                let user = turn.job.claim.user.as_str();
+                let user = delta.job.claim.user.as_str();
                 let load = loads.entry((&project.name, Some(user))).or_insert_with(|| Load {
                     rule: format!("what user {user} may hold in project {}", project.name),
                     used: 0.0,
                     limit: f64::from(most.0),
                     added_by: None,
                 });
-                load.add(turn);
+                load.add(delta);
             }
         }
     }
@@ -68,16 +68,16 @@ pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
 
 fn check_moves(scene: &Scene<'_>) -> Result<(), Violation> {
     let Some(allowed) = scene.input.policy.max_moves else { return Ok(()) };
-    let moves = scene.turns.iter().filter(|turn| is_a_move(scene, turn)).count();
+    let moves = scene.deltas.iter().filter(|delta| is_a_move(scene, delta)).count();
     if moves > allowed as usize { Err(Violation::TooManyMoves { moves, allowed }) } else { Ok(()) }
 }
 
 /// Whether a job loses GPUs that it could have kept.
-fn is_a_move(scene: &Scene<'_>, turn: &Turn<'_>) -> bool {
-    let Some(from) = turn.from else { return false };
+fn is_a_move(scene: &Scene<'_>, delta: &Delta<'_>) -> bool {
+    let Some(from) = delta.from else { return false };
     let usable = from.placement.ranks().all(|(node, gpu)| {
         let node = scene.nodes.get(&node);
         node.is_some_and(|node| !node.draining && node.gpus.contains(gpu))
     });
-    !turn.stays() && usable && !reserved::must_leave(scene, turn)
+    !delta.stays() && usable && !reserved::must_leave(scene, delta)
 }

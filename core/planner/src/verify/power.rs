@@ -2,8 +2,8 @@
 
 use headway_types::{Assignment, GpuCount};
 
+use super::delta::Delta;
 use super::limits::Load;
-use super::turn::Turn;
 use super::{Scene, Violation, table};
 use crate::policy::PowerCap;
 
@@ -17,21 +17,21 @@ pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
     let gpus: usize = scene.input.nodes.iter().map(|node| node.gpus.len()).sum();
     let left = (cap.watts - cap.idle * gpus as f64).max(0.0);
     let mut load = Load { rule: "the power cap".into(), used: 0.0, limit: left + ROUNDING, added_by: None };
-    for turn in &scene.turns {
-        let drawn = |at: Option<&Assignment>| at.map_or(0.0, |at| beyond_idle(scene, cap, turn, at));
-        let (before, after) = (drawn(turn.from), drawn(turn.to));
+    for delta in &scene.deltas {
+        let drawn = |at: Option<&Assignment>| at.map_or(0.0, |at| beyond_idle(scene, cap, delta, at));
+        let (before, after) = (drawn(delta.from), drawn(delta.to));
         load.used += after;
         if after > before {
-            load.added_by.get_or_insert(turn.job.job);
+            load.added_by.get_or_insert(delta.job.job);
         }
     }
     load.check(scene)
 }
 
-fn beyond_idle(scene: &Scene<'_>, cap: &PowerCap, turn: &Turn<'_>, at: &Assignment) -> f64 {
+fn beyond_idle(scene: &Scene<'_>, cap: &PowerCap, delta: &Delta<'_>, at: &Assignment) -> f64 {
     let GpuCount(gpus) = at.placement.gpus();
     let class = at.placement.slices().iter().find_map(|slice| scene.nodes.get(&slice.node)).map(|node| &node.class);
     let of_type = class.and_then(|class| cap.busy.get(&class.gpu_type).copied()).unwrap_or(WATTS);
-    let per_gpu = table::watts(scene, turn, at).unwrap_or(of_type);
+    let per_gpu = table::watts(scene, delta, at).unwrap_or(of_type);
     (per_gpu - cap.idle).max(0.0) * f64::from(gpus)
 }

@@ -2,20 +2,20 @@
 
 use headway_types::{Assignment, GpuType, NodeCount};
 
-use super::turn::Turn;
+use super::delta::Delta;
 use super::{Scene, Violation};
 use crate::input::PlanWork;
 use crate::table::TableRow;
 
-pub(super) fn check(scene: &Scene<'_>, turn: &Turn<'_>) -> Result<(), Violation> {
-    let (Some(to), PlanWork::Table(_)) = (turn.fresh(), &turn.job.work) else { return Ok(()) };
+pub(super) fn check(scene: &Scene<'_>, delta: &Delta<'_>) -> Result<(), Violation> {
+    let (Some(to), PlanWork::Table(_)) = (delta.fresh(), &delta.job.work) else { return Ok(()) };
     let runs = |row: &TableRow| row.label == to.label && row.goodput.is_finite() && row.goodput > 0.0;
-    if rows(scene, turn, to).into_iter().any(runs) {
+    if rows(scene, delta, to).into_iter().any(runs) {
         return Ok(());
     }
     let gpu_type = scene.nodes.get(&to.placement.first_node()).map(|node| node.class.gpu_type.clone());
     Err(Violation::NoRow {
-        job: turn.job.job,
+        job: delta.job.job,
         gpu_type: gpu_type.unwrap_or(GpuType("an unknown node".into())),
         gpus: to.placement.gpus(),
         nodes: to.placement.nodes(),
@@ -24,16 +24,16 @@ pub(super) fn check(scene: &Scene<'_>, turn: &Turn<'_>) -> Result<(), Violation>
 }
 
 /// What the job's table says it draws per GPU: the least of the rows it may mean, those of its label before others.
-pub(super) fn watts(scene: &Scene<'_>, turn: &Turn<'_>, at: &Assignment) -> Option<f64> {
-    let rows = rows(scene, turn, at);
+pub(super) fn watts(scene: &Scene<'_>, delta: &Delta<'_>, at: &Assignment) -> Option<f64> {
+    let rows = rows(scene, delta, at);
     let named = rows.iter().any(|row| row.label == at.label);
     let meant = rows.into_iter().filter(|row| !named || row.label == at.label);
     meant.filter_map(|row| row.watts_per_gpu).min_by(f64::total_cmp)
 }
 
 /// Rows for the GPUs, nodes and type of an assignment, whatever their label.
-fn rows<'a>(scene: &Scene<'a>, turn: &Turn<'a>, at: &Assignment) -> Vec<&'a TableRow> {
-    let (PlanWork::Table(table), Some(node)) = (&turn.job.work, scene.nodes.get(&at.placement.first_node())) else {
+fn rows<'a>(scene: &Scene<'a>, delta: &Delta<'a>, at: &Assignment) -> Vec<&'a TableRow> {
+    let (PlanWork::Table(table), Some(node)) = (&delta.job.work, scene.nodes.get(&at.placement.first_node())) else {
         return Vec::new();
     };
     let (gpus, nodes) = (at.placement.gpus(), at.placement.nodes());

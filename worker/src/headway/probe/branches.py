@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from headway import resume
 from headway.batches import Batches
-from headway.blocks import restore, staged
+from headway.tiles import restore, staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -87,7 +87,7 @@ class _Probe:
         manifest = resume.verified(options.checkpoint, control)
         state = resume.fill(options.checkpoint, self._parallel, options.shape, control)
         self._start = _Start(manifest.samples_seen, manifest.step, float(state["learning_rate"]["target"]))
-        self._held = staged(self._parallel.blocks())
+        self._held = staged(self._parallel.tiles())
         self._optimizer_steps = self._parallel.optimizer_steps
 
     def run(self) -> int:
@@ -122,7 +122,7 @@ class _Probe:
 
     def _branch(self, k: int) -> tuple[Branch, Noise]:
         """Trains one branch from the start; also the noise scale measured along it."""
-        restore(self._held, self._parallel.blocks())
+        restore(self._held, self._parallel.tiles())
         self._parallel.optimizer_steps = self._optimizer_steps
         configuration = self._branched(k)
         self._parallel.configure(configuration)

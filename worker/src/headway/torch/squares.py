@@ -16,7 +16,7 @@ from headway.noise import NoiseSample
 RAW, PRECONDITIONED = 0, 1
 # Noise is measured at each so manieth step: the estimate loses little, and a measured step reads every gradient again.
 EVERY = 4
-BLOCK = 1 << 16
+PIECE = 1 << 16
 
 
 class Unmeasured(enum.Enum):
@@ -65,14 +65,14 @@ class Squares:
 
 
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Whose squares add up to the tensors'. Each is of a block, summed in single precision, as a GPU's kernel does by
+    """Whose squares add up to the tensors'. Each is of a piece, summed in single precision, as a GPU's kernel does by
     itself: as good as double precision of the whole to 10⁻⁶, and several times as fast on a CPU."""
     if tensors[0].device.type != "cpu":
         return torch._foreach_norm(tensors, 2.0, torch.float32)
-    blocks = [block for tensor in tensors for block in tensor.reshape(-1).split(BLOCK)]
-    found = torch._foreach_norm(blocks, 2.0, torch.float32)
+    pieces = [piece for tensor in tensors for piece in tensor.reshape(-1).split(PIECE)]
+    found = torch._foreach_norm(pieces, 2.0, torch.float32)
     # The squares of a loss scaled beyond reason.
-    return found if torch.stack(found).isfinite().all() else torch._foreach_norm(blocks, 2.0, torch.float64)
+    return found if torch.stack(found).isfinite().all() else torch._foreach_norm(pieces, 2.0, torch.float64)
 
 
 def _sum_of_squares(each: Sequence[Tensor]) -> Tensor:

@@ -194,9 +194,9 @@ fn policies() -> impl Strategy<Value = Policy> {
 
 /// A round that a failing law shows in a few lines.
 #[derive(Clone)]
-pub(super) struct World(pub PlanInput);
+pub(super) struct AnyRound(pub PlanInput);
 
-impl fmt::Debug for World {
+impl fmt::Debug for AnyRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PlanInput { policy, nodes, jobs, projects, reservations, .. } = &self.0;
         writeln!(f, "{policy:?}")?;
@@ -242,7 +242,7 @@ impl fmt::Debug for World {
 }
 
 /// A round of up to `most` jobs. Those that came first run, placed before there were any rules.
-pub(super) fn worlds(most: usize) -> impl Strategy<Value = World> {
+pub(super) fn any_round(most: usize) -> impl Strategy<Value = AnyRound> {
     let rules = (projects(), reservations(), policies());
     (nodes(), jobs(most), rules, 0..most, rarely(0..most)).prop_map(
         |(nodes, jobs, (projects, reservations, policy), running, fixed)| {
@@ -256,7 +256,7 @@ pub(super) fn worlds(most: usize) -> impl Strategy<Value = World> {
             if let Some(job) = fixed.and_then(|fixed| input.jobs.get_mut(fixed)) {
                 job.freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
             }
-            World(input)
+            AnyRound(input)
         },
     )
 }

@@ -5,13 +5,13 @@ use headway_types::{Assignment, GpuCount};
 use crate::input::{Freedom, PlanJob, PlanWork};
 
 /// A job with what it has and what it is to have.
-pub(super) struct Turn<'a> {
+pub(super) struct Delta<'a> {
     pub job: &'a PlanJob,
     pub from: Option<&'a Assignment>,
     pub to: Option<&'a Assignment>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Delta<'a> {
     pub fn new(job: &'a PlanJob, to: Option<&'a Assignment>) -> Self {
         Self { job, from: job.current.as_ref(), to }
     }

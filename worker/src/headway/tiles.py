@@ -16,7 +16,7 @@ Extent = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Block:
+class Tile:
     """This rank's rectangle of a tensor: `tensor` holds the elements from `offset` on, in the rectangle's own shape."""
 
     name: str
@@ -30,29 +30,29 @@ class Block:
         """Where it lies in the whole tensor."""
         return tuple(slice(at, at + size) for at, size in zip(self.offset, self.tensor.shape, strict=True))
 
-    def renamed(self, name: str, tensor: Tensor) -> Block:
+    def renamed(self, name: str, tensor: Tensor) -> Tile:
         """Another tensor of the same place, such as a moment of a parameter."""
-        return Block(name, self.shape, self.offset, tensor.view(self.tensor.shape))
+        return Tile(name, self.shape, self.offset, tensor.view(self.tensor.shape))
 
 
-def block_of(name: str, parameter: Tensor) -> Block:
+def tile_of(name: str, parameter: Tensor) -> Tile:
     """What this rank holds of a parameter, which may be a DTensor."""
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if not isinstance(parameter, DTensor):
-        return Block(name, tuple(parameter.shape), (0,) * parameter.dim(), parameter.detach())
+        return Tile(name, tuple(parameter.shape), (0,) * parameter.dim(), parameter.detach())
     _, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
-    return Block(name, tuple(parameter.shape), tuple(offset), parameter.to_local().detach())
+    return Tile(name, tuple(parameter.shape), tuple(offset), parameter.to_local().detach())
 
 
-def stretch(block: Block, first: int, last: int, values: Tensor) -> Iterator[Block]:
-    """The rectangles that elements `first` to `last` of a block make up when it is read row by row: the end of a row,
+def stretch(tile: Tile, first: int, last: int, values: Tensor) -> Iterator[Tile]:
+    """The rectangles that elements `first` to `last` of a tile make up when it is read row by row: the end of a row,
     whole rows, the beginning of a row. `values` holds those elements, end to end."""
-    size = block.tensor.shape
+    size = tile.tensor.shape
     if len(size) < 2:
         if first < last:
-            yield Block(block.name, block.shape, (block.offset[0] + first,), values)
+            yield Tile(tile.name, tile.shape, (tile.offset[0] + first,), values)
         return
     width = size[1:].numel()
     at = first
@@ -65,8 +65,8 @@ def stretch(block: Block, first: int, last: int, values: Tensor) -> Iterator[Blo
         else:
             end = at + (last - at) // width * width
             sizes = ((end - at) // width, width)
-        offset = (block.offset[0] + row, block.offset[1] + column)
-        yield Block(block.name, block.shape, offset, values[at - first : end - first].view(sizes))
+        offset = (tile.offset[0] + row, tile.offset[1] + column)
+        yield Tile(tile.name, tile.shape, offset, values[at - first : end - first].view(sizes))
         at = end
 
 
@@ -81,20 +81,20 @@ def overlap(offset: Extent, size: Extent, other_offset: Extent, other_size: Exte
     return tuple(met)
 
 
-def within(block: Block, met: tuple[slice, ...]) -> Tensor:
-    """The part of a block at these coordinates of the whole tensor, as a view."""
-    return block.tensor[tuple(slice(m.start - at, m.stop - at) for m, at in zip(met, block.offset, strict=True))]
+def within(tile: Tile, met: tuple[slice, ...]) -> Tensor:
+    """The part of a tile at these coordinates of the whole tensor, as a view."""
+    return tile.tensor[tuple(slice(m.start - at, m.stop - at) for m, at in zip(met, tile.offset, strict=True))]
 
 
-def staged(blocks: list[Block]) -> list[Block]:
+def staged(tiles: list[Tile]) -> list[Tile]:
     """A copy in CPU memory, which training that goes on does not touch."""
     return [
-        Block(each.name, each.shape, each.offset, torch.empty_like(each.tensor, device="cpu").copy_(each.tensor))
-        for each in blocks
+        Tile(each.name, each.shape, each.offset, torch.empty_like(each.tensor, device="cpu").copy_(each.tensor))
+        for each in tiles
     ]
 
 
-def restore(held: list[Block], blocks: list[Block]) -> None:
-    """Sets blocks to what `staged` copied from them."""
-    for copy, block in zip(held, blocks, strict=True):
-        block.tensor.copy_(copy.tensor)
+def restore(held: list[Tile], tiles: list[Tile]) -> None:
+    """Sets tiles to what `staged` copied from them."""
+    for copy, tile in zip(held, tiles, strict=True):
+        tile.tensor.copy_(copy.tensor)
