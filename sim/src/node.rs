@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use headway_node::{Ledger, NodeAction, NodeEvent, Process, WorkerMessage};
 use headway_types::{
-    AgentCommand, BootId, Bytes, EmulatedDevice, Generation, Gpu, GpuType, GpuUuid, IdSource, JobId, NodeId,
-    NodeInventory, NodeReport, Seconds, Timestamp, example,
+    AgentCommand, BootId, Bytes, EmulatedDevice, Generation, GpuType, GpuUuid, IdSource, JobId, NodeId, NodeInventory,
+    NodeReport, Seconds, Timestamp, example,
 };
 use rand::RngExt;
 

@@ -73,7 +73,7 @@ fn row(point: &CurvePoint) -> Vec<String> {
 }
 
 fn configuration(of: &Configuration) -> String {
-    let more: Execution = of.execution.unwrap_or_default().into();
+    let more: Execution = of.execution.unwrap_or_default();
     let (layout, micro, global) = (of.layout, of.micro_batch_sequences, of.global_batch_sequences);
     format!("dp{} tp{} pp{} mb{micro} gb{global}{more}", layout.dp, layout.tp, layout.pp)
 }
