@@ -3,21 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Policy};
-use headway_types::spec::NodeResources;
+use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Policy, Premises};
 use headway_types::{
-    Assignment, Capabilities, GpuHealth, JobId, NodeId, PlanId, Prediction, Seconds, Tokens, TokensPerSecond,
+    Assignment, Capabilities, Gpu, GpuHealth, JobId, NodeId, PlanId, Prediction, Seconds, Timestamp, Tokens,
+    TokensPerSecond,
 };
 
-use crate::claim::set_floors;
 use crate::entry::JobEntry;
-use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, StopCause};
+use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, PlanRecord, StopCause};
 use crate::state::Engine;
 
 /// Moves beyond this age no longer count against `max_resizes_per_hour`.
 pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
-/// What a change of layout in memory takes of a restart before one was measured: 30–56 s against 231–809 s (COPUS, table 2).
-const LAYOUT_SHARE: f64 = 0.2;
 
 /// Which round an input is for.
 #[derive(Clone, Debug)]
@@ -32,16 +29,12 @@ pub(crate) struct RoundKind {
 
 impl Engine {
     pub(crate) fn build_input(&self, kind: &RoundKind) -> PlanInput {
-        let mut jobs: Vec<PlanJob> = self
-            .jobs
-            .values()
-            .filter(|entry| self.wants_gpus(&entry.job))
-            .map(|entry| self.plan_job(entry, kind.pinned))
-            .collect();
-        let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
+        let wanting: Vec<&JobEntry> = self.jobs.values().filter(|entry| self.wants_gpus(&entry.job)).collect();
+        let named: BTreeSet<JobId> = wanting.iter().map(|entry| entry.job.id).collect();
         let leaving = self.leaving();
         let nodes: Vec<PlanNode> = self.nodes.keys().map(|id| self.plan_node(*id, &named, &leaving)).collect();
-        set_floors(self, &mut jobs, &nodes);
+        let premises = Premises::new(&nodes, wanting.len());
+        let jobs = wanting.into_iter().map(|entry| self.plan_job(entry, premises, kind.pinned)).collect();
         let objective = &self.policy.objective;
         let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
         PlanInput {
@@ -59,39 +52,11 @@ impl Engine {
 
     fn plan_projects(&self) -> Vec<PlanProject> {
         let usages = self.usages();
-        let one = |(name, project): (&String, &std::sync::Arc<crate::record::Project>)| {
-            let rules = project.rules.clone();
-            PlanProject {
-                name: name.clone(),
-                parent: rules.parent,
-                quota: rules.quota,
-                borrow: rules.borrow,
-                floor: rules.floor,
-                weight: rules.weight,
-                usage: usages.get(name).map_or(0.0, |used| used.0),
-                max_per_user: rules.max_per_user,
-            }
-        };
-        self.projects.iter().map(one).collect()
+        self.projects.values().map(|project| project.for_round(&usages)).collect()
     }
 
-    /// Live jobs that are neither held, nor ending for good, nor waiting after a failure.
     pub(crate) fn wants_gpus(&self, job: &Job) -> bool {
-        let waits = job.not_before.is_some_and(|moment| moment > self.now);
-        match &job.state {
-            JobState::Queued { .. } => !waits,
-            JobState::Starting { .. } | JobState::Running { .. } => true,
-            JobState::Stopping { cause, .. } => {
-                let comes_back = match cause {
-                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
-                    StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
-                    StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
-                    StopCause::TimeLimit | StopCause::BudgetSpent => false,
-                };
-                comes_back && job.wish.is_none() && !waits
-            }
-            _ => false,
-        }
+        wants_gpus(job, self.now)
     }
 
     /// Jobs that must leave where they run, and whether they may linger there. Asked once per job and not once per GPU:
@@ -108,7 +73,7 @@ impl Engine {
         let entry = &self.nodes[&id];
         let held = self.held_on(id);
         let grantable = self.grantable(id);
-        let usable = |gpu: &&headway_types::Gpu| match held.get(&gpu.uuid) {
+        let usable = |gpu: &Gpu| match held.get(&gpu.uuid) {
             None => grantable.contains(&gpu.uuid),
             Some((job, generation)) => {
                 let state = self.jobs.get(job).map(|entry| &entry.job.state);
@@ -124,50 +89,27 @@ impl Engine {
                 present && gpu.health == GpuHealth::Healthy && offered
             }
         };
-        let inventory = &entry.node.inventory;
-        let mut gpus: Vec<&headway_types::Gpu> = inventory.gpus.iter().filter(usable).collect();
-        gpus.sort_by_key(|gpu| gpu.index);
-        PlanNode {
-            node: id,
-            name: inventory.name.clone(),
-            class: inventory.class(),
-            gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
-            draining: matches!(entry.node.policy, NodePolicy::Draining { .. }),
-            host: NodeResources {
-                cpus: Some(inventory.cpus),
-                memory: Some(inventory.memory),
-                shm: inventory.shm,
-                local_disk: inventory.local_disk,
-            },
-        }
+        entry.node.for_round(usable)
     }
 
-    fn plan_job(&self, entry: &JobEntry, pinned: bool) -> PlanJob {
+    /// What its specification says, and over it what has been seen of the job.
+    fn plan_job(&self, entry: &JobEntry, premises: Premises<'_>, pinned: bool) -> PlanJob {
         let job = &entry.job;
+        let work = entry.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
+        let told = premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work);
         let (current, freedom) = self.standing(entry, pinned);
-        let target = job.spec.training().and_then(|training| training.target);
-        let restart = job.downtime.unwrap_or(self.config.restart_prior);
+        let prior = Downtime::of_restart(job.downtime.unwrap_or(self.config.restart_prior));
         PlanJob {
-            job: job.id,
-            name: job.spec.name.clone(),
-            priority: job.spec.priority,
-            submitted_at: job.submitted_at,
-            range: job.spec.role().gpus.clone(),
-            work: entry.model.clone().map_or(PlanWork::Opaque, PlanWork::Model),
-            capabilities: capabilities(job),
+            capabilities: job.capabilities.unwrap_or(told.capabilities),
             current,
-            downtime: Downtime {
-                batch: self.config.batch_prior,
-                micro_batch: self.config.micro_batch_prior,
-                layout: Some(job.layout_downtime.unwrap_or(Seconds(LAYOUT_SHARE * restart.0))),
-                restart,
-            },
+            downtime: Downtime { layout: job.layout_downtime.or(prior.layout), ..prior },
             rework: self.rework(job),
-            remaining: target.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
+            remaining: told.remaining.map(|target| Tokens((target.0 - entry.live.progress.0).max(0.0))),
             freedom,
-            claim: self.claim(job),
-            bounds: self.bounds(job),
-            needs: self.needs(job),
+            claim: self.claim(job, told.claim),
+            bounds: self.bounds(job, told.bounds),
+            needs: self.needs(job, told.needs),
+            ..told
         }
     }
 
@@ -191,7 +133,7 @@ impl Engine {
             _ => return (None, Freedom::Free),
         };
         let Some(allocation) = self.allocations.get(&(job.id, generation)) else { return (None, Freedom::Free) };
-        let current = Some(self.assignment_of(allocation));
+        let current = Some(assignment_of(allocation, self.target.as_deref()));
         let fixed = |reason: String| Freedom::Fixed { reason };
         let JobState::Running { since, .. } = job.state else {
             return (current, fixed("it is starting".into()));
@@ -264,29 +206,47 @@ impl Engine {
             (!near).then(|| format!("node {} cannot be reached", self.node_name(slice.node)))
         })
     }
+}
 
-    fn assignment_of(&self, allocation: &Allocation) -> Assignment {
-        let planned = self
-            .target
-            .as_ref()
-            .and_then(|target| target.plan.assignments.get(&allocation.job))
-            .filter(|one| one.placement == allocation.placement && one.configuration == allocation.configuration);
-        let predicted = planned.map_or(
-            Prediction {
-                step_time: Seconds(0.0),
-                throughput: TokensPerSecond(0.0),
-                efficiency: 1.0,
-                goodput: TokensPerSecond(allocation.predicted_goodput),
-                speed_up: 1.0,
-            },
-            |one| one.predicted,
-        );
-        Assignment {
-            placement: allocation.placement.clone(),
-            configuration: allocation.configuration,
-            predicted,
-            label: None,
+/// Live jobs that are neither held, nor ending for good, nor waiting after a failure.
+pub(crate) fn wants_gpus(job: &Job, now: Timestamp) -> bool {
+    let waits = job.not_before.is_some_and(|moment| moment > now);
+    match &job.state {
+        JobState::Queued { .. } => !waits,
+        JobState::Starting { .. } | JobState::Running { .. } => true,
+        JobState::Stopping { cause, .. } => {
+            let comes_back = match cause {
+                StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
+                StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
+                StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
+                StopCause::TimeLimit | StopCause::BudgetSpent => false,
+            };
+            comes_back && job.wish.is_none() && !waits
         }
+        _ => false,
+    }
+}
+
+/// What an allocation gives, and what the plan that gave it promised.
+pub(crate) fn assignment_of(allocation: &Allocation, target: Option<&PlanRecord>) -> Assignment {
+    let planned = target
+        .and_then(|target| target.plan.assignments.get(&allocation.job))
+        .filter(|one| one.placement == allocation.placement && one.configuration == allocation.configuration);
+    let predicted = planned.map_or(
+        Prediction {
+            step_time: Seconds(0.0),
+            throughput: TokensPerSecond(0.0),
+            efficiency: 1.0,
+            goodput: TokensPerSecond(allocation.predicted_goodput),
+            speed_up: 1.0,
+        },
+        |one| one.predicted,
+    );
+    Assignment {
+        placement: allocation.placement.clone(),
+        configuration: allocation.configuration,
+        predicted,
+        label: None,
     }
 }
 

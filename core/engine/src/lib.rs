@@ -31,6 +31,7 @@ mod leave;
 mod node;
 mod operate;
 mod pace;
+mod present;
 mod projects;
 mod reconcile;
 mod reports;

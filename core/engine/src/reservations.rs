@@ -131,16 +131,7 @@ impl Engine {
 
     /// What a round may know of them.
     pub(crate) fn reservations_for_round(&self) -> Vec<headway_planner::Reservation> {
-        let one = |one: &Arc<Reservation>| headway_planner::Reservation {
-            name: one.name.clone(),
-            nodes: one.nodes.clone(),
-            from: one.from,
-            until: one.until,
-            projects: one.projects.clone(),
-            users: one.users.clone(),
-            jobs: one.jobs.clone(),
-        };
-        self.reservations.values().filter(|one| one.until > self.now).map(one).collect()
+        self.reservations.values().filter(|one| one.until > self.now).map(|one| one.for_round()).collect()
     }
 
     fn nodes_in_words(&self, nodes: &BTreeSet<NodeId>) -> String {
