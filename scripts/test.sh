@@ -48,7 +48,7 @@ vulnerabilities() {
 }
 
 core=(headway-types headway-goodput headway-solver headway-planner headway-calibration headway-engine headway-node headway-emulation
-    headway-forecast)
+    headway-forecast headway-estimator)
 
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh

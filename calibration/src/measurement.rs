@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use headway_estimator::preset::preset_named;
 use headway_goodput::architecture::{Architecture, Attention, Experts};
 use headway_goodput::catalog::{Catalog, Hardware};
 use headway_goodput::collective::Cluster;
 use headway_goodput::physics::Profile;
-use headway_goodput::preset::preset_named;
 use headway_goodput::strategy::{Offload, Precision, Recompute, Schedule, Sharding, Strategy};
 
 use crate::row::Row;

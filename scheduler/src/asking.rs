@@ -85,10 +85,8 @@ impl Asking {
     pub async fn trial(&self, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Option<Trial> {
         let mut desk = Arc::clone(&self.desk).lock_owned().await;
         let work = tokio::task::spawn_blocking(move || {
-            let mut input = PlanInput::clone(&round.input);
             let ids = jobs.iter().map(|job| job.job).collect();
-            input.jobs.extend(jobs);
-            input.jobs.sort_by_key(|job| job.job);
+            let input = PlanInput::clone(&round.input).with(jobs);
             let plan = plan(&input, &mut desk.curves)
                 .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"));
             let plan = plan.ok()?;

@@ -17,7 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &["types"]),
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
     ("agent", &["types", "node", "emulation", "api"]),
-    ("calibration", &["goodput"]),
+    ("estimator", &["goodput"]),
+    ("calibration", &["goodput", "estimator"]),
     ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
 ];
 

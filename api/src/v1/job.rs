@@ -306,16 +306,23 @@ pub struct GpuTime {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Curve {
     pub job_id: Uuid,
+    /// The GPU type of all points; `null` where sizes differ in it.
     pub gpu_type: Option<String>,
     /// What chose the batches: `goodput` or `norm_test`; `null` where the script does.
     #[serde(default)]
     pub batch_policy: Option<String>,
     /// Ascending by GPUs.
     pub points: Vec<CurvePoint>,
+    /// Why it can run at no size.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CurvePoint {
+    /// Where the size brings most, of what the job accepts.
+    #[serde(default)]
+    pub gpu_type: Option<String>,
     pub gpus: u32,
     /// Nodes it would be spread over.
     #[serde(default)]

@@ -33,10 +33,12 @@ pub async fn run(client: &Client, print: &Printer, curve: Curve) -> Result<(), F
 }
 
 fn text(print: &Printer, curve: &Reply) -> String {
-    let Some(gpu_type) = &curve.gpu_type else {
-        return "no node that is there has GPUs of a type it accepts".into();
-    };
-    let table = print.table(HEADERS, curve.points.iter().map(row));
+    if curve.points.is_empty() {
+        return curve.reason.clone().unwrap_or_else(|| "no node offers GPUs that it could have".into());
+    }
+    let mixed = curve.gpu_type.is_none();
+    let gpu_type = curve.gpu_type.as_deref().unwrap_or("the GPU type that serves each size best");
+    let table = print.table(HEADERS, curve.points.iter().map(|point| row(point, mixed)));
     let goodput = "goodput in reference tokens per second, P10 to P90 by what its reports have taught";
     let chosen = if curve.batch_policy.as_deref() == Some("norm_test") { "; batches by the norm test" } else { "" };
     let mut lines = vec![format!("On {gpu_type}{chosen}; {goodput}; * is the size it has"), table];
@@ -46,8 +48,9 @@ fn text(print: &Printer, curve: &Reply) -> String {
     lines.join("\n")
 }
 
-fn row(point: &CurvePoint) -> Vec<String> {
-    let gpus = format!("{}{}", point.gpus, if point.chosen { "*" } else { "" });
+fn row(point: &CurvePoint, mixed: bool) -> Vec<String> {
+    let gpu_type = point.gpu_type.as_ref().filter(|_| mixed).map_or(String::new(), |of| format!(" of {of}"));
+    let gpus = format!("{}{}{gpu_type}", point.gpus, if point.chosen { "*" } else { "" });
     if point.infeasible.is_some() {
         let mut cells = vec![gpus, point.nodes.to_string(), "none".into()];
         cells.resize(HEADERS.len(), "-".into());
@@ -97,6 +100,7 @@ mod tests {
             relative_goodput: 0.972,
         };
         CurvePoint {
+            gpu_type: Some("H200".into()),
             gpus,
             nodes: gpus.div_ceil(8),
             configuration: Some(at(1, gpus)),
@@ -127,9 +131,11 @@ mod tests {
         let points = vec![small, point(8, 50_000.0), point(16, 91_234.0)];
         let print = Printer { format: Format::Table, headers: true };
         let batch_policy = Some("goodput".to_owned());
-        let curve = Reply { job_id: Uuid::nil(), gpu_type: Some("H200".into()), batch_policy, points };
+        let gpu_type = Some("H200".into());
+        let curve = Reply { job_id: Uuid::nil(), gpu_type, batch_policy, points, reason: None };
         insta::assert_snapshot!(text(&print, &curve));
-        let none = Reply { gpu_type: None, points: Vec::new(), ..curve };
-        assert_eq!(text(&print, &none), "no node that is there has GPUs of a type it accepts");
+        let reason = Some("Cannot run on this cluster: it accepts only H100-80G, and no node has that".to_owned());
+        let none = Reply { gpu_type: None, points: Vec::new(), reason: reason.clone(), ..curve };
+        assert_eq!(Some(text(&print, &none)), reason);
     }
 }

@@ -4,14 +4,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use headway_estimator::caution::cautions;
+use headway_estimator::preset::{import, preset_named};
+use headway_estimator::search::{Found, Ranked, Wanted, search};
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
-use headway_goodput::caution::cautions;
 use headway_goodput::collective::Cluster;
 use headway_goodput::memory::USABLE;
 use headway_goodput::physics::Parameters;
-use headway_goodput::preset::{import, preset_named};
-use headway_goodput::search::{Found, Ranked, Wanted, search};
 use headway_goodput::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 use serde::Serialize;
 

@@ -7,9 +7,9 @@ use headway_calibration::fit::fit;
 use headway_calibration::prior::Prior;
 use headway_calibration::publish::publish;
 use headway_calibration::validate::{LeaveOut, predict_left_out};
+use headway_estimator::preset::presets;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
-use headway_goodput::preset::presets;
 
 use super::compare::{compare, compare_left_out, read};
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use headway_api::solve::{GpuRequest, GpuRequestRange, Job, Pin, Reconfigure, Sol
 use headway_api::spec;
 use headway_goodput::JobModel;
 use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanJob, PlanProject, PlanWork, Spread};
-use headway_types::report::{Capabilities, Flexibility};
+use headway_types::report::Flexibility;
 use headway_types::spec::{GpuRange, NodeResources, Priority};
 use headway_types::{
     Assignment, Bytes, GpuCount, GpuSeconds, GpuType, JobId, Prediction, Seconds, Tokens, TokensPerSecond,
@@ -18,11 +18,6 @@ use super::allocation::{self, Holders};
 use super::check::{FASTEST, Findings, LARGEST, MOST};
 use super::nodes::Nodes;
 use super::ways;
-
-/// What a restart costs where the caller does not say.
-const RESTART: Seconds = Seconds(30.0);
-/// Rebuilding the schedule in the running process.
-const MICRO_BATCH: Seconds = Seconds(1.0);
 
 /// The jobs of a round, ids ascending in the document's order. A job with a finding may be missing.
 pub fn jobs(
@@ -67,27 +62,32 @@ impl Round<'_> {
         let claim = self.claim(&job, &field, age, current.is_some());
         let bounds = self.bounds(&job, &field);
         let needs = self.needs(&job, &field);
-        let downtime = self.downtime(&job, &field);
+        let restart = job.restart_seconds;
+        let restart = restart.map(|took| self.findings.seconds(took, format_args!("{field}.restart_seconds")));
         let rework = self.findings.seconds(job.rework_seconds, format_args!("{field}.rework_seconds"));
         let freedom = self.freedom(&job, &field);
         let work = work?;
         let range = self.range(&job, &work, &field)?;
+        let left = job.remaining;
+        let left =
+            left.map(|left| Tokens(self.findings.number(left, 0.0..=LARGEST, format_args!("{field}.remaining"))));
+        // Of a modelled job that never ran all of its target is left; of any other nobody but the caller knows.
+        let fresh = job.attained_gpu_seconds == 0.0 && job.allocation.is_none();
+        let mut told = PlanJob::new(id, job.name, NOW - age, range, work);
+        if job.reconfigure == Some(Reconfigure::Never) {
+            told.capabilities.layout = Flexibility::Never;
+        }
         Some(PlanJob {
-            job: id,
             priority: job.priority.map_or(Priority::default(), |priority| Priority(priority.0)),
-            submitted_at: NOW - age,
-            range,
-            capabilities: capabilities(&work, job.reconfigure),
-            remaining: self.remaining(&job, &work, &field),
-            work,
+            remaining: left.or(told.remaining.filter(|_| fresh)),
             current,
-            downtime,
+            downtime: restart.map_or(told.downtime, Downtime::of_restart),
             rework,
             freedom,
             claim,
             bounds,
             needs,
-            name: job.name,
+            ..told
         })
     }
 
@@ -286,14 +286,6 @@ impl Round<'_> {
         }
     }
 
-    fn downtime(&mut self, job: &Job, field: &str) -> Downtime {
-        let restart = match job.restart_seconds {
-            Some(seconds) => self.findings.seconds(seconds, format_args!("{field}.restart_seconds")),
-            None => RESTART,
-        };
-        Downtime { batch: Seconds(0.0), micro_batch: MICRO_BATCH, layout: None, restart }
-    }
-
     fn freedom(&mut self, job: &Job, field: &str) -> Freedom {
         let Pin::Pinned(reason) = &job.pinned else { return Freedom::Free };
         if job.allocation.is_none() {
@@ -301,29 +293,5 @@ impl Round<'_> {
             self.findings.hint(format_args!("{field}.pinned"), "needs an allocation to keep", hint);
         }
         Freedom::Fixed { reason: reason.clone().unwrap_or_else(|| "it is pinned".into()) }
-    }
-
-    /// What a modelled job that never ran has left is all of its target.
-    fn remaining(&mut self, job: &Job, work: &PlanWork, field: &str) -> Option<Tokens> {
-        let fresh = job.attained_gpu_seconds == 0.0 && job.allocation.is_none();
-        let target = work.model().and_then(|model| model.training.target).filter(|_| fresh);
-        match job.remaining {
-            Some(left) => Some(Tokens(self.findings.number(left, 0.0..=LARGEST, format_args!("{field}.remaining")))),
-            None => target,
-        }
-    }
-}
-
-fn capabilities(work: &PlanWork, reconfigure: Option<Reconfigure>) -> Capabilities {
-    match work {
-        PlanWork::Opaque => Capabilities::UNKNOWN_SCRIPT,
-        PlanWork::Model(model) => model.training.reconfigure,
-        PlanWork::Table(_) => Capabilities {
-            batch: Flexibility::Restart,
-            layout: match reconfigure {
-                None | Some(Reconfigure::Restart) => Flexibility::Restart,
-                Some(Reconfigure::Never) => Flexibility::Never,
-            },
-        },
     }
 }

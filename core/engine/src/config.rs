@@ -1,6 +1,7 @@
 //! Constants of the engine that an installation may set. What operators change while it runs is in
 //! `record::PolicySettings`.
 
+use headway_planner::Downtime;
 use headway_types::Seconds;
 
 /// Deadlines, repeats and priors.
@@ -30,8 +31,6 @@ pub struct EngineConfig {
     pub hang_floor: Seconds,
     /// Downtime of a restart before a job has shown its own.
     pub restart_prior: Seconds,
-    pub micro_batch_prior: Seconds,
-    pub batch_prior: Seconds,
     /// Learnt models go to the observation writer this often at most.
     pub model_save_every: Seconds,
     /// How long an idempotency key is remembered.
@@ -53,9 +52,7 @@ impl Default for EngineConfig {
             first_step_deadline: Seconds(1_800.0),
             hang_steps: 20.0,
             hang_floor: Seconds(300.0),
-            restart_prior: Seconds(30.0),
-            micro_batch_prior: Seconds(1.0),
-            batch_prior: Seconds(0.1),
+            restart_prior: Downtime::RESTART,
             model_save_every: Seconds(30.0),
             idempotency_kept: Seconds(7.0 * 86_400.0),
         }

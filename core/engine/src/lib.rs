@@ -22,6 +22,7 @@ mod health;
 mod invariants;
 mod keys;
 mod lease;
+mod present;
 mod reconcile;
 mod reports;
 mod requests;

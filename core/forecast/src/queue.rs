@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{PlanInput, PlanJob};
+use headway_planner::{PlanInput, PlanJob, Tree};
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, NodeCount, NodeId, Plan, Seconds, Timestamp};
 
@@ -55,13 +55,14 @@ impl<'a> Queue<'a> {
         for node in input.nodes.iter().filter(|node| !node.draining) {
             *free.entry(node.class.gpu_type.clone()).or_default() += node.gpus.len() as u32;
         }
+        let tree = Tree::new(&input.projects);
         let known = |job: &'a PlanJob| {
             let at = plan.assignments.get(&job.job);
             let holds = at.and_then(|at| {
                 let gpu_type = types.get(&at.placement.first_node())?;
                 Some(((*gpu_type).clone(), at.placement.gpus()))
             });
-            let size = if job.work.is_opaque() { job.range.max } else { job.range.min.max(GpuCount(1)) };
+            let size = job.least();
             let goodput = match at {
                 Some(at) => Some(at.predicted.goodput.0),
                 None => goodput_of(input, job, size),
@@ -70,7 +71,8 @@ impl<'a> Queue<'a> {
             let work = tokens.zip(goodput).filter(|(_, goodput)| *goodput > 0.0);
             let work = work.map(|(tokens, goodput)| Seconds(tokens.0 / goodput));
             let (id, submitted_at) = (job.job, job.submitted_at);
-            Known { job, id, submitted_at, size, holds, work, lineage: lineage(input, &job.claim.project) }
+            let lineage = tree.lineage_of(&job.claim.project).to_vec();
+            Known { job, id, submitted_at, size, holds, work, lineage }
         };
         let mut jobs: Vec<Known<'a>> = input.jobs.iter().map(known).collect();
         jobs.sort_by_key(Known::order);
@@ -337,16 +339,4 @@ fn goodput_of(input: &PlanInput, job: &PlanJob, size: GpuCount) -> Option<f64> {
         })
         .map(|offer| offer.prediction.goodput.0)
         .next()
-}
-
-/// Indices of a project and those it is part of; a circle ends where it closes.
-fn lineage(input: &PlanInput, name: &str) -> Vec<usize> {
-    let find = |name: &str| input.projects.iter().position(|project| project.name == name);
-    let mut lineage = Vec::new();
-    let mut next = find(name);
-    while let Some(at) = next.filter(|at| !lineage.contains(at)) {
-        lineage.push(at);
-        next = input.projects[at].parent.as_deref().and_then(find);
-    }
-    lineage
 }

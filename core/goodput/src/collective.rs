@@ -34,7 +34,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// GPUs that reach each other over the scale-up network.
-    pub(crate) fn scale_up(&self) -> u32 {
+    pub fn scale_up(&self) -> u32 {
         self.hardware.domain.unwrap_or(0).max(self.gpus_per_node).max(1)
     }
 

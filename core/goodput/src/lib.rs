@@ -5,15 +5,13 @@
 //! the `layouts` and `batches` that are allowed), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
-//! what reports teach of it), [`shape`], [`architecture`], [`preset`] and
-//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`search`] (the best of everything it
-//! knows), [`caution`] (what no measurement confirms), [`infeasible`] (why not). Formulas and their sources are in
+//! what reports teach of it), [`shape`], [`architecture`] and
+//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
 mod batches;
 pub mod catalog;
-pub mod caution;
 mod choice;
 pub mod collective;
 pub mod correction;
@@ -33,9 +31,7 @@ pub mod noise;
 pub mod peaks;
 pub mod physics;
 mod posterior;
-pub mod preset;
 mod rank;
-pub mod search;
 pub mod shape;
 pub mod step_time;
 pub mod strategy;

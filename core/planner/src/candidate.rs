@@ -134,13 +134,12 @@ fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> A
 
 /// Every shape of every size the job accepts, on the classes that admit it. Rigid jobs have one size.
 fn shapes(round: &Round<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>) -> Vec<Shape> {
-    let smallest = if job.work.is_opaque() { job.range.max } else { job.range.min };
     let only_domains = job.needs.spread == crate::claim::Spread::Require;
     round
         .admitted(job)
         .flat_map(|class| {
             let largest = job.range.max.min(round.cluster.classes[class].nominal());
-            sizes_between(job, smallest.max(GpuCount(1)), largest)
+            sizes_between(job, job.least(), largest)
                 .flat_map(|gpus| shapes_of(class, gpus))
                 .filter(|shape| !only_domains || shape.reach == Reach::Domain || shape.nodes.0 == 1)
                 .collect::<Vec<_>>()
@@ -156,8 +155,7 @@ pub(crate) fn open_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
 /// The sizes the job allows on the cluster as built.
 pub(crate) fn allowed_sizes<'j>(round: &Round<'_>, job: &'j PlanJob) -> impl Iterator<Item = GpuCount> + 'j {
     let built: u32 = round.cluster.classes.iter().map(|class| class.nominal().0).sum();
-    let smallest = if job.work.is_opaque() { job.range.max } else { job.range.min };
-    sizes_between(job, smallest.max(GpuCount(1)), job.range.max.min(GpuCount(built)))
+    sizes_between(job, job.least(), job.range.max.min(GpuCount(built)))
 }
 
 /// The sizes the job allows within bounds; a list of sizes is walked, not the span it covers.
@@ -174,7 +172,7 @@ fn sizes_between(job: &PlanJob, least: GpuCount, most: GpuCount) -> Box<dyn Iter
 }
 
 /// How the job could run on a shape: one way where it is modelled, any number where a table tells.
-fn ways(
+pub(crate) fn ways(
     round: &Round<'_>,
     job: &PlanJob,
     model: Option<&Arc<JobModel>>,
@@ -196,7 +194,7 @@ fn ways(
 }
 
 /// The layout a job cannot leave: the one it runs in, or the one its checkpoints are bound to.
-fn bound_layout(job: &PlanJob) -> Option<Layout> {
+pub(crate) fn bound_layout(job: &PlanJob) -> Option<Layout> {
     let now = job.current.as_ref().and_then(|current| current.configuration).map(|at| at.layout);
     now.or(job.needs.layout).filter(|_| job.capabilities.layout == Flexibility::Never)
 }

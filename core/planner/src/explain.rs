@@ -30,6 +30,7 @@ use crate::guarantee::Guarantees;
 use crate::round::Round;
 
 use givers::Givers;
+pub(crate) use obstructed::obstructed;
 pub(crate) use words::{change, gpus, list, percent, span, tokens};
 
 /// Why every job got what it got, and which running jobs stay although another choice would serve them better.

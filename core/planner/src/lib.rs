@@ -1,11 +1,12 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
-//! Read in this order: [`input`] (all a round may look at), `check` (what it must
+//! Read in this order: [`input`] (all a round may look at), `submitted` (what a job is before anything is seen of it), `check` (what it must
 //! promise), `sound` (whom it leaves out), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out),
 //! `guarantee` (what is owed), `decide` (solve and place until both agree), `place` (which GPUs), `policies` (other ways
 //! to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that shares no code with the rest). Asked by
-//! people only: [`counterfactual`] (what if) and [`funnel`] (where a job's possibilities are lost). The planner never
+//! people only: [`counterfactual`] (what if), [`funnel`] (where a job's possibilities are lost), `sizes` (what each size
+//! would bring) and `quota`. The planner never
 //! reads a clock and never fails for lack of a good answer: the present assignment is always one.
 
 mod candidate;
@@ -28,10 +29,13 @@ mod place;
 mod policies;
 mod policy;
 mod project;
+mod quota;
 mod reservation;
 mod round;
 mod rows;
+mod sizes;
 mod sound;
+mod submitted;
 mod table;
 mod value;
 mod verify;
@@ -47,8 +51,11 @@ pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 pub use policy::{Policy, PowerCap};
-pub use project::PlanProject;
+pub use project::{PlanProject, Tree};
+pub use quota::{QuotaRoom, QuotaVerdict, quota};
 pub use reservation::Reservation;
 pub use round::plan;
+pub use sizes::{SizeGain, SizePoint, Sizes, sizes};
+pub use submitted::Premises;
 pub use table::{GoodputTable, TableRow};
 pub use verify::{Violation, verify, verify_rest};

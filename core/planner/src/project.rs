@@ -44,8 +44,8 @@ impl Default for PlanProject {
 }
 
 /// The projects of a round as a tree. A parent that is not there is none; a circle is cut where it closes.
-pub(crate) struct Tree<'a> {
-    pub projects: &'a [PlanProject],
+pub struct Tree<'a> {
+    pub(crate) projects: &'a [PlanProject],
     /// Every project's ancestors, itself first.
     lineages: Vec<Vec<usize>>,
     /// Fair-share factor of every project's jobs.
@@ -54,6 +54,7 @@ pub(crate) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     /// `projects` ascend by name.
+    #[must_use]
     pub fn new(projects: &'a [PlanProject]) -> Self {
         let parent = |index: usize| {
             let name: &Option<String> = &projects[index].parent;
@@ -76,23 +77,24 @@ impl<'a> Tree<'a> {
         Self { projects, lineages, share_factors }
     }
 
-    pub fn find(&self, name: &str) -> Option<usize> {
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
         find(self.projects, name)
     }
 
     /// Indices of a project and those it is part of, itself first; nothing for one the round does not know.
+    #[must_use]
     pub fn lineage_of(&self, name: &str) -> &[usize] {
         self.find(name).map_or(&[], |project| &self.lineages[project])
     }
 
     /// A project's name and those of its ancestors. A name the round does not know stands for itself alone.
-    pub fn lineage<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'n str> {
+    pub(crate) fn lineage<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'n str> {
         let unknown = self.find(name).is_none().then_some(name);
         unknown.into_iter().chain(self.lineage_of(name).iter().map(|&at| self.projects[at].name.as_str()))
     }
 
     /// What fair share makes of the weight of a project's jobs: above 1 where it has used less than its share.
-    pub fn share_factor(&self, name: &str) -> f64 {
+    pub(crate) fn share_factor(&self, name: &str) -> f64 {
         self.find(name).map_or(1.0, |project| self.share_factors[project])
     }
 }

@@ -20,6 +20,7 @@ use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
 use crate::sound::Sound;
+use crate::submitted::Premises;
 use crate::value::Quanta;
 use crate::{explain, moves};
 
@@ -40,8 +41,7 @@ pub(crate) struct Round<'a> {
 
 impl<'a> Round<'a> {
     pub fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, tree: &'a Tree<'a>) -> Self {
-        let usable: u32 = (0..cluster.classes.len()).map(|class| cluster.open(class).0).sum();
-        let fair_share = GpuCount(usable / (input.jobs.len() as u32).max(1));
+        let fair_share = Premises::new(&input.nodes, input.jobs.len()).fair_share();
         let approach = policies::approach(input.policy.objective);
         Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share, approach }
     }

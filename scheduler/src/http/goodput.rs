@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use headway_api::v1;
-use headway_engine::record::{Availability, JobState};
+use headway_engine::record::{Availability, Job, JobState};
 use headway_engine::view::{JobView, View};
-use headway_forecast::{SplitJob, Stock, static_equal_split};
-use headway_goodput::{JobModel, catalog, training_flops_per_token};
-use headway_types::spec::{GpuRange, Work};
-use headway_types::{GpuCount, JobId};
+use headway_goodput::{catalog, training_flops_per_token};
+use headway_planner::{CurveCache, PlanInput, PlanJob, PlanWork, Premises, sizes};
+use headway_types::JobId;
+use headway_types::spec::Work;
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, curve, lookup};
+use super::{HttpState, conversions, lookup};
 use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
@@ -130,18 +130,15 @@ pub async fn goodput(
     if ids.len() > BASELINES_AT_MOST && query.jobs.is_some() {
         return Err(Problem::bad_request(format!("at most {BASELINES_AT_MOST} jobs at once")).field("jobs"));
     }
-    let mut models = Vec::new();
+    let mut records = Vec::new();
     for id in ids.into_iter().take(BASELINES_AT_MOST) {
-        let record = lookup::record(&state.cluster, id).await?;
-        if let Some(model) = model_of(&view, &record) {
-            models.push((id, record.spec.role().gpus.clone(), model));
-        }
+        records.push(lookup::record(&state.cluster, id).await?);
     }
     let total = totals(&view);
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
     let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
     let at = conversions::time(view.at);
-    let items = off_the_reactor(move || static_split(&view, &models)).await?;
+    let items = off_the_reactor(move || static_split(&view, &records)).await?;
     Ok(Json(v1::Goodput {
         at,
         goodput_tokens_per_second: total.goodput,
@@ -156,28 +153,36 @@ fn job_id(text: &str) -> Result<JobId, Problem> {
     text.trim().parse().map_err(|_| Problem::bad_request(format!("\"{text}\" is no job id")).field("jobs"))
 }
 
-/// What has been learnt of a live job; of an ended one what its specification implies.
-fn model_of(view: &View, record: &headway_engine::record::Job) -> Option<Arc<JobModel>> {
-    match view.jobs.get(&record.id) {
-        Some(live) => live.model.clone(),
-        None => record.spec.training().cloned().map(|training| Arc::new(JobModel::new(training))),
-    }
+/// A job of the round, or one that has ended or is held as if it were submitted again; with what has been learnt of it.
+fn asked_about(view: &View, round: &PlanInput, record: &Job) -> PlanJob {
+    let known = round.jobs.iter().find(|job| job.job == record.id);
+    known.cloned().unwrap_or_else(|| {
+        let learnt = view.jobs.get(&record.id).and_then(|live| live.model.clone()).map(PlanWork::Model);
+        let work = learnt.unwrap_or_else(|| PlanWork::of(&record.spec));
+        let premises = Premises::new(&round.nodes, round.jobs.len() + 1);
+        premises.job(record.id, &record.spec, &record.owner, record.submitted_at, work)
+    })
 }
 
 /// What each job would do on an equal share of the present nodes, at the batch its recipe was validated at.
-fn static_split(view: &View, models: &[(JobId, GpuRange, Arc<JobModel>)]) -> Vec<v1::Baseline> {
-    let stocks: Vec<Stock> =
-        curve::stocks(view).into_iter().map(|stock| Stock { class: stock.class, nodes: stock.nodes }).collect();
-    let jobs: Vec<SplitJob<'_>> =
-        models.iter().map(|(job, range, model)| SplitJob { job: *job, model, range }).collect();
-    static_equal_split(&stocks, &jobs)
-        .into_iter()
-        .map(|(job, share)| v1::Baseline {
+fn static_split(view: &View, records: &[Arc<Job>]) -> Vec<v1::Baseline> {
+    let round = view.round();
+    let jobs = records.iter().map(|record| PlanJob { current: None, ..asked_about(view, &round, record) });
+    let jobs: BTreeMap<JobId, PlanJob> = jobs.filter(|job| !job.work.is_opaque()).map(|job| (job.job, job)).collect();
+    let ids: Vec<JobId> = jobs.keys().copied().collect();
+    let split = headway_forecast::static_split(round, jobs.into_values().collect()).unwrap_or_else(|error| {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the static split failed");
+        BTreeMap::new()
+    });
+    let told = |job: &JobId| {
+        let share = split.get(job);
+        v1::Baseline {
             job_id: job.0,
-            gpus: share.gpus.0,
-            goodput_tokens_per_second: share.goodput.0,
-        })
-        .collect()
+            gpus: share.map_or(0, |one| one.placement.gpus().0),
+            goodput_tokens_per_second: share.map_or(0.0, |one| one.predicted.goodput.0),
+        }
+    };
+    ids.iter().map(told).collect()
 }
 
 fn job_goodput(live: &JobView, view: &View) -> v1::JobGoodput {
@@ -203,28 +208,30 @@ pub async fn curve(
 ) -> Result<Json<v1::Curve>, Problem> {
     let record = lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
-    let range = record.spec.role().gpus.clone();
-    let held = view.jobs.get(&record.id).and_then(|live| live.allocation.clone()).filter(|held| held.holds());
-    let now = held.as_ref().map_or(GpuCount(0), |held| held.placement.gpus());
-    let present = held.as_ref().and_then(|held| view.nodes.get(&held.placement.first_node()));
-    let class = present.map(|node| node.node.inventory.class());
-    let accepted = |stock: &curve::Stock| match &class {
-        Some(class) => stock.class == *class,
-        None => range.accepts(&stock.class.gpu_type),
-    };
-    let Some(stock) = curve::stocks(&view).into_iter().find(accepted) else {
-        return Ok(Json(v1::Curve { job_id: id, gpu_type: None, batch_policy: None, points: Vec::new() }));
-    };
-    let gpu_type = Some(stock.class.gpu_type.0.clone());
-    let Some(model) = model_of(&view, &record) else {
-        let points = curve::unmodelled(&range, &stock, now);
-        return Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy: None, points }));
-    };
-    let modelled = matches!(model.training.work, Work::Model(_));
-    let batch_policy = modelled.then(|| model.training.batch_policy.to_string());
-    let fair = curve::fair_share(&view, &range, view.jobs.len());
-    let points = off_the_reactor(move || curve::points(&model, &range, &stock, fair, now)).await?;
-    Ok(Json(v1::Curve { job_id: id, gpu_type, batch_policy, points }))
+    Ok(Json(off_the_reactor(move || curve_of(&view, &record)).await?))
+}
+
+/// Of a job that runs on the GPU type it has, else on whichever serves a size best.
+fn curve_of(view: &View, record: &Job) -> v1::Curve {
+    let round = view.round();
+    let mut job = asked_about(view, &round, record);
+    let first = job.current.as_ref().map(|current| current.placement.first_node());
+    if let Some(node) = first.and_then(|first| round.nodes.iter().find(|node| node.node == first)) {
+        job.range.types = vec![node.class.gpu_type.clone()];
+    }
+    let others = round.jobs.iter().filter(|other| other.job != job.job).cloned().collect();
+    let round = PlanInput { jobs: others, ..round }.with([job.clone()]);
+    let of = sizes(&round, &[job.job], &mut CurveCache::new()).remove(&job.job).unwrap_or_default();
+    let points = conversions::curve_points(&job, &of.points);
+    let modelled = job.work.model().filter(|model| matches!(model.training.work, Work::Model(_)));
+    let first = points.first().and_then(|point| point.gpu_type.clone());
+    v1::Curve {
+        job_id: job.job.0,
+        gpu_type: first.filter(|first| points.iter().all(|point| point.gpu_type.as_ref() == Some(first))),
+        batch_policy: modelled.map(|model| model.training.batch_policy.to_string()),
+        points,
+        reason: of.obstacle,
+    }
 }
 
 /// Curves are milliseconds of arithmetic per job: not for a thread that answers others meanwhile.

@@ -7,7 +7,6 @@
 mod actions;
 mod auth;
 mod conversions;
-mod curve;
 mod explain;
 mod extract;
 #[cfg(test)]

@@ -2,12 +2,10 @@
 
 use axum::extract::State;
 use headway_api::{spec, v1};
-use headway_goodput::JobModel;
+use headway_planner::PlanInput;
 use headway_planner::counterfactual::{AskError, Force, Question, Supposition};
-use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanWork};
-use headway_types::report::Capabilities;
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, GpuType, IdSource, JobId, JobSpec, NodeId, Seconds};
+use headway_types::{GpuCount, GpuType, JobId, JobSpec, NodeId};
 
 use super::auth::Principal;
 use super::extract::Json;
@@ -16,21 +14,19 @@ use super::{HttpState, conversions};
 
 /// More nodes than this make no round that is still worth solving for an answer.
 const MOST_NODES: u32 = 1_000;
-/// What a restart of a job that has never run is taken to cost.
-const RESTART: Seconds = Seconds(60.0);
 
 /// Solve the newest round once more with jobs, nodes, quotas or priorities that are not so, and say what would differ.
 #[utoipa::path(post, path = "/plans/simulate", tag = "plans", request_body = v1::SimulationRequest,
     responses((status = 200, body = v1::Simulation), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn simulate(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Json(body): Json<v1::SimulationRequest>,
 ) -> Result<Json<v1::Simulation>, Problem> {
     let round = state.asking.round().ok_or_else(|| {
         Problem::unavailable("no round has been planned yet").hint("POST /api/v1/plans/rebalance asks for one")
     })?;
-    let question = question(&body, &round.input)?;
+    let question = question(&body, &round.input, caller.name())?;
     let plan_id = round.plan.id.0;
     match state.asking.ask(round, question).await {
         Some(Ok(answer)) => Ok(Json(v1::Simulation { plan_id, outcome: conversions::counterfactual(&answer) })),
@@ -43,13 +39,12 @@ pub async fn simulate(
     }
 }
 
-fn question(body: &v1::SimulationRequest, input: &PlanInput) -> Result<Question, Problem> {
-    let mut suppose = Vec::new();
-    let mut ids = IdSource::seeded(input.jobs.len() as u64);
-    for value in &body.jobs {
-        let spec = spec::read_json(&value.0).map_err(|error| Problem::invalid(error.to_string()).field("jobs"))?;
-        suppose.push(Supposition::Job { job: Box::new(hypothetical(ids.job(input.now), &spec, input)) });
-    }
+fn question(body: &v1::SimulationRequest, input: &PlanInput, user: &str) -> Result<Question, Problem> {
+    let invalid = |error: spec::SpecError| Problem::invalid(error.to_string()).field("jobs");
+    let specs = body.jobs.iter().map(|value| spec::read_json(&value.0).map_err(invalid));
+    let specs: Vec<JobSpec> = specs.collect::<Result<_, _>>()?;
+    let submitted = input.submitted(specs.iter(), user).into_iter();
+    let mut suppose: Vec<Supposition> = submitted.map(|job| Supposition::Job { job: Box::new(job) }).collect();
     suppose.extend(body.jobs_gone.iter().map(|job| Supposition::JobGone { job: JobId(*job) }));
     for (job, points) in &body.priorities {
         if *points > 100 {
@@ -78,27 +73,4 @@ fn question(body: &v1::SimulationRequest, input: &PlanInput) -> Result<Question,
         return Err(Problem::invalid("nothing is supposed").hint("see SimulationRequest in /api/v1/openapi.json"));
     }
     Ok(Question { suppose, force })
-}
-
-/// A job that has just been submitted and knows nothing of itself yet.
-pub(super) fn hypothetical(id: JobId, spec: &JobSpec, input: &PlanInput) -> PlanJob {
-    let training = spec.training();
-    let model = training.map(|training| PlanWork::Model(JobModel::new(training.clone()).into()));
-    PlanJob {
-        job: id,
-        name: spec.name.clone(),
-        priority: spec.priority,
-        submitted_at: input.now,
-        range: spec.role().gpus.clone(),
-        work: model.unwrap_or(PlanWork::Opaque),
-        capabilities: training.map_or(Capabilities::UNKNOWN_SCRIPT, |training| training.reconfigure),
-        current: None,
-        downtime: Downtime { batch: Seconds(0.0), micro_batch: Seconds(0.0), layout: None, restart: RESTART },
-        rework: Seconds(0.0),
-        remaining: training.and_then(|training| training.target),
-        freedom: Freedom::Free,
-        claim: Claim { project: spec.project.clone(), ..Claim::default() },
-        bounds: Bounds { time_left: spec.limits.time, ..Bounds::default() },
-        needs: Needs { per_node: spec.role().per_node, ..Needs::default() },
-    }
 }

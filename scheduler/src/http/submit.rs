@@ -1,7 +1,5 @@
 //! Submitting jobs: one, or a batch that is admitted as a whole or not at all; and checking without submitting.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -12,19 +10,15 @@ use axum::response::{IntoResponse, Response};
 use headway_api::{spec, v1};
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_engine::record::{Project, lineage};
-use headway_engine::view::{Holding, View};
-use headway_goodput::JobModel;
-use headway_planner::{Claim, PlanJob};
-use headway_types::{GpuCount, IdSource, JobSpec};
+use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes};
+use headway_types::{JobId, JobSpec};
 use serde::Deserialize;
 
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Query, too_large, unsupported_media};
 use super::once::{self, REPLAYED};
 use super::problem::Problem;
-use super::simulate::hypothetical;
-use super::{HttpState, conversions, curve, goodput, lookup, mismatched};
+use super::{HttpState, conversions, goodput, lookup, mismatched};
 use crate::asking::Trial;
 
 const JOBS_AT_ONCE: usize = 1_000;
@@ -106,16 +100,10 @@ pub async fn validate(
     Ok(Json(verdicts(&state, &caller, jobs).await?))
 }
 
-async fn verdicts(state: &HttpState, caller: &Principal, jobs: Vec<JobSpec>) -> Result<v1::Validation, Problem> {
-    let view = state.cluster.view();
-    let asked = jobs.clone();
-    let lookup = Arc::clone(&view);
-    let verdicts = goodput::off_the_reactor(move || {
-        let holdings = lookup.holdings();
-        asked.iter().map(|job| verdict(job, &lookup, &holdings)).collect::<Vec<_>>()
-    });
-    let mut verdicts = verdicts.await?;
-    let Some(trial) = trial(state, caller, &jobs).await else { return Ok(v1::Validation { jobs: verdicts }) };
+async fn verdicts(state: &HttpState, caller: &Principal, specs: Vec<JobSpec>) -> Result<v1::Validation, Problem> {
+    let (view, user, asked) = (state.cluster.view(), caller.name().to_owned(), specs.clone());
+    let mut verdicts = goodput::off_the_reactor(move || undisturbed(view.round(), &asked, &user)).await?;
+    let Some(trial) = trial(state, caller, &specs).await else { return Ok(v1::Validation { jobs: verdicts }) };
     for (verdict, id) in verdicts.iter_mut().zip(&trial.jobs) {
         verdict.starts_with_gpus = trial.plan.assignments.get(id).map(|one| one.placement.gpus().0);
         let start = trial.forecast.starts.get(id);
@@ -126,78 +114,20 @@ async fn verdicts(state: &HttpState, caller: &Principal, jobs: Vec<JobSpec>) -> 
 }
 
 /// The newest round solved with the jobs in it; `None` where there is none yet, or where it takes too long.
-async fn trial(state: &HttpState, caller: &Principal, jobs: &[JobSpec]) -> Option<Trial> {
+async fn trial(state: &HttpState, caller: &Principal, specs: &[JobSpec]) -> Option<Trial> {
     let round = state.asking.round()?;
-    let mut ids = IdSource::seeded(round.input.jobs.len() as u64);
-    let made = jobs.iter().map(|job| {
-        let job = hypothetical(ids.job(round.input.now), job, &round.input);
-        let claim = Claim { user: caller.name().to_owned(), ..job.claim };
-        PlanJob { claim, ..job }
-    });
-    let made = made.collect();
-    tokio::time::timeout(TRIAL_TIME, state.asking.trial(round, made)).await.ok().flatten()
+    let jobs = round.input.submitted(specs.iter(), caller.name());
+    tokio::time::timeout(TRIAL_TIME, state.asking.trial(round, jobs)).await.ok().flatten()
 }
 
-/// What a job would find if the present nodes were empty, and what quotas say.
-fn verdict(job: &JobSpec, view: &View, holdings: &BTreeMap<String, Holding>) -> v1::JobValidation {
-    let range = &job.role().gpus;
-    let stock = curve::stocks(view).into_iter().find(|stock| range.accepts(&stock.class.gpu_type));
-    let points = match (&stock, job.training()) {
-        (None, _) => Vec::new(),
-        (Some(stock), None) => curve::unmodelled(range, stock, GpuCount(0)),
-        (Some(stock), Some(training)) => {
-            let fair = curve::fair_share(view, range, view.jobs.len() + 1);
-            curve::points(&JobModel::new(training.clone()), range, stock, fair, GpuCount(0))
-        }
-    };
-    let feasible = points.iter().any(|point| point.infeasible.is_none());
-    let reason = match (feasible, points.first(), &stock) {
-        (true, ..) => None,
-        (_, _, None) => Some("no available node has a GPU type it accepts".into()),
-        (_, None, Some(stock)) => {
-            Some(format!("needs at least {} GPUs, and {} {} are there", range.min, stock.gpus, stock.class.gpu_type))
-        }
-        (_, Some(point), _) => point.infeasible.clone(),
-    };
-    v1::JobValidation {
-        name: job.name.clone(),
-        feasible,
-        sizes: points.iter().filter(|point| point.infeasible.is_none()).map(|point| point.gpus).collect(),
-        points,
-        reason,
-        quota: quota(&job.project, range.min, view, holdings),
-        starts_with_gpus: None,
-        predicted_start: None,
-    }
-}
-
-/// The tightest quota on the way up from a job's project: the one that leaves it least.
-fn quota(
-    project: &str,
-    needed: GpuCount,
-    view: &View,
-    holdings: &BTreeMap<String, Holding>,
-) -> Option<v1::QuotaVerdict> {
-    let known: BTreeMap<String, Arc<Project>> =
-        view.projects.iter().map(|(name, project)| (name.clone(), project.clone())).collect();
-    let of = |name: &str| {
-        let rules = &known[name].rules;
-        let (quota, borrow) = (rules.quota?.0, rules.borrow.0);
-        let gpus = holdings.get(name).map_or(0, |holding| holding.gpus.0);
-        let after = u64::from(gpus) + u64::from(needed.0);
-        let most = u64::from(quota) + u64::from(borrow);
-        let (rank, verdict) = match () {
-            () if u64::from(needed.0) > most => (3, "never"),
-            () if after > most => (2, "exceeds_now"),
-            () if after > u64::from(quota) => (1, "borrows"),
-            () => (0, "within"),
-        };
-        let (project, verdict, needed_gpus) = (name.to_owned(), verdict.into(), needed.0);
-        Some((rank, v1::QuotaVerdict { project, verdict, quota_gpus: quota, borrow_gpus: borrow, gpus, needed_gpus }))
-    };
-    // Of equals the nearest: projects come from the job's own upwards.
-    let tightest = lineage(&known, project).into_iter().filter_map(of).rev().max_by_key(|(rank, _)| *rank);
-    tightest.map(|(_, verdict)| verdict)
+/// What jobs would find were nobody else on the nodes, and what quotas say.
+fn undisturbed(round: PlanInput, specs: &[JobSpec], user: &str) -> Vec<v1::JobValidation> {
+    let jobs = round.submitted(specs.iter(), user);
+    let (ids, round): (Vec<JobId>, _) = (jobs.iter().map(|job| job.job).collect(), round.with(jobs.clone()));
+    let mut sizes = sizes(&round, &ids, &mut CurveCache::new());
+    let told =
+        |job: &PlanJob| conversions::validation(job, sizes.remove(&job.job).unwrap_or_default(), quota(&round, job));
+    jobs.iter().map(told).collect()
 }
 
 /// The specifications of a body, JSON or YAML by its content type.
@@ -228,5 +158,161 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<Vec<JobSpec>, Problem> {
         0 => Err(Problem::invalid("no job to submit").field("jobs")),
         1..=JOBS_AT_ONCE => Ok(jobs),
         many => Err(Problem::invalid(format!("{many} jobs at once; at most {JOBS_AT_ONCE}")).field("jobs")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use headway_engine::record::{Node, Project, ProjectRules};
+    use headway_engine::view::{NodeView, View};
+    use headway_planner::Spread;
+    use headway_types::spec::{Topology, Work};
+    use headway_types::{
+        Fabric, Gpu, GpuCount, GpuHealth, GpuSeconds, GpuType, GpuUuid, IdSource, ModelShape, NodeInventory, Seconds,
+        Timestamp,
+    };
+
+    use super::*;
+    use crate::http::fixtures;
+
+    /// Nodes of healthy GPUs, each with its type, its GPUs and its rack; nobody is on them.
+    fn cluster(of: &[(&str, u32, &str)]) -> View {
+        let mut view = fixtures::running();
+        let like = Arc::clone(&view.nodes.values().next().unwrap().node);
+        view.jobs.clear();
+        view.nodes.clear();
+        let mut ids = IdSource::seeded(9);
+        for (number, &(gpu_type, gpus, rack)) in of.iter().enumerate() {
+            let uuid = |index| GpuUuid(format!("{number}/{index}"));
+            let gpu =
+                |index| Gpu { uuid: uuid(index), index, health: GpuHealth::Healthy, ..like.inventory.gpus[0].clone() };
+            let inventory = NodeInventory {
+                node: ids.node(fixtures::NOW),
+                name: format!("n{number}"),
+                gpu_type: GpuType(gpu_type.into()),
+                gpus: (0..gpus).map(gpu).collect(),
+                fabric: Fabric { domain: rack.into() },
+                ..like.inventory.clone()
+            };
+            let id = inventory.node;
+            let node = Arc::new(Node { inventory, ..Node::clone(&like) });
+            view.nodes.insert(id, Arc::new(NodeView { node, heard_at: None, connected: true, held: [].into() }));
+        }
+        view
+    }
+
+    fn asking(min: u32, max: u32) -> JobSpec {
+        let mut spec = fixtures::job().spec.clone();
+        (spec.roles[0].gpus.min, spec.roles[0].gpus.max) = (GpuCount(min), GpuCount(max));
+        spec
+    }
+
+    fn told(spec: JobSpec, view: &View) -> v1::JobValidation {
+        undisturbed(view.round(), &[spec], "ada").remove(0)
+    }
+
+    #[test]
+    fn a_job_larger_than_a_rack_is_feasible() {
+        let view = cluster(&[("H100-80G", 8, "a"), ("H100-80G", 8, "b")]);
+        let verdict = told(asking(16, 16), &view);
+        assert!(verdict.feasible, "{:?}", verdict.reason);
+        assert_eq!(verdict.sizes, [16]);
+    }
+
+    #[test]
+    fn a_smaller_class_serves_where_the_largest_cannot() {
+        let view = cluster(&[("V100", 8, "a"), ("V100", 8, "a"), ("H100-80G", 8, "a")]);
+        let mut spec = asking(1, 1);
+        // Some 48 GiB of states: more than a V100 has.
+        let shape = ModelShape {
+            layers: 36,
+            hidden: 2_048,
+            heads: 16,
+            kv_heads: 16,
+            ffn_hidden: 8_192,
+            gated: true,
+            vocab: 50_304,
+            seq_len: 2_048,
+            tied: false,
+        };
+        spec.roles[0].training.as_mut().unwrap().work = Work::Model(shape);
+        let verdict = told(spec, &view);
+        assert!(verdict.feasible, "{:?}", verdict.reason);
+        assert_eq!(verdict.points[0].gpu_type.as_deref(), Some("H100-80G"));
+    }
+
+    #[test]
+    fn a_job_in_one_rack_only_is_no_larger_than_a_rack() {
+        let view = cluster(&[("H100-80G", 8, "a"), ("H100-80G", 8, "b")]);
+        let mut spec = asking(4, 16);
+        spec.roles[0].nodes.topology = Topology::RequireRack;
+        assert_eq!(told(spec, &view).sizes.last(), Some(&8));
+    }
+
+    #[test]
+    fn what_cannot_run_is_told_in_the_planners_words() {
+        let verdict = told(asking(16, 16), &cluster(&[("H100-80G", 8, "a")]));
+        assert!(!verdict.feasible);
+        let why = "Cannot run on this cluster: it needs 16 GPUs of one node class, and the largest has 8";
+        assert_eq!(verdict.reason.as_deref(), Some(why));
+    }
+
+    #[test]
+    fn a_dry_run_heeds_everything_that_is_asked_for() {
+        let view = cluster(&[("H100-80G", 8, "a"), ("H100-80G", 8, "b")]);
+        let mut spec = asking(1, 8);
+        spec.roles[0].nodes.exclude.insert("n1".into());
+        spec.roles[0].nodes.topology = Topology::RequireRack;
+        spec.limits.deadline = Some(Timestamp(9));
+        spec.limits.budget = Some(GpuSeconds(7.0));
+        spec.elastic.min_share = Some(0.25);
+        let job = view.round().submitted([&spec].into_iter(), "ada").remove(0);
+        let excluded = view.nodes.values().find(|node| node.node.inventory.name == "n1").unwrap();
+        assert_eq!(job.needs.avoid, [excluded.node.inventory.node].into());
+        assert_eq!(job.needs.spread, Spread::Require);
+        assert_eq!(job.bounds.deadline, Some(Timestamp(9)));
+        assert_eq!(job.bounds.budget_left, Some(GpuSeconds(7.0)));
+        assert_eq!((job.claim.floor, job.claim.user.as_str()), (GpuCount(4), "ada"));
+    }
+
+    #[test]
+    fn a_dry_run_takes_the_engines_word_for_a_restart() {
+        let job = cluster(&[]).round().submitted([&asking(1, 8)].into_iter(), "ada").remove(0);
+        assert_eq!(job.downtime.restart, headway_engine::EngineConfig::default().restart_prior);
+        assert_eq!(job.downtime.restart, Seconds(30.0));
+    }
+
+    #[test]
+    fn the_tightest_quota_on_the_way_up_is_told() {
+        let mut view = fixtures::running();
+        let project = |name: &str, parent: Option<&str>, quota: u32, borrow: u32| {
+            let parent = parent.map(Into::into);
+            let (quota, borrow) = (Some(GpuCount(quota)), GpuCount(borrow));
+            let rules = ProjectRules { parent, quota, borrow, ..ProjectRules::default() };
+            let row = Project { name: name.into(), rules, used: GpuSeconds(0.0), used_at: fixtures::NOW, version: 1 };
+            (name.to_owned(), Arc::new(row))
+        };
+        view.projects.extend([project("lab", None, 3, 1), project("nlp", Some("lab"), 8, 0)]);
+        let verdict = |min| {
+            let quota = told(asking(min, 8), &view).quota.unwrap();
+            (quota.project, quota.verdict, quota.gpus)
+        };
+        // The running job of the project holds two.
+        assert_eq!(verdict(1), ("nlp".into(), "within".into(), 2));
+        assert_eq!(verdict(2), ("lab".into(), "borrows".into(), 2));
+        assert_eq!(verdict(3), ("lab".into(), "exceeds_now".into(), 2));
+        assert_eq!(verdict(5), ("lab".into(), "never".into(), 2));
+    }
+
+    #[test]
+    fn jobs_that_are_alike_are_told_alike() {
+        let view = cluster(&[("H100-80G", 8, "a")]);
+        let named = |name: &str| JobSpec { name: name.into(), ..asking(1, 8) };
+        let verdicts = undisturbed(view.round(), &[named("a"), asking(9, 9), named("b")], "ada");
+        assert_eq!(verdicts.iter().map(|one| one.feasible).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!((&verdicts[0].points, verdicts[2].name.as_str()), (&verdicts[2].points, "b"));
     }
 }

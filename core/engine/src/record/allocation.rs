@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    Assignment, CheckpointRef, Configuration, Generation, GpuCount, JobId, NodeId, Placement, PlanId, Seconds,
-    Timestamp, Tokens,
+    Assignment, CheckpointRef, Configuration, Generation, GpuCount, JobId, NodeId, Placement, PlanId, Prediction,
+    Seconds, Timestamp, Tokens, TokensPerSecond,
 };
 use serde::{Deserialize, Serialize};
+
+use super::plan::PlanRecord;
 
 /// What a job holds or held under one generation. GPUs stay granted until every node has released its slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,6 +160,25 @@ impl Allocation {
     #[must_use]
     pub fn is_as_assigned(&self, assignment: &Assignment) -> bool {
         self.configuration == assignment.configuration && self.placement == assignment.placement
+    }
+
+    /// What it gives, and what the plan that gave it promised.
+    pub(crate) fn assignment(&self, target: Option<&PlanRecord>) -> Assignment {
+        let planned = target
+            .and_then(|target| target.plan.assignments.get(&self.job))
+            .filter(|one| one.placement == self.placement && one.configuration == self.configuration);
+        let predicted = planned.map_or(
+            Prediction {
+                step_time: Seconds(0.0),
+                throughput: TokensPerSecond(0.0),
+                efficiency: 1.0,
+                goodput: TokensPerSecond(self.predicted_goodput),
+                speed_up: 1.0,
+            },
+            |one| one.predicted,
+        );
+        let (placement, configuration) = (self.placement.clone(), self.configuration);
+        Assignment { placement, configuration, predicted, label: None }
     }
 
     /// Whether any node still holds GPUs for it.

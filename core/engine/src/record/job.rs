@@ -108,6 +108,25 @@ impl Job {
             .unwrap_or(Capabilities::UNKNOWN_SCRIPT)
     }
 
+    /// Live, and neither held, nor ending for good, nor waiting after a failure.
+    pub(crate) fn wants_gpus(&self, now: Timestamp) -> bool {
+        let waits = self.not_before.is_some_and(|moment| moment > now);
+        match &self.state {
+            JobState::Queued { .. } => !waits,
+            JobState::Starting { .. } | JobState::Running { .. } => true,
+            JobState::Stopping { cause, .. } => {
+                let comes_back = match cause {
+                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
+                    StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
+                    StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
+                    StopCause::TimeLimit | StopCause::BudgetSpent => false,
+                };
+                comes_back && self.wish.is_none() && !waits
+            }
+            _ => false,
+        }
+    }
+
     /// When a running job's minimum runtime on its present GPUs is over.
     pub(crate) fn protection_ends(&self) -> Option<Timestamp> {
         match self.state {

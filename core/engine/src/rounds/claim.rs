@@ -1,30 +1,27 @@
-//! What a job is owed, what bounds it and what it needs, as the planner is told. Reads rows; changes nothing.
+//! What has been seen of a job, over what its specification says it is owed, bounded by and in need of. Reads rows;
+//! changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{Bounds, Claim, Needs, PlanJob, PlanNode, Spread};
-use headway_types::spec::Topology;
+use headway_planner::{Bounds, Claim, Needs};
 use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds};
 
 use crate::facts::Facts;
-use crate::record::{Job, JobState, Node, StopCause, Turn};
+use crate::record::{Job, JobState, StopCause, Turn};
 
 /// How long a job that waits avoids the nodes that failed it.
 const SUSPICION: Seconds = Seconds(60.0);
 
 impl Facts {
-    pub fn claim(&self, job: &Job) -> Claim {
+    pub fn claim(&self, job: &Job, told: Claim) -> Claim {
         let turn = self.turn(job);
         Claim {
-            restarts: job.reconfigurations.saturating_add(job.restarts),
-            project: job.spec.project.clone(),
-            user: job.owner.clone(),
-            // Known only once all jobs and nodes of the round are.
-            floor: GpuCount(0),
             waited: turn.waited,
             ran: turn.ran,
             attained: self.attained(job),
+            restarts: job.reconfigurations.saturating_add(job.restarts),
             since_move: job.moved_at.last().map(|at| self.now.since(*at)),
+            ..told
         }
     }
 
@@ -39,13 +36,9 @@ impl Facts {
         }
     }
 
-    pub fn bounds(&self, job: &Job) -> Bounds {
-        let limits = &job.spec.limits;
-        Bounds {
-            deadline: limits.deadline,
-            budget_left: limits.budget.map(|budget| GpuSeconds((budget.0 - self.attained(job).0).max(0.0))),
-            time_left: self.time_left(job),
-        }
+    pub fn bounds(&self, job: &Job, told: Bounds) -> Bounds {
+        let left = |budget: GpuSeconds| GpuSeconds((budget.0 - self.attained(job).0).max(0.0));
+        Bounds { budget_left: told.budget_left.map(left), time_left: self.time_left(job), ..told }
     }
 
     /// Running time until `limits.time` stops the job.
@@ -57,26 +50,10 @@ impl Facts {
         job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
     }
 
-    pub fn needs(&self, job: &Job) -> Needs {
-        let role = job.spec.role();
-        let excluded = |node: &Node| role.nodes.exclude.contains(&node.inventory.name);
-        let mut avoid = BTreeSet::new();
-        if !role.nodes.exclude.is_empty() {
-            avoid.extend(self.nodes.iter().filter(|(_, node)| excluded(node)).map(|(id, _)| *id));
-        }
-        let mistrusted: BTreeSet<NodeId> = avoid.union(&job.suspects).copied().collect();
-        if !job.suspects.is_empty() && self.could_run_beside(job, &mistrusted) {
-            avoid = mistrusted;
-        }
-        Needs {
-            per_node: role.per_node,
-            avoid,
-            spread: match role.nodes.topology {
-                Topology::PreferRack => Spread::Prefer,
-                Topology::RequireRack => Spread::Require,
-            },
-            layout: job.layout,
-        }
+    pub fn needs(&self, job: &Job, told: Needs) -> Needs {
+        let mistrusted: BTreeSet<NodeId> = told.avoid.union(&job.suspects).copied().collect();
+        let beside = !job.suspects.is_empty() && self.could_run_beside(job, &mistrusted);
+        Needs { avoid: if beside { mistrusted } else { told.avoid }, layout: job.layout, ..told }
     }
 
     /// Whether the job could soon run without the nodes that failed it: another one of them, or enough that are alike,
@@ -98,18 +75,5 @@ impl Facts {
         alike.into_iter().any(|(gpus, nodes)| {
             gpus >= least || (gpus.0 > 0 && least.0.is_multiple_of(gpus.0) && least.0 / gpus.0 <= nodes)
         })
-    }
-}
-
-/// What `elastic.min_share` makes jobs sure of: that part of the fair share, which is an equal split of the usable GPUs
-/// among the jobs of the round, but at least the job's minimum; rounded up to a size the job allows.
-pub(super) fn set_floors(facts: &Facts, jobs: &mut [PlanJob], nodes: &[PlanNode]) {
-    let usable: usize = nodes.iter().filter(|node| !node.draining).map(|node| node.gpus.len()).sum();
-    let fair = GpuCount((usable / jobs.len().max(1)) as u32);
-    for job in jobs {
-        let spec = facts.jobs.get(&job.job).map(|job| &job.spec);
-        let Some(share) = spec.and_then(|spec| spec.elastic.min_share) else { continue };
-        let wanted = share * f64::from(fair.max(job.range.min).0);
-        job.claim.floor = job.range.size_from(GpuCount(libm::ceil(wanted - 1e-9) as u32));
     }
 }

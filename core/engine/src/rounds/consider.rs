@@ -57,7 +57,7 @@ impl Engine {
 
     /// When time alone will begin a round. One that cannot begin yet begins with the event that allows it.
     pub(crate) fn next_round(&self) -> Option<Timestamp> {
-        let wanted = self.rounds.manual.is_some() || self.facts.jobs.values().any(|job| self.facts.wants_gpus(job));
+        let wanted = self.rounds.manual.is_some() || self.facts.jobs.values().any(|job| job.wants_gpus(self.facts.now));
         if wanted && !self.awaits_nodes() { self.round_due() } else { None }
     }
 
@@ -85,7 +85,7 @@ impl Engine {
         }
         let cause = self.situation().jobs().find_map(|(job, seen)| {
             let name = &job.spec.name;
-            if self.facts.wants_gpus(job) && !seen.planned {
+            if job.wants_gpus(self.facts.now) && !seen.planned {
                 return Some(format!("job {name} wants GPUs"));
             }
             let ended = job.protection_ends().filter(|ends| *ends <= self.facts.now)?;

@@ -2,99 +2,39 @@
 //! to do. Building it changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Policy};
-use headway_types::spec::NodeResources;
-use headway_types::{Assignment, Gpu, GpuHealth, JobId, NodeId, Prediction, Seconds, Tokens, TokensPerSecond};
+use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork, Policy, Premises};
+use headway_types::{Assignment, GpuHealth, JobId, NodeId, Seconds, Tokens};
 
 use super::RoundKind;
-use super::claim::set_floors;
 use crate::facts::Facts;
-use crate::record::{
-    Allocation, Availability, Job, JobState, Node, NodePolicy, Project, RESIZE_WINDOW, Reservation, StopCause,
-};
+use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, RESIZE_WINDOW};
 use crate::seen::JobSeen;
 use crate::situation::Situation;
-
-/// What a change of layout in memory takes of a restart before one was measured: 30–56 s against 231–809 s (COPUS, table 2).
-const LAYOUT_SHARE: f64 = 0.2;
 
 /// What a round may look at, as things are.
 pub(super) fn build_input(at: Situation<'_>, kind: &RoundKind) -> PlanInput {
     let facts = at.facts;
-    let wanting = at.jobs().filter(|(job, _)| facts.wants_gpus(job));
-    let mut jobs: Vec<PlanJob> = wanting.map(|(job, seen)| at.plan_job(job, seen, kind.pinned)).collect();
-    let named: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
+    let wanting: Vec<_> = at.jobs().filter(|(job, _)| job.wants_gpus(facts.now)).collect();
+    let named: BTreeSet<JobId> = wanting.iter().map(|(job, _)| job.id).collect();
     let leaving = at.leaving();
-    let offered = facts.nodes.iter();
-    let nodes: Vec<PlanNode> = offered.map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
-    set_floors(facts, &mut jobs, &nodes);
+    let nodes: Vec<PlanNode> =
+        facts.nodes.iter().map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
+    let premises = Premises::new(&nodes, wanting.len());
+    let jobs = wanting.into_iter().map(|(job, seen)| at.plan_job(job, seen, premises, kind.pinned)).collect();
     let objective = &facts.policy.objective;
     let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
+    let usages = facts.usages();
     PlanInput {
         plan: kind.plan,
         parent: facts.target.as_ref().map(|target| target.plan.id),
         now: facts.now,
         trigger: kind.trigger.clone(),
         policy: Policy { min_gain, ..objective.clone() },
-        nodes,
         jobs,
-        projects: facts.plan_projects(),
-        reservations: facts.plan_reservations(),
-    }
-}
-
-impl Facts {
-    fn plan_projects(&self) -> Vec<PlanProject> {
-        let usages = self.usages();
-        let one = |(name, project): (&String, &Arc<Project>)| {
-            let rules = project.rules.clone();
-            PlanProject {
-                name: name.clone(),
-                parent: rules.parent,
-                quota: rules.quota,
-                borrow: rules.borrow,
-                floor: rules.floor,
-                weight: rules.weight,
-                usage: usages.get(name).map_or(0.0, |used| used.0),
-                max_per_user: rules.max_per_user,
-            }
-        };
-        self.projects.iter().map(one).collect()
-    }
-
-    /// Live jobs that are neither held, nor ending for good, nor waiting after a failure.
-    pub fn wants_gpus(&self, job: &Job) -> bool {
-        let waits = job.not_before.is_some_and(|moment| moment > self.now);
-        match &job.state {
-            JobState::Queued { .. } => !waits,
-            JobState::Starting { .. } | JobState::Running { .. } => true,
-            JobState::Stopping { cause, .. } => {
-                let comes_back = match cause {
-                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
-                    StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
-                    StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
-                    StopCause::TimeLimit | StopCause::BudgetSpent => false,
-                };
-                comes_back && job.wish.is_none() && !waits
-            }
-            _ => false,
-        }
-    }
-
-    /// Reservations that are not over.
-    fn plan_reservations(&self) -> Vec<headway_planner::Reservation> {
-        let one = |one: &Arc<Reservation>| headway_planner::Reservation {
-            name: one.name.clone(),
-            nodes: one.nodes.clone(),
-            from: one.from,
-            until: one.until,
-            projects: one.projects.clone(),
-            users: one.users.clone(),
-            jobs: one.jobs.clone(),
-        };
-        self.reservations.values().filter(|one| one.until > self.now).map(one).collect()
+        projects: facts.projects.values().map(|project| project.for_round(&usages)).collect(),
+        reservations: facts.reservations.values().filter_map(|one| one.for_round(facts.now)).collect(),
+        nodes,
     }
 }
 
@@ -102,7 +42,7 @@ impl Situation<'_> {
     fn plan_node(self, id: NodeId, node: &Node, jobs: &BTreeSet<JobId>, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
         let held = self.held_on(id);
         let grantable = self.grantable(id);
-        let usable = |gpu: &&Gpu| match held.get(&gpu.uuid) {
+        node.for_round(|gpu| match held.get(&gpu.uuid) {
             None => grantable.contains(&gpu.uuid),
             Some((job, generation)) => {
                 let state = self.facts.jobs.get(job).map(|job| &job.state);
@@ -117,50 +57,27 @@ impl Situation<'_> {
                 let offered = !goes || (grantable.contains(&gpu.uuid) && !lingers);
                 present && gpu.health == GpuHealth::Healthy && offered
             }
-        };
-        let inventory = &node.inventory;
-        let mut gpus: Vec<&Gpu> = inventory.gpus.iter().filter(usable).collect();
-        gpus.sort_by_key(|gpu| gpu.index);
-        PlanNode {
-            node: id,
-            name: inventory.name.clone(),
-            class: inventory.class(),
-            gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
-            draining: matches!(node.policy, NodePolicy::Draining { .. }),
-            host: NodeResources {
-                cpus: Some(inventory.cpus),
-                memory: Some(inventory.memory),
-                shm: inventory.shm,
-                local_disk: inventory.local_disk,
-            },
-        }
+        })
     }
 
-    fn plan_job(self, job: &Job, seen: &JobSeen, pinned: bool) -> PlanJob {
+    /// What its specification says, and over it what has been seen of the job.
+    fn plan_job(self, job: &Job, seen: &JobSeen, premises: Premises<'_>, pinned: bool) -> PlanJob {
+        let facts = self.facts;
+        let work = seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
+        let told = premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work);
         let (current, freedom) = self.freedom(job, pinned);
-        let target = job.spec.training().and_then(|training| training.target);
-        let restart = job.downtime.unwrap_or(self.facts.config.restart_prior);
+        let prior = Downtime::of_restart(job.downtime.unwrap_or(facts.config.restart_prior));
         PlanJob {
-            job: job.id,
-            name: job.spec.name.clone(),
-            priority: job.spec.priority,
-            submitted_at: job.submitted_at,
-            range: job.spec.role().gpus.clone(),
-            work: seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model),
-            capabilities: job.able(),
+            capabilities: job.capabilities.unwrap_or(told.capabilities),
             current,
-            downtime: Downtime {
-                batch: self.facts.config.batch_prior,
-                micro_batch: self.facts.config.micro_batch_prior,
-                layout: Some(job.layout_downtime.unwrap_or(Seconds(LAYOUT_SHARE * restart.0))),
-                restart,
-            },
-            rework: self.facts.rework(job),
-            remaining: target.map(|target| Tokens((target.0 - seen.live.progress.0).max(0.0))),
+            downtime: Downtime { layout: job.layout_downtime.or(prior.layout), ..prior },
+            rework: facts.rework(job),
+            remaining: told.remaining.map(|target| Tokens((target.0 - seen.live.progress.0).max(0.0))),
             freedom,
-            claim: self.facts.claim(job),
-            bounds: self.facts.bounds(job),
-            needs: self.facts.needs(job),
+            claim: facts.claim(job, told.claim),
+            bounds: facts.bounds(job, told.bounds),
+            needs: facts.needs(job, told.needs),
+            ..told
         }
     }
 
@@ -173,7 +90,7 @@ impl Situation<'_> {
             _ => return (None, Freedom::Free),
         };
         let Some(allocation) = self.facts.allocations.get(&(job.id, generation)) else { return (None, Freedom::Free) };
-        let current = Some(self.facts.assignment_of(allocation));
+        let current = Some(allocation.assignment(self.facts.target.as_deref()));
         let fixed = |reason: String| Freedom::Fixed { reason };
         let JobState::Running { since, .. } = job.state else {
             return (current, fixed("it is starting".into()));
@@ -257,29 +174,5 @@ impl Facts {
     fn touches(&self, allocation: &Allocation, which: impl Fn(&Node) -> bool) -> bool {
         let mut slices = allocation.placement.slices().iter();
         slices.any(|slice| self.nodes.get(&slice.node).is_some_and(|node| which(node)))
-    }
-
-    fn assignment_of(&self, allocation: &Allocation) -> Assignment {
-        let planned = self
-            .target
-            .as_ref()
-            .and_then(|target| target.plan.assignments.get(&allocation.job))
-            .filter(|one| one.placement == allocation.placement && one.configuration == allocation.configuration);
-        let predicted = planned.map_or(
-            Prediction {
-                step_time: Seconds(0.0),
-                throughput: TokensPerSecond(0.0),
-                efficiency: 1.0,
-                goodput: TokensPerSecond(allocation.predicted_goodput),
-                speed_up: 1.0,
-            },
-            |one| one.predicted,
-        );
-        Assignment {
-            placement: allocation.placement.clone(),
-            configuration: allocation.configuration,
-            predicted,
-            label: None,
-        }
     }
 }

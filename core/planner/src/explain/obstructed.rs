@@ -3,78 +3,73 @@
 use headway_types::spec::HostResource;
 use headway_types::{Reason, ReasonCode};
 
-use super::{Account, gpus, list, reason};
+use super::{gpus, list, reason};
+use crate::input::PlanJob;
 use crate::obstacle::Obstacle;
+use crate::round::Round;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-impl Account<'_> {
-    pub(super) fn obstructed(&self, job: usize, obstacle: &Obstacle) -> (String, Vec<Reason>) {
-        let wanted = &self.options[job].job.range;
-        let least = if self.options[job].job.work.is_opaque() { wanted.max } else { wanted.min };
-        let never = |code, detail: String| {
-            let headline = format!("Cannot run on this cluster: {detail}");
-            (headline, vec![reason(ReasonCode::Never, true, detail.clone()), reason(code, true, detail)])
-        };
-        let waits =
-            |code, detail: String| (format!("Needs {}; {detail}", gpus(least)), vec![reason(code, true, detail)]);
-        match obstacle {
-            Obstacle::WrongType => {
-                let types: Vec<String> = wanted.types.iter().map(ToString::to_string).collect();
-                never(ReasonCode::WrongGpuType, format!("it accepts only {}, and no node has that", types.join(", ")))
-            }
-            Obstacle::TooLarge { built } if self.round.cluster.classes.is_empty() => {
-                let detail = format!("no node offers GPUs yet ({built} of {})", gpus(least));
-                (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
-            }
-            Obstacle::TooLarge { built } => never(
-                ReasonCode::NotEnoughFree,
-                format!("it needs {} of one node class, and the largest has {built}", gpus(least)),
-            ),
-            Obstacle::Infeasible { refusal, fits } => {
-                let code = if refusal.memory { ReasonCode::MemoryInfeasible } else { ReasonCode::WrongGpuType };
-                let (headline, mut reasons) = never(code, refusal.detail.clone());
-                if !refusal.memory {
-                    return (headline, reasons);
-                }
-                let would =
-                    fits.iter().map(|fit| fit.in_words(wanted)).reduce(|all, one| format!("{all}, or on {one}"));
-                let detail = match would {
-                    Some(would) => format!("it would fit on {would}"),
-                    None => "no size on any GPU type here would hold it".into(),
-                };
-                let headline = format!("{headline}; {detail}");
-                reasons.push(reason(code, false, detail));
-                (headline, reasons)
-            }
-            Obstacle::Reserved { by } => {
-                waits(ReasonCode::Reserved, format!("all it could use is set aside: {}", by.join(" and ")))
-            }
-            Obstacle::Host { lacking } => {
-                let lacking: Vec<String> = lacking.iter().map(|of| self.host_need(job, *of)).collect();
-                waits(
-                    ReasonCode::HostResources,
-                    format!("it takes {} on each node, more than nodes have", list(&lacking)),
-                )
-            }
-            Obstacle::Avoided => {
-                waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
-            }
-            Obstacle::NotUsable { usable } => waits(
-                ReasonCode::NodesUnhealthy,
-                format!("{usable} are usable now; the others are broken, closed or unreachable"),
-            ),
+/// The headline and what stands behind it.
+pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) -> (String, Vec<Reason>) {
+    let (wanted, least) = (&job.range, job.least());
+    let never = |code, detail: String| {
+        let headline = format!("Cannot run on this cluster: {detail}");
+        (headline, vec![reason(ReasonCode::Never, true, detail.clone()), reason(code, true, detail)])
+    };
+    let waits = |code, detail: String| (format!("Needs {}; {detail}", gpus(least)), vec![reason(code, true, detail)]);
+    match obstacle {
+        Obstacle::WrongType => {
+            let types: Vec<String> = wanted.types.iter().map(ToString::to_string).collect();
+            never(ReasonCode::WrongGpuType, format!("it accepts only {}, and no node has that", types.join(", ")))
         }
-    }
-
-    /// "64 GiB of shared memory", "8 CPUs".
-    fn host_need(&self, job: usize, of: HostResource) -> String {
-        let need = self.options[job].job.needs.per_node.amount(of).unwrap_or(0);
-        match of {
-            HostResource::Cpus => format!("{need} CPUs"),
-            HostResource::Memory | HostResource::Shm | HostResource::LocalDisk => {
-                format!("{:.0} GiB of {}", need as f64 / GIB, of.in_words())
+        Obstacle::TooLarge { built } if round.cluster.classes.is_empty() => {
+            let detail = format!("no node offers GPUs yet ({built} of {})", gpus(least));
+            (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
+        }
+        Obstacle::TooLarge { built } => never(
+            ReasonCode::NotEnoughFree,
+            format!("it needs {} of one node class, and the largest has {built}", gpus(least)),
+        ),
+        Obstacle::Infeasible { refusal, fits } => {
+            let code = if refusal.memory { ReasonCode::MemoryInfeasible } else { ReasonCode::WrongGpuType };
+            let (headline, mut reasons) = never(code, refusal.detail.clone());
+            if !refusal.memory {
+                return (headline, reasons);
             }
+            let would = fits.iter().map(|fit| fit.in_words(wanted)).reduce(|all, one| format!("{all}, or on {one}"));
+            let detail = match would {
+                Some(would) => format!("it would fit on {would}"),
+                None => "no size on any GPU type here would hold it".into(),
+            };
+            let headline = format!("{headline}; {detail}");
+            reasons.push(reason(code, false, detail));
+            (headline, reasons)
+        }
+        Obstacle::Reserved { by } => {
+            waits(ReasonCode::Reserved, format!("all it could use is set aside: {}", by.join(" and ")))
+        }
+        Obstacle::Host { lacking } => {
+            let lacking: Vec<String> = lacking.iter().map(|of| host_need(job, *of)).collect();
+            waits(ReasonCode::HostResources, format!("it takes {} on each node, more than nodes have", list(&lacking)))
+        }
+        Obstacle::Avoided => {
+            waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
+        }
+        Obstacle::NotUsable { usable } => waits(
+            ReasonCode::NodesUnhealthy,
+            format!("{usable} are usable now; the others are broken, closed or unreachable"),
+        ),
+    }
+}
+
+/// "64 GiB of shared memory", "8 CPUs".
+fn host_need(job: &PlanJob, of: HostResource) -> String {
+    let need = job.needs.per_node.amount(of).unwrap_or(0);
+    match of {
+        HostResource::Cpus => format!("{need} CPUs"),
+        HostResource::Memory | HostResource::Shm | HostResource::LocalDisk => {
+            format!("{:.0} GiB of {}", need as f64 / GIB, of.in_words())
         }
     }
 }

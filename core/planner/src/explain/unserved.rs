@@ -6,7 +6,7 @@ use headway_types::spec::HostResource;
 use headway_types::{GpuCount, Reason, ReasonCode};
 
 use super::limits::Demand;
-use super::{Account, gpus, list, reason, span};
+use super::{Account, gpus, list, obstructed, reason, span};
 use crate::candidate::Candidate;
 use crate::cluster::Shape;
 use crate::guarantee::is_patient;
@@ -17,7 +17,7 @@ impl Account<'_> {
     pub(super) fn unserved(&self, job: usize) -> (String, Vec<Reason>) {
         let options = &self.options[job];
         if let Some(obstacle) = &options.obstacle {
-            return self.obstructed(job, obstacle);
+            return obstructed(self.round, options.job, obstacle);
         }
         if let Freedom::Fixed { reason: why } = &options.job.freedom {
             return (format!("Waits: {why}"), vec![reason(ReasonCode::Cooldown, true, why.clone())]);

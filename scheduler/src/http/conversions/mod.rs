@@ -9,6 +9,7 @@ mod nodes;
 mod plans;
 mod policy;
 mod projects;
+mod sizes;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
@@ -24,6 +25,7 @@ pub use nodes::node;
 pub use plans::{plan, plan_summary};
 pub use policy::{policy, policy_settings};
 pub use projects::{project, project_rules, reservation};
+pub use sizes::{curve_points, validation};
 
 /// Times beyond what the calendar can say (never made by a clock) show as the epoch.
 pub fn time(at: Timestamp) -> DateTime<Utc> {

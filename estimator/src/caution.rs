@@ -1,9 +1,9 @@
 //! What an estimate rests on that no measurement has confirmed. It changes no number; it is said beside it.
 
-use crate::architecture::Architecture;
-use crate::catalog::Catalog;
-use crate::physics::Parameters;
-use crate::strategy::{Offload, Precision, Schedule, Strategy};
+use headway_goodput::architecture::Architecture;
+use headway_goodput::catalog::Catalog;
+use headway_goodput::physics::Parameters;
+use headway_goodput::strategy::{Offload, Precision, Schedule, Strategy};
 
 /// A part of an estimate that rests on formulas and data sheets alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
@@ -53,12 +53,12 @@ pub fn cautions(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::examples::llama3_8b;
+    use crate::preset::preset_named;
 
     #[test]
     fn amd_and_context_parallelism_are_said_to_be_unconfirmed() {
         let of = |gpu, strategy, stack| {
-            let architecture = Architecture::from(&llama3_8b());
+            let architecture = preset_named("llama-3-8b").unwrap().architecture;
             cautions(&architecture, &strategy, gpu, Catalog::built_in(), Parameters::built_in(), stack)
         };
         assert_eq!(of("H100-80G", Strategy::single(), Some("nemo")), []);

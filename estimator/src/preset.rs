@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use headway_goodput::architecture::{Architecture, ArchitectureError, Attention, Experts};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use crate::architecture::{Architecture, ArchitectureError, Attention, Experts};
 
 /// A model whose architecture its publisher states.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use headway_goodput::architecture::Architecture;
+use headway_goodput::collective::Cluster;
+use headway_goodput::estimate::step_time_of;
+use headway_goodput::memory::{MemoryUse, USABLE, memory_of};
+use headway_goodput::step_time::StepTime;
+use headway_goodput::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 use serde::{Deserialize, Serialize};
-
-use crate::architecture::Architecture;
-use crate::collective::Cluster;
-use crate::estimate::step_time_of;
-use crate::memory::{MemoryUse, USABLE, memory_of};
-use crate::step_time::StepTime;
-use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 
 /// What is fixed before the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -225,9 +224,10 @@ fn weigh(architecture: &Architecture, cluster: &Cluster, strategy: Strategy, fou
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use headway_goodput::catalog::Catalog;
+    use headway_goodput::physics::Parameters;
+
     use super::*;
-    use crate::catalog::Catalog;
-    use crate::physics::Parameters;
     use crate::preset::preset_named;
 
     fn searched(model: &str, gpu: &str, gpus: u32, batch: u64) -> Found {

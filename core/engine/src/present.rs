@@ -1,0 +1,114 @@
+//! The cluster as a round would find it now: rows as the planner is told of them, and a whole round made of what readers
+//! see, for those who ask what would be and must not wait for the loop. What only the engine knows of jobs (their rights,
+//! and what they are free to do) is in the rounds it makes itself.
+
+use std::collections::BTreeMap;
+
+use headway_planner::{PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Premises};
+use headway_types::spec::NodeResources;
+use headway_types::{Gpu, GpuHealth, GpuSeconds, IdSource, Timestamp};
+
+use crate::record::{Node, NodePolicy, Project, Reservation};
+use crate::view::{JobView, NodeView, View};
+
+impl Node {
+    pub(crate) fn for_round(&self, usable: impl Fn(&Gpu) -> bool) -> PlanNode {
+        let inventory = &self.inventory;
+        let mut gpus: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| usable(gpu)).collect();
+        gpus.sort_by_key(|gpu| gpu.index);
+        PlanNode {
+            node: inventory.node,
+            name: inventory.name.clone(),
+            class: inventory.class(),
+            gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
+            draining: matches!(self.policy, NodePolicy::Draining { .. }),
+            host: NodeResources {
+                cpus: Some(inventory.cpus),
+                memory: Some(inventory.memory),
+                shm: inventory.shm,
+                local_disk: inventory.local_disk,
+            },
+        }
+    }
+}
+
+impl Project {
+    pub(crate) fn for_round(&self, usages: &BTreeMap<String, GpuSeconds>) -> PlanProject {
+        let rules = self.rules.clone();
+        PlanProject {
+            name: self.name.clone(),
+            parent: rules.parent,
+            quota: rules.quota,
+            borrow: rules.borrow,
+            floor: rules.floor,
+            weight: rules.weight,
+            usage: usages.get(&self.name).map_or(0.0, |used| used.0),
+            max_per_user: rules.max_per_user,
+        }
+    }
+}
+
+impl Reservation {
+    /// Nothing, once it is over.
+    pub(crate) fn for_round(&self, now: Timestamp) -> Option<headway_planner::Reservation> {
+        (self.until > now).then(|| headway_planner::Reservation {
+            name: self.name.clone(),
+            nodes: self.nodes.clone(),
+            from: self.from,
+            until: self.until,
+            projects: self.projects.clone(),
+            users: self.users.clone(),
+            jobs: self.jobs.clone(),
+        })
+    }
+}
+
+impl View {
+    /// The round that could be asked for now.
+    #[must_use]
+    pub fn round(&self) -> PlanInput {
+        let nodes: Vec<PlanNode> = self.nodes.values().map(|node| self.plan_node(node)).collect();
+        let wanting = || self.jobs.values().filter(|shown| shown.job.wants_gpus(self.at));
+        let premises = Premises::new(&nodes, wanting().count());
+        let jobs = wanting().map(|shown| self.plan_job(shown, premises)).collect();
+        let usages = self.holdings().into_iter().map(|(name, holding)| (name, holding.used)).collect();
+        PlanInput {
+            plan: IdSource::seeded(0).plan(self.at),
+            parent: self.target.as_ref().map(|target| target.plan.id),
+            now: self.at,
+            trigger: "somebody asks".into(),
+            policy: self.policy.objective.clone(),
+            jobs,
+            projects: self.projects.values().map(|project| project.for_round(&usages)).collect(),
+            reservations: self.reservations.values().filter_map(|one| one.for_round(self.at)).collect(),
+            nodes,
+        }
+    }
+
+    fn plan_job(&self, shown: &JobView, premises: Premises<'_>) -> PlanJob {
+        let job = &shown.job;
+        let work = shown.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
+        PlanJob {
+            capabilities: job.able(),
+            current: shown.allocation.as_ref().map(|held| held.assignment(self.target.as_deref())),
+            ..premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work)
+        }
+    }
+
+    /// What is held stays usable to its holder where nothing new may start, unless the node drains; what is held under
+    /// another node's name is that node's to offer.
+    fn plan_node(&self, shown: &NodeView) -> PlanNode {
+        let drains = matches!(shown.node.policy, NodePolicy::Draining { .. });
+        let holder = |gpu: &Gpu| self.jobs.get(&shown.held.get(&gpu.uuid)?.0)?.allocation.as_ref();
+        shown.node.for_round(|gpu| {
+            let offered = match holder(gpu) {
+                None => shown.takes_work(),
+                Some(held) => {
+                    let here = held.placement.slices().iter().any(|slice| slice.node == shown.node.inventory.node);
+                    here && (shown.takes_work() || !drains)
+                }
+            };
+            offered && gpu.health == GpuHealth::Healthy
+        })
+    }
+}
