@@ -159,7 +159,7 @@ mod tests {
     use headway_types::report::{Capabilities, Flexibility};
 
     use super::*;
-    use crate::builder::{after, job, job_id, node, round};
+    use crate::builder::{after, job, job_id, node, round, table};
 
     fn of(input: &PlanInput) -> Sizes {
         sizes(input, &[job_id(1)], &mut CurveCache::new()).remove(&job_id(1)).unwrap()
@@ -167,7 +167,10 @@ mod tests {
 
     #[test]
     fn of_very_many_sizes_whole_nodes_are_told() {
-        let sizes = of(&round((1..=40).map(|number| node(number, "alpha", 8)).collect(), vec![job(1, 1, 320)]));
+        let rows: Vec<_> = (1..=1_280).map(|gpus| (gpus, f64::from(gpus), None)).collect();
+        let work = crate::input::PlanWork::Table(Arc::new(table("alpha", &rows)));
+        let asked = PlanJob { work, ..job(1, 1, 1_280) };
+        let sizes = of(&round((1..=160).map(|number| node(number, "alpha", 8)).collect(), vec![asked]));
         assert!(sizes.feasible.len() > TOLD && sizes.points.len() <= TOLD, "{}", sizes.feasible.len());
         assert!(sizes.points.iter().skip(8).all(|point| point.gpus.0.is_multiple_of(8)));
         assert_eq!(sizes.points.last().map(|point| point.gpus), sizes.feasible.last().copied());

@@ -18,8 +18,7 @@ pub(super) fn build_input(at: Situation<'_>, kind: &RoundKind) -> PlanInput {
     let wanting: Vec<_> = at.jobs().filter(|(job, _)| job.wants_gpus(facts.now)).collect();
     let named: BTreeSet<JobId> = wanting.iter().map(|(job, _)| job.id).collect();
     let leaving = at.leaving();
-    let nodes: Vec<PlanNode> =
-        facts.nodes.iter().map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
+    let nodes: Vec<PlanNode> = facts.nodes.iter().map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
     let premises = Premises::new(&nodes, wanting.len());
     let jobs = wanting.into_iter().map(|(job, seen)| at.plan_job(job, seen, premises, kind.pinned)).collect();
     let objective = &facts.policy.objective;

@@ -58,7 +58,7 @@ fn a_queue_starts_one_after_the_other() {
     jobs[1].priority = Priority(75);
     let round = round(jobs.clone(), None);
     for planned_jobs in [40, 0] {
-        let forecast = forecast(&round, Effort { planned_jobs, ..Effort::default() });
+        let forecast = forecast(&round, Effort { planned_jobs, samples: 400, ..Effort::default() });
         let starts = [seconds(&forecast, &jobs[1]).1, seconds(&forecast, &jobs[2]).1];
         assert!((300.0..420.0).contains(&starts[0]) && (600.0..900.0).contains(&starts[1]), "{starts:?}");
     }
