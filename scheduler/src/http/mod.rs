@@ -22,6 +22,7 @@ mod lookup;
 mod nodes;
 mod once;
 mod openapi;
+mod past;
 mod plans;
 mod policy;
 mod problem;
