@@ -10,6 +10,7 @@ mod goodput;
 mod history;
 mod job;
 mod node;
+mod past;
 mod plan;
 mod problem;
 mod project;
@@ -36,6 +37,7 @@ pub use job::{
     RunnerUp, Submitted, Validation,
 };
 pub use node::{DrainRequest, Gpu, Node, NodeHardware, NodeList};
+pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
     Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
     PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,

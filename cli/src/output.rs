@@ -1,5 +1,6 @@
 //! Printing: tables for people, JSON and YAML for programs, names for pipes. Numbers keep their units.
 
+use chrono::{DateTime, Utc};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
@@ -113,6 +114,11 @@ pub fn proven(bound: Option<f64>, gap: Option<f64>, digits: usize) -> String {
 /// An absent number is a dash, never a zero.
 pub fn optional(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
+}
+
+/// To the second, in UTC, as `--at` takes it.
+pub fn moment(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// 3725 s → "1h02m"; the two largest units.

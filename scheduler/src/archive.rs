@@ -118,3 +118,69 @@ pub fn unpack(body: Vec<u8>) -> impl Iterator<Item = std::io::Result<Bytes>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_engine::record::{PlanRecord, PlanState};
+    use headway_planner::Policy;
+    use headway_types::{IdSource, PlanReport};
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+    use crate::support::{START, TestDatabase};
+
+    fn round(ids: &mut IdSource) -> Arc<SolvedRound> {
+        let plan = ids.plan(START);
+        let input = PlanInput {
+            plan,
+            parent: None,
+            now: START,
+            trigger: "test".into(),
+            policy: Policy::default(),
+            nodes: vec![],
+            jobs: vec![],
+            projects: vec![],
+            reservations: vec![],
+        };
+        let (assignments, report) = (Default::default(), PlanReport::default());
+        let plan = Plan { id: plan, parent: None, made_at: START, assignments, report };
+        Arc::new(SolvedRound { input: Arc::new(input), plan })
+    }
+
+    fn stored(round: &SolvedRound) -> Vec<Change> {
+        let plan = Arc::new(round.plan.clone());
+        let record = PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None };
+        vec![Change::Plan(Arc::new(record))]
+    }
+
+    #[tokio::test]
+    async fn a_round_that_cannot_be_stored_is_counted_and_holds_nobody_up() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let _here = ::metrics::set_default_local_recorder(&recorder);
+        let store = TestDatabase::create().await.store().await;
+        store.close().await;
+        let archive = Archive::start(store);
+        let mut ids = IdSource::seeded(1);
+        // The writer has no turn before the first wait: its queue fills up, and the last round finds no room.
+        for _ in 0..=QUEUE {
+            let round = round(&mut ids);
+            archive.take(&stored(&round), Some(&round));
+        }
+        assert!(counted.render().contains("headway_plan_inputs_lost_total 1"), "{}", counted.render());
+        archive.finish().await;
+        let all = format!("headway_plan_inputs_lost_total {}", QUEUE + 1);
+        assert!(counted.render().contains(&all), "{}", counted.render());
+    }
+
+    #[test]
+    fn what_is_packed_is_read_as_the_interface_says() {
+        let round = round(&mut IdSource::seeded(1));
+        let text: Vec<u8> = unpack(pack(&round).unwrap()).flat_map(Result::unwrap).collect();
+        let read: headway_api::v1::StoredRound = serde_json::from_slice(&text).unwrap();
+        assert_eq!((read.plan_id, read.headway_version.as_str()), (round.plan.id.0, env!("CARGO_PKG_VERSION")));
+        assert_eq!(read.plan, serde_json::to_value(&round.plan).unwrap());
+        assert_eq!(read.input, serde_json::to_value(&*round.input).unwrap());
+    }
+}

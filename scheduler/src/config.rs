@@ -39,11 +39,13 @@ pub struct ServerConfig {
 pub struct Retention {
     /// What plans were made from.
     pub plan_inputs: Seconds,
+    /// What was in which state when.
+    pub history: Seconds,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { plan_inputs: Seconds(7.0 * 86_400.0) }
+        Self { plan_inputs: Seconds(7.0 * 86_400.0), history: Seconds(90.0 * 86_400.0) }
     }
 }
 

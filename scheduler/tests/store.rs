@@ -323,9 +323,9 @@ async fn plans_list_newest_first() {
     let changes: Vec<_> =
         plans.iter().map(|id| Change::Plan(Arc::new(plan(*id, PlanState::Rejected { reason: None })))).collect();
     store.commit(term, &changes).await.unwrap();
-    let page = store.plans(None, 2).await.unwrap();
+    let page = store.plans(None, None, 2).await.unwrap();
     assert_eq!(page.items.iter().map(|one| one.plan.id).collect::<Vec<_>>(), [plans[2], plans[1]]);
-    let rest = store.plans(page.next, 2).await.unwrap();
+    let rest = store.plans(None, page.next, 2).await.unwrap();
     assert_eq!(rest.items.iter().map(|one| one.plan.id).collect::<Vec<_>>(), [plans[0]]);
     assert_eq!(rest.next, None);
 }

@@ -1,16 +1,22 @@
 //! Requests about nodes, plans, the policy, and the cluster as a whole.
 
+use chrono::{DateTime, Utc};
 use reqwest::Method;
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    Baseline, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, Plan, PlanList, Policy,
-    ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Version,
+    Baseline, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, PastNodeList, PastOverview,
+    Plan, PlanList, Policy, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Version,
 };
 
 impl Client {
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
         Ok(self.get::<NodeList>(&["nodes"]).await?.items)
+    }
+
+    /// Nodes as they were at a moment.
+    pub async fn nodes_at(&self, at: DateTime<Utc>) -> Result<PastNodeList, ClientError> {
+        self.read(self.request(Method::GET, &["nodes"]).query(&[("at", at)])).await
     }
 
     /// A node by id or name.
@@ -62,6 +68,11 @@ impl Client {
         self.read(self.request(Method::GET, &["plans"]).query(&query)).await
     }
 
+    /// The plan that was being carried out at a moment, and those that waited for approval.
+    pub async fn plans_at(&self, at: DateTime<Utc>) -> Result<PlanList, ClientError> {
+        self.read(self.request(Method::GET, &["plans"]).query(&[("at", at)])).await
+    }
+
     /// Runs a round now; its plan is a proposal that moves nothing before it is approved.
     pub async fn rebalance(&self, min_gain_pct: Option<f64>) -> Result<Plan, ClientError> {
         self.post(&["plans", "rebalance"], &RebalanceRequest { min_gain_pct }).await
@@ -92,6 +103,11 @@ impl Client {
 
     pub async fn overview(&self) -> Result<Overview, ClientError> {
         self.get(&["overview"]).await
+    }
+
+    /// The cluster as it was at a moment.
+    pub async fn overview_at(&self, at: DateTime<Utc>) -> Result<PastOverview, ClientError> {
+        self.read(self.request(Method::GET, &["overview"]).query(&[("at", at)])).await
     }
 
     /// Goodput of the cluster now.

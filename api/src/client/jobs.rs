@@ -1,12 +1,14 @@
 //! Requests about jobs.
 
+use chrono::{DateTime, Utc};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder};
 
 use super::{Client, ClientError, REQUEST_TIME, header};
 use crate::v1::{
     AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, EventList, EventRecord,
-    Explanation, Job, JobDetail, JobList, JobPatch, ReasonRequest, Series, SeriesPoint, Submitted, Validation,
+    Explanation, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest, Series, SeriesPoint, Submitted,
+    Validation,
 };
 
 const JOBS_PER_PAGE: u32 = 500;
@@ -24,6 +26,22 @@ pub struct JobFilter {
     /// The `next_cursor` of the page before.
     pub cursor: Option<String>,
     pub limit: Option<u32>,
+}
+
+impl JobFilter {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        [
+            ("state", (!self.states.is_empty()).then(|| self.states.join(","))),
+            ("project", self.project.clone()),
+            ("user", self.user.clone()),
+            ("q", self.name_contains.clone()),
+            ("cursor", self.cursor.clone()),
+            ("limit", self.limit.map(|limit| limit.to_string())),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
 }
 
 /// Which piece of a rank's output to read.
@@ -82,20 +100,12 @@ impl Client {
 
     /// One page of jobs, newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<JobList, ClientError> {
-        let states = (!filter.states.is_empty()).then(|| filter.states.join(","));
-        let limit = filter.limit.map(|limit| limit.to_string());
-        let query: Vec<(&str, &str)> = [
-            ("state", states.as_deref()),
-            ("project", filter.project.as_deref()),
-            ("user", filter.user.as_deref()),
-            ("q", filter.name_contains.as_deref()),
-            ("cursor", filter.cursor.as_deref()),
-            ("limit", limit.as_deref()),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect();
-        self.read(self.request(Method::GET, &["jobs"]).query(&query)).await
+        self.read(self.request(Method::GET, &["jobs"]).query(&filter.query())).await
+    }
+
+    /// The same of jobs that had not ended at a moment, as they were; states are those of that moment.
+    pub async fn jobs_at(&self, filter: &JobFilter, at: DateTime<Utc>) -> Result<PastJobList, ClientError> {
+        self.read(self.request(Method::GET, &["jobs"]).query(&filter.query()).query(&[("at", at)])).await
     }
 
     /// Every job there is, page by page, newest first.

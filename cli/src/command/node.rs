@@ -1,17 +1,18 @@
 //! `headway node …`: the machines.
 
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{DrainRequest, Node as NodeReply};
+use headway_api::v1::{DrainRequest, Node as NodeReply, PastNode};
 use headway_types::Seconds;
 
 use crate::failure::Failure;
-use crate::output::Printer;
+use crate::output::{Printer, moment};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Node {
     /// List nodes.
-    List,
+    List(List),
     /// Move running jobs away (checkpoint first) and start nothing new.
     Drain(Drain),
     /// Start nothing new; what runs stays.
@@ -22,6 +23,13 @@ pub enum Node {
     Uncordon(Name),
     /// Vouch that nothing runs on an unreachable node any more.
     Lost(Change),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct List {
+    /// As they were at this moment (RFC 3339: 2026-03-01T14:02:00Z), with what is known of them.
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<DateTime<Utc>>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -50,7 +58,12 @@ pub struct Change {
 
 pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Failure> {
     let changed = match node {
-        Node::List => {
+        Node::List(List { at: Some(at) }) => {
+            let nodes = client.nodes_at(at).await?.items;
+            let headers = ["NAME", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "STANDING", "SINCE", "JOBS"];
+            return print.list(&nodes, &headers, past_row, |node| node.name.clone());
+        }
+        Node::List(List { at: None }) => {
             let nodes = client.nodes().await?;
             return print.list(
                 &nodes,
@@ -89,6 +102,21 @@ fn row(node: &NodeReply) -> Vec<String> {
         node.policy.to_string(),
         node.standing.to_string(),
         reason(node),
+    ]
+}
+
+fn past_row(node: &PastNode) -> Vec<String> {
+    let busy: usize = node.held.iter().map(|held| held.gpu_uuids.len()).sum();
+    let jobs: Vec<&str> = node.held.iter().map(|held| held.job_name.as_str()).collect();
+    vec![
+        node.name.clone(),
+        format!("{} of {}", node.gpus_healthy, node.gpus),
+        busy.to_string(),
+        node.availability.to_string(),
+        node.policy.to_string(),
+        node.standing.to_string(),
+        moment(node.since),
+        if jobs.is_empty() { "-".into() } else { jobs.join(",") },
     ]
 }
 

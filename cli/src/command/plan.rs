@@ -3,18 +3,21 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{Move, Plan as PlanReply, Unmoved};
+use headway_api::v1::{Move, Plan as PlanReply, PlanSummary, Unmoved};
 
 use super::replay::Replay;
 use super::solve::Solve;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration, optional, proven, si};
+use crate::output::{Printer, duration, moment, optional, proven, si};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Plan {
+    /// Plans, newest first.
+    List(List),
     /// The plan in force, or the one named.
     Show { id: Option<String> },
     /// What would come of jobs, nodes, quotas or priorities that are not so. Nothing is changed by it.
@@ -33,6 +36,13 @@ pub enum Plan {
         #[arg(long)]
         reason: Option<String>,
     },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct List {
+    /// Those that counted at this moment (RFC 3339: 2026-03-01T14:02:00Z): the plan that was being carried out and those that waited.
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<DateTime<Utc>>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -83,6 +93,14 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
     // Not every command needs a scheduler.
     let client = || connection.client();
     match plan {
+        Plan::List(List { at }) => {
+            let plans = match at {
+                Some(at) => client()?.plans_at(at).await?,
+                None => client()?.plans(None).await?,
+            };
+            let headers = ["ID", "MADE", "STATE", "OBJECTIVE", "MOVES", "BECAUSE"];
+            print.list(&plans.items, &headers, summary, |plan| plan.id.to_string())
+        }
         Plan::Show { id } => {
             let plan = match id {
                 Some(id) => client()?.plan(&id).await?,
@@ -166,6 +184,18 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
         lines.push(print.table(&headers, plan.unmoved.iter().map(stays)));
     }
     lines.join("\n") + "\n"
+}
+
+/// Ids whole, since other commands take them.
+fn summary(of: &PlanSummary) -> Vec<String> {
+    vec![
+        of.id.to_string(),
+        moment(of.made_at),
+        of.state.to_string(),
+        format!("{:.4}", of.objective),
+        of.moves.to_string(),
+        of.trigger.clone(),
+    ]
 }
 
 fn stays(of: &Unmoved) -> Vec<String> {

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use headway_api::client::{Client, JobFilter};
-use headway_api::v1::Job;
+use headway_api::v1::{Job, PastJob};
 use headway_types::JobStateKind;
 use strum::VariantArray;
 
 use super::{short, watch};
 use crate::failure::Failure;
-use crate::output::{Printer, duration, optional, si};
+use crate::output::{Printer, duration, moment, optional, si};
 
 #[derive(Args, Clone, Debug)]
 pub struct Ps {
@@ -27,6 +28,9 @@ pub struct Ps {
     /// At most this many.
     #[arg(long, default_value_t = 100)]
     pub limit: u32,
+    /// As it was at this moment (RFC 3339: 2026-03-01T14:02:00Z): jobs that had not ended, with what is known of them.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["all", "watch"])]
+    pub at: Option<DateTime<Utc>>,
     /// Repeat every two seconds.
     #[arg(short, long)]
     pub watch: bool,
@@ -49,10 +53,27 @@ fn states() -> impl Iterator<Item = &'static str> {
 }
 
 async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> {
-    let states = if ps.state.is_empty() && !ps.all { vec!["live".into()] } else { ps.state.clone() };
+    let states = if ps.state.is_empty() && !ps.all && ps.at.is_none() { vec!["live".into()] } else { ps.state.clone() };
     let filter = JobFilter { states, project: ps.project.clone(), limit: Some(ps.limit), ..JobFilter::default() };
+    if let Some(at) = ps.at {
+        let page = client.jobs_at(&filter, at).await?;
+        return print
+            .list(&page.items, &["ID", "NAME", "STATE", "SINCE", "GPUS", "NODES"], past_row, |job| job.id.to_string());
+    }
     let page = client.jobs(&filter).await?;
     print.list(&page.items, HEADERS, row, |job| job.id.to_string())
+}
+
+fn past_row(job: &PastJob) -> Vec<String> {
+    let nodes = if job.nodes.is_empty() { "-".into() } else { job.nodes.join(",") };
+    vec![
+        short(&job.id.to_string()).into(),
+        job.name.clone(),
+        job.state.to_string(),
+        moment(job.state_since),
+        job.gpus.to_string(),
+        nodes,
+    ]
 }
 
 /// dp × tp × pp and what else the layout is.

@@ -55,6 +55,9 @@ pub struct Server {
     /// Days for which the inputs of plans are kept, so that they can be decided again.
     #[arg(long, default_value_t = 7.0, value_parser = days)]
     pub plan_input_days: f64,
+    /// Days for which the past can be asked for: what was in which state.
+    #[arg(long, default_value_t = 90.0, value_parser = days)]
+    pub history_days: f64,
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
@@ -128,7 +131,10 @@ impl Server {
             agent_listen: self.agent_listen,
             tls,
             engine,
-            retention: Retention { plan_inputs: Seconds(self.plan_input_days * 86_400.0) },
+            retention: Retention {
+                plan_inputs: Seconds(self.plan_input_days * 86_400.0),
+                history: Seconds(self.history_days * 86_400.0),
+            },
             tokens,
             site,
             speed: self.speed,

@@ -96,28 +96,26 @@ impl Facts {
     fn entered(&self, draft: &Draft) -> Vec<Entered> {
         let jobs = draft.entered.jobs.iter().filter_map(|id| {
             let job = self.jobs.get(id)?;
-            Some(Entered::Job { job: *id, state: job.state.name().into(), generation: job.generation })
+            Some(Entered::Job { job: *id, state: job.state.kind(), generation: job.generation })
         });
         let nodes = draft.entered.nodes.iter().filter_map(|id| {
             let node = self.nodes.get(id)?;
             Some(Entered::Node {
                 node: *id,
-                availability: node.availability.name().into(),
-                policy: node.policy.name().into(),
-                standing: node.health.standing.name().into(),
+                availability: node.availability.kind(),
+                policy: node.policy.kind(),
+                standing: node.health.standing.kind(),
                 gpus: node.inventory.gpus.len() as u32,
                 healthy: node.inventory.healthy().0,
             })
         });
         let allocations = draft.entered.allocations.iter().filter_map(|key| {
             let allocation = self.allocations.get(key)?;
-            let phase = allocation.phase().name().into();
+            let phase = allocation.phase();
             Some(Entered::Allocation { job: key.0, generation: key.1, phase, gpus: allocation.held_gpus().0 })
         });
-        let plans = draft
-            .plans
-            .values()
-            .map(|record| Entered::Plan { plan: record.plan.id, state: record.state.name().into() });
+        let plans =
+            draft.plans.values().map(|record| Entered::Plan { plan: record.plan.id, state: record.state.kind() });
         jobs.chain(nodes).chain(allocations).chain(plans).collect()
     }
 

@@ -99,7 +99,10 @@ async fn time_does_not_step_back_when_the_clock_was_set_back() {
     let term = store.begin_term().await.unwrap();
     // Stored by a server whose clock ran an hour ahead.
     let stored = Clock::default().now() + headway_types::Seconds(3_600.0);
-    let entered = headway_engine::record::Entered::Plan { plan: PlanId(uuid::Uuid::nil()), state: "stale".into() };
+    let entered = headway_engine::record::Entered::Plan {
+        plan: PlanId(uuid::Uuid::nil()),
+        state: headway_types::PlanStateKind::Stale,
+    };
     let transition = headway_engine::record::Transition { at: stored, entered };
     store.commit(term, &[Change::Transition(transition)]).await.unwrap();
 

@@ -17,18 +17,26 @@ use uuid::Uuid;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup};
+use super::{HttpState, conversions, lookup, past};
 use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
 
-/// Is the cluster doing useful work?
-#[utoipa::path(get, path = "/overview", tag = "cluster", responses((status = 200, body = v1::Overview)))]
-pub async fn overview(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::Overview>, Problem> {
+/// Is the cluster doing useful work? With `at`: a `PastOverview`, what is known of that moment.
+#[utoipa::path(get, path = "/overview", tag = "cluster", params(past::Moment),
+    responses((status = 200, body = v1::Overview), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn overview(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(past::Moment { at }): Query<past::Moment>,
+) -> Result<Json<past::Reply<v1::Overview, v1::PastOverview>>, Problem> {
+    if let Some(at) = at {
+        return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at).await?)));
+    }
     // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
     let newest = state.cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
     let seq = newest.items.first().map_or(0, |event| event.seq);
-    Ok(Json(summary(&state.cluster.view(), seq)))
+    Ok(Json(past::Reply::Now(summary(&state.cluster.view(), seq))))
 }
 
 fn summary(view: &View, seq: u64) -> v1::Overview {

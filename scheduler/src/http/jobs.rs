@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_types::{JobId, JobStateKind};
 use serde::Deserialize;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query, etag};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup};
+use super::{HttpState, conversions, lookup, past};
 use crate::store::JobFilter;
 
 const JOBS_AT_MOST: u32 = 500;
@@ -27,6 +28,8 @@ pub struct JobsQuery {
     user: Option<String>,
     /// Part of the name.
     q: Option<String>,
+    /// A past moment: the reply is a `PastJobList` of the jobs that had not ended, with what is known of them.
+    at: Option<DateTime<Utc>>,
     /// The `next_cursor` of the page before.
     cursor: Option<Uuid>,
     /// 100 if absent, 500 at most.
@@ -40,7 +43,7 @@ pub async fn list_jobs(
     State(state): State<HttpState>,
     _caller: Principal,
     Query(query): Query<JobsQuery>,
-) -> Result<Json<v1::JobList>, Problem> {
+) -> Result<Json<past::Reply<v1::JobList, v1::PastJobList>>, Problem> {
     let filter = JobFilter {
         states: states(query.state.as_deref())?,
         project: query.project,
@@ -48,26 +51,36 @@ pub async fn list_jobs(
         name_contains: query.q,
         limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST),
         cursor: query.cursor.map(JobId),
+        among: None,
     };
+    if let Some(at) = query.at {
+        return Ok(Json(past::Reply::Then(past::jobs(&state.cluster, filter, at).await?)));
+    }
     let page = state.cluster.store().list_jobs(&filter).await?;
     let view = state.cluster.view();
     let items = page.items.iter().map(|job| match view.jobs.get(&job.id) {
         Some(live) => conversions::live_job(live, &view),
         None => conversions::stored_job(job),
     });
-    Ok(Json(v1::JobList { items: items.collect(), next_cursor: page.next.map(|job| job.to_string()) }))
+    let next_cursor = page.next.map(|job| job.to_string());
+    Ok(Json(past::Reply::Now(v1::JobList { items: items.collect(), next_cursor })))
 }
 
-/// One job and what was asked for. `ETag` is its version.
-#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-None-Match" = Option<String>, Header)),
+/// One job and what was asked for. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), past::Moment, ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = v1::JobDetail, headers(("ETag" = String))), (status = 304),
         (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_job(
     State(state): State<HttpState>,
     _caller: Principal,
     Path(id): Path<Uuid>,
+    Query(past::Moment { at }): Query<past::Moment>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    if let Some(at) = at {
+        let record = lookup::record(&state.cluster, JobId(id)).await?;
+        return Ok(Json(past::job(&state.cluster, &record, at).await?).into_response());
+    }
     let job = lookup::job(&state.cluster, JobId(id)).await?;
     let tag = etag(job.version);
     // Live numbers change between versions, so only an ended job is worth a 304.

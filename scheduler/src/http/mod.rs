@@ -21,6 +21,7 @@ mod lookup;
 mod nodes;
 mod once;
 mod openapi;
+mod past;
 mod plans;
 mod policy;
 mod problem;

@@ -7,29 +7,44 @@ use headway_engine::outcome::Reply;
 use headway_types::{Seconds, Timestamp};
 
 use super::auth::{AdminPrincipal, Principal};
-use super::extract::{Json, Path};
+use super::extract::{Json, Path, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched};
+use super::{HttpState, conversions, lookup, mismatched, past};
 
-/// All nodes.
-#[utoipa::path(get, path = "/nodes", tag = "nodes", responses((status = 200, body = v1::NodeList)))]
-pub async fn list_nodes(State(state): State<HttpState>, _caller: Principal) -> Json<v1::NodeList> {
+/// All nodes. With `at`: a `PastNodeList` of those that had registered, with what is known of them.
+#[utoipa::path(get, path = "/nodes", tag = "nodes", params(past::Moment),
+    responses((status = 200, body = v1::NodeList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn list_nodes(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(past::Moment { at }): Query<past::Moment>,
+) -> Result<Json<past::Reply<v1::NodeList, v1::PastNodeList>>, Problem> {
+    if let Some(at) = at {
+        return Ok(Json(past::Reply::Then(past::nodes(&state.cluster, at).await?)));
+    }
     let view = state.cluster.view();
-    Json(v1::NodeList { items: view.nodes.values().map(|node| conversions::node(node, &view)).collect() })
+    let items = view.nodes.values().map(|node| conversions::node(node, &view)).collect();
+    Ok(Json(past::Reply::Now(v1::NodeList { items })))
 }
 
-/// One node, by id or name.
-#[utoipa::path(get, path = "/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
+/// One node, by id or name. With `at`: a `PastNode`.
+#[utoipa::path(get, path = "/nodes/{node}", tag = "nodes", params(("node" = String, Path), past::Moment),
     responses((status = 200, body = v1::Node), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_node(
     State(state): State<HttpState>,
     _caller: Principal,
     Path(name): Path<String>,
-) -> Result<Json<v1::Node>, Problem> {
+    Query(past::Moment { at }): Query<past::Moment>,
+) -> Result<Json<past::Reply<v1::Node, v1::PastNode>>, Problem> {
     let id = lookup::node(&state.cluster, &name)?;
+    if let Some(at) = at {
+        let then = past::nodes(&state.cluster, at).await?.items.into_iter().find(|node| node.id == id.0);
+        let then = then.ok_or_else(|| Problem::not_found(format!("node {name} had not registered by then")))?;
+        return Ok(Json(past::Reply::Then(then)));
+    }
     let view = state.cluster.view();
     let node = view.nodes.get(&id).ok_or_else(|| Problem::not_found(format!("no node {name}")))?;
-    Ok(Json(conversions::node(node, &view)))
+    Ok(Json(past::Reply::Now(conversions::node(node, &view))))
 }
 
 /// Have what runs on a node save and leave; nothing new starts there.

@@ -3,6 +3,7 @@
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use headway_api::v1;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
@@ -25,6 +26,8 @@ use super::{
             additive-only within v1. Errors are RFC 9457 problem+json with `code`, `field` and `hint`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
+    // Replies to `?at=`: the operations show their present replies alone, so that clients made from the document keep their types.
+    components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview)),
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Submit, watch and steer jobs"),

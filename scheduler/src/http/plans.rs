@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched};
+use super::{HttpState, conversions, lookup, mismatched, past};
 use crate::archive;
 use crate::cluster::{Cluster, Feed};
 
@@ -35,20 +36,27 @@ const FAILURES: [&str; 2] = ["plan.failed", "plan.refused"];
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PlansQuery {
+    /// A past moment: the plan that was being carried out and those that waited for approval, in their states of then.
+    at: Option<DateTime<Utc>>,
     cursor: Option<Uuid>,
     /// 50 if absent, 200 at most.
     limit: Option<u32>,
 }
 
 /// Plans, newest first.
-#[utoipa::path(get, path = "/plans", tag = "plans", params(PlansQuery), responses((status = 200, body = v1::PlanList)))]
+#[utoipa::path(get, path = "/plans", tag = "plans", params(PlansQuery),
+    responses((status = 200, body = v1::PlanList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn list_plans(
     State(state): State<HttpState>,
     _caller: Principal,
     Query(query): Query<PlansQuery>,
 ) -> Result<Json<v1::PlanList>, Problem> {
     let limit = query.limit.unwrap_or(50).clamp(1, PLANS_AT_MOST);
-    let page = state.cluster.store().plans(query.cursor.map(PlanId), limit).await?;
+    let before = query.cursor.map(PlanId);
+    if let Some(at) = query.at {
+        return Ok(Json(past::plans(&state.cluster, before, limit, at).await?));
+    }
+    let page = state.cluster.store().plans(None, before, limit).await?;
     Ok(Json(v1::PlanList {
         items: page.items.iter().map(conversions::plan_summary).collect(),
         next_cursor: page.next.map(|plan| plan.to_string()),

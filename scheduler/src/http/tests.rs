@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod jobs;
+mod past;
 mod rounds;
 mod rules;
 mod service;

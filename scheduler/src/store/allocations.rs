@@ -1,7 +1,7 @@
 //! Table `allocations`.
 
 use headway_engine::record::Allocation;
-use headway_types::JobId;
+use headway_types::{Generation, JobId};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -14,6 +14,23 @@ impl Store {
         let rows = sqlx::query!(
             r#"SELECT body AS "body: Json<Allocation>" FROM allocations WHERE job_id = $1 ORDER BY generation"#,
             job.0
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading allocations"))?;
+        Ok(rows.into_iter().map(|row| row.body.0).collect())
+    }
+
+    /// These, in the order of their jobs.
+    pub async fn allocations_of(&self, keys: &[(JobId, Generation)]) -> Result<Vec<Allocation>, StoreError> {
+        let jobs: Vec<_> = keys.iter().map(|(job, _)| job.0).collect();
+        let generations: Vec<_> = keys.iter().map(|(_, generation)| integer(generation.0)).collect();
+        let rows = sqlx::query!(
+            r#"SELECT body AS "body: Json<Allocation>" FROM allocations
+            WHERE (job_id, generation) IN (SELECT * FROM UNNEST($1::uuid[], $2::bigint[]))
+            ORDER BY job_id, generation"#,
+            &jobs,
+            &generations,
         )
         .fetch_all(&self.pool)
         .await

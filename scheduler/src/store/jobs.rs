@@ -1,5 +1,7 @@
 //! Table `jobs`.
 
+use std::collections::BTreeMap;
+
 use headway_engine::record::Job;
 use headway_types::{JobId, JobStateKind};
 use sqlx::PgConnection;
@@ -17,6 +19,8 @@ pub struct JobFilter {
     pub owner: Option<String>,
     /// Part of the name, in any case.
     pub name_contains: Option<String>,
+    /// Only of these; absent: of all.
+    pub among: Option<Vec<JobId>>,
     pub limit: u32,
     /// The last job of the page before.
     pub cursor: Option<JobId>,
@@ -25,6 +29,7 @@ pub struct JobFilter {
 impl Store {
     /// Jobs, live and ended, newest first.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Page<Job, JobId>, StoreError> {
+        let among = filter.among.as_ref().map(|jobs| jobs.iter().map(|job| job.0).collect::<Vec<_>>());
         let states: Vec<String> = filter.states.iter().map(ToString::to_string).collect();
         let rows = sqlx::query!(
             r#"SELECT body AS "body: Json<Job>" FROM jobs
@@ -33,18 +38,30 @@ impl Store {
               AND ($3::text IS NULL OR owner = $3)
               AND ($4::text IS NULL OR strpos(lower(name), lower($4)) > 0)
               AND ($5::uuid IS NULL OR job_id < $5)
-            ORDER BY job_id DESC LIMIT $6"#,
+              AND ($6::uuid[] IS NULL OR job_id = ANY($6))
+            ORDER BY job_id DESC LIMIT $7"#,
             &states,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
             filter.name_contains.as_deref().map(text),
             filter.cursor.map(|job| job.0),
+            among.as_deref() as Option<&[uuid::Uuid]>,
             i64::from(filter.limit) + 1,
         )
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::during("listing jobs"))?;
         Ok(Page::of(rows.into_iter().map(|row| row.body.0).collect(), filter.limit, |job| job.id))
+    }
+
+    /// What jobs are called.
+    pub async fn job_names(&self, jobs: &[JobId]) -> Result<BTreeMap<JobId, String>, StoreError> {
+        let jobs: Vec<_> = jobs.iter().map(|job| job.0).collect();
+        let rows = sqlx::query!("SELECT job_id, name FROM jobs WHERE job_id = ANY($1)", &jobs)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::during("reading names of jobs"))?;
+        Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.name)).collect())
     }
 
     pub async fn job(&self, job: JobId) -> Result<Option<Job>, StoreError> {

@@ -3,7 +3,6 @@
 //! Nothing here decides, and nothing here reads a clock: times come from the engine or the caller. Facts go through
 //! `commit`, observations through `observe`; everything else reads.
 
-mod allocation_transitions;
 mod allocations;
 mod checkpoints;
 mod cluster;
@@ -13,13 +12,10 @@ mod events;
 mod idempotency;
 mod job_models;
 mod job_series;
-mod job_transitions;
 mod jobs;
 mod load;
-mod node_transitions;
 mod nodes;
 mod plan_inputs;
-mod plan_transitions;
 mod plans;
 mod projects;
 mod reservations;

@@ -9,12 +9,20 @@ use super::column::{document, time};
 use super::{Page, Store, StoreError};
 
 impl Store {
-    /// Plans, newest first.
-    pub async fn plans(&self, before: Option<PlanId>, limit: u32) -> Result<Page<PlanRecord, PlanId>, StoreError> {
+    /// Plans, newest first; only of those in `among`, where it is given.
+    pub async fn plans(
+        &self,
+        among: Option<&[PlanId]>,
+        before: Option<PlanId>,
+        limit: u32,
+    ) -> Result<Page<PlanRecord, PlanId>, StoreError> {
+        let among = among.map(|plans| plans.iter().map(|plan| plan.0).collect::<Vec<_>>());
         let rows = sqlx::query!(
             r#"SELECT body AS "body: Json<PlanRecord>" FROM plans
-            WHERE $1::uuid IS NULL OR plan_id < $1 ORDER BY plan_id DESC LIMIT $2"#,
+            WHERE ($1::uuid IS NULL OR plan_id < $1) AND ($2::uuid[] IS NULL OR plan_id = ANY($2))
+            ORDER BY plan_id DESC LIMIT $3"#,
             before.map(|plan| plan.0),
+            among.as_deref() as Option<&[uuid::Uuid]>,
             i64::from(limit) + 1,
         )
         .fetch_all(&self.pool)

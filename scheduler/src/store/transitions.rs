@@ -1,16 +1,22 @@
-//! Which subject was in which state when: the four transition tables together.
+//! Table `transitions`: which subject was in which state when.
 //!
-//! Each new row ends the row before it in the same transaction. Repeating a commit changes nothing.
+//! Each new row ends the row before it in the same transaction. A subject that is over for good ends as it enters that
+//! state. Repeating a commit changes nothing.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use headway_engine::record::{Entered, Transition};
-use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
-use sqlx::{Connection, PgConnection};
+use headway_engine::record::{AllocationPhase, Entered, Transition};
+use headway_types::{
+    AvailabilityKind, Generation, JobId, JobStateKind, NodeId, NodePolicyKind, PlanId, PlanStateKind, StandingKind,
+    Timestamp,
+};
+use sqlx::PgConnection;
+use sqlx::types::Json;
+use uuid::Uuid;
 
-use super::column::time;
-use super::{Store, StoreError, allocation_transitions, job_transitions, node_transitions, plan_transitions};
+use super::column::{document, integer, moment, time};
+use super::{Store, StoreError};
 
 /// The shape of the cluster at one moment: what had begun and was not over for good.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,20 +27,19 @@ pub struct StatesAt {
     pub plans: BTreeMap<PlanId, PlanStateAt>,
 }
 
-/// A job that had not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStateAt {
     pub since: Timestamp,
-    pub state: String,
+    pub state: JobStateKind,
     pub generation: Generation,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStateAt {
     pub since: Timestamp,
-    pub availability: String,
-    pub policy: String,
-    pub standing: String,
+    pub availability: AvailabilityKind,
+    pub policy: NodePolicyKind,
+    pub standing: StandingKind,
     pub gpus: u32,
     pub healthy_gpus: u32,
 }
@@ -43,94 +48,173 @@ pub struct NodeStateAt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocationStateAt {
     pub since: Timestamp,
-    pub phase: String,
+    pub phase: AllocationPhase,
     pub gpus: u32,
 }
 
-/// A plan that was proposed or adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStateAt {
     pub since: Timestamp,
-    pub state: String,
+    pub state: PlanStateKind,
+}
+
+impl StatesAt {
+    fn of(rows: impl Iterator<Item = (DateTime<Utc>, Entered)>) -> Self {
+        let mut states = Self::default();
+        for (since, entered) in rows {
+            states.add(moment(since), entered);
+        }
+        states
+    }
+
+    fn add(&mut self, since: Timestamp, entered: Entered) {
+        match entered {
+            Entered::Job { job, state, generation } => {
+                self.jobs.insert(job, JobStateAt { since, state, generation });
+            }
+            Entered::Node { node, availability, policy, standing, gpus, healthy } => {
+                let state = NodeStateAt { since, availability, policy, standing, gpus, healthy_gpus: healthy };
+                self.nodes.insert(node, state);
+            }
+            Entered::Allocation { job, generation, phase, gpus } => {
+                self.allocations.insert((job, generation), AllocationStateAt { since, phase, gpus });
+            }
+            Entered::Plan { plan, state } => {
+                self.plans.insert(plan, PlanStateAt { since, state });
+            }
+        }
+    }
 }
 
 impl Store {
     /// What was in which state at this moment; at the very moment of a change, the state entered.
-    pub async fn states_at(&self, moment: Timestamp) -> Result<StatesAt, StoreError> {
-        let failed = StoreError::during;
-        let at = time(moment);
-        let mut connection = self.pool.acquire().await.map_err(failed("opening a connection"))?;
-        let mut tx = connection.begin().await.map_err(failed("opening a transaction"))?;
-        // One snapshot: a change between two of the queries must not show in half of them.
-        sqlx::query!("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            .execute(&mut *tx)
+    pub async fn states_at(&self, at: Timestamp) -> Result<StatesAt, StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT valid_from, entered AS "entered: Json<Entered>" FROM transitions
+            WHERE tstzrange(valid_from, valid_to, '[]') @> $1::timestamptz AND (valid_to IS NULL OR $1 < valid_to)"#,
+            time(at),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading a past moment"))?;
+        Ok(StatesAt::of(rows.into_iter().map(|row| (row.valid_from, row.entered.0))))
+    }
+
+    /// The same of one job and what it held, also where it had ended.
+    pub async fn job_at(&self, job: JobId, at: Timestamp) -> Result<StatesAt, StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT DISTINCT ON (subject, generation) valid_from, entered AS "entered: Json<Entered>" FROM transitions
+            WHERE subject IN ('job', 'allocation') AND subject_id = $1 AND valid_from <= $2
+                AND (subject = 'job' OR valid_to IS NULL OR valid_to > $2)
+            ORDER BY subject, generation, valid_from DESC"#,
+            job.0,
+            time(at),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading the past of a job"))?;
+        Ok(StatesAt::of(rows.into_iter().map(|row| (row.valid_from, row.entered.0))))
+    }
+
+    /// When the history of this cluster begins, as far as it is not pruned; `None` before its first event.
+    pub async fn first_moment(&self) -> Result<Option<Timestamp>, StoreError> {
+        let first = sqlx::query_scalar!("SELECT happened_at FROM events ORDER BY seq LIMIT 1")
+            .fetch_optional(&self.pool)
             .await
-            .map_err(failed("opening a snapshot"))?;
-        Ok(StatesAt {
-            jobs: job_transitions::at(&mut tx, at).await.map_err(failed("reading states of jobs"))?,
-            nodes: node_transitions::at(&mut tx, at).await.map_err(failed("reading states of nodes"))?,
-            allocations: allocation_transitions::at(&mut tx, at).await.map_err(failed("reading allocations"))?,
-            plans: plan_transitions::at(&mut tx, at).await.map_err(failed("reading states of plans"))?,
-        })
+            .map_err(StoreError::during("reading the first event"))?;
+        Ok(first.map(moment))
+    }
+
+    /// Forgets what had ended before this moment; returns how many rows.
+    pub async fn prune_transitions(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "DELETE FROM transitions WHERE tstzrange(valid_from, valid_to, '[]') << tstzrange($1, NULL)",
+            time(before)
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning the past"))?;
+        Ok(done.rows_affected())
     }
 }
 
-/// New rows of one table, by subject and moment: of two at one moment the later stays.
-type Spans<K, V> = BTreeMap<K, BTreeMap<Timestamp, V>>;
-
-/// The rows of a table in the order of their subjects, each with the end that its successor gives it.
-fn rows<K: Copy, V>(spans: &Spans<K, V>) -> Vec<Row<'_, K, V>> {
-    let mut rows = Vec::new();
-    for (key, moments) in spans {
-        let ends = moments.keys().skip(1).map(|at| Some(time(*at))).chain([None]);
-        let starts = moments.iter().map(|(at, state)| (time(*at), state));
-        rows.extend(starts.zip(ends).map(|((from, state), to)| Row { key: *key, from, to, state }));
-    }
-    rows
-}
-
-/// One row to write.
-pub(super) struct Row<'a, K, V> {
-    pub key: K,
-    pub from: DateTime<Utc>,
-    pub to: Option<DateTime<Utc>>,
-    pub state: &'a V,
-}
-
-/// Transitions of one batch by table.
+/// Transitions of one batch, by subject and moment: of two at one moment the later stays.
 #[derive(Default)]
-pub(super) struct Transitions {
-    jobs: Spans<JobId, job_transitions::Entry>,
-    nodes: Spans<NodeId, node_transitions::Entry>,
-    allocations: Spans<(JobId, Generation), allocation_transitions::Entry>,
-    plans: Spans<PlanId, plan_transitions::Entry>,
-}
+pub(super) struct Transitions(BTreeMap<Key, BTreeMap<Timestamp, Entered>>);
+
+/// Kind and id of a subject; the generation of an allocation, 0 of others.
+type Key = (&'static str, Uuid, u64);
 
 impl Transitions {
     pub fn add(&mut self, transition: &Transition) {
-        let at = transition.at;
-        match transition.entered.clone() {
-            Entered::Job { job, state, generation } => {
-                self.jobs.entry(job).or_default().insert(at, job_transitions::Entry { state, generation });
-            }
-            Entered::Node { node, availability, policy, standing, gpus, healthy } => {
-                let entry = node_transitions::Entry { availability, policy, standing, gpus, healthy };
-                self.nodes.entry(node).or_default().insert(at, entry);
-            }
-            Entered::Allocation { job, generation, phase, gpus } => {
-                let entry = allocation_transitions::Entry { phase, gpus };
-                self.allocations.entry((job, generation)).or_default().insert(at, entry);
-            }
-            Entered::Plan { plan, state } => {
-                self.plans.entry(plan).or_default().insert(at, plan_transitions::Entry { state });
-            }
-        }
+        self.0.entry(key(&transition.entered)).or_default().insert(transition.at, transition.entered.clone());
     }
 
+    /// Ends each subject's former row and adds the new ones. A row that is there already keeps its end.
     pub async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        job_transitions::write(connection, &rows(&self.jobs)).await?;
-        node_transitions::write(connection, &rows(&self.nodes)).await?;
-        allocation_transitions::write(connection, &rows(&self.allocations)).await?;
-        plan_transitions::write(connection, &rows(&self.plans)).await
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let (mut subjects, mut ids, mut generations) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut starts, mut ends, mut states) = (Vec::new(), Vec::new(), Vec::new());
+        for ((subject, id, generation), moments) in &self.0 {
+            let next = moments.keys().skip(1).map(|at| Some(*at)).chain([None]);
+            for ((from, entered), next) in moments.iter().zip(next) {
+                subjects.push((*subject).to_owned());
+                ids.push(*id);
+                generations.push(integer(*generation));
+                starts.push(time(*from));
+                ends.push(next.or_else(|| is_over(entered).then_some(*from)).map(time));
+                states.push(document(entered));
+            }
+        }
+        sqlx::query!(
+            "WITH new AS (
+                SELECT subject, subject_id, generation, valid_from, valid_to, entered
+                FROM UNNEST($1::text[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[])
+                    AS new (subject, subject_id, generation, valid_from, valid_to, entered)
+            ), closed AS (
+                UPDATE transitions AS former SET valid_to = first.valid_from
+                FROM (
+                    SELECT subject, subject_id, generation, min(valid_from) AS valid_from
+                    FROM new GROUP BY subject, subject_id, generation
+                ) AS first
+                WHERE (former.subject, former.subject_id, former.generation)
+                    = (first.subject, first.subject_id, first.generation)
+                    AND former.valid_to IS NULL AND former.valid_from < first.valid_from
+            )
+            INSERT INTO transitions (subject, subject_id, generation, valid_from, valid_to, entered)
+            SELECT subject, subject_id, generation, valid_from, valid_to, entered::jsonb FROM new
+            ON CONFLICT (subject, subject_id, generation, valid_from) DO UPDATE SET
+                valid_to = COALESCE(transitions.valid_to, excluded.valid_to), entered = excluded.entered",
+            &subjects,
+            &ids,
+            &generations,
+            &starts,
+            &ends as &[Option<DateTime<Utc>>],
+            &states,
+        )
+        .execute(connection)
+        .await?;
+        Ok(())
+    }
+}
+
+fn key(entered: &Entered) -> Key {
+    match entered {
+        Entered::Job { job, .. } => ("job", job.0, 0),
+        Entered::Node { node, .. } => ("node", node.0, 0),
+        Entered::Allocation { job, generation, .. } => ("allocation", job.0, generation.0),
+        Entered::Plan { plan, .. } => ("plan", plan.0, 0),
+    }
+}
+
+/// Whether nothing can follow.
+fn is_over(entered: &Entered) -> bool {
+    match entered {
+        Entered::Job { state, .. } => state.is_final(),
+        Entered::Node { .. } => false,
+        Entered::Allocation { phase, gpus, .. } => *phase == AllocationPhase::Ended && *gpus == 0,
+        Entered::Plan { state, .. } => !matches!(state, PlanStateKind::Proposed | PlanStateKind::Adopted),
     }
 }

@@ -46,6 +46,18 @@ impl TestDatabase {
         Self { options: server.database(&name) }
     }
 
+    /// A database with the schema of a former release: the migrations before this one.
+    pub async fn before_migration(version: i64) -> Self {
+        let database = Self::create().await;
+        let mut admin = database.options.connect().await.unwrap();
+        run(&mut admin, "DROP SCHEMA public CASCADE".into()).await;
+        run(&mut admin, "CREATE SCHEMA public".into()).await;
+        let all = sqlx::migrate!("../migrations");
+        let former = all.iter().filter(|migration| migration.version < version).cloned().collect();
+        sqlx::migrate::Migrator::with_migrations(former).run(&mut admin).await.unwrap();
+        database
+    }
+
     pub async fn store(&self) -> Store {
         Store::connect(self.options.clone()).await.unwrap()
     }

@@ -58,7 +58,8 @@ fn unscaled() -> f64 {
 }
 
 /// Where an allocation stands; the moment it got there is a field of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AllocationPhase {
     /// Granted: its nodes check and bind.
     Preparing,

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
+use headway_types::{
+    AvailabilityKind, Generation, JobId, JobStateKind, NodeId, NodePolicyKind, PlanId, PlanStateKind, StandingKind,
+    Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::allocation::AllocationPhase;
 use crate::event::{Actor, IdempotencyKey};
 
 /// One line of the event log: who did what to what, and why.
@@ -37,10 +41,29 @@ pub struct Transition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "subject")]
 pub enum Entered {
-    Job { job: JobId, state: String, generation: Generation },
-    Node { node: NodeId, availability: String, policy: String, standing: String, gpus: u32, healthy: u32 },
-    Allocation { job: JobId, generation: Generation, phase: String, gpus: u32 },
-    Plan { plan: PlanId, state: String },
+    Job {
+        job: JobId,
+        state: JobStateKind,
+        generation: Generation,
+    },
+    Node {
+        node: NodeId,
+        availability: AvailabilityKind,
+        policy: NodePolicyKind,
+        standing: StandingKind,
+        gpus: u32,
+        healthy: u32,
+    },
+    Allocation {
+        job: JobId,
+        generation: Generation,
+        phase: AllocationPhase,
+        gpus: u32,
+    },
+    Plan {
+        plan: PlanId,
+        state: PlanStateKind,
+    },
 }
 
 /// What a request with an idempotency key made or acted on.

@@ -50,7 +50,7 @@ fn job_name(job: JobId, view: &View) -> String {
 }
 
 /// The id where the node is not known any more.
-fn node_name(node: NodeId, view: &View) -> String {
+pub fn node_name(node: NodeId, view: &View) -> String {
     view.nodes.get(&node).map_or_else(|| node.to_string(), |seen| seen.node.inventory.name.clone())
 }
 

@@ -38,7 +38,7 @@ async fn a_stored_round_decided_again_gives_the_same_answer() {
 
 #[tokio::test]
 async fn a_round_that_is_gone_says_why() {
-    let served = Served::keeping(Retention { plan_inputs: Seconds(0.0) }).await;
+    let served = Served::keeping(Retention { plan_inputs: Seconds(0.0), ..Retention::default() }).await;
     let unknown = served.get("eve", &format!("/plans/{}/input", uuid::Uuid::nil())).await;
     assert_eq!(unknown.problem(StatusCode::NOT_FOUND), "not_found");
     let path = format!("{}/input", adopted(&served).await);
