@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use headway_node::Ledger;
 use headway_types::{Generation, JobId};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -23,16 +22,6 @@ pub(crate) struct Files {
     root: PathBuf,
     /// Permissions of the directories: for this user alone, or for others to pass through.
     mode: u32,
-}
-
-/// Why the ledger was not stored.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreLedgerError {
-    /// The old one stands; there may be room later.
-    #[error("the disk is full")]
-    Full,
-    #[error(transparent)]
-    Fatal(AgentError),
 }
 
 /// Whoever holds it is the only agent of the data directory.
@@ -83,7 +72,7 @@ impl Files {
         self.root.join(format!("warm-{number}.log"))
     }
 
-    fn ledger(&self) -> PathBuf {
+    pub(crate) fn ledger(&self) -> PathBuf {
         self.root.join("ledger.json")
     }
 
@@ -137,36 +126,13 @@ impl Files {
         give(&work, user)
     }
 
-    pub(crate) fn load_ledger(&self) -> Result<Option<Ledger>, AgentError> {
-        let path = self.ledger();
-        match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|source| AgentError::Ledger { path, source }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(AgentError::io(format!("reading {}", path.display()))(source)),
-        }
-    }
-
-    /// Returns only once the ledger is on disk, or there is no room for it even without the reserve.
-    pub(crate) fn store_ledger(&self, ledger: &Ledger) -> Result<(), StoreLedgerError> {
-        let path = self.ledger();
-        let text = serde_json::to_vec(ledger)
-            .map_err(|source| StoreLedgerError::Fatal(AgentError::Ledger { path: path.clone(), source }))?;
-        let stored = match write_durably(&path, &text) {
-            Err(error) if is_full(&error) => {
-                tracing::warn!("the disk is full; giving up the reserve for the ledger");
-                let _was_gone = fs::remove_file(self.reserved());
-                write_durably(&path, &text)
-            }
-            stored => stored,
-        };
-        stored.map_err(|error| match is_full(&error) {
-            true => StoreLedgerError::Full,
-            false => StoreLedgerError::Fatal(AgentError::io("storing the ledger")(error)),
-        })
-    }
-
     fn reserved(&self) -> PathBuf {
         self.root.join("reserve")
+    }
+
+    /// Makes room for the ledger, once.
+    pub(crate) fn give_up_reserve(&self) {
+        let _was_gone = fs::remove_file(self.reserved());
     }
 
     /// Sets room aside for a ledger that must be stored on a full disk, unless that was done before.
@@ -189,7 +155,7 @@ impl Files {
     }
 }
 
-fn is_full(error: &std::io::Error) -> bool {
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
@@ -233,8 +199,6 @@ pub(crate) fn write_durably(path: &Path, content: &[u8]) -> std::io::Result<()> 
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use headway_types::{BootId, NodeId};
-
     use super::*;
 
     #[test]
@@ -244,16 +208,6 @@ mod tests {
         assert!(matches!(Files::open(dir.path(), false), Err(AgentError::Locked(_))));
         drop(first);
         assert!(Files::open(dir.path(), false).is_ok());
-    }
-
-    #[test]
-    fn a_stored_ledger_comes_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let (files, _lock) = Files::open(dir.path(), false).unwrap();
-        assert!(files.load_ledger().unwrap().is_none());
-        let ledger = Ledger::new(NodeId(uuid::Uuid::from_u128(1)), BootId("b".into()));
-        files.store_ledger(&ledger).unwrap();
-        assert_eq!(files.load_ledger().unwrap(), Some(ledger));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod gpu;
 mod housekeeping;
 mod identity;
 mod inventory;
+mod journal;
 mod launcher;
 mod logs;
 mod node;
@@ -72,6 +73,14 @@ pub enum AgentError {
         path: std::path::PathBuf,
         #[source]
         source: serde_json::Error,
+    },
+    #[error("line {line} of the ledger {path} is damaged")]
+    LedgerLine {
+        path: std::path::PathBuf,
+        line: usize,
+        /// What is wrong with it, where it is as it was written.
+        #[source]
+        source: Option<serde_json::Error>,
     },
     #[error("{path} is too long for a unix socket ({length} bytes, at most {limit})")]
     SocketPath { path: std::path::PathBuf, length: usize, limit: usize },

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::AgentError;
 use crate::clock::{now, sleep_until};
-use crate::files::StoreLedgerError;
 use crate::housekeeping::Census;
+use crate::journal::{Journal, StoreLedgerError};
 use crate::launcher::Launcher;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
@@ -59,6 +59,7 @@ pub(crate) struct Hello {
 
 pub(crate) struct Node {
     ledger: Ledger,
+    journal: Arc<Mutex<Journal>>,
     site: Arc<Site>,
     offer: watch::Receiver<Arc<NodeInventory>>,
     launcher: Launcher,
@@ -81,10 +82,12 @@ impl Node {
     ) -> Result<Self, AgentError> {
         let offer = site.inventory.changes();
         let now = site.inventory.now();
-        let ledger = site.files.load_ledger()?.unwrap_or_else(|| Ledger::new(now.node, now.boot.clone()));
+        let journal = Journal::open(site.files.clone(), Ledger::new(now.node, now.boot.clone()))?;
+        let ledger = journal.ledger().clone();
         site.census.send_replace(Census::of(&ledger));
         Ok(Self {
             ledger,
+            journal: Arc::new(Mutex::new(journal)),
             site,
             offer,
             launcher,
@@ -208,8 +211,9 @@ impl Node {
     /// and nothing is done or reported that could be forgotten.
     async fn store(&self) -> Result<(), AgentError> {
         loop {
-            let (files, ledger) = (self.site.files.clone(), self.ledger.clone());
-            let stored = tokio::task::spawn_blocking(move || files.store_ledger(&ledger)).await;
+            let (journal, ledger) = (Arc::clone(&self.journal), self.ledger.clone());
+            let store = move || journal.lock().unwrap_or_else(PoisonError::into_inner).store(ledger);
+            let stored = tokio::task::spawn_blocking(store).await;
             match stored.map_err(|error| AgentError::io("storing the ledger")(std::io::Error::other(error)))? {
                 Ok(()) => break,
                 Err(StoreLedgerError::Fatal(error)) => return Err(error),

@@ -258,7 +258,9 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
 
 async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &Outgoing) -> Result<(), SessionError> {
     match SchedulerToAgent::try_from(message) {
-        Ok(SchedulerToAgent::Command { term, command }) => side.command(NodeEvent::Command { term, command }).await,
+        Ok(SchedulerToAgent::Command { term, serial, command }) => {
+            side.command(NodeEvent::Command { term, serial, command }).await
+        }
         Ok(SchedulerToAgent::Log(request)) => side.log(request, outgoing).await,
         Ok(SchedulerToAgent::Refused { reason }) => Err(SessionError::Refused(reason)),
         Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),

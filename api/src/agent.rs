@@ -9,7 +9,7 @@ mod to_wire;
 #[cfg(test)]
 mod tests;
 
-use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Term};
+use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Serial, Term};
 
 /// The generated messages, client and server.
 pub mod wire {
@@ -33,7 +33,8 @@ pub enum SchedulerToAgent {
     /// `speed`: seconds of the scheduler's clock per second of wall time; all durations are on that clock.
     Welcome { term: Term, lease: Seconds, heartbeat: Seconds, speed: f64 },
     /// For the ledger, fenced by the term.
-    Command { term: Term, command: AgentCommand },
+    /// `serial`: none from a scheduler that does not count its commands.
+    Command { term: Term, serial: Option<Serial>, command: AgentCommand },
     /// Answered with one chunk; it never reaches the ledger.
     Log(LogRequest),
     /// The session is not accepted; the stream ends.

@@ -9,3 +9,4 @@ pub mod client;
 pub mod solve;
 pub mod spec;
 pub mod v1;
+pub mod yaml;

@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use chrono::DateTime;
 use headway_types::spec::{Elasticity, Limits, Priority, Role, Training};
 use headway_types::{GpuSeconds, JobSpec, ModelShape, Timestamp};
-use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::yaml;
 use section::{Findings, Section, kind};
 
 pub use echo::to_json;
@@ -82,7 +82,7 @@ impl SpecError {
 
 /// Reads one specification in YAML.
 pub fn read_yaml(text: &str) -> Result<JobSpec, SpecError> {
-    read_json(&yaml(text)?)
+    read_json(&document(text)?)
 }
 
 /// Reads one specification of the same shape in JSON.
@@ -118,7 +118,7 @@ pub fn read_submission_json(value: &Value) -> Result<Vec<JobSpec>, SpecError> {
 /// Reads a model as `training.model` has it: a preset's name or a mapping of dimensions.
 pub fn read_model(text: &str) -> Result<ModelShape, SpecError> {
     let findings = Findings::default();
-    let shape = model::read(&yaml(text)?, "model", &findings);
+    let shape = model::read(&document(text)?, "model", &findings);
     finish(shape, findings)
 }
 
@@ -150,7 +150,7 @@ fn finish<T>(read: Option<T>, findings: Findings) -> Result<T, SpecError> {
     }
 }
 
-fn yaml(text: &str) -> Result<Value, SpecError> {
+fn document(text: &str) -> Result<Value, SpecError> {
     let mut documents = documents(text)?;
     match documents.len() {
         1 => Ok(documents.remove(0)),
@@ -158,20 +158,9 @@ fn yaml(text: &str) -> Result<Value, SpecError> {
     }
 }
 
-/// The documents of a text, at least one; those without content do not count beside others. Through YAML's own value
-/// first: it notices keys that are given twice.
+/// The documents of a text, at least one; those without content do not count beside others.
 fn documents(text: &str) -> Result<Vec<Value>, SpecError> {
-    let mut documents = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = serde_yaml_ng::Value::deserialize(document)
-            .map_err(|error| SpecError::whole(format!("not YAML: {error}")))?;
-        let value =
-            serde_json::to_value(value).map_err(|error| SpecError::whole(format!("not a specification: {error}")))?;
-        documents.push(value);
-    }
-    if documents.iter().any(|document| !document.is_null()) {
-        documents.retain(|document| !document.is_null());
-    }
+    let mut documents = yaml::documents(text).map_err(|error| SpecError::whole(format!("not YAML: {error}")))?;
     if documents.is_empty() {
         documents.push(Value::Null);
     }

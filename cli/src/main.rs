@@ -24,9 +24,12 @@ use context::Connection;
 use failure::Failure;
 use output::Format;
 
+/// With the commit it was built from; `build.rs` says which.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWAY_BUILD"), ")");
+
 /// Goodput-maximising scheduler for clusters that train large language models.
 #[derive(Parser)]
-#[command(name = "headway", version, propagate_version = true)]
+#[command(name = "headway", version = VERSION, propagate_version = true)]
 struct Cli {
     #[command(flatten)]
     connection: Connection,

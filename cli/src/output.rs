@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use headway_api::yaml;
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
@@ -56,7 +57,7 @@ impl Printer {
     pub fn value<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = match self.format {
             Format::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
-            _ => serde_yaml_ng::to_string(value).map_err(|error| error.to_string()),
+            _ => yaml::write(value).map_err(|error| error.to_string()),
         };
         let text = text.map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?;
         say!("{}", text.trim_end())?;

@@ -30,6 +30,8 @@ pub struct ServerConfig {
     pub site: Catalog,
     /// Other than real only for emulated clusters, whose agents follow the scheduler's clock.
     pub speed: Speed,
+    /// What the binary was built from, for `/version`.
+    pub build: &'static str,
     /// Serve `/metrics`; one server per process can.
     pub metrics: bool,
 }
@@ -104,6 +106,7 @@ mod tests {
             retention: Retention::default(),
             site: Catalog::default(),
             speed: Speed::REAL,
+            build: "unknown commit",
             metrics: false,
         }
     }

@@ -101,7 +101,7 @@ pub async fn serve_reporting(
         Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config.engine, config.retention).await?;
     let mut ready = started.cluster.readiness();
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
-    let state = HttpState::new(started.cluster, env!("CARGO_PKG_VERSION"), metrics);
+    let state = HttpState::new(started.cluster, config.build, metrics);
 
     let mut parts = JoinSet::new();
     let stop = shutdown.child_token();

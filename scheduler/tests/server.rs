@@ -28,6 +28,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
+        build: "unknown commit",
         metrics: false,
     }
 }

@@ -3,7 +3,7 @@
 use headway_engine::Request;
 use headway_engine::event::Event;
 use headway_node::{Exit, NodeEvent};
-use headway_types::{AgentCommand, Fault, LaunchOrder, NodeId, NodeReport, Plan, PlanId, Seconds};
+use headway_types::{AgentCommand, Fault, LaunchOrder, NodeId, NodeReport, Plan, PlanId, Seconds, Serial};
 
 use crate::deed::{Comeback, Deed};
 use crate::faults::FaultKind;
@@ -40,6 +40,7 @@ pub(crate) enum Item {
     },
     Down {
         link: u64,
+        serial: Serial,
         command: AgentCommand,
         late: bool,
     },

@@ -3,7 +3,7 @@
 
 use headway_engine::event::{Event, SessionId};
 use headway_node::NodeEvent;
-use headway_types::{AgentCommand, NodeId, NodeReport, Seconds, Term, Timestamp};
+use headway_types::{AgentCommand, NodeId, NodeReport, Seconds, Serial, Term, Timestamp};
 use rand::RngExt;
 
 use crate::faults::Chance;
@@ -164,7 +164,10 @@ impl World {
     }
 
     pub fn send_command(&mut self, server: u64, node: NodeId, command: AgentCommand) {
-        let Some(id) = self.servers.get(&server).and_then(|server| server.links.get(&node)).copied() else { return };
+        let Some(serving) = self.servers.get_mut(&server) else { return };
+        let Some(id) = serving.links.get(&node).copied() else { return };
+        serving.commands += 1;
+        let serial = Serial(serving.commands);
         if self.chance(Chance::CommandLost) {
             return;
         }
@@ -173,9 +176,9 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.down_at = link.down_at.max(at);
         let at = link.down_at;
-        self.clock.at(at, Item::Down { link: id, command: command.clone(), late: false });
+        self.clock.at(at, Item::Down { link: id, serial, command: command.clone(), late: false });
         if twice {
-            self.clock.at(at + Seconds(3.0), Item::Down { link: id, command, late: false });
+            self.clock.at(at + Seconds(3.0), Item::Down { link: id, serial, command, late: false });
         }
     }
 
@@ -194,20 +197,20 @@ impl World {
         }
     }
 
-    pub fn deliver_down(&mut self, id: u64, command: AgentCommand, late: bool) -> Result<(), String> {
+    pub fn deliver_down(&mut self, id: u64, serial: Serial, command: AgentCommand, late: bool) -> Result<(), String> {
         let Some(link) = self.links.get(&id).cloned() else { return Ok(()) };
         let blocked = self.nodes[link.node].commands_blocked_until;
         if !late && blocked > self.clock.now && link.agent_end {
-            self.clock.at(blocked, Item::Down { link: id, command, late });
+            self.clock.at(blocked, Item::Down { link: id, serial, command, late });
             return Ok(());
         }
         let same_node = self.nodes[link.node].inventory.node == link.id;
         if same_node && (late || link.agent_end) {
-            return self.tell_ledger(link.node, NodeEvent::Command { term: link.term, command });
+            return self.tell_ledger(link.node, NodeEvent::Command { term: link.term, serial: Some(serial), command });
         }
         if self.chance(Chance::LateDelivery) {
             let at = self.much_later();
-            self.clock.at(at, Item::Down { link: id, command, late: true });
+            self.clock.at(at, Item::Down { link: id, serial, command, late: true });
         }
         Ok(())
     }

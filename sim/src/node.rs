@@ -204,7 +204,7 @@ impl World {
             NodeEvent::Command { term, .. } if *term < one.ledger.term() => Some(one.ledger.clone()),
             _ => None,
         };
-        if let NodeEvent::Command { term, command } = &event
+        if let NodeEvent::Command { term, command, .. } = &event
             && self.diary.is_some()
         {
             let line = format!("{} is told under {term} to {}", one.name(), words(command, &self.store));
@@ -212,6 +212,9 @@ impl World {
         }
         let one = &mut self.nodes[node];
         let outcome = one.ledger.handle(now, event);
+        if let Some(kept) = self.scenario.fences_kept {
+            one.ledger.forget_fences(kept);
+        }
         if stale.is_some_and(|before| before != one.ledger || !outcome.actions.is_empty()) {
             return Err(format!("a command of an old term took effect on {}", one.name()));
         }

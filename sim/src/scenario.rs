@@ -30,6 +30,8 @@ pub struct Scenario {
     pub diary: bool,
     /// Whether every round is kept with its plan.
     pub keep_rounds: bool,
+    /// Ledgers forget all fences of older commands but so many; `None`: as they do by themselves.
+    pub fences_kept: Option<usize>,
 }
 
 /// The GPUs of a node.
@@ -72,6 +74,7 @@ impl Scenario {
             cut: false,
             diary: false,
             keep_rounds: false,
+            fences_kept: None,
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Server {
     /// Newest session per node.
     pub links: BTreeMap<NodeId, u64>,
     pub sessions: u64,
+    /// Commands sent.
+    pub commands: u64,
 }
 
 /// The clock of the schedulers' host.
@@ -73,6 +75,7 @@ impl World {
             paused_until: None,
             links: BTreeMap::new(),
             sessions: 0,
+            commands: 0,
         };
         self.servers.insert(id, server);
         self.take_in(id, Event::Tick);

@@ -45,7 +45,7 @@ pub fn read(text: &str) -> Result<Vec<TraceJob>, TraceError> {
     let mut jobs = Vec::new();
     for row in table.records() {
         let row = row.map_err(TraceError::Row)?;
-        let line = row.position().map_or(0, csv::Position::line);
+        let line = row.position().map_or(0, |position| line(text, position));
         let number = |at: usize, column: &'static str| {
             let cell = row[at].parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
             cell.ok_or(TraceError::NoNumber { line, column })
@@ -58,6 +58,12 @@ pub fn read(text: &str) -> Result<Vec<TraceJob>, TraceError> {
         });
     }
     Ok(jobs)
+}
+
+/// The line a row stands on: its position is that of the empty lines before it.
+fn line(text: &str, position: &csv::Position) -> u64 {
+    let from = text.bytes().skip(position.byte() as usize);
+    position.line() + from.take_while(|byte| matches!(byte, b'\r' | b'\n')).filter(|byte| *byte == b'\n').count() as u64
 }
 
 /// A day of a trace on nodes of eight GPUs.

@@ -247,7 +247,7 @@ impl World {
             Item::Batch { server } => self.batch(server)?,
             Item::EngineTick { server } => self.engine_tick(server)?,
             Item::PlanDone { server, result } => self.plan_done(server, result)?,
-            Item::Down { link, command, late } => self.deliver_down(link, command, late)?,
+            Item::Down { link, serial, command, late } => self.deliver_down(link, serial, command, late)?,
             Item::Welcome { link } => self.welcome(link)?,
             Item::Shell { node, incarnation, event } => {
                 if self.nodes[node].up && self.nodes[node].incarnation == incarnation {

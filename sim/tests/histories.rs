@@ -91,6 +91,17 @@ fn every_promise_holds_within_a_quota() {
     }
 }
 
+/// However soon ledgers forget which generations they have seen, none comes back.
+#[test]
+fn every_promise_holds_though_no_fence_is_kept() {
+    for seed in 0..2 * PRESETS {
+        let scenario = Scenario { fences_kept: Some(0), ..Scenario::lifetime(seed) };
+        if let Err(failure) = simulate(&scenario) {
+            panic!("{}", tell(&scenario, &failure, &format!("{seed} without fences")));
+        }
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     for seed in [13, 6, 4] {

@@ -10,6 +10,7 @@ use headway_scheduler::postgres::PrivatePostgres;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::complaint::{Expected, unexpected};
 use crate::process::Process;
 use crate::wait::{soon, until};
 use crate::workers::{self, Worker};
@@ -212,8 +213,8 @@ impl Cluster {
         self.dir.path().join(format!("{name}.log"))
     }
 
-    /// Stops everything in order and checks that nobody complained.
-    pub async fn stop(mut self, allowed: &[&str]) {
+    /// Stops everything in order and checks that nobody complained of anything but what the test brings about.
+    pub async fn stop(mut self, expected: &[Expected]) {
         self.agents.drain(..).flatten().for_each(Process::stop);
         if let Some(server) = self.server.take() {
             server.stop();
@@ -222,12 +223,8 @@ impl Cluster {
         for entry in std::fs::read_dir(self.dir.path()).expect("the directory of the cluster").flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "log") {
                 let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-                complaints.extend(
-                    text.lines()
-                        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR ") || line.contains("panicked"))
-                        .filter(|line| !allowed.iter().any(|known| line.contains(known)))
-                        .map(|line| format!("{}: {line}", entry.file_name().display())),
-                );
+                let unexpected = unexpected(&text, expected).into_iter();
+                complaints.extend(unexpected.map(|line| format!("{}: {line}", entry.file_name().display())));
             }
         }
         if let Some(postgres) = self.postgres.take() {

@@ -2,11 +2,13 @@
 //! deadline. Used by `tests/tests/*.rs` alone.
 
 pub mod cluster;
+pub mod complaint;
 pub mod job;
 pub mod process;
 pub mod wait;
 pub mod workers;
 
 pub use cluster::Cluster;
+pub use complaint::Expected;
 pub use wait::{soon, until};
 pub use workers::Worker;

@@ -7,12 +7,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use headway_api::v1::JobStateKind as State;
 use headway_tests::job::EmulatedJob;
-use headway_tests::{Cluster, until};
+use headway_tests::{Cluster, Expected, until};
 use nix::sys::signal::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a dead peer makes the others say.
-const EXPECTED: &[&str] = &["disconnected", "session", "reconnect", "unreachable", "lease", "scheduler", "connection"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_acknowledged_submit_is_lost_or_doubled_when_the_scheduler_is_killed() {
@@ -45,7 +43,7 @@ async fn no_acknowledged_submit_is_lost_or_doubled_when_the_scheduler_is_killed(
         assert_eq!(&again.jobs[0].id.to_string(), id);
     }
     assert_eq!(cluster.client.all_jobs().await.unwrap().len(), 100, "jobs after the retries");
-    cluster.stop(EXPECTED).await;
+    cluster.stop(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +60,7 @@ async fn training_goes_on_while_the_scheduler_is_away() {
     .await;
     assert_eq!(after.generation, before.generation, "the same workers go on");
     assert_eq!(after.restarts, before.restarts);
-    cluster.stop(EXPECTED).await;
+    cluster.stop(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +76,7 @@ async fn workers_outlive_their_agent_and_are_adopted_again() {
     })
     .await;
     assert_eq!(after.generation, before.generation, "the agent adopts what it finds");
-    cluster.stop(EXPECTED).await;
+    cluster.stop(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,7 +101,8 @@ async fn a_killed_worker_resumes_from_its_checkpoint() {
     let resumed = &cluster.client.allocations(&id).await.unwrap();
     let newest = resumed.iter().max_by_key(|allocation| allocation.generation).unwrap();
     assert!(newest.resumed_from_step.unwrap_or(0) >= saved_step, "it resumed from the committed checkpoint");
-    cluster.stop(&["worker", "group", "rank", "failed"]).await;
+    // What the worker had sent last may be lost with its connection.
+    cluster.stop(&[Expected::warning("headway_agent::worker_socket", "a worker's line cannot be read")]).await;
 }
 
 async fn start_training(cluster: &Cluster, name: &str) -> String {

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
     ("agent", &["types", "node", "emulation", "api"]),
     ("estimator", &["goodput"]),
-    ("calibration", &["goodput", "estimator"]),
+    ("calibration", &["types", "goodput", "estimator"]),
     ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
 ];
 

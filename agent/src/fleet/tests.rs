@@ -84,7 +84,7 @@ impl Fleet {
     }
 
     fn command(&mut self, node: usize, command: AgentCommand) {
-        self.0.input(Input::Event { node, event: NodeEvent::Command { term: Term(1), command } });
+        self.0.input(Input::Event { node, event: NodeEvent::Command { term: Term(1), serial: None, command } });
     }
 
     fn stop(&mut self, node: usize, order: &LaunchOrder, mode: StopMode) {

@@ -149,7 +149,7 @@ impl Agent {
     }
 
     async fn command(&self, command: AgentCommand) {
-        self.inputs.send(Input::Event(NodeEvent::Command { term: Term(1), command })).await.unwrap();
+        self.inputs.send(Input::Event(NodeEvent::Command { term: Term(1), serial: None, command })).await.unwrap();
     }
 
     async fn stop(&self, order: &LaunchOrder, mode: StopMode) {

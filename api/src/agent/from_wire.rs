@@ -10,7 +10,7 @@ use headway_types::{
     AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase,
     LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences,
-    StatedDevice, StepReport, StopMode, Term, Tokens,
+    Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -132,9 +132,11 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 // A scheduler that keeps the time of day sends none.
                 speed: if welcome.speed == 0.0 { 1.0 } else { positive("speed", welcome.speed)? },
             },
-            Body::Command(wire::Command { term, body }) => {
-                Self::Command { term: Term(term), command: command(present("command body", body)?)? }
-            }
+            Body::Command(wire::Command { term, serial, body }) => Self::Command {
+                term: Term(term),
+                serial: (serial > 0).then_some(Serial(serial)),
+                command: command(present("command body", body)?)?,
+            },
             Body::LogRequest(request) => Self::Log(LogRequest {
                 request_id: request.request_id,
                 job: parse("job_id", &request.job_id)?,

@@ -10,7 +10,7 @@ use headway_types::{
     AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, EmulatedDevice,
     Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
     LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds,
-    Sequences, Sharding, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
+    Sequences, Serial, Sharding, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -217,8 +217,12 @@ fn from_scheduler() -> Vec<SchedulerToAgent> {
     });
     commands.push(AgentCommand::Checkpoint { job, generation });
     commands.push(AgentCommand::Forget { job, generation });
-    let mut messages: Vec<_> =
-        commands.into_iter().map(|command| SchedulerToAgent::Command { term: Term(9), command }).collect();
+    let serials = [None, Some(Serial(7))].into_iter().cycle();
+    let mut messages: Vec<_> = commands
+        .into_iter()
+        .zip(serials)
+        .map(|(command, serial)| SchedulerToAgent::Command { term: Term(9), serial, command })
+        .collect();
     messages.push(SchedulerToAgent::Welcome {
         term: Term(9),
         lease: Seconds(30.0),
@@ -261,7 +265,7 @@ fn a_hole_in_a_message_is_named() {
     use wire::{agent_message, command, scheduler_message};
     let agent = |body| AgentToScheduler::try_from(wire::AgentMessage { body }).unwrap_err();
     let command = |body| {
-        let command = wire::Command { term: 1, body: Some(body) };
+        let command = wire::Command { term: 1, serial: 0, body: Some(body) };
         let body = Some(scheduler_message::Body::Command(command));
         SchedulerToAgent::try_from(wire::SchedulerMessage { body }).unwrap_err()
     };

@@ -6,7 +6,7 @@ use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Execution, Gpu,
     GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample,
-    StatedDevice, StepReport, StopMode, Term,
+    Serial, StatedDevice, StepReport, StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
@@ -89,7 +89,9 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
                 heartbeat_seconds: heartbeat.0,
                 speed: *speed,
             }),
-            SchedulerToAgent::Command { term, command } => Body::Command(command_to_wire(*term, command)),
+            SchedulerToAgent::Command { term, serial, command } => {
+                Body::Command(command_to_wire(*term, *serial, command))
+            }
             SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
             SchedulerToAgent::Refused { reason } => Body::Refused(wire::Refused { reason: reason.clone() }),
         };
@@ -111,7 +113,7 @@ impl From<&LogRequest> for wire::LogRequest {
     }
 }
 
-fn command_to_wire(term: Term, command: &AgentCommand) -> wire::Command {
+fn command_to_wire(term: Term, serial: Option<Serial>, command: &AgentCommand) -> wire::Command {
     use wire::command::Body;
     let (job, generation) = command.subject();
     let (job_id, generation) = (job.to_string(), generation.0);
@@ -138,7 +140,7 @@ fn command_to_wire(term: Term, command: &AgentCommand) -> wire::Command {
         AgentCommand::Checkpoint { .. } => Body::Checkpoint(wire::SaveCheckpoint { job_id, generation }),
         AgentCommand::Forget { .. } => Body::Forget(wire::Forget { job_id, generation }),
     };
-    wire::Command { term: term.0, body: Some(body) }
+    wire::Command { term: term.0, serial: serial.map_or(0, |serial| serial.0), body: Some(body) }
 }
 
 impl From<&LaunchOrder> for wire::LaunchOrder {

@@ -132,6 +132,8 @@ pub struct Baseline {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
     pub version: String,
+    /// The commit it was built from and that commit's date, or `unknown commit`.
+    pub build: String,
     /// Version of the REST interface: `v1`.
     pub api: String,
 }

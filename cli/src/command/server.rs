@@ -138,6 +138,7 @@ impl Server {
             tokens,
             site,
             speed: self.speed,
+            build: env!("HEADWAY_BUILD"),
             metrics: true,
         })
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use headway_api::client::Client;
-use headway_api::spec;
 use headway_api::v1::{ForcedJob, JobSpecification, Shift, Simulation, SimulationRequest};
+use headway_api::{spec, yaml};
 use uuid::Uuid;
 
 use super::plan::Simulate;
@@ -24,7 +24,7 @@ pub async fn run(client: &Client, print: &Printer, simulate: Simulate) -> Result
 
 async fn request(client: &Client, simulate: &Simulate) -> Result<SimulationRequest, Failure> {
     let mut request = match &simulate.file {
-        Some(file) => serde_yaml_ng::from_str(&read(file)?)
+        Some(file) => yaml::read(&read(file)?)
             .map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))?,
         None => SimulationRequest::default(),
     };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headway_api::solve::{self as wire, SolveError};
+use headway_api::yaml;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_planner::{CurveCache, PlanInput, plan, verify};
@@ -82,7 +83,7 @@ pub fn run(print: &Printer, command: &Solve) -> Result<(), Failure> {
             writeln!(out)?;
         }
         Format::Yaml => {
-            let text = serde_yaml_ng::to_string(&answer);
+            let text = yaml::write(&answer);
             write!(out, "{}", text.map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?)?;
         }
     }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    AgentCommand, BootId, Capabilities, CheckpointRef, Fault, Generation, JobId, Seconds, Sequences, StepReport, Term,
+    AgentCommand, BootId, Capabilities, CheckpointRef, Fault, Generation, JobId, Seconds, Sequences, Serial,
+    StepReport, Term,
 };
 use serde::{Deserialize, Serialize};
 
 /// One fact for the ledger to digest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeEvent {
-    /// The scheduler of `term` wants something.
-    Command { term: Term, command: AgentCommand },
+    /// The scheduler of `term` wants something. `serial`: none where it does not count its commands.
+    Command { term: Term, serial: Option<Serial>, command: AgentCommand },
     /// A session was welcomed; what a lost session may have swallowed is reported again.
     SessionOpened { term: Term },
     /// The shell has started over with this ledger, on this boot.

@@ -1,6 +1,8 @@
 //! The ledger itself, and how it takes commands. Facts of the node are in `ledger/fact.rs`, stops in `ledger/stop.rs`.
 
+mod change;
 mod fact;
+mod fence;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -15,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::event::NodeEvent;
 use crate::group::{Group, LiveChange, Phase, Share, StopRequest};
 use crate::outcome::{NodeAction, NodeOutcome, Refusal, WorkerOrder};
+pub use change::LedgerChange;
+use fence::{Fence, REMEMBERED, Sent};
 
 /// Everything a node knows of what it was told to run. Serialisable: the agent keeps it on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,21 +29,27 @@ pub struct Ledger {
     term: Term,
     /// Highest generation heard per job; outlives the groups, so that a late command cannot revive one.
     #[serde(default)]
-    highest: BTreeMap<JobId, Generation>,
+    highest: BTreeMap<JobId, Fence>,
+    /// Fences of commands up to this one have been forgotten: older commands of jobs that are not known are refused.
+    #[serde(default)]
+    forgotten: Option<Sent>,
     groups: BTreeMap<JobId, BTreeMap<Generation, Group>>,
 }
 
 impl Ledger {
     #[must_use]
     pub fn new(node: NodeId, boot: BootId) -> Self {
-        Self { node, boot, term: Term(0), highest: BTreeMap::new(), groups: BTreeMap::new() }
+        Self { node, boot, term: Term(0), highest: BTreeMap::new(), forgotten: None, groups: BTreeMap::new() }
     }
 
     /// Digests one event. The whole of the node's behaviour.
     pub fn handle(&mut self, now: Timestamp, event: NodeEvent) -> NodeOutcome {
         let mut out = NodeOutcome::default();
         match event {
-            NodeEvent::Command { term, command } => self.command(now, term, command, &mut out),
+            NodeEvent::Command { term, serial, command } => {
+                let sent = serial.map(|serial| Sent { term, serial });
+                self.command(now, term, sent, command, &mut out);
+            }
             NodeEvent::SessionOpened { term } => self.session_opened(term, &mut out),
             NodeEvent::Restarted { boot } => self.restarted(boot, &mut out),
             NodeEvent::PrepareDone { job, generation, result } => self.prepare_done(job, generation, result, &mut out),
@@ -54,6 +64,9 @@ impl Ledger {
             }
             NodeEvent::Worker { job, generation, message } => self.worker(now, job, generation, message, &mut out),
             NodeEvent::Tick => self.tick(now, &mut out),
+        }
+        if out.persist {
+            self.forget_fences(REMEMBERED);
         }
         out.wake_at = self.next_due();
         out
@@ -85,32 +98,55 @@ impl Ledger {
         self.groups().map(|group| group.status(self.node)).collect()
     }
 
-    fn command(&mut self, now: Timestamp, term: Term, command: AgentCommand, out: &mut NodeOutcome) {
+    fn command(
+        &mut self,
+        now: Timestamp,
+        term: Term,
+        sent: Option<Sent>,
+        command: AgentCommand,
+        out: &mut NodeOutcome,
+    ) {
         if term < self.term {
             out.refusal = Some(Refusal::OldTerm { term, highest: self.term });
             return;
         }
-        if term > self.term {
-            self.term = term;
-            out.persist = true;
+        self.follow(term, out);
+        let (job, generation) = command.subject();
+        if self.is_late(job, sent) {
+            // Nothing is reported: that it has ended would be believed of a generation that may still be on its way.
+            out.refusal = Some(Refusal::Late { job, generation });
+            return;
         }
         match command {
-            AgentCommand::Prepare { order } => self.prepare(now, *order, out),
+            AgentCommand::Prepare { order } => self.prepare(now, sent, *order, out),
             AgentCommand::Launch { job, generation, rendezvous_port } => {
+                if self.group(job, generation).is_none() {
+                    self.fence(job, generation, None, out);
+                }
                 self.launch(job, generation, rendezvous_port, out);
             }
             AgentCommand::Stop { job, generation, mode, grace } => {
-                self.stop(now, job, generation, StopRequest { mode, grace }, out);
+                if self.group(job, generation).is_some() {
+                    self.stop(now, job, generation, StopRequest { mode, grace }, out);
+                } else {
+                    self.fence(job, generation, sent, out);
+                    self.report(job, generation, out);
+                }
             }
             AgentCommand::Configure { job, generation, revision, configuration, lr_scale } => {
                 self.configure(job, generation, LiveChange { revision, configuration, lr_scale }, out);
             }
             AgentCommand::Checkpoint { job, generation } => self.checkpoint(job, generation, out),
-            AgentCommand::Forget { job, generation } => self.forget(job, generation, out),
+            AgentCommand::Forget { job, generation } => {
+                self.forget(job, generation, out);
+                if self.group(job, generation).is_none() {
+                    self.release_fence(job, generation, sent, out);
+                }
+            }
         }
     }
 
-    fn prepare(&mut self, now: Timestamp, order: LaunchOrder, out: &mut NodeOutcome) {
+    fn prepare(&mut self, now: Timestamp, sent: Option<Sent>, order: LaunchOrder, out: &mut NodeOutcome) {
         let (job, generation) = (order.job, order.generation);
         if let Some(group) = self.group(job, generation) {
             if group.order != order {
@@ -119,14 +155,13 @@ impl Ledger {
             self.report(job, generation, out);
             return;
         }
-        let highest = self.highest.get(&job).copied().unwrap_or_default();
+        let highest = self.highest.get(&job).map(|fence| fence.generation).unwrap_or_default();
         if generation <= highest {
             out.refusal = Some(Refusal::Stale { job, generation, highest });
             self.report(job, generation, out);
             return;
         }
-        self.highest.insert(job, generation);
-        out.persist = true;
+        self.fence(job, generation, sent, out);
         let obstacle = self.obstacle(&order);
         self.groups.entry(job).or_default().insert(generation, Group::new(order, Phase::Waiting));
         match obstacle {
@@ -158,7 +193,6 @@ impl Ledger {
     fn launch(&mut self, job: JobId, generation: Generation, port: u16, out: &mut NodeOutcome) {
         let node = self.node;
         let Some(group) = self.group_mut(job, generation) else {
-            self.fence(job, generation, out);
             out.refusal = Some(Refusal::Unknown { job, generation });
             self.report(job, generation, out);
             return;
@@ -250,20 +284,11 @@ impl Ledger {
         self.groups.get_mut(&job)?.get_mut(&generation)
     }
 
-    /// Makes sure that this generation, of which nothing is known, can never start here later.
-    fn fence(&mut self, job: JobId, generation: Generation, out: &mut NodeOutcome) {
-        let highest = self.highest.entry(job).or_default();
-        if *highest < generation {
-            *highest = generation;
-            out.persist = true;
-        }
-    }
-
     /// Reports where a group stands. One that is not known has no process here and, being fenced, never will.
     fn report(&self, job: JobId, generation: Generation, out: &mut NodeOutcome) {
         let status = match self.group(job, generation) {
             Some(group) => group.status(self.node),
-            None if self.highest.get(&job).is_some_and(|highest| generation <= *highest) => GroupStatus {
+            None if self.highest.get(&job).is_some_and(|fence| generation <= fence.generation) => GroupStatus {
                 job,
                 generation,
                 gpus: Vec::new(),

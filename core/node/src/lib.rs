@@ -13,7 +13,7 @@ pub mod outcome;
 
 pub use event::{Exit, NodeEvent, Process, WorkerMessage};
 pub use group::{Group, Phase, Share};
-pub use ledger::Ledger;
+pub use ledger::{Ledger, LedgerChange};
 pub use observation::Observations;
 pub use outcome::{NodeAction, NodeOutcome, Refusal, Signal, WorkerOrder};
 

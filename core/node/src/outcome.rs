@@ -60,6 +60,8 @@ pub enum Refusal {
     OldTerm { term: Term, highest: Term },
     #[error("generation {generation} of job {job} is stale, the node has seen {highest}")]
     Stale { job: JobId, generation: Generation, highest: Generation },
+    #[error("generation {generation} of job {job} was ordered before the node forgot which generations it has seen")]
+    Late { job: JobId, generation: Generation },
     #[error("generation {generation} of job {job} came with another body")]
     OtherBody { job: JobId, generation: Generation },
     #[error("generation {generation} of job {job} is {phase}, which does not allow {command}")]

@@ -1,6 +1,7 @@
 //! The rules of the ledger, one test each, and the laws they add up to.
 #![allow(clippy::unwrap_used)]
 
+mod fences;
 mod laws;
 mod observations;
 mod rules;
@@ -64,7 +65,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn command(command: AgentCommand) -> NodeEvent {
-    NodeEvent::Command { term: TERM, command }
+    NodeEvent::Command { term: TERM, serial: None, command }
 }
 
 fn prepare(order: &LaunchOrder) -> NodeEvent {

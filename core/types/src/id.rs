@@ -91,6 +91,11 @@ impl fmt::Display for Term {
     }
 }
 
+/// The place of a command among those of its term: each that is sent has a higher one than those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Serial(pub u64);
+
 /// A seeded source of UUIDv7 ids: the same seed and the same times give the same ids, so that a replay
 /// names everything as the first run did.
 #[derive(Clone, Debug, Serialize, Deserialize)]

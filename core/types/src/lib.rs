@@ -35,7 +35,7 @@ pub use execution::{Execution, Recompute, Schedule, Sharding};
 pub use hardware::{
     Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory, StatedDevice,
 };
-pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Term};
+pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};

@@ -41,6 +41,7 @@ pub fn become_server_if_told() {
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
+        build: "unknown commit",
         metrics: true,
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, wire};
 use headway_engine::SessionId;
-use headway_types::{AgentCommand, NodeId, Term};
+use headway_types::{AgentCommand, NodeId, Serial, Term};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -30,6 +30,8 @@ struct Registry {
     term: Option<Term>,
     open: BTreeMap<NodeId, Open>,
     last_session: u64,
+    /// Never set back: a term that comes again to this process goes on counting.
+    last_command: u64,
     last_request: u64,
     /// Log requests without an answer yet.
     asked: BTreeMap<u64, oneshot::Sender<LogChunk>>,
@@ -100,7 +102,9 @@ impl Sessions {
     pub fn command(&self, node: NodeId, command: AgentCommand) {
         let mut registry = self.lock();
         if let Some(term) = registry.term {
-            registry.send(node, &SchedulerToAgent::Command { term, command });
+            registry.last_command += 1;
+            let serial = Some(Serial(registry.last_command));
+            registry.send(node, &SchedulerToAgent::Command { term, serial, command });
         }
     }
 
@@ -223,6 +227,22 @@ mod tests {
         sessions.close(node, older.session);
         let welcome = SchedulerToAgent::Refused { reason: "test".into() };
         assert!(sessions.send(node, &welcome), "the newer session must survive the end of the older");
+    }
+
+    #[test]
+    fn each_command_is_counted_in_the_order_of_sending() {
+        let sessions = Sessions::default();
+        let (node, job) = names();
+        sessions.begin(Term(1));
+        let mut opened = sessions.open(node).unwrap();
+        for generation in [1, 2] {
+            sessions.command(node, AgentCommand::Checkpoint { job, generation: Generation(generation) });
+        }
+        let mut heard = || SchedulerToAgent::try_from(opened.outgoing.try_recv().unwrap().unwrap()).unwrap();
+        for serial in [1, 2] {
+            let serial = Some(Serial(serial));
+            assert!(matches!(heard(), SchedulerToAgent::Command { serial: told, .. } if told == serial));
+        }
     }
 
     #[test]

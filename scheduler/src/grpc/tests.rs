@@ -170,7 +170,9 @@ async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
     let job = jobs[0].id;
     let query = LogQuery { limit: 100, ..LogQuery::default() };
 
-    let Some(SchedulerToAgent::Command { term: under, command }) = session.hear().await else { panic!("no command") };
+    let Some(SchedulerToAgent::Command { term: under, command, .. }) = session.hear().await else {
+        panic!("no command")
+    };
     assert_eq!(under, term);
     let AgentCommand::Prepare { order } = command else { panic!("not prepared first: {command:?}") };
     assert_eq!(order.job, job);

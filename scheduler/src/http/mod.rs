@@ -58,16 +58,16 @@ pub struct HttpState {
     cluster: Cluster,
     asking: Asking,
     tokens: TokenCache,
-    version: &'static str,
+    build: &'static str,
     metrics: Option<PrometheusHandle>,
 }
 
 impl HttpState {
-    /// `metrics`: the recorder's handle, where this process has one.
+    /// `build`: what the binary was built from. `metrics`: the recorder's handle, where this process has one.
     #[must_use]
-    pub fn new(cluster: Cluster, version: &'static str, metrics: Option<PrometheusHandle>) -> Self {
+    pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
-        Self { cluster, asking, tokens: TokenCache::default(), version, metrics }
+        Self { cluster, asking, tokens: TokenCache::default(), build, metrics }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.

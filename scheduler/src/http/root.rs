@@ -35,7 +35,7 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
 }
 
 pub async fn version(State(state): State<HttpState>) -> axum::Json<v1::Version> {
-    axum::Json(v1::Version { version: state.version.into(), api: "v1".into() })
+    axum::Json(v1::Version { version: env!("CARGO_PKG_VERSION").into(), build: state.build.into(), api: "v1".into() })
 }
 
 /// For people, who find it linked from the page.

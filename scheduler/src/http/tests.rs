@@ -105,7 +105,7 @@ impl Served {
         tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
         ready.wait_for(|ready| *ready).await.unwrap();
         let cluster = started.cluster.clone();
-        let router = router(HttpState::new(started.cluster, "0.0.0", None));
+        let router = router(HttpState::new(started.cluster, "abc1234, 2026-11-22", None));
         Self { router, store, cluster, inbox: started.inbox, shutdown }
     }
 

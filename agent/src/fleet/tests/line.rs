@@ -57,7 +57,7 @@ async fn nodes_register_train_on_the_schedulers_time_and_dial_again() {
 
     let order = order(std::slice::from_ref(&inventory), 1);
     let (job, generation) = (order.job, order.generation);
-    let command = |command| SchedulerToAgent::Command { term: Term(1), command };
+    let command = |command| SchedulerToAgent::Command { term: Term(1), serial: None, command };
     say(&session, command(AgentCommand::Prepare { order: Box::new(order.clone()) })).await;
     let prepared = |message| match message {
         AgentToScheduler::Report(NodeReport::Group { status }) => {

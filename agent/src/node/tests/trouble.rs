@@ -12,14 +12,15 @@ async fn a_full_disk_holds_up_the_ledger_and_not_the_workers() {
     let order = agent.order(&dir, 1, "while [ ! -e ../../../go ]; do sleep 0.05; done");
     agent.launch(&order).await;
     agent.phase(|phase| *phase == GroupPhase::Running).await;
-    // Everything written there fails for want of room.
-    let full = dir.path().join("data/ledger.tmp");
-    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    // Everything written there fails for want of room, added to the ledger or in its place.
+    let full = ["ledger.json", "ledger.tmp"].map(|name| dir.path().join("data").join(name));
+    std::fs::remove_file(&full[0]).unwrap();
+    full.iter().for_each(|path| std::os::unix::fs::symlink("/dev/full", path).unwrap());
     std::fs::write(dir.path().join("data/go"), "").unwrap();
     eventually(|| (!dir.path().join("data/reserve").exists()).then_some(())).await;
     let silent = tokio::time::timeout(Duration::from_millis(100), agent.outbox.next()).await;
     assert!(silent.is_err(), "reported what is not stored: {silent:?}");
-    std::fs::remove_file(full).unwrap();
+    std::fs::remove_file(&full[1]).unwrap();
     assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
 }
 

@@ -15,10 +15,7 @@ impl Ledger {
             out.refusal = Some(Refusal::OldTerm { term, highest: self.term });
             return;
         }
-        if term > self.term {
-            self.term = term;
-            out.persist = true;
-        }
+        self.follow(term, out);
         for group in self.groups.values().flat_map(|groups| groups.values()) {
             let (job, generation) = (group.job(), group.generation());
             if let Some(capabilities) = group.declared {

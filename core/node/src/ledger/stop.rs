@@ -22,10 +22,7 @@ impl Ledger {
         request: StopRequest,
         out: &mut NodeOutcome,
     ) {
-        let Some(group) = self.group_mut(job, generation) else {
-            self.fence(job, generation, out);
-            return self.report(job, generation, out);
-        };
+        let Some(group) = self.group_mut(job, generation) else { return };
         match &mut group.phase {
             Phase::Waiting | Phase::Preparing | Phase::Prepared { .. } => {
                 return self.finish(job, generation, GroupOutcome::Stopped, out);

@@ -41,4 +41,7 @@ fn a_new_agent_adopts_what_the_first_release_wrote_down() {
     assert_eq!(exit_code, Some(7));
     let again: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
     assert_eq!(again, ledger);
+    let command = AgentCommand::Prepare { order: Box::new(super::order(2, 1, &["b"])) };
+    let revived = ledger.handle(at(0), NodeEvent::Command { term: Term(4), serial: None, command });
+    assert!(revived.actions.is_empty(), "the generations it had heard of stay fenced");
 }

@@ -102,7 +102,10 @@ async fn the_root_answers_machines_and_browsers() {
     assert_eq!(root("/healthz").await.status, StatusCode::OK);
     assert!(root("/licenses").await.body.as_str().unwrap().contains("Apache License"));
     assert_eq!(root("/readyz").await.status, StatusCode::OK);
-    assert_eq!(root("/version").await.body, json!({"version": "0.0.0", "api": "v1"}));
+    assert_eq!(
+        root("/version").await.body,
+        json!({"version": env!("CARGO_PKG_VERSION"), "build": "abc1234, 2026-11-22", "api": "v1"})
+    );
     assert_eq!(root("/api/v1/openapi.json").await.body["openapi"], "3.1.0");
     let page = root("/jobs").await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
