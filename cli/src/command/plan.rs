@@ -11,7 +11,7 @@ use super::replay::Replay;
 use super::solve::Solve;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration, optional, proven, si};
+use crate::output::{Printer, duration, optional, proven, si, solved_by};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Plan {
@@ -141,6 +141,7 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
         format!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger),
         format!("objective {:.4} -> {:.4}, {}", plan.objective_before, plan.objective, proven(plan.bound, plan.gap, 2)),
     ];
+    lines.extend(plan.solver.as_ref().map(solved_by));
     lines.extend(plan.relaxed.iter().map(|one| format!("not kept: {} ({})", one.rule, one.reason)));
     lines.extend(plan.left_out.iter().map(|one| format!("left as it is: {} ({})", one.job_name, one.reason)));
     if plan.moves.is_empty() {
