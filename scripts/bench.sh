@@ -8,10 +8,5 @@ cargo bench --locked --quiet -p headway-sim --bench rounds
 cargo bench --locked --quiet -p headway-sim --bench curves
 cargo bench --locked --quiet -p headway-scheduler --bench submits
 cargo bench --locked --quiet -p headway-scheduler --bench recovery
-# The solver's peers live outside the tree. Where they cannot be installed, the table comes without them.
-peers=sim/benches/solver/requirements.txt
-if scripts/install-python.sh "$peers"; then
-    HEADWAY_PEERS_PYTHON="$(venv_dir "$peers")/bin/python"
-    export HEADWAY_PEERS_PYTHON
-fi
-cargo bench --locked --quiet -p headway-sim --bench solver
+# Against HiGHS where that is asked for: its sources take some 15 CPU minutes, cmake and libclang to build.
+cargo bench --locked --quiet -p headway-sim ${HEADWAY_HIGHS:+--features highs} --bench solver

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long versions: every layout of the worker and a life under kills, many simulated lifetimes, submits across 200
-# kills, hours of fire, the crash tests again and again.
+# kills, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
+# microlp; its sources take some 15 CPU minutes, cmake and libclang to build.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 seeds=${HEADWAY_SOAK_SEEDS:-10000}
@@ -10,6 +11,9 @@ worker_soak() {
     (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s soak)
 }
 step "worker: every layout, every pair of layouts, a life of reconfigurations and kills" worker_soak
+checks=${HEADWAY_CROSS_CHECKS:-1000}
+step "solver against an exact backend, 4 times $checks programs" env HEADWAY_CROSS_CHECKS="$checks" \
+    cargo test --locked --release -p headway-solver ${HEADWAY_HIGHS:+--features highs} --test cross_check -- --nocapture
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture
 for round in $(seq "$rounds"); do

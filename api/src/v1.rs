@@ -20,7 +20,7 @@ mod vocabulary;
 
 pub use headway_types::{
     AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, Recompute,
-    Schedule, Sharding, StandingKind, TokenScope,
+    Schedule, Sharding, Solver, StandingKind, TokenScope,
 };
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest};
@@ -41,7 +41,7 @@ pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverv
 pub use plan::{
     Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
     PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,
-    SimulationRequest, StoredRound, Unmoved, Verdict,
+    SimulationRequest, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};

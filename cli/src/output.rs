@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use headway_api::v1::SolvedBy;
 use headway_api::yaml;
 use serde::Serialize;
 
@@ -110,6 +111,12 @@ pub fn proven(bound: Option<f64>, gap: Option<f64>, digits: usize) -> String {
         (Some(bound), Some(gap)) => format!("bound {bound:.4}, gap {:.digits$} %", gap * 100.0),
         _ => "no bound".into(),
     }
+}
+
+/// "solved by microlp 0.6.0", with why it was not the solver that the policy asks for.
+pub fn solved_by(of: &SolvedBy) -> String {
+    let instead = of.instead.as_ref().map(|reason| format!(" instead of the policy's solver: {reason}"));
+    format!("solved by {} {}{}", of.name, of.version, instead.unwrap_or_default())
 }
 
 /// An absent number is a dash, never a zero.

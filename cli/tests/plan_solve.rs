@@ -112,6 +112,32 @@ fn a_policy_can_be_named_on_the_command_line() {
 }
 
 #[test]
+fn a_solver_can_be_named_on_the_command_line_and_is_in_the_reply() {
+    let round = round(1, &json!([{"name": "a", "gpus": 2}, {"name": "b", "goodput": {"2": 2.0, "4": 3.5, "8": 6.0}}]));
+    let (ours, theirs) = (fed(&["--stream"], &round), fed(&["--stream", "--solver", "milp"], &round));
+    let (ours, theirs) = (&lines(&ours)[0], &lines(&theirs)[0]);
+    assert_eq!(ours.get("solver"), None);
+    assert_ne!(theirs["solver"]["name"], "headway");
+    assert!(theirs["solver"]["version"].is_string());
+    assert_eq!(theirs["jobs"], ours["jobs"]);
+    assert_eq!(headway(&["--solver", "best", "-"]).output().expect("it runs").status.code(), Some(2));
+}
+
+#[test]
+fn who_asks_for_a_solver_that_cannot_take_the_round_gets_no_reply_but_the_reason() {
+    let projects: Vec<Value> = (0..300).map(|number| json!({"name": format!("p{number}"), "quota": 8})).collect();
+    let nodes = json!([{"gpu_type": "H100", "gpus_per_node": 8}]);
+    let mut document = json!({"version": 1, "nodes": nodes, "projects": projects, "jobs": [{"name": "a", "gpus": 2}]});
+    let refused = fed(&["--solver", "milp"], &document.to_string());
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+    assert!(text(&refused.stderr).contains("use solver: headway"), "{}", text(&refused.stderr));
+    document["policy"] = json!({"solver": "milp"});
+    let streamed = &lines(&fed(&["--stream"], &document.to_string()))[0];
+    assert_eq!(streamed["error"]["code"], "planner");
+    assert!(fed(&["--solver", "headway"], &document.to_string()).status.success());
+}
+
+#[test]
 fn one_round_is_decided_by_every_policy_in_its_way() {
     let policies = ["goodput", "sia", "pollux", "least_attained", "shortest_remaining", "fifo_backfill", "static"];
     let given: Vec<String> = policies

@@ -119,6 +119,9 @@ impl Crew {
             }
             tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
             if let Event::PlanReady { plan } = &event {
+                if let Some(reason) = plan.report.solver.as_ref().and_then(|solver| solver.instead.as_deref()) {
+                    tracing::warn!(plan_id = %id, reason, "round decided by headway's own solver instead of the policy's");
+                }
                 self.last.send_replace(Some(Arc::new(SolvedRound { input, plan: Plan::clone(plan) })));
             }
             if self.inbox.blocking_send(Input::event(event)).is_err() {

@@ -2,13 +2,15 @@
 
 use serde::Deserialize;
 
-use crate::v1::{Objective, PowerCap, given};
+use crate::v1::{Objective, PowerCap, Solver, given};
 
 /// The objective and its constants.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, expecting = "a mapping of a policy")]
 pub struct Policy {
     pub objective: Option<Objective>,
+    /// Who solves the round.
+    pub solver: Option<Solver>,
     /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p.
     pub power: Option<f64>,
     pub epsilon: Option<f64>,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::allocation::Allocation;
-use crate::v1::{Alternative, Configuration, Limit, Objective, Price, Reason, Relaxed};
+use crate::v1::{Alternative, Configuration, Limit, Objective, Price, Reason, Relaxed, SolvedBy};
 
 /// The answer to one document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,6 +28,9 @@ pub struct Reply {
     pub gap: Option<f64>,
     /// What all jobs could get, counted.
     pub candidates: u32,
+    /// Who solved it; absent: the planner's own solver, or a policy that serves in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub solver: Option<SolvedBy>,
     /// Value of one more GPU by type, in units of the objective.
     pub shadow_prices: BTreeMap<String, f64>,
     /// Everything whose lack holds the objective down, dearest first.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use headway_types::{Objective, PolicyMode};
+use headway_types::{Objective, PolicyMode, Solver};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -80,6 +80,9 @@ pub struct Policy {
     pub round_pause_seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
+    /// Who solves a round that optimises. Where `milp` has no answer Headway's own decides, and the plan says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solver: Option<Solver>,
     /// What `min_gain` is right after a move; it decays to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh_gain: Option<f64>,

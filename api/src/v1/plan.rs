@@ -81,6 +81,10 @@ pub struct Plan {
     pub gap: Option<f64>,
     /// Candidates offered to the solver.
     pub candidates: u32,
+    /// Who solved the round where an exact backend was asked for; `null`: Headway's own solver, or a policy that serves in
+    /// order.
+    #[serde(default)]
+    pub solver: Option<SolvedBy>,
     /// Value of one more GPU by GPU type, in objective units.
     pub shadow_prices: BTreeMap<String, f64>,
     /// Everything whose lack holds the objective down, dearest first: node classes, quotas, power.
@@ -98,6 +102,17 @@ pub struct Plan {
     #[serde(default)]
     pub unmoved: Vec<Unmoved>,
     pub verdicts: Vec<Verdict>,
+}
+
+/// Who solved a round of which an exact backend was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SolvedBy {
+    /// `headway`, `microlp` or `highs`.
+    pub name: String,
+    pub version: String,
+    /// Why it was not the solver that the policy asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
 }
 
 /// What one more unit of something scarce is worth.

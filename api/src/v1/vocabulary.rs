@@ -3,7 +3,7 @@
 use headway_types as domain;
 use headway_types::plan;
 
-use super::{Alternative, Configuration, Layout, Limit, Prediction, Price, Reason, Relaxed};
+use super::{Alternative, Configuration, Layout, Limit, Prediction, Price, Reason, Relaxed, SolvedBy};
 
 impl From<domain::Layout> for Layout {
     fn from(layout: domain::Layout) -> Self {
@@ -60,6 +60,12 @@ impl From<&plan::Limit> for Limit {
 impl From<&plan::Price> for Price {
     fn from(scarce: &plan::Price) -> Self {
         Self { of: scarce.of.clone(), price: scarce.price }
+    }
+}
+
+impl From<&plan::SolvedBy> for SolvedBy {
+    fn from(solver: &plan::SolvedBy) -> Self {
+        Self { name: solver.name.clone(), version: solver.version.clone(), instead: solver.instead.clone() }
     }
 }
 

@@ -12,7 +12,7 @@ use super::replay::Replay;
 use super::solve::Solve;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration, moment, optional, proven, si};
+use crate::output::{Printer, duration, moment, optional, proven, si, solved_by};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Plan {
@@ -159,6 +159,7 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
         format!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger),
         format!("objective {:.4} -> {:.4}, {}", plan.objective_before, plan.objective, proven(plan.bound, plan.gap, 2)),
     ];
+    lines.extend(plan.solver.as_ref().map(solved_by));
     lines.extend(plan.relaxed.iter().map(|one| format!("not kept: {} ({})", one.rule, one.reason)));
     lines.extend(plan.left_out.iter().map(|one| format!("left as it is: {} ({})", one.job_name, one.reason)));
     if plan.moves.is_empty() {

@@ -74,16 +74,17 @@ mod tests {
         serde_json::from_value(serde_json::json!({
             "mode": "auto", "power": -0.5, "epsilon": 0.1, "horizon_seconds": 3600.0, "min_gain": 0.01,
             "min_batch_gain": 0.03, "node_budget": 10000, "round_every_seconds": 60.0, "round_pause_seconds": 1.0,
-            "objective": "goodput", "patience_seconds": 3600.0, "max_moves": null,
+            "objective": "goodput", "solver": "headway", "patience_seconds": 3600.0, "max_moves": null,
         }))
         .unwrap()
     }
 
     #[test]
     fn settings_are_words_numbers_and_limits_taken_away() {
-        let settings = ["objective=sia", "patience_seconds=null", "max_moves=4", "power=0"].map(str::to_owned);
+        let settings =
+            ["objective=sia", "solver=milp", "patience_seconds=null", "max_moves=4", "power=0"].map(str::to_owned);
         let after = fields(&changed(&policy(), &settings).unwrap()).unwrap();
-        assert_eq!(after["objective"], "sia");
+        assert_eq!((&after["objective"], &after["solver"]), (&Value::from("sia"), &Value::from("milp")));
         assert_eq!((&after["patience_seconds"], &after["max_moves"]), (&Value::Null, &Value::from(4)));
         assert_eq!(after["power"], 0.0);
         assert_eq!(after["min_gain"], 0.01);
@@ -94,5 +95,6 @@ mod tests {
         let refusal = changed(&policy(), &["powr=1".to_owned()]).unwrap_err();
         assert!(refusal.hint.unwrap().contains("power"));
         assert!(changed(&policy(), &["objective=best".to_owned()]).is_err());
+        assert!(changed(&policy(), &["solver=highs".to_owned()]).is_err());
     }
 }

@@ -33,12 +33,16 @@ pub struct Solve {
     #[arg(long = "catalog", value_name = "FILE", conflicts_with = "stored")]
     pub catalogs: Vec<PathBuf>,
     /// Decide by this policy, whatever the input says.
-    #[arg(long, value_parser = objective)]
+    #[arg(long, value_parser = named::<wire::Objective>)]
     pub policy: Option<wire::Objective>,
+    /// Let this solver decide, whatever the input says: `headway`, or `milp`, an exact backend for rounds of moderate size. Where
+    /// `milp` is asked for, here or in the document, and has no answer, there is no reply.
+    #[arg(long, value_parser = named::<wire::Solver>)]
+    pub solver: Option<wire::Solver>,
 }
 
-/// A policy by its name on the wire.
-fn objective(name: &str) -> Result<wire::Objective, String> {
+/// A word of the wire.
+fn named<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
     serde_json::from_value(Value::String(name.to_owned())).map_err(|error| error.to_string())
 }
 
@@ -137,6 +141,7 @@ struct Solver {
     stored: bool,
     site: Catalog,
     policy: Option<wire::Objective>,
+    solver: Option<wire::Solver>,
     names: Names,
     curves: CurveCache,
 }
@@ -147,6 +152,7 @@ impl Solver {
             stored: command.stored,
             site: super::catalog::read(&command.catalogs, Parameters::built_in())?,
             policy: command.policy,
+            solver: command.solver,
             names: Names::default(),
             curves: CurveCache::new(),
         })
@@ -157,11 +163,19 @@ impl Solver {
         if let Some(objective) = self.policy {
             input.policy.objective = objective;
         }
+        if let Some(solver) = self.solver {
+            input.policy.solver = solver;
+        }
         // The planner refuses only what breaks its promises, and then names it.
         let plan = plan(&input, &mut self.curves).map_err(|error| SolveError::one("", error.to_string(), None))?;
         // A plan that breaks a promise is worth less than none.
         verify(&input, &plan)
             .map_err(|violation| RoundError::Planner(format!("the plan does not hold: {violation}")))?;
+        // A stored round replays as it was decided; whoever asks for a solver now gets that one or hears why not.
+        let instead = plan.report.solver.as_ref().and_then(|solver| solver.instead.clone());
+        if let Some(reason) = instead.filter(|_| !self.stored || self.solver.is_some()) {
+            return Err(RoundError::Planner(reason));
+        }
         Ok(Answer { stored: self.stored, round, input, plan })
     }
 

@@ -20,6 +20,7 @@ pub fn policy(of: WirePolicy, findings: &mut Findings) -> Policy {
     };
     Policy {
         objective: of.objective.unwrap_or(default.objective),
+        solver: of.solver.unwrap_or(default.solver),
         power: within("power", of.power, -2.0, 1.0, default.power),
         epsilon: within("epsilon", of.epsilon, 0.01, 10.0, default.epsilon),
         horizon: Seconds(within("horizon_seconds", of.horizon_seconds, 1.0, 365.0 * DAYS, default.horizon.0)),

@@ -2,7 +2,7 @@
 
 use headway_api::solve::{Decided, Held, Reply};
 
-use crate::output::{Printer, proven, si};
+use crate::output::{Printer, proven, si, solved_by};
 
 /// What was achieved, every job in a line, and what changes.
 pub fn table(print: &Printer, reply: &Reply) -> String {
@@ -13,6 +13,9 @@ pub fn table(print: &Printer, reply: &Reply) -> String {
         proven(reply.bound, reply.gap, 3),
         reply.candidates
     );
+    if let Some(solver) = &reply.solver {
+        text.push_str(&format!("{}\n", solved_by(solver)));
+    }
     for scarce in &reply.scarce {
         text.push_str(&format!("one more of {} would be worth {:.4}\n", scarce.of, scarce.price));
     }

@@ -25,6 +25,7 @@ pub fn reply(round: Option<Value>, input: &PlanInput, plan: &Plan) -> Reply {
         bound: report.bound,
         gap: report.gap,
         candidates: report.candidates,
+        solver: report.solver.as_ref().map(Into::into),
         shadow_prices: report.shadow_prices.iter().map(|(gpu_type, price)| (gpu_type.0.clone(), *price)).collect(),
         scarce: report.scarce.iter().map(Into::into).collect(),
         relaxed: report.relaxed.iter().map(Into::into).collect(),

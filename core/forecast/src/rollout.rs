@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use headway_planner::{CurveCache, Freedom, PlanInput, PlanJob, plan};
-use headway_types::{GpuSeconds, JobId, Plan, Seconds, Timestamp};
+use headway_types::{GpuSeconds, JobId, Plan, Seconds, Solver, Timestamp};
 
 use crate::chance::Ending;
 use crate::future::Prospect;
@@ -33,7 +33,10 @@ pub(crate) fn future(
     let endings = all.map(|job| (job.job, prospect.ending(job, job.job, sample))).collect();
     // The next one last.
     let to_come = newcomers.into_iter().rev().collect();
-    let mut world = World { input: input.clone(), endings, standstill: BTreeMap::new(), to_come };
+    let mut input = input.clone();
+    // A future is hundreds of rounds: an exact backend would take hours over it.
+    input.policy.solver = Solver::Headway;
+    let mut world = World { input, endings, standstill: BTreeMap::new(), to_come };
     world.adopt(made);
     let (mut starts, mut rounds) = (BTreeMap::new(), 0);
     while rounds < effort.rounds {

@@ -6,8 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use headway_solver::{Column, Effort, Program, ProgramError, Solution, solve_from};
-use headway_types::Placement;
+use headway_solver::milp::{self, Backend, MilpError};
+use headway_solver::{Column, Effort, Program, Solution, solve_from};
+use headway_types::{Placement, Solver};
 
 use crate::candidate::Options;
 use crate::guarantee::Guarantees;
@@ -19,6 +20,8 @@ use crate::value::Quanta;
 /// Solves per round; a choice without room costs one each. Fewer where each takes longer.
 const ATTEMPTS: usize = 48;
 const ATTEMPTS_TIMES_JOBS: usize = 2_000;
+/// The same of an exact backend, of which each solve may take seconds.
+const BACKEND_ATTEMPTS: usize = 3;
 /// Neighbours tried per choice without room, cheapest first.
 const NEIGHBOURS: usize = 6;
 /// Work of one solve.
@@ -48,8 +51,8 @@ struct Attempt {
 }
 
 /// # Errors
-/// What the solver refuses: values or amounts too large to add up.
-pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+/// What the solver refuses: values or amounts too large to add up. Of a backend: that it has no answer that holds.
+pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
     let policy = &round.input.policy;
     let mut best: Option<Decision> = None;
     // Jobs that have less than they are sure of in the best decision, because nothing better found room.
@@ -57,7 +60,10 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
     // Most promising first; of equals the earliest.
     let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);
     let mut seen = BTreeSet::new();
-    let attempts = (ATTEMPTS_TIMES_JOBS / options.len().max(1)).clamp(1, ATTEMPTS);
+    let attempts = match round.solver {
+        Solver::Headway => (ATTEMPTS_TIMES_JOBS / options.len().max(1)).clamp(1, ATTEMPTS),
+        Solver::Milp => BACKEND_ATTEMPTS,
+    };
     let mut prices = vec![0.0; owed.capacity.len()];
     let mut solves = 0;
     while let Some((_, _, attempt)) = waiting.pop() {
@@ -68,7 +74,10 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
             continue;
         }
         let Some((program, kept)) = program(options, owed, &attempt) else { continue };
-        let solution = solve_from(&program, &effort(policy), &prices)?;
+        let solution = match round.solver {
+            Solver::Headway => solve_from(&program, &effort(policy), &prices)?,
+            Solver::Milp => milp::solve_from(Backend::BUILT_IN, &program, &effort(policy), &prices)?,
+        };
         solves += 1;
         let worse = best.as_ref().is_some_and(|best| fewest_broken == 0 && solution.objective <= best.objective.0);
         if worse {

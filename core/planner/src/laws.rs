@@ -1,6 +1,7 @@
 //! What holds for every round, whatever is in it.
 #![allow(clippy::unwrap_used)]
 
+mod backend;
 mod broken;
 mod examples;
 mod owed;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{GpuType, Objective, Seconds};
+use headway_types::{GpuType, Objective, Seconds, Solver};
 use serde::{Deserialize, Serialize};
 
 /// The objective and its constants.
@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Policy {
     pub objective: Objective,
+    /// Who solves the round's program.
+    pub solver: Solver,
     /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 0 is the logarithm.
     pub power: f64,
     /// ε of the value function.
@@ -43,6 +45,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             objective: Objective::Goodput,
+            solver: Solver::Headway,
             power: -0.5,
             epsilon: 0.1,
             horizon: Seconds(3_600.0),

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_solver::ProgramError;
-use headway_types::plan::Price;
+use headway_solver::milp::{Backend, MilpError};
+use headway_types::plan::{Price, SolvedBy};
 use headway_types::spec::NodeResources;
-use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport};
+use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport, Solver};
 
 use crate::candidate::{self, Options};
 use crate::check::PlanError;
@@ -37,13 +37,16 @@ pub(crate) struct Round<'a> {
     pub fair_share: GpuCount,
     /// How it decides.
     pub approach: &'static dyn Approach,
+    /// Who solves its program.
+    pub solver: Solver,
 }
 
 impl<'a> Round<'a> {
     pub fn new(input: &'a PlanInput, cluster: &'a Cluster<'a>, tree: &'a Tree<'a>) -> Self {
         let fair_share = Premises::new(&input.nodes, input.jobs.len()).fair_share();
         let approach = policies::approach(input.policy.objective);
-        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share, approach }
+        let solver = input.policy.solver;
+        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share, approach, solver }
     }
 
     /// Classes the job accepts and that admit it.
@@ -78,15 +81,27 @@ pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&F
 fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
-    let round = Round::new(input, &cluster, &tree);
+    let mut round = Round::new(input, &cluster, &tree);
     let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
     options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     guarantee::bar_additions(&round, &mut options);
     if let Some(force) = force {
         force.narrow(&round, &mut options);
     }
-    let (owed, decision) = settle(&round, &options).map_err(PlanError::TooLarge)?;
-    let report = report(&round, &options, &owed, &decision);
+    let mut instead = None;
+    let (owed, decision) = loop {
+        match settle(&round, &options) {
+            Ok(decided) => break decided,
+            Err(MilpError::Program(error)) => return Err(PlanError::TooLarge(error)),
+            // A round without a plan would leave the cluster as it is: ours decides, and the report says so. It fails in
+            // no other way than above, so nothing comes here twice.
+            Err(failed) => {
+                round.solver = Solver::Headway;
+                instead = Some(failed.to_string());
+            }
+        }
+    };
+    let report = report(&round, &options, &owed, &decision, instead);
     let assignments = options
         .iter()
         .zip(&decision.choice)
@@ -107,7 +122,7 @@ fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>
 
 /// What is owed and what is decided, so that nobody gives way to a job that then finds no room: rows do not know
 /// which host has what left, which nodes a job avoids, and how free GPUs lie.
-fn settle(round: &Round<'_>, options: &[Options<'_>]) -> Result<(Guarantees, Decision), ProgramError> {
+fn settle(round: &Round<'_>, options: &[Options<'_>]) -> Result<(Guarantees, Decision), MilpError> {
     let mut hopeless = BTreeSet::new();
     for pass in 1.. {
         let (owed, decision) = decide(round, options, &hopeless)?;
@@ -128,7 +143,7 @@ fn decide(
     round: &Round<'_>,
     options: &[Options<'_>],
     hopeless: &BTreeSet<usize>,
-) -> Result<(Guarantees, Decision), ProgramError> {
+) -> Result<(Guarantees, Decision), MilpError> {
     let owed = guarantee::guarantees(round, options, hopeless);
     let decision = round.approach.decide(round, options, &owed)?;
     match owed.against_displacement(options, &decision.choice) {
@@ -140,7 +155,13 @@ fn decide(
     }
 }
 
-fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decision: &Decision) -> PlanReport {
+fn report(
+    round: &Round<'_>,
+    options: &[Options<'_>],
+    owed: &Guarantees,
+    decision: &Decision,
+    instead: Option<String>,
+) -> PlanReport {
     let mut shadow_prices: BTreeMap<GpuType, f64> = BTreeMap::new();
     for (class, of) in round.cluster.classes.iter().enumerate() {
         let price = shadow_prices.entry(of.alike.gpu_type.clone()).or_default();
@@ -163,7 +184,19 @@ fn report(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees, decisio
         moves: moves::moves(round, options, decision),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
+        solver: bound.and_then(|_| solved_by(round, instead)),
     }
+}
+
+/// Ours goes without saying, and its release is kept beside the stored round: a round solved by it says the same in every
+/// release that decides the same.
+fn solved_by(round: &Round<'_>, instead: Option<String>) -> Option<SolvedBy> {
+    let (name, version) = match round.solver {
+        Solver::Milp => (Backend::BUILT_IN.name(), Backend::BUILT_IN.version()),
+        Solver::Headway if instead.is_some() => ("headway", headway_solver::VERSION),
+        Solver::Headway => return None,
+    };
+    Some(SolvedBy { name: name.into(), version: version.into(), instead })
 }
 
 /// The objective of carrying on exactly as now. Staying counts a live batch change as done, so that is taken back.

@@ -80,6 +80,8 @@ pub struct Work {
     pub fixed_columns: u32,
     /// Columns left to the exact search.
     pub core_columns: u32,
+    /// Rows that were added because prices broke them.
+    pub cuts: u32,
     pub nodes: u32,
     /// The objective equals the bound.
     pub proven: bool,

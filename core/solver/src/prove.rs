@@ -88,6 +88,7 @@ impl Proof<'_> {
         let mut core = Core::new(reduced, &dual.prices, room, &best.columns);
         (0..reduced.rows()).filter(|&row| !hard[row] && dual.prices[row] <= 0.0).for_each(|row| core.forget(row));
         let given = reduced.rows();
+        self.work.cuts += cuts.len() as u32;
         cuts.into_iter().for_each(|cut| core.add(cut));
         if self.is_exact {
             self.work.core_columns = core.columns as u32;

@@ -30,10 +30,7 @@ pub fn solve(program: &Program, effort: &Effort) -> Result<Solution, ProgramErro
 /// # Errors
 /// Where the program is malformed, its start does not fit, or there is not one price per row.
 pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<Solution, ProgramError> {
-    program.check()?;
-    if prices.len() != program.capacity.len() {
-        return Err(ProgramError::PriceCount { given: prices.len(), rows: program.capacity.len() });
-    }
+    check(program, prices)?;
     let reduced = Reduced::new(program);
     let decided = program.value(&program.start) - Choice::new(&reduced, reduced.start()).value;
     let mut round = Round::new(&reduced, effort, reduced.adopt_prices(prices), decided);
@@ -48,6 +45,30 @@ pub fn solve_from(program: &Program, effort: &Effort, prices: &[f64]) -> Result<
         work: Work { proven: round.bound == round.best.value, ..round.work },
         choice,
     })
+}
+
+/// Prices where the bound is least, and that bound: what is known of a program before anybody searches.
+///
+/// # Errors
+/// As [`solve_from`].
+#[cfg(feature = "milp")]
+pub(crate) fn prove(program: &Program, effort: &Effort, prices: &[f64]) -> Result<(Vec<f64>, i64), ProgramError> {
+    check(program, prices)?;
+    let reduced = Reduced::new(program);
+    let start = Choice::new(&reduced, reduced.start());
+    let mut round =
+        Round::new(&reduced, effort, reduced.adopt_prices(prices), program.value(&program.start) - start.value);
+    round.dual.descend(effort.dual_steps);
+    let proven = round.bound.min(bound(&reduced, &round.dual.prices, |_| true)).max(start.value);
+    Ok((reduced.restore_prices(&round.dual.prices, program.capacity.len()), proven + round.decided))
+}
+
+fn check(program: &Program, prices: &[f64]) -> Result<(), ProgramError> {
+    program.check()?;
+    if prices.len() != program.capacity.len() {
+        return Err(ProgramError::PriceCount { given: prices.len(), rows: program.capacity.len() });
+    }
+    Ok(())
 }
 
 struct Round<'a> {

@@ -39,7 +39,7 @@ pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, Reser
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
-pub use policy::{Objective, PolicyMode};
+pub use policy::{Objective, PolicyMode, Solver};
 pub use report::{Capabilities, NoiseSample, StepReport};
 pub use spec::JobSpec;
 pub use state::{AvailabilityKind, JobStateKind, NodePolicyKind, PlanStateKind, StandingKind};

@@ -81,6 +81,21 @@ pub struct PlanReport {
     pub unmoved: Vec<Unmoved>,
     /// Candidates offered to the ILP.
     pub candidates: u32,
+    /// Who solved the ILP where an exact backend was asked for; `None`: the planner's own solver, or a policy that serves in
+    /// order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solver: Option<SolvedBy>,
+}
+
+/// Who solved a round of which an exact backend was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SolvedBy {
+    /// `headway`, `microlp`, `highs`.
+    pub name: String,
+    pub version: String,
+    /// Why it was not the solver that the policy asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
 }
 
 /// What one more unit of something scarce is worth, in objective units.

@@ -23,6 +23,16 @@ words! {
         Static,
     }
 
+    /// Who solves the program of a round that optimises; those that serve in order have none.
+    #[derive(Default)]
+    pub enum Solver {
+        /// Headway's own: fast, with a bound that is proven in integers.
+        #[default]
+        Headway,
+        /// An exact backend (microlp, or HiGHS where it is built in), for rounds of moderate size.
+        Milp,
+    }
+
     /// What plans may do by themselves.
     pub enum PolicyMode {
         /// Plans that verify are adopted.

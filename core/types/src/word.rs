@@ -46,6 +46,7 @@ mod tests {
         spelled_once::<StandingKind>();
         spelled_once::<TokenScope>();
         spelled_once::<Objective>();
+        spelled_once::<Solver>();
         spelled_once::<PolicyMode>();
         spelled_once::<ReasonCode>();
         spelled_once::<Tier>();

@@ -1,9 +1,10 @@
 //! What a round costs the solver: `cargo bench -p headway-sim --bench solver -- [SHAPE|all] [SEEDS] [PEER SEEDS]`.
-//! CPU seconds of this process, which has one thread, whatever else the machine does. With HEADWAY_PEERS_PYTHON, an
-//! interpreter that has the peers' packages, the first seeds are solved by peers too, from the same instances.
+//! CPU seconds of this process, which has one thread, whatever else the machine does. With `--features highs` the first
+//! seeds are solved by HiGHS too, from the same instances.
 //! docs/measurements/solver.md keeps what it prints.
 
 mod instance;
+#[cfg(feature = "highs")]
 mod peers;
 mod sia;
 
@@ -67,21 +68,15 @@ struct Run {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
-    let (seeds, peer_seeds) = (number(1).unwrap_or(200), number(2).unwrap_or(2));
     let wanted = arguments.first().map(String::as_str).filter(|name| *name != "all");
-    let mut compared = Vec::new();
+    let targets = TARGETS.iter().filter(|target| wanted.is_none_or(|name| name == target.name));
     println!(
         "| jobs, GPUs, types | gap asked | target | median | p90 | worst (seed) | gap median | p90 | worst | above | proven | columns, left by presolve, rows | peak memory |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for target in TARGETS.iter().filter(|target| wanted.is_none_or(|name| name == target.name)) {
-        let runs = measure(target, seeds);
-        row(target, &runs);
-        compared.push((target, runs.into_iter().take(peer_seeds as usize).collect::<Vec<_>>()));
-    }
-    if let Ok(python) = std::env::var("HEADWAY_PEERS_PYTHON") {
-        peers::compare(&python, &compared);
-    }
+    targets.clone().for_each(|target| row(target, &measure(target, number(1).unwrap_or(200))));
+    #[cfg(feature = "highs")]
+    peers::compare(targets, number(2).unwrap_or(2));
 }
 
 fn measure(target: &Target, seeds: u64) -> Vec<Run> {

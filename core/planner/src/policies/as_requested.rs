@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_solver::ProgramError;
+use headway_solver::milp::MilpError;
 
 use super::in_order::{self, Running, Sorted, preferred};
 use super::queue::Queue;
@@ -25,7 +25,7 @@ impl Approach for AsRequested {
         keep_requested_size(options);
     }
 
-    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
         Ok(serve_arrivals(round, options, owed, |queue, waiting| {
             for &job in waiting {
                 queue.serve(job, by_goodput(&options[job]));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_solver::ProgramError;
+use headway_solver::milp::MilpError;
 
 use super::as_requested::{by_goodput, keep_requested_size, serve_arrivals};
 use super::queue::{Queue, amount};
@@ -28,7 +28,7 @@ impl Approach for FifoBackfill {
         keep_requested_size(options);
     }
 
-    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
         Ok(serve_arrivals(round, options, owed, |queue, waiting| {
             let mut promised: Option<Promise> = None;
             for &job in waiting {

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_solver::ProgramError;
+use headway_solver::milp::MilpError;
 use headway_types::GpuSeconds;
 
 use super::in_order::{self, Running, Sorted, preferred};
@@ -28,7 +28,7 @@ impl Approach for LeastAttained {
         at_reference_batch(model)
     }
 
-    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
         let mut order: Vec<usize> = (0..options.len()).collect();
         order.sort_by_key(|&job| {
             let of = options[job].job;

@@ -18,7 +18,7 @@ mod laws;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_solver::ProgramError;
+use headway_solver::milp::MilpError;
 use headway_types::Objective;
 
 use crate::candidate::{Candidate, Options};
@@ -41,7 +41,7 @@ pub(crate) trait Approach: Sync {
     ///
     /// # Errors
     /// What the solver refuses: values or amounts too large to add up.
-    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
         decide::decide(round, options, owed)
     }
 }

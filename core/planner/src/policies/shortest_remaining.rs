@@ -1,7 +1,7 @@
 //! Shortest remaining time first: whoever can end soonest takes what lets it end soonest, restarts counted; then the
 //! next. Jobs whose remaining work nobody knows come last, the first submitted first. A long job can starve.
 
-use headway_solver::ProgramError;
+use headway_solver::milp::MilpError;
 
 use super::Approach;
 use super::in_order::{self, Running, Sorted, preferred};
@@ -14,7 +14,7 @@ use crate::round::Round;
 pub(super) struct ShortestRemaining;
 
 impl Approach for ShortestRemaining {
-    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, ProgramError> {
+    fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
         let soonest = |of: &Options<'_>| {
             let placed = of.candidates.iter().filter(|one| one.gpus.0 > 0);
             placed.map(|one| ends_after(of, one)).fold(f64::INFINITY, f64::min)

@@ -59,6 +59,7 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
         bound,
         gap,
         candidates: report.candidates,
+        solver: report.solver.as_ref().map(Into::into),
         shadow_prices: report.shadow_prices.iter().map(|(gpu, price)| (gpu.0.clone(), *price)).collect(),
         scarce: report.scarce.iter().map(Into::into).collect(),
         relaxed: report.relaxed.iter().map(Into::into).collect(),

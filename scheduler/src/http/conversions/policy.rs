@@ -22,6 +22,7 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
         round_every_seconds: of.round_every.0,
         round_pause_seconds: of.round_pause.0,
         objective: Some(objective.objective),
+        solver: Some(objective.solver),
         fresh_gain: Some(objective.fresh_gain),
         settling_seconds: Some(objective.settling.0),
         service_exponent: Some(objective.service_exponent),
@@ -47,6 +48,7 @@ pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicyS
         mode: of.mode,
         objective: headway_planner::Policy {
             objective: of.objective.unwrap_or(kept.objective),
+            solver: of.solver.unwrap_or(kept.solver),
             power: of.power,
             epsilon: of.epsilon,
             horizon: Seconds(of.horizon_seconds),
@@ -111,7 +113,7 @@ fn check_ranges(of: &v1::Policy) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_types::{Objective, PolicyMode};
+    use headway_types::{Objective, PolicyMode, Solver};
 
     use super::*;
 
@@ -121,6 +123,7 @@ mod tests {
             mode: PolicyMode::Advisory,
             objective: headway_planner::Policy {
                 objective: Objective::Sia,
+                solver: Solver::Milp,
                 power: 0.5,
                 epsilon: 0.2,
                 horizon: Seconds(60.0),
