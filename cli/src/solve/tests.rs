@@ -253,9 +253,8 @@ fn a_row_of_the_caller_binds_and_is_named_with_its_price() {
     let labelled = json!({"team": "x"});
     let job = |name: &str| json!({"name": name, "gpus": {"min": 1, "max": 8}, "labels": labelled, "goodput": {"1": 1, "2": 1.9, "4": 3.5}});
     let mut round_of = document(pair(), json!([job("a"), job("b")]));
-    let gpus = |reply: &Reply| -> Vec<u32> {
-        reply.jobs.iter().filter_map(|job| job.allocation.as_ref()?.gpus).collect()
-    };
+    let gpus =
+        |reply: &Reply| -> Vec<u32> { reply.jobs.iter().filter_map(|job| job.allocation.as_ref()?.gpus).collect() };
     assert_eq!(gpus(&solved(&round_of)), [4, 4]);
     round_of["policy"] = json!({"rows": [{"name": "team-x", "amount": {"label": "team=x"}, "at_most": 4}]});
     let reply = solved(&round_of);
