@@ -141,9 +141,11 @@ fn intact(line: &[u8]) -> Option<&[u8]> {
     (sum == crc32fast::hash(record)).then_some(record)
 }
 
-/// The ledger a file leads to, and how much of it is the whole and how much changes, if it ends with a good line. Else the
-/// number of the line that cannot be read.
-fn read(text: &[u8]) -> Result<(Ledger, Option<(u64, u64)>), (usize, Option<serde_json::Error>)> {
+/// A ledger with how much of its file is the whole and how much changes; `None` where the file ends with a broken line.
+type Journalled = (Ledger, Option<(u64, u64)>);
+
+/// The ledger a file leads to, or the number of the line that cannot be read.
+fn read(text: &[u8]) -> Result<Journalled, (usize, Option<serde_json::Error>)> {
     let mut ledger: Option<Ledger> = None;
     let (mut whole, mut changes) = (0, 0);
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').zip(1..).peekable();

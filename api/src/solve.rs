@@ -23,7 +23,7 @@ pub use job::{GpuRequest, GpuRequestRange, HostNeeds, Job, Pin, PriorityWord, Re
 pub use policy::Policy;
 pub use reply::{Decided, Prediction, Reply, Step, Unmoved};
 
-pub use crate::v1::{Objective, PowerCap, Solver};
+pub use crate::v1::{Objective, PowerCap, SiteRow, Solver};
 
 /// The version this reader knows.
 pub const VERSION: u32 = 1;

@@ -15,6 +15,7 @@ mod plan;
 mod problem;
 mod project;
 mod reservation;
+mod site;
 mod stream;
 mod vocabulary;
 
@@ -46,4 +47,5 @@ pub use plan::{
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
+pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;

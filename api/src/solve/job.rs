@@ -1,5 +1,6 @@
 //! A job of a round: what it asks for, what it is worth, what it has had, what it holds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
@@ -31,6 +32,9 @@ pub struct Job {
     pub project: String,
     #[serde(default)]
     pub user: String,
+    /// What rows of the policy may tell it by.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Since submission.
     #[serde(default)]
     pub age_seconds: f64,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::v1::{Objective, PowerCap, Solver, given};
+use crate::v1::{Objective, PowerCap, SiteRow, Solver, given};
 
 /// The objective and its constants.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -33,6 +33,8 @@ pub struct Policy {
     /// Most jobs whose GPUs the round may change.
     pub max_moves: Option<u32>,
     pub power_cap: Option<PowerCap>,
+    /// The caller's own rules on who may hold how many GPUs of what.
+    pub rows: Vec<SiteRow>,
     /// Relative gap at which the search may stop.
     pub tolerance: Option<f64>,
     /// Branch-and-bound nodes of a solve.

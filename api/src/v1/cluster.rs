@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::site::SiteRow;
+
 /// Is the cluster doing useful work?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
@@ -106,6 +108,9 @@ pub struct Policy {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<PowerCap>)]
     pub power_cap: Option<Option<PowerCap>>,
+    /// The site's own rules; an empty list takes all of them away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Vec<SiteRow>>,
     /// Relative gap at which the search may stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<f64>,

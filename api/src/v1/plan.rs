@@ -350,6 +350,8 @@ pub struct SimulationRequest {
     pub priorities: BTreeMap<Uuid, u8>,
     /// Quotas by project, in GPUs; `null`: none.
     pub quotas: BTreeMap<String, Option<u32>>,
+    /// What rows of the site's own would allow, by name, in GPUs; `null`: no such row.
+    pub rows: BTreeMap<String, Option<u32>>,
     /// Nodes all of whose GPUs would be usable.
     pub nodes_back: Vec<Uuid>,
     pub nodes_gone: Vec<Uuid>,

@@ -62,6 +62,9 @@ pub struct Simulate {
     /// A quota: PROJECT=GPUS, or PROJECT=none.
     #[arg(long, value_name = "PROJECT=GPUS")]
     pub quota: Vec<String>,
+    /// What a row of the policy allows: ROW=GPUS, or ROW=none.
+    #[arg(long, value_name = "ROW=GPUS")]
+    pub row: Vec<String>,
     /// A node gone, by name.
     #[arg(long, value_name = "NODE")]
     pub node_gone: Vec<String>,

@@ -1,37 +1,69 @@
 //! `headway policy …`: what an operator may change while Headway runs.
 
+use std::path::{Path, PathBuf};
+
 use clap::Subcommand;
 use headway_api::client::Client;
-use headway_api::v1::Policy as PolicyReply;
+use headway_api::v1::{Policy as PolicyReply, SiteRow};
+use headway_api::yaml;
 use serde_json::Value;
 
+use super::read;
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Policy {
-    /// Show the policy.
+    /// Show the policy and the site's own rows.
+    #[command(alias = "show")]
     Get,
     /// Change settings; what is not named stays.
     Set {
         /// NAME=VALUE, names as `policy get` shows them; `null` takes a limit away.
-        #[arg(required = true, value_name = "NAME=VALUE")]
+        #[arg(required_unless_present = "rows", value_name = "NAME=VALUE")]
         settings: Vec<String>,
+        /// YAML or JSON of the site's own rows, instead of all there are; - reads standard input, an empty list takes all away.
+        #[arg(long, value_name = "FILE")]
+        rows: Option<PathBuf>,
     },
 }
 
 pub async fn run(client: &Client, print: &Printer, policy: Policy) -> Result<(), Failure> {
     let policy = match policy {
         Policy::Get => client.policy().await?,
-        Policy::Set { settings } => client.set_policy(&changed(&client.policy().await?, &settings)?).await?,
+        Policy::Set { settings, rows } => {
+            let rows = rows.map(|file| read_rows(&file)).transpose()?;
+            let mut policy = changed(&client.policy().await?, &settings)?;
+            policy.rows = rows.or(policy.rows);
+            client.set_policy(&policy).await?
+        }
     };
     if print.structured() {
         return print.value(&policy);
     }
-    let fields = fields(&policy)?;
-    let rows = fields.iter().map(|(name, value)| vec![name.clone(), shown(value)]);
-    say!("{}", print.table(&["SETTING", "VALUE"], rows))?;
+    let mut fields = fields(&policy)?;
+    fields.remove("rows");
+    let settings = fields.iter().map(|(name, value)| vec![name.clone(), shown(value)]);
+    say!("{}", print.table(&["SETTING", "VALUE"], settings))?;
+    let rows = policy.rows.unwrap_or_default();
+    if !rows.is_empty() {
+        let told = |row: &SiteRow| vec![row.name.clone(), row.amount.in_words(), row.at_most.to_string()];
+        say!("\n{}", print.table(&["ROW", "COUNTS GPUS OF", "AT MOST"], rows.iter().map(told)))?;
+    }
     Ok(())
+}
+
+/// Rows from a file: a list, or a mapping that has them as the policy has.
+fn read_rows(file: &Path) -> Result<Vec<SiteRow>, Failure> {
+    rows_of(&read(file)?).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
+}
+
+fn rows_of(text: &str) -> Result<Vec<SiteRow>, Box<dyn std::error::Error>> {
+    let mut value: Value = yaml::read(text)?;
+    if let Some(rows) = value.get_mut("rows").map(Value::take) {
+        value = rows;
+    }
+    Ok(serde_json::from_value(value)?)
 }
 
 fn fields(policy: &PolicyReply) -> Result<serde_json::Map<String, Value>, Failure> {
@@ -96,5 +128,22 @@ mod tests {
         assert!(refusal.hint.unwrap().contains("power"));
         assert!(changed(&policy(), &["objective=best".to_owned()]).is_err());
         assert!(changed(&policy(), &["solver=highs".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn rows_are_read_from_a_list_or_from_what_the_policy_shows() {
+        let list = "- {name: team-x, amount: {label: team=x, gpu_type: H100-80G}, at_most: 64}";
+        let rows = rows_of(list).unwrap();
+        assert_eq!((rows[0].at_most, rows[0].amount.in_words()), (64, "type H100-80G, label team=x".into()));
+        let shown = serde_json::json!({"rows": rows, "mode": "auto"}).to_string();
+        assert_eq!(rows_of(&shown).unwrap(), rows);
+        assert_eq!(rows_of("[]").unwrap(), []);
+        let wrong =
+            ["- {name: a, amount: {labels: a=b}, at_most: 1}", "- {name: a, amount: {label: a}, at_most: 1}", "a"];
+        for (text, told) in wrong.into_iter().zip(["unknown field `labels`", "no key=value", "invalid type"]) {
+            let error = rows_of(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        assert!(rows_of("- {name: a, amount: {project: b}, at_most: -1}").is_err());
     }
 }

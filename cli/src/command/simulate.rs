@@ -40,10 +40,12 @@ async fn request(client: &Client, simulate: &Simulate) -> Result<SimulationReque
         let (job, points) = pair(text)?;
         request.priorities.insert(job_id(client, job).await?, number(text, points)?);
     }
-    for text in &simulate.quota {
-        let (project, gpus) = pair(text)?;
-        let quota = if gpus == "none" { None } else { Some(number(text, gpus)?) };
-        request.quotas.insert(project.to_owned(), quota);
+    for (texts, limits) in [(&simulate.quota, &mut request.quotas), (&simulate.row, &mut request.rows)] {
+        for text in texts {
+            let (name, gpus) = pair(text)?;
+            let limit = if gpus == "none" { None } else { Some(number(text, gpus)?) };
+            limits.insert(name.to_owned(), limit);
+        }
     }
     let named = [&simulate.node_gone, &simulate.node_back, &simulate.more_like].iter().any(|names| !names.is_empty());
     let nodes = if named { nodes(client).await? } else { BTreeMap::new() };

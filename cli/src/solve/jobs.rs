@@ -238,6 +238,7 @@ impl Round<'_> {
         Claim {
             project: job.project.clone(),
             user: job.user.clone(),
+            labels: job.labels.clone(),
             floor: GpuCount(job.floor),
             waited,
             ran: self.findings.seconds(job.ran_seconds, format_args!("{field}.ran_seconds")),

@@ -10,6 +10,7 @@ mod policy;
 mod print;
 mod projects;
 mod reply;
+mod site;
 mod ways;
 
 #[cfg(test)]
@@ -18,7 +19,7 @@ mod fuzz;
 mod tests;
 
 use headway_api::solve::{Document, SolveError};
-use headway_planner::PlanInput;
+use headway_planner::{PlanInput, Policy};
 use headway_types::{PlanId, Timestamp};
 use uuid::Uuid;
 
@@ -39,7 +40,8 @@ pub fn input(document: Document, names: &mut Names) -> Result<PlanInput, SolveEr
     let projects = projects::projects(document.projects, &mut findings);
     let jobs = jobs::jobs(document.jobs, &ids, &nodes, &projects, &mut findings);
     let reservations = projects::reservations(document.reservations, &nodes, &jobs, &projects, &mut findings);
-    let policy = policy::policy(document.policy, &mut findings);
+    let rows = site::rows(document.policy.rows.clone(), &nodes, &jobs, &projects, &mut findings);
+    let policy = Policy { rows, ..policy::policy(document.policy, &mut findings) };
     findings.into_result()?;
     nodes.offer_what_draining_nodes_may_keep(&jobs);
     Ok(PlanInput {

@@ -37,6 +37,8 @@ pub fn policy(of: WirePolicy, findings: &mut Findings) -> Policy {
             .node_budget
             .map_or(default.node_budget, |budget| findings.whole(budget, 1..=100_000_000, "policy.node_budget")),
         power_cap: of.power_cap.map(|cap| power_cap(cap, findings)),
+        // They name nodes, projects and types of the document.
+        rows: Vec::new(),
     }
 }
 

@@ -249,6 +249,36 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
+fn a_row_of_the_caller_binds_and_is_named_with_its_price() {
+    let labelled = json!({"team": "x"});
+    let job = |name: &str| json!({"name": name, "gpus": {"min": 1, "max": 8}, "labels": labelled, "goodput": {"1": 1, "2": 1.9, "4": 3.5}});
+    let mut round_of = document(pair(), json!([job("a"), job("b")]));
+    let gpus =
+        |reply: &Reply| -> Vec<u32> { reply.jobs.iter().filter_map(|job| job.allocation.as_ref()?.gpus).collect() };
+    assert_eq!(gpus(&solved(&round_of)), [4, 4]);
+    round_of["policy"] = json!({"rows": [{"name": "team-x", "amount": {"label": "team=x"}, "at_most": 4}]});
+    let reply = solved(&round_of);
+    assert_eq!(gpus(&reply), [2, 2]);
+    assert!(reply.scarce.iter().any(|one| one.of == "the row team-x" && one.price > 0.0), "{:?}", reply.scarce);
+    let limits = &reply.jobs[0].limits;
+    assert!(limits.iter().any(|limit| limit.of == "the row team-x" && limit.price > 0.0), "{limits:?}");
+}
+
+#[test]
+fn a_row_of_what_the_document_does_not_have_is_refused() {
+    let mut round_of = document(pair(), json!([{"name": "a", "gpus": 1, "project": "nlp"}]));
+    let mut told = |amount: Value| {
+        round_of["policy"] = json!({"rows": [{"name": "few", "amount": amount, "at_most": 0}]});
+        converted(&round_of).map_or_else(|wrong| wrong.to_string(), |_| "fine".into())
+    };
+    assert_eq!(told(json!({"gpu_type": "H100", "project": "nlp", "node": "n-0"})), "fine");
+    assert!(told(json!({"gpu_type": "A100"})).contains("policy.rows[0].amount.gpu_type: no node has GPUs of type"));
+    assert!(told(json!({"project": "nlq"})).contains("no project is called \"nlq\", and no job is of it"));
+    assert!(told(json!({"node": "n-7"})).contains("no node is called \"n-7\""));
+    assert!(told(json!({})).contains("at least one of gpu_type, project, label and node"));
+}
+
+#[test]
 fn a_job_of_no_listed_project_is_refused() {
     let mut round_of = document(pair(), json!([{"name": "a", "gpus": 1, "project": "nlq"}]));
     assert!(converted(&round_of).is_ok(), "without projects the word is only a word");

@@ -7,7 +7,7 @@ use harness::{Cluster, elastic, follow, gpus, inventory, of, rigid};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicySettings, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};
-use headway_planner::Policy;
+use headway_planner::{Amount, Label, Policy, SiteRow};
 use headway_types::spec::Priority;
 use headway_types::{Fault, Generation, GpuCount, GpuSeconds, GroupOutcome, GroupPhase, JobId, Seconds};
 
@@ -152,6 +152,25 @@ fn what_a_project_has_used_survives_a_restart() {
     assert_eq!(cluster.jobs[&job].attained.0.round(), before.round());
     cluster.restart();
     assert!((used(&cluster) - before).abs() < 1.0);
+}
+
+#[test]
+fn a_row_of_the_site_holds_jobs_with_its_label_and_follows_the_label() {
+    let mut cluster = Cluster::new(&[8]);
+    let label = Label { key: "team".into(), value: "x".into() };
+    let amount = Amount { label: Some(label), ..Amount::default() };
+    let rows = vec![SiteRow { name: "team-x".into(), amount, at_most: GpuCount(4) }];
+    let objective = Policy { rows, ..Policy::default() };
+    cluster.request(Request::SetPolicy { settings: PolicySettings { objective, ..PolicySettings::default() } });
+    let mut spec = elastic("greedy", 8);
+    spec.labels = [("team".to_owned(), "x".to_owned())].into();
+    let job = cluster.submit(spec);
+    follow(&mut cluster, &[0]);
+    assert_eq!(gpus(&cluster, job), 4);
+    let change = JobChange { labels: Some([("team".to_owned(), "y".to_owned())].into()), ..JobChange::default() };
+    cluster.request(Request::Change { job, change, expected: None });
+    follow(&mut cluster, &[0]);
+    assert_eq!(gpus(&cluster, job), 8);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use headway_planner::{Bounds, Claim, Freedom, Needs, PlanInput, PlanJob};
+use headway_planner::{Bounds, Freedom, Needs, PlanInput, PlanJob};
 use headway_types::{JobId, Plan, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -197,7 +197,7 @@ fn newcomer(job: &PlanJob) -> PlanJob {
     PlanJob {
         current: None,
         freedom: Freedom::Free,
-        claim: Claim { project: job.claim.project.clone(), user: job.claim.user.clone(), ..Claim::default() },
+        claim: job.claim.identity(),
         bounds: Bounds { time_left: job.bounds.time_left, ..Bounds::default() },
         needs: Needs { per_node: job.needs.per_node, spread: job.needs.spread, ..Needs::default() },
         ..job.clone()

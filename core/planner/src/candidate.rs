@@ -72,6 +72,8 @@ pub(crate) struct Options<'a> {
     pub present_value: Quanta,
     /// Speed-up per size before any limit on reconfiguring it now, ascending by GPUs: what sizes would bring.
     pub sizes: Vec<(GpuCount, f64)>,
+    /// Limits that are overdrawn and forbid whatever it could get.
+    pub barred: Vec<usize>,
     /// Its deadline cannot be met any more by anything it could get.
     pub late: bool,
 }
@@ -81,7 +83,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let shapes = open_shapes(round, job);
     let bound = bound_layout(job);
     let mut ways_of = |bound: Option<Layout>| -> Vec<Way> {
-        let suited = shapes.iter().filter(|shape| round.cluster.could_hold(&job.needs, **shape));
+        let suited = shapes.iter().filter(|shape| round.cluster.could_hold(job, &job.needs, **shape));
         let ways = suited.map(|&shape| ways(round, job, model.as_ref(), shape, bound, curves));
         ways.flat_map(Result::unwrap_or_default).collect()
     };
@@ -116,8 +118,8 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         candidates.extend(ways.into_iter().filter_map(|way| maker.place(way)));
     }
     let late = maker.settle(&mut candidates);
-    let (present, present_value) = (maker.present, maker.present_value());
-    Options { job, model, candidates, incumbent, batch_change, obstacle, present, present_value, sizes, late }
+    let (present, present_value, barred) = (maker.present, maker.present_value(), Vec::new());
+    Options { job, model, candidates, incumbent, batch_change, obstacle, present, present_value, sizes, barred, late }
 }
 
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never

@@ -15,6 +15,7 @@ use headway_types::{Assignment, GpuUuid, JobId, Layout, NodeId, Prediction};
 use crate::input::{PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::policy::Policy;
 use crate::project::PlanProject;
+use crate::site::SiteRow;
 use crate::table::GoodputTable;
 
 /// Bounds of what can be added up. They are far beyond every cluster.
@@ -29,6 +30,9 @@ const LONG: f64 = 1e12;
 const WATTS: f64 = 1e6;
 const GOODPUT: f64 = 1e18;
 const MUCH: f64 = 1e30;
+/// Rows of a site, and letters of what they name. A round looks at every row for every job.
+const SITE_ROWS: usize = 64;
+const LETTERS: usize = 256;
 
 /// Why a round has no plan. All of these are broken promises of the caller.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -123,10 +127,40 @@ fn check_policy(policy: &Policy) -> Result<(), WrongField> {
     optional("patience", policy.patience.map(|it| it.0), 0.0..=LONG)?;
     number("domain_loss", policy.domain_loss, 0.0..=1.0)?;
     number("tolerance", policy.tolerance, 0.0..=1.0)?;
+    check_rows(&policy.rows)?;
     let Some(cap) = &policy.power_cap else { return Ok(()) };
     number("power_cap.watts", cap.watts, 0.0..=1e15)?;
     number("power_cap.idle", cap.idle, 0.0..=WATTS)?;
     cap.busy.values().try_for_each(|&watts| number("power_cap.busy", watts, 0.0..=WATTS))
+}
+
+/// Whether a site may state these rows, whatever the cluster is.
+///
+/// # Errors
+/// The first field that is wrong.
+pub fn check_rows(rows: &[SiteRow]) -> Result<(), WrongField> {
+    whole("rows", rows.len() as u64, 0..=SITE_ROWS as u64)?;
+    let mut names = BTreeSet::new();
+    for row in rows {
+        word("rows.name", &row.name)?;
+        refuse_unless(names.insert(&row.name), "rows.name", &row.name, || "another name for each row".into())?;
+        let amount = &row.amount;
+        let label = amount.label.as_ref();
+        let gpu_type = amount.gpu_type.as_ref().map(|of| &of.0);
+        let named = [gpu_type, amount.project.as_ref(), label.map(|of| &of.key), amount.node.as_ref()];
+        named.iter().flatten().try_for_each(|name| word("rows.amount", name))?;
+        let length = label.map_or(0, |of| of.value.chars().count());
+        whole("rows.amount.label", length as u64, 0..=LETTERS as u64)?;
+        let names_some = named.iter().any(Option::is_some);
+        let must = || "at least one of gpu_type, project, label and node".into();
+        refuse_unless(names_some, "rows.amount", &format_args!("empty in {}", row.name), must)?;
+    }
+    Ok(())
+}
+
+fn word(field: &'static str, word: &str) -> Result<(), WrongField> {
+    let good = (1..=LETTERS).contains(&word.chars().count()) && !word.chars().any(char::is_control);
+    refuse_unless(good, field, &word.escape_debug(), || format!("1 to {LETTERS} letters that can be printed"))
 }
 
 fn check_node(node: &PlanNode) -> Result<(), WrongField> {

@@ -1,7 +1,7 @@
 //! What a job is owed, what bounds it, and what it needs of its nodes. Values only; their meaning is in `guarantee`,
 //! `value` and `rows`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::spec::NodeResources;
 use headway_types::{GpuCount, GpuSeconds, Layout, NodeId, Seconds, Timestamp};
@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct Claim {
     pub project: String,
     pub user: String,
+    /// What a site's rows may tell it by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// GPUs it must have whenever that is possible (its own floor); zero: none.
     pub floor: GpuCount,
     /// How long it has waited, or had waited when it last started.
@@ -25,6 +28,15 @@ pub struct Claim {
     pub restarts: u32,
     /// Since its GPUs last changed; `None`: never, or too long ago to matter.
     pub since_move: Option<Seconds>,
+}
+
+impl Claim {
+    /// Who it belongs to, and nothing else.
+    #[must_use]
+    pub fn identity(&self) -> Self {
+        let Self { project, user, labels, .. } = self.clone();
+        Self { project, user, labels, ..Self::default() }
+    }
 }
 
 /// Until when, and for how much, a job may run.

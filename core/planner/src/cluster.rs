@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use headway_types::{GpuCount, GpuUuid, NodeClass, NodeCount, NodeId, Placement};
 
 use crate::claim::Needs;
-use crate::input::{PlanInput, PlanNode};
+use crate::input::{PlanInput, PlanJob, PlanNode};
 use crate::reservation::{self, Gate};
+use crate::site::Site;
 
 /// Beyond this many nodes a class offers multi-node jobs whole nodes only; smaller clusters may split evenly.
 const SMALL_CLASS_NODES: u32 = 8;
@@ -91,6 +92,8 @@ pub(crate) struct Cluster<'a> {
     pub nodes: &'a [PlanNode],
     /// In an order of their own content, so that an index means the same class in every run.
     pub classes: Vec<Class>,
+    /// The site's own rows, by the jobs and nodes they count.
+    pub site: Site,
     class_of: Vec<usize>,
     /// Index into the domains of its class.
     domain_of: Vec<usize>,
@@ -130,7 +133,9 @@ impl<'a> Cluster<'a> {
             })
             .collect();
         let index_of = nodes.iter().enumerate().map(|(index, node)| (node.node, index)).collect();
-        Self { nodes, classes, class_of, domain_of, slots, index_of }
+        let mut cluster = Self { nodes, classes, site: Site::default(), class_of, domain_of, slots, index_of };
+        cluster.site = Site::new(input, &cluster);
+        cluster
     }
 
     pub fn class_of(&self, node: usize) -> usize {
@@ -175,6 +180,12 @@ impl<'a> Cluster<'a> {
         placement.ranks().filter_map(|(_, gpu)| self.slots.get(gpu).copied()).collect()
     }
 
+    /// GPUs of a placement that a row of the site counts.
+    pub fn counted(&self, row: usize, placement: &Placement) -> GpuCount {
+        let counted = placement.slices().iter().filter(|slice| self.site.counts(row, self.index_of(slice.node)));
+        GpuCount(counted.map(|slice| slice.gpus.len() as u32).sum())
+    }
+
     /// The class all nodes of a placement share, where they do and are known.
     pub fn class_of_placement(&self, placement: &Placement) -> Option<usize> {
         let mut classes = placement.slices().iter().map(|slice| Some(self.class_of[self.index_of(slice.node)?]));
@@ -195,21 +206,24 @@ impl<'a> Cluster<'a> {
         placement.slices().iter().any(|slice| self.node(slice.node).is_some_and(|node| node.draining))
     }
 
-    /// Whether a job may start on a node as far as its hosts and the nodes it avoids go, were nobody else there.
-    fn suits(&self, needs: &Needs, node: usize) -> bool {
+    /// Whether a slice of a job may lie on a node as far as its host, the site's rows and the nodes the job avoids go, were
+    /// nobody else there.
+    fn suits(&self, job: &PlanJob, needs: &Needs, node: usize, gpus: u32) -> bool {
         let PlanNode { node: id, host, .. } = &self.nodes[node];
-        host.lacks(needs.per_node).next().is_none() && !needs.avoid.contains(id)
+        let suits = host.lacks(needs.per_node).next().is_none() && !needs.avoid.contains(id);
+        suits && self.site.admits(job, node, gpus)
     }
 
-    /// Whether enough nodes suit a job for a shape that fits the class.
-    pub fn could_hold(&self, needs: &Needs, shape: Shape) -> bool {
+    /// Whether enough nodes suit a job with such needs for a shape that fits the class.
+    pub fn could_hold(&self, job: &PlanJob, needs: &Needs, shape: Shape) -> bool {
         let class = &self.classes[shape.class];
-        if *needs == (Needs { spread: needs.spread, layout: needs.layout, ..Needs::default() }) {
+        let undemanding = *needs == (Needs { spread: needs.spread, layout: needs.layout, ..Needs::default() });
+        if undemanding && self.site.dividing_rows_of(job).is_empty() {
             return true;
         }
+        let gpus = shape.per_node();
         let suited = |nodes: &[usize]| {
-            let suited =
-                nodes.iter().filter(|&&node| self.open_on(node) >= shape.per_node() && self.suits(needs, node));
+            let suited = nodes.iter().filter(|&&node| self.open_on(node) >= gpus && self.suits(job, needs, node, gpus));
             suited.take(shape.nodes.0 as usize).count() == shape.nodes.0 as usize
         };
         match shape.reach {

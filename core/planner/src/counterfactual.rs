@@ -34,6 +34,8 @@ pub enum AskError {
     NoSuchNode(NodeId),
     #[error("project {0} is not part of the round")]
     NoSuchProject(String),
+    #[error("the policy has no row {0}")]
+    NoSuchRow(String),
     #[error("solving the round once more")]
     Plan(#[source] PlanError),
 }

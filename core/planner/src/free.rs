@@ -1,5 +1,5 @@
-//! What is left of the nodes while a plan is being placed: GPUs and host resources, and where a shape finds room. It
-//! knows no values.
+//! What is left of the nodes while a plan is being placed: GPUs, host resources and what the site's rows leave, and where
+//! a shape finds room. It knows no values.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,8 @@ pub(crate) struct Free<'c> {
     /// Nodes of each class by number of free GPUs.
     by_count: Vec<Vec<BTreeSet<usize>>>,
     hosts: Vec<Host>,
+    /// What rows of the site that divide a class leave; less than nothing where what stays is beyond them.
+    site: BTreeMap<usize, i64>,
 }
 
 /// What a host has left; less than nothing where what runs there already needs more than it has. What it does not say
@@ -73,7 +75,8 @@ impl<'c> Free<'c> {
             by_count.push(buckets);
         }
         let hosts = cluster.nodes.iter().map(|node| Host::new(node.host)).collect();
-        Self { cluster, free, count, by_count, hosts }
+        let site = cluster.site.rows().map(|(row, at_most)| (row, i64::from(at_most.0))).collect();
+        Self { cluster, free, count, by_count, hosts, site }
     }
 
     pub fn take(&mut self, job: &PlanJob, slots: &[Slot]) {
@@ -99,20 +102,41 @@ impl<'c> Free<'c> {
             self.by_count[class][after as usize].insert(node);
             self.count[node] = after;
             self.hosts[node].exchange(job.needs.per_node, back);
+            self.count_for_site(job, node, if back { -i64::from(gpus) } else { i64::from(gpus) });
         }
     }
 
-    /// What a job in flight takes of the hosts of nodes where none of its GPUs is usable any more.
-    pub fn take_hosts(&mut self, job: &PlanJob, placement: &Placement, slots: &[Slot]) {
-        for node in placement.slices().iter().filter_map(|slice| self.cluster.index_of(slice.node)) {
-            if slots.iter().all(|slot| slot.node != node) {
+    fn count_for_site(&mut self, job: &PlanJob, node: usize, gpus: i64) {
+        let site = &self.cluster.site;
+        for &row in site.dividing_rows_of(job).iter().filter(|row| site.counts(**row, Some(node))) {
+            *self.site.entry(row).or_default() -= gpus;
+        }
+    }
+
+    /// What a job in flight takes besides its usable slots: of hosts where none of its GPUs is usable any more, and of the
+    /// site's rows, which count all of them.
+    pub fn take_unusable(&mut self, job: &PlanJob, placement: &Placement, slots: &[Slot]) {
+        for slice in placement.slices() {
+            let Some(node) = self.cluster.index_of(slice.node) else { continue };
+            let usable = slots.iter().filter(|slot| slot.node == node).count();
+            if usable == 0 {
                 self.hosts[node].exchange(job.needs.per_node, false);
             }
+            let open = if self.cluster.nodes[node].draining { 0 } else { usable };
+            self.count_for_site(job, node, slice.gpus.len() as i64 - open as i64);
         }
     }
 
-    pub fn all(&self, slots: &[Slot]) -> bool {
-        !slots.is_empty() && slots.iter().all(|slot| self.free[slot.node][slot.position])
+    /// Whether a job may have back what it held.
+    pub fn all(&self, job: &PlanJob, slots: &[Slot]) -> bool {
+        let site = &self.cluster.site;
+        let fits = |row: &usize| {
+            let counted = slots.iter().filter(|slot| site.counts(*row, Some(slot.node))).count();
+            counted as i64 <= self.site[row]
+        };
+        !slots.is_empty()
+            && slots.iter().all(|slot| self.free[slot.node][slot.position])
+            && site.dividing_rows_of(job).iter().all(fits)
     }
 
     pub fn count(&self, node: usize) -> u32 {
@@ -121,18 +145,44 @@ impl<'c> Free<'c> {
 
     /// Whether a node may take a slice of `gpus` of the job.
     pub fn has_room(&self, job: &PlanJob, node: usize, gpus: u32) -> bool {
-        self.count[node] >= gpus && self.suits(job, node)
+        self.count[node] >= gpus && self.suits(job, node, gpus)
     }
 
-    fn suits(&self, job: &PlanJob, node: usize) -> bool {
+    fn suits(&self, job: &PlanJob, node: usize, gpus: u32) -> bool {
         self.hosts[node].lacks(job.needs.per_node).next().is_none()
             && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+            && self.rows_against(job, node, gpus).next().is_none()
+    }
+
+    /// Rows of the site that do not leave the job so many GPUs on a node.
+    fn rows_against(&self, job: &PlanJob, node: usize, gpus: u32) -> impl Iterator<Item = usize> {
+        let site = &self.cluster.site;
+        let against = move |row: &usize| site.counts(*row, Some(node)) && i64::from(gpus) > self.site[row];
+        site.dividing_rows_of(job).iter().copied().filter(against)
     }
 
     /// What the hosts lack that keep a job from nodes of a class with enough GPUs left.
     pub fn lacking(&self, job: &PlanJob, class: usize, gpus: u32) -> BTreeSet<HostResource> {
         let roomy = self.by_count[class].iter().skip(gpus as usize).flatten();
         roomy.flat_map(|&node| self.hosts[node].lacks(job.needs.per_node)).collect()
+    }
+
+    /// Rows of the site that keep the job from nodes of a class with enough GPUs left.
+    pub fn rows_in_the_way(&self, job: &PlanJob, class: usize, gpus: u32) -> BTreeSet<usize> {
+        let roomy = self.by_count[class].iter().skip(gpus as usize).flatten();
+        roomy.flat_map(|&node| self.rows_against(job, node, gpus)).collect()
+    }
+
+    /// Leaves out nodes beyond those that a row of the site leaves slices for, where it counts several together.
+    fn heed_site(&self, job: &PlanJob, nodes: &mut Vec<usize>, gpus: u32) {
+        for &row in self.cluster.site.dividing_rows_of(job) {
+            let mut left = self.site[&row];
+            nodes.retain(|&node| {
+                let counted = self.cluster.site.counts(row, Some(node));
+                left -= if counted { i64::from(gpus) } else { 0 };
+                !counted || left >= 0
+            });
+        }
     }
 
     /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id; for several
@@ -151,14 +201,15 @@ impl<'c> Free<'c> {
             .min_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
         own.or_else(|| {
             let buckets = self.by_count[shape.class].iter().skip(gpus as usize);
-            buckets.flatten().copied().find(|&node| self.suits(seeker.job, node))
+            buckets.flatten().copied().find(|&node| self.suits(seeker.job, node, gpus))
         })
     }
 
     fn several(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<usize>> {
         let (gpus, wanted) = (shape.per_node(), shape.nodes.0 as usize);
         let roomy = self.by_count[shape.class].iter().skip(gpus as usize).flatten().copied();
-        let roomy: Vec<usize> = roomy.filter(|&node| self.suits(seeker.job, node)).collect();
+        let mut roomy: Vec<usize> = roomy.filter(|&node| self.suits(seeker.job, node, gpus)).collect();
+        self.heed_site(seeker.job, &mut roomy, gpus);
         if roomy.len() < wanted {
             return None;
         }

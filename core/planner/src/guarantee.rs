@@ -83,12 +83,10 @@ impl Guarantees {
 }
 
 /// Takes out what would add to a limit that is overdrawn and cannot be brought back within it: a quota, what a user may
-/// hold, power.
+/// hold, a row of the site, power.
 pub(crate) fn bar_additions(round: &Round<'_>, options: &mut [Options<'_>]) {
     let mut witness = Witness::new(round, options);
-    let is_limit =
-        |row: &usize| matches!(round.rows.kinds[*row], RowKind::Quota { .. } | RowKind::User { .. } | RowKind::Power);
-    let limits = (0..witness.capacity.len()).filter(is_limit);
+    let limits = (0..witness.capacity.len()).filter(|row| round.rows.is_limit(*row));
     let overdrawn: Vec<usize> = limits.filter(|row| !witness.shed(*row, &Victims::Anyone)).collect();
     if overdrawn.is_empty() {
         return;
@@ -98,7 +96,12 @@ pub(crate) fn bar_additions(round: &Round<'_>, options: &mut [Options<'_>]) {
             candidate.uses.iter().find(|part| part.row as usize == row).map_or(0, |part| part.amount)
         };
         let now: Vec<i64> = overdrawn.iter().map(|&row| of(&job.candidates[job.incumbent], row)).collect();
-        job.candidates.retain(|one| overdrawn.iter().zip(&now).all(|(&row, now)| of(one, row) <= *now));
+        let adds = |one: &Candidate| overdrawn.iter().zip(&now).find(|(row, now)| of(one, **row) > **now);
+        let placed = || job.candidates.iter().filter(|one| one.shape.is_some());
+        if placed().all(|one| adds(one).is_some()) {
+            job.barred = placed().filter_map(adds).map(|(row, _)| *row).collect();
+        }
+        job.candidates.retain(|one| adds(one).is_none());
     }
 }
 
@@ -187,13 +190,21 @@ impl Owed<'_, '_> {
             }
             let (kept, wanted) = (self.witness.used[row], self.witness.capacity[row]);
             self.witness.capacity[row] = kept;
-            let physical = matches!(
-                kind,
-                RowKind::Blocks { .. } | RowKind::Halves { .. } | RowKind::Domains { .. } | RowKind::Host { .. }
-            );
-            if !physical {
+            if let RowKind::Site { row: of } = *kind {
+                // Who is beyond it on some nodes takes nothing from who is on the others.
+                self.widen_under(of, kept - wanted);
+            }
+            if self.round.rows.is_limit(row) {
                 let reason = format!("{kept} instead of {wanted}: what is beyond it cannot be moved now");
                 self.relax(self.round.rows.describe(row), reason);
+            }
+        }
+    }
+
+    fn widen_under(&mut self, of: usize, by: i64) {
+        for (kind, capacity) in self.round.rows.kinds.iter().zip(&mut self.witness.capacity) {
+            if matches!(kind, RowKind::Under { row, .. } if *row == of) {
+                *capacity += by;
             }
         }
     }
@@ -292,11 +303,24 @@ impl Owed<'_, '_> {
                 if self.forgone.contains_key(&job) {
                     continue;
                 }
-                self.relax(rule, format!("{floor} GPUs: no more can be freed for it now"));
+                let why = self.forbidden_by(job, least).unwrap_or_else(|| "no more can be freed for it now".into());
+                self.relax(rule, format!("{floor} GPUs: {why}"));
             } else if least < floor && asks_for_more_than(self.job(job), least) {
                 self.relax(rule, format!("{least} of {floor} GPUs: {CAN_TAKE_NO_MORE}"));
             }
         }
+    }
+
+    /// A row of the site that leaves a job less than this were it alone.
+    fn forbidden_by(&self, job: usize, least: GpuCount) -> Option<String> {
+        let rows = &self.round.rows;
+        let sizes = || self.options[job].candidates.iter().filter(|one| one.gpus >= least);
+        let forbids = |row: &usize| {
+            let over = |part: &headway_solver::Use| part.row as usize == *row && part.amount > rows.capacity[*row];
+            matches!(rows.kinds[*row], RowKind::Site { .. }) && sizes().all(|one| one.uses.iter().any(over))
+        };
+        let row = (0..rows.kinds.len()).find(forbids).filter(|_| sizes().next().is_some())?;
+        Some(format!("{} allows {}", rows.describe(row), crate::explain::gpus(GpuCount(rows.capacity[row] as u32))))
     }
 
     /// Makes a job sure of at least so much, at the expense of who owes it.

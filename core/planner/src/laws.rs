@@ -6,6 +6,7 @@ mod broken;
 mod examples;
 mod owed;
 mod rounds;
+pub(crate) mod sites;
 
 use std::collections::BTreeSet;
 

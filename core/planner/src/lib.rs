@@ -2,12 +2,12 @@
 //!
 //! Read in this order: [`input`] (all a round may look at), `submitted` (what a job is before anything is seen of it), `check` (what it must
 //! promise), `sound` (whom it leaves out), `cluster` (nodes by class), `curves` (goodput per shape),
-//! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out),
-//! `guarantee` (what is owed), `decide` (solve and place until both agree), `place` (which GPUs), `policies` (other ways
-//! to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that shares no code with the rest). Asked by
-//! people only: [`counterfactual`] (what if), [`funnel`] (where a job's possibilities are lost), `sizes` (what each size
-//! would bring) and `quota`. The planner never
-//! reads a clock and never fails for lack of a good answer: the present assignment is always one.
+//! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out), `site`
+//! (rows that an administrator states), `guarantee` (what is owed), `decide` (solve and place until both agree), `place`
+//! (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
+//! shares no code with the rest). Asked by people only: [`counterfactual`] (what if), [`funnel`] (where a job's
+//! possibilities are lost), `sizes` (what each size would bring) and `quota`. The planner never reads a clock and never
+//! fails for lack of a good answer: the present assignment is always one.
 
 mod candidate;
 mod check;
@@ -33,6 +33,7 @@ mod quota;
 mod reservation;
 mod round;
 mod rows;
+mod site;
 mod sizes;
 mod sound;
 mod submitted;
@@ -46,7 +47,7 @@ pub mod builder;
 #[cfg(test)]
 mod laws;
 
-pub use check::{PlanError, WrongField};
+pub use check::{PlanError, WrongField, check_rows};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
@@ -55,6 +56,7 @@ pub use project::{PlanProject, Tree};
 pub use quota::{QuotaRoom, QuotaVerdict, quota};
 pub use reservation::Reservation;
 pub use round::plan;
+pub use site::{Amount, Label, SiteRow};
 pub use sizes::{SizeGain, SizePoint, Sizes, sizes};
 pub use submitted::Premises;
 pub use table::{GoodputTable, TableRow};

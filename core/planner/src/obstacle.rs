@@ -37,6 +37,10 @@ pub(crate) enum Obstacle {
     },
     /// The nodes that could hold it are among those it must not use.
     Avoided,
+    /// Rows of the site leave too little on the nodes that could hold it, were nobody else there.
+    Ruled {
+        by: Vec<String>,
+    },
     /// No configuration is feasible: the model's own words, and what of the cluster as built the model would fit.
     Infeasible {
         refusal: Refusal,
@@ -112,7 +116,7 @@ pub(crate) fn obstacle(
 fn kept_out(round: &Round<'_>, job: &PlanJob) -> Option<Obstacle> {
     let (cluster, shapes) = (round.cluster, candidate::open_shapes(round, job));
     let without = Needs { avoid: BTreeSet::new(), ..job.needs.clone() };
-    if shapes.iter().any(|shape| cluster.could_hold(&without, *shape)) {
+    if shapes.iter().any(|shape| cluster.could_hold(job, &without, *shape)) {
         return Some(Obstacle::Avoided);
     }
     let nodes = shapes.iter().flat_map(|shape| {
@@ -121,7 +125,12 @@ fn kept_out(round: &Round<'_>, job: &PlanJob) -> Option<Obstacle> {
     });
     let lacking: BTreeSet<HostResource> =
         nodes.flat_map(|&node| cluster.nodes[node].host.lacks(job.needs.per_node)).collect();
-    (!lacking.is_empty()).then(|| Obstacle::Host { lacking: lacking.into_iter().collect() })
+    if !lacking.is_empty() {
+        return Some(Obstacle::Host { lacking: lacking.into_iter().collect() });
+    }
+    let rows = cluster.site.dividing_rows_of(job).iter();
+    let by: Vec<String> = rows.map(|&row| round.input.policy.rows[row].name.clone()).collect();
+    (!shapes.is_empty() && !by.is_empty()).then_some(Obstacle::Ruled { by })
 }
 
 /// For each GPU type the smallest size, of those that double, that the model would fit on the cluster as built, whatever

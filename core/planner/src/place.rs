@@ -55,7 +55,7 @@ pub(crate) fn place(
         let keeps = !evicted.contains(&job) && placing.keeps_shape(job, candidate);
         if let Some(current) = of.job.current.as_ref().filter(|_| candidate.stays || keeps) {
             let slots = round.cluster.known_slots(&current.placement);
-            placing.free.take_hosts(of.job, &current.placement, &slots);
+            placing.free.take_unusable(of.job, &current.placement, &slots);
             placing.put(job, slots);
         } else {
             open.extend(candidate.shape.map(|shape| (job, shape)));
@@ -173,7 +173,7 @@ impl<'a, 'r> Placing<'a, 'r> {
                 Some(shape) => afforded.then(|| self.find(job, shape)).flatten().map(|slots| (at, slots)),
                 None if candidate.stays => {
                     let held = &self.current[job];
-                    (afforded && self.free.all(held)).then(|| (at, held.clone()))
+                    (afforded && self.free.all(self.options[job].job, held)).then(|| (at, held.clone()))
                 }
                 None => Some((at, Vec::new())),
             }
@@ -190,7 +190,7 @@ impl<'a, 'r> Placing<'a, 'r> {
                 continue;
             }
             let (taken, held) = (self.lift(job), self.current[job].clone());
-            if self.free.all(&held) && self.affordable(job, of.incumbent) {
+            if self.free.all(of.job, &held) && self.affordable(job, of.incumbent) {
                 self.choose(job, of.incumbent);
                 self.put(job, held);
             } else {
@@ -222,6 +222,8 @@ impl<'a, 'r> Placing<'a, 'r> {
             && placement.gpus() == shape.gpus
             && placement.nodes() == shape.nodes
             && !self.current[job].is_empty()
+            // What stays there has to be counted first.
+            && self.round.cluster.site.dividing_rows_of(self.options[job].job).is_empty()
             && self.current[job].iter().all(suits)
             && (shape.reach == crate::cluster::Reach::Class || cluster.domains_of(placement) == 1)
             && !cluster.touches_draining(placement)

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use headway_types::{GpuType, Objective, Seconds, Solver};
 use serde::{Deserialize, Serialize};
 
+use crate::site::SiteRow;
+
 /// The objective and its constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -35,6 +37,9 @@ pub struct Policy {
     /// Most jobs whose GPUs one round may change; starts do not count. `None`: no limit.
     pub max_moves: Option<u32>,
     pub power_cap: Option<PowerCap>,
+    /// The site's own rules.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<SiteRow>,
     /// Relative gap at which the search may stop.
     pub tolerance: f64,
     /// Search limit: branch-and-bound nodes of a solve.
@@ -58,6 +63,7 @@ impl Default for Policy {
             domain_loss: 0.02,
             max_moves: None,
             power_cap: None,
+            rows: Vec::new(),
             tolerance: 1e-4,
             node_budget: 10_000,
         }

@@ -1,5 +1,5 @@
 //! What the integer program shares out, one row each: GPUs and blocks of GPUs per class, nodes within fabric domains,
-//! host resources, the quotas and floors of projects, power, and the number of moves.
+//! host resources, the quotas and floors of projects, the site's own rows, power, and the number of moves.
 //!
 //! **Blocks** keep the program from promising what fragmentation forbids. A node with f open GPUs holds ⌊f/2ᵏ⌋ blocks of
 //! 2ᵏ, and a slice of g GPUs takes ⌊g/2ᵏ⌋ of them, since ⌊x⌋ + ⌊y⌋ ≤ ⌊x + y⌋. The rows are necessary for every mix of
@@ -55,6 +55,16 @@ pub(crate) enum RowKind {
         project: usize,
         user: String,
     },
+    /// GPUs that a row of the site counts, as far as a choice decides them.
+    Site {
+        row: usize,
+    },
+    /// GPUs of a class that such a row divides, for the jobs it counts: what it denies them on some nodes, and what others
+    /// keep on the rest, nobody can promise them.
+    Under {
+        row: usize,
+        class: usize,
+    },
     Power,
     Moves,
 }
@@ -102,6 +112,12 @@ impl<'a> Rows<'a> {
                 }
             }
         }
+        for (row, at_most) in cluster.site.rows() {
+            rows.add(RowKind::Site { row }, i64::from(at_most.0));
+            for class in (0..cluster.classes.len()).filter(|&class| cluster.site.divides(row, class)) {
+                rows.add(RowKind::Under { row, class }, rows.under(row, class, at_most));
+            }
+        }
         if let Some(cap) = &input.policy.power_cap {
             let gpus: usize = cluster.nodes.iter().map(|node| node.gpus.len()).sum();
             rows.add(RowKind::Power, -watts(cap.idle.max(0.0) * gpus as f64 - cap.watts).min(0));
@@ -121,6 +137,17 @@ impl<'a> Rows<'a> {
         self.kinds.push(kind);
         self.capacity.push(capacity);
         row
+    }
+
+    /// Open GPUs of a class that a row of the site leaves to the jobs it counts.
+    fn under(&self, row: usize, class: usize, at_most: GpuCount) -> i64 {
+        let nodes = self.cluster.classes[class].nodes.iter();
+        let (mut counted, mut others) = (0, 0);
+        for &node in nodes {
+            let open = i64::from(self.cluster.open_on(node));
+            *(if self.cluster.site.counts(row, Some(node)) { &mut counted } else { &mut others }) += open;
+        }
+        others + counted.min(i64::from(at_most.0))
     }
 
     fn class(&mut self, class: usize) -> ClassRows {
@@ -173,7 +200,13 @@ impl<'a> Rows<'a> {
 
     /// Whether the row is a rule that people made, not what nodes have.
     pub fn is_rule(&self, row: usize) -> bool {
-        matches!(self.kinds[row], RowKind::Quota { .. } | RowKind::User { .. } | RowKind::Power)
+        self.is_limit(row) || matches!(self.kinds[row], RowKind::Under { .. })
+    }
+
+    /// Whether the row bounds what jobs hold wherever that is, so that what runs may be beyond it.
+    pub fn is_limit(&self, row: usize) -> bool {
+        let kind = &self.kinds[row];
+        matches!(kind, RowKind::Quota { .. } | RowKind::User { .. } | RowKind::Site { .. } | RowKind::Power)
     }
 
     /// The row that counts the GPUs of a class.
@@ -189,6 +222,7 @@ impl<'a> Rows<'a> {
         if shape.reach == Reach::Domain && shape.per_node() > class.whole() / 2 {
             self.within_domain(&mut taken, shape.class, shape.nodes.0);
         }
+        self.site(&mut taken, job, shape);
         self.common(&mut taken, job, shape.gpus, Some(&class.alike.gpu_type), watts_per_gpu);
         if moves && let Some(row) = self.row(&RowKind::Moves) {
             taken.add(row, 1);
@@ -207,12 +241,16 @@ impl<'a> Rows<'a> {
         for (node, gpus) in per_node.into_iter().filter(|(node, _)| !self.cluster.nodes[*node].draining) {
             let at = self.cluster.class_of(node);
             self.slices(&mut taken, at, job, gpus, 1);
+            self.under_rows(&mut taken, job, node, gpus);
             if gpus > self.cluster.classes[at].whole() / 2 {
                 *per_domain.entry((at, self.cluster.domain_of(node))).or_default() += 1;
             }
         }
         for ((class, _), nodes) in per_domain {
             self.within_domain(&mut taken, class, nodes);
+        }
+        for &row in self.cluster.site.rows_of(job) {
+            taken.add(self.named[&RowKind::Site { row }], i64::from(self.cluster.counted(row, placement).0));
         }
         // GPUs of a job in flight count for its project even where they are not usable now.
         let gpu_type = placement.slices().iter().find_map(|slice| self.cluster.node(slice.node));
@@ -245,6 +283,10 @@ impl<'a> Rows<'a> {
             RowKind::Quota { project: of } => format!("the quota of project {}", project(*of)),
             RowKind::Floor { project: of } => format!("the floor of project {}", project(*of)),
             RowKind::User { project: of, user } => format!("what user {user} may hold in project {}", project(*of)),
+            RowKind::Site { row } => describe_site(&self.input.policy.rows[*row].name),
+            RowKind::Under { row, class: of } => {
+                format!("GPUs of {} under {}", class(*of), describe_site(&self.input.policy.rows[*row].name))
+            }
             RowKind::Power => "the power cap".into(),
             RowKind::Moves => "the number of moves in one round".into(),
         }
@@ -291,6 +333,31 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Rows of the site, as far as a shape decides what it takes of them.
+    fn site(&self, taken: &mut Taken, job: &PlanJob, shape: Shape) {
+        let (cluster, class) = (self.cluster, &self.cluster.classes[shape.class]);
+        for &row in cluster.site.rows_of(job) {
+            let roomy = |node: &&usize| cluster.open_on(**node) >= shape.per_node();
+            let others = |node: &&usize| !cluster.site.counts(row, Some(**node)) && roomy(node);
+            let least = cluster.site.least(row, shape, || class.nodes.iter().filter(others).count() as u32);
+            taken.add(self.named[&RowKind::Site { row }], i64::from(least));
+        }
+        let divided = |row: &&usize| cluster.site.divides(**row, shape.class);
+        for &row in cluster.site.dividing_rows_of(job).iter().filter(divided) {
+            taken.add(self.named[&RowKind::Under { row, class: shape.class }], i64::from(shape.gpus.0));
+        }
+    }
+
+    /// GPUs that a job keeps on a node: of those a row counts, and of those that others leave it beside its nodes.
+    fn under_rows(&self, taken: &mut Taken, job: &PlanJob, node: usize, gpus: u32) {
+        let (site, class) = (&self.cluster.site, self.cluster.class_of(node));
+        for row in site.dividing_rows(class) {
+            if site.dividing_rows_of(job).contains(&row) || !site.counts(row, Some(node)) {
+                taken.add(self.named[&RowKind::Under { row, class }], i64::from(gpus));
+            }
+        }
+    }
+
     /// Rows of projects and power.
     fn common(
         &self,
@@ -323,6 +390,11 @@ impl<'a> Rows<'a> {
         let cap = self.input.policy.power_cap.as_ref();
         cap.and_then(|cap| cap.busy.get(gpu_type?).copied()).unwrap_or(WATTS)
     }
+}
+
+/// A row of the site by its name in reports.
+pub(crate) fn describe_site(name: &str) -> String {
+    format!("the row {name}")
 }
 
 /// Rounded down on both sides: what fits in bytes then fits in units, and where it is placed counts in bytes.

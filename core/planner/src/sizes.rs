@@ -82,8 +82,8 @@ fn of_job(round: &Round<'_>, job: &PlanJob, curves: &mut CurveCache) -> Sizes {
     let options = candidate::options(round, job, curves);
     let speed_ups: BTreeMap<GpuCount, f64> = options.sizes.iter().copied().collect();
     let mut shapes: BTreeMap<GpuCount, Vec<Shape>> = BTreeMap::new();
-    for shape in candidate::open_shapes(round, job).into_iter().filter(|one| round.cluster.could_hold(&job.needs, *one))
-    {
+    let suits = |one: &Shape| round.cluster.could_hold(job, &job.needs, *one);
+    for shape in candidate::open_shapes(round, job).into_iter().filter(suits) {
         shapes.entry(shape.gpus).or_default().push(shape);
     }
     let now = job.current.as_ref().map(|current| current.placement.gpus());

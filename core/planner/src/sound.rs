@@ -10,7 +10,7 @@ use headway_types::{Assignment, JobId, JobVerdict, PlanReport, Reason, ReasonCod
 
 use crate::candidate::unmeasured;
 use crate::check::{PlanError, WrongField, check_job, check_round};
-use crate::claim::{Bounds, Claim, Needs};
+use crate::claim::{Bounds, Needs};
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanWork};
 
 /// What can be planned with.
@@ -69,7 +69,7 @@ fn as_it_is(job: &PlanJob, wrong: &WrongField) -> Option<PlanJob> {
         rework: none,
         remaining: None,
         freedom: Freedom::Fixed { reason: wrong.to_string() },
-        claim: Claim { project: job.claim.project.clone(), user: job.claim.user.clone(), ..Claim::default() },
+        claim: job.claim.identity(),
         bounds: Bounds::default(),
         needs: Needs { per_node: job.needs.per_node, ..Needs::default() },
     })

@@ -104,6 +104,7 @@ impl<'a> Premises<'a> {
             claim: Claim {
                 project: spec.project.clone(),
                 user: user.to_owned(),
+                labels: spec.labels.clone(),
                 floor: self.floor(spec),
                 ..Claim::default()
             },

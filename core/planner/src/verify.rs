@@ -11,6 +11,7 @@ mod limits;
 mod lineage;
 mod power;
 mod reserved;
+mod site;
 mod table;
 mod violation;
 
@@ -98,6 +99,7 @@ impl<'a> Scene<'a> {
         }
         host::check(self)?;
         limits::check(self)?;
+        site::check(self)?;
         power::check(self)
     }
 

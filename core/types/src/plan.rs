@@ -208,6 +208,8 @@ words! {
         Quota,
         /// What one user may hold in its project is used up.
         UserLimit,
+        /// A row that the site states leaves too little.
+        SiteRow,
         /// What it could use is set aside for others.
         Reserved,
         PowerCap,

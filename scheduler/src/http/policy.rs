@@ -24,7 +24,9 @@ pub async fn put_policy(
     AdminPrincipal(caller): AdminPrincipal,
     Json(body): Json<v1::Policy>,
 ) -> Result<Json<v1::Policy>, Problem> {
-    let settings = conversions::policy_settings(&body, &state.cluster.view().policy)?;
+    let view = state.cluster.view();
+    let settings = conversions::policy_settings(&body, &view.policy)?;
+    conversions::known_rows(&settings.objective.rows, &view.policy.objective.rows, &view)?;
     match state.ask(caller.actor(), Request::SetPolicy { settings }).await? {
         Reply::Policy(settings) => Ok(Json(conversions::policy(&settings))),
         other => Err(mismatched(&other)),

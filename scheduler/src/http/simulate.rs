@@ -57,6 +57,8 @@ fn question(body: &v1::SimulationRequest, input: &PlanInput, user: &str) -> Resu
             .iter()
             .map(|(project, quota)| Supposition::Quota { project: project.clone(), quota: quota.map(GpuCount) }),
     );
+    let rows = body.rows.iter();
+    suppose.extend(rows.map(|(row, at_most)| Supposition::Row { row: row.clone(), at_most: at_most.map(GpuCount) }));
     suppose.extend(body.nodes_back.iter().map(|node| Supposition::NodeBack { node: NodeId(*node) }));
     suppose.extend(body.nodes_gone.iter().map(|node| Supposition::NodeGone { node: NodeId(*node) }));
     if body.more_nodes.values().any(|count| *count > MOST_NODES) {

@@ -11,6 +11,7 @@ use super::{Answer, AskError, Force, Question, Supposition, ask, suppose, usual}
 use crate::builder::{after, job, job_id, node, node_id, rigid, round};
 use crate::curves::CurveCache;
 use crate::input::{Freedom, PlanInput, PlanJob};
+use crate::laws::sites::{of_project, row};
 use crate::project::PlanProject;
 use crate::{plan, verify};
 
@@ -139,6 +140,22 @@ fn a_quota_and_a_node_that_is_out_are_tried() {
     input.projects.clear();
     input.nodes[1].gpus.clear();
     insta::assert_snapshot!(format!("{quota}\n{}", told(&input, 3)));
+}
+
+#[test]
+fn a_wider_row_is_tried() {
+    let mut input = full();
+    input.jobs[0].priority = Priority(50);
+    input.nodes.push(node(2, "alpha", 8));
+    input.jobs.iter_mut().for_each(|job| job.claim.project = "nlp".into());
+    input.policy.rows = vec![row("few", 8, of_project("nlp"))];
+    insta::assert_snapshot!(told(&input, 3));
+    let gone = asked(&input, &Question::suppose(Supposition::Row { row: "few".into(), at_most: None }));
+    assert_eq!(gone.question, "if there were no row few");
+    assert!(gone.winners.iter().any(|one| one.job == job_id(3)), "{}", gone.answer);
+    let none = Question::suppose(Supposition::Row { row: "x".into(), at_most: None });
+    let asked = ask(&input, &planned(&input), &mut CurveCache::new(), &none);
+    assert_eq!(asked, Err(AskError::NoSuchRow("x".into())));
 }
 
 #[test]

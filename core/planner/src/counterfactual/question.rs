@@ -34,6 +34,11 @@ pub enum Supposition {
         project: String,
         quota: Option<GpuCount>,
     },
+    /// A row of the site; `None`: no such row.
+    Row {
+        row: String,
+        at_most: Option<GpuCount>,
+    },
     /// All GPUs of a node are usable, and it takes jobs.
     NodeBack {
         node: NodeId,
@@ -102,7 +107,7 @@ impl Question {
 
     /// Whether changing what is supposed changes what plans are worth: then objectives do not compare.
     pub(super) fn changes_values(&self) -> bool {
-        !self.suppose.iter().all(|one| matches!(one, Supposition::Quota { .. }))
+        !self.suppose.iter().all(|one| matches!(one, Supposition::Quota { .. } | Supposition::Row { .. }))
     }
 
     /// Whether the plan is already what is forced, and nothing else is asked.
@@ -143,6 +148,8 @@ impl Supposition {
             Self::AcceptsType { gpu_type, .. } => format!("it accepted {gpu_type}"),
             Self::Quota { project, quota: Some(quota) } => format!("the quota of {project} were {}", gpus(*quota)),
             Self::Quota { project, quota: None } => format!("{project} had no quota"),
+            Self::Row { row, at_most: Some(most) } => format!("the row {row} allowed {}", gpus(*most)),
+            Self::Row { row, at_most: None } => format!("there were no row {row}"),
             Self::NodeBack { node } => format!("node {} were back", name(node)),
             Self::NodeGone { node } => format!("node {} were gone", name(node)),
             Self::NodesLike { node, count: 1 } => format!("there were one more node like {}", name(node)),

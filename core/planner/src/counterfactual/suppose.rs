@@ -39,6 +39,14 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
             let found = input.projects.iter_mut().find(|one| one.name == *project);
             found.ok_or_else(|| AskError::NoSuchProject(project.clone()))?.quota = *quota;
         }
+        Supposition::Row { row, at_most } => {
+            let rows = &mut input.policy.rows;
+            let at = rows.iter().position(|one| one.name == *row).ok_or_else(|| AskError::NoSuchRow(row.clone()))?;
+            match at_most {
+                Some(at_most) => rows[at].at_most = *at_most,
+                None => drop(rows.remove(at)),
+            }
+        }
         Supposition::NodeBack { node } => {
             let node = self::node(input, *node)?;
             node.draining = false;

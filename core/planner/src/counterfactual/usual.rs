@@ -78,23 +78,26 @@ impl Asking<'_> {
         self.first_possible(others.collect())?;
         let higher = PRIORITIES.into_iter().map(Priority).filter(|priority| *priority > of.priority);
         self.first_possible(higher.map(|priority| Supposition::Priority { job, priority }).collect())?;
-        self.quotas(of)?;
+        self.limits(of)?;
         let back = self.most_missing(of).map(|node| Supposition::NodeBack { node });
         self.first_possible(back.into_iter().collect())
     }
 
-    /// Larger quotas, one project after the other.
-    fn quotas(&mut self, of: &PlanJob) -> Result<(), AskError> {
-        let tree = Tree::new(&self.input.projects);
-        let lineage: Vec<usize> = tree.lineage_of(&of.claim.project).to_vec();
-        let larger = lineage.into_iter().filter_map(|at| {
+    /// Larger quotas, one project after the other, and wider rows of the site.
+    fn limits(&mut self, of: &PlanJob) -> Result<(), AskError> {
+        let (cluster, tree) = (Cluster::new(self.input), Tree::new(&self.input.projects));
+        let more = |limit: GpuCount| Some(GpuCount(limit.0.saturating_add(of.range.min.0.max(1))));
+        let quotas = tree.lineage_of(&of.claim.project).iter().filter_map(|&at| {
             let project = &self.input.projects[at];
-            let quota = Some(GpuCount(project.quota?.0 + of.range.min.0.max(1)));
-            Some(Supposition::Quota { project: project.name.clone(), quota })
+            Some(Supposition::Quota { project: project.name.clone(), quota: more(project.quota?) })
         });
-        for one in larger.collect::<Vec<_>>() {
+        let rows = cluster.site.rows_of(of).iter().map(|&at| {
+            let row = &self.input.policy.rows[at];
+            Supposition::Row { row: row.name.clone(), at_most: more(row.at_most) }
+        });
+        for one in quotas.chain(rows).collect::<Vec<_>>() {
             let answer = self.ask(&Question::suppose(one))?;
-            // A quota names no job: whether this one runs is what is asked.
+            // A limit names no job: whether this one runs is what is asked.
             let starts = answer.winners.iter().any(|shift| shift.job == of.job);
             self.answers.extend(starts.then_some(answer));
         }

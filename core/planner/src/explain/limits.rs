@@ -59,6 +59,7 @@ impl Account<'_> {
             RowKind::Host { .. } => ReasonCode::HostResources,
             RowKind::Quota { .. } => ReasonCode::Quota,
             RowKind::User { .. } => ReasonCode::UserLimit,
+            RowKind::Site { .. } | RowKind::Under { .. } => ReasonCode::SiteRow,
             RowKind::Power => ReasonCode::PowerCap,
             RowKind::Moves => ReasonCode::MoveBudget,
             RowKind::Floor { .. } => ReasonCode::BestForCluster,
@@ -76,7 +77,9 @@ impl Account<'_> {
         let (left, whole, more) = (amount(demand.left), amount(capacity), amount(demand.more));
         match self.round.rows.kinds[demand.row] {
             RowKind::Moves => format!("one round may move {whole} jobs, and others gain more by it"),
-            RowKind::Quota { .. } => format!("{of} leaves {left} of {whole} GPUs, and it takes {more}"),
+            RowKind::Quota { .. } | RowKind::Site { .. } => {
+                format!("{of} leaves {left} of {whole} GPUs, and it takes {more}")
+            }
             RowKind::User { .. } => format!("{of} is {whole} GPUs, of which {left} are left, and it takes {more}"),
             RowKind::Power => format!("{of} of {whole} leaves {left}, and it takes {more}"),
             _ => format!("{left} of {whole} {of} are left, and it takes {more}"),

@@ -56,6 +56,10 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
         Obstacle::Avoided => {
             waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
         }
+        Obstacle::Ruled { by } => waits(
+            ReasonCode::SiteRow,
+            format!("no node that could hold it is left enough GPUs by the site's rows: {}", list(by)),
+        ),
         Obstacle::NotUsable { usable } => waits(
             ReasonCode::NodesUnhealthy,
             format!("{usable} are usable now; the others are broken, closed or unreachable"),

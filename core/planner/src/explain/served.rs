@@ -100,9 +100,10 @@ impl Account<'_> {
                 reason(ReasonCode::BestForCluster, true, detail)
             }
             Some(code) => reason(code, true, self.scattered(job, other, code)),
-            None if self.decision.fragmented.contains(&job) => {
-                reason(ReasonCode::Fragmented, true, self.scattered(job, other, ReasonCode::Fragmented))
-            }
+            None if self.decision.fragmented.contains(&job) => match self.closed_by_rows(job, other) {
+                Some(detail) => reason(ReasonCode::SiteRow, true, format!("{}: {detail}", gpus(larger))),
+                None => reason(ReasonCode::Fragmented, true, self.scattered(job, other, ReasonCode::Fragmented)),
+            },
             None => self.not_worth_it(job, other),
         }
     }

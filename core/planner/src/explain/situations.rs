@@ -10,9 +10,11 @@ use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Plan, Seco
 use crate::builder::{NOW, after, job, job_id, model_of, node, rigid, round};
 use crate::curves::CurveCache;
 use crate::input::{Freedom, PlanInput, PlanNode, PlanWork};
+use crate::laws::sites::{labelled, of_project, row};
 use crate::policy::PowerCap;
 use crate::project::PlanProject;
 use crate::reservation::Reservation;
+use crate::site::Amount;
 use crate::{plan, verify};
 
 fn planned(input: &PlanInput) -> Plan {
@@ -94,6 +96,34 @@ fn a_job_waits_for_its_projects_quota() {
     input.jobs.push(rigid(4, 2));
     input.jobs.iter_mut().for_each(|job| job.claim.project = "nlp".into());
     insta::assert_snapshot!(account(&input, 4));
+}
+
+#[test]
+fn a_row_of_the_site_is_named_with_its_price() {
+    let mut input = busy();
+    input.jobs.retain(|job| job.job != job_id(3));
+    input.jobs.push(job(4, 1, 4));
+    input.jobs.push(rigid(5, 2));
+    input.jobs[2].priority = Priority(60);
+    input.jobs.iter_mut().for_each(|job| job.claim.labels = [("team".to_owned(), "x".to_owned())].into());
+    input.policy.rows = vec![row("team-x", 7, labelled("team", "x"))];
+    let [runs, waits] = [4, 5].map(|number| account(&input, number));
+    insta::assert_snapshot!(format!("{runs}\n{waits}"));
+}
+
+#[test]
+fn a_row_of_a_node_is_named_to_whom_it_keeps_from_it() {
+    let mut input = busy();
+    input.jobs.retain(|job| job.job == job_id(1));
+    let full = input.jobs[0].current.as_ref().unwrap().placement.first_node();
+    let free = input.nodes.iter().find(|node| node.node != full).unwrap().name.clone();
+    input.jobs[0].freedom = Freedom::Fixed { reason: "it is pinned".into() };
+    input.jobs.push(rigid(4, 3));
+    input.jobs.push(job(5, 1, 4));
+    input.jobs[1..].iter_mut().for_each(|job| job.claim.project = "nlp".into());
+    let amount = Amount { node: Some(free), ..of_project("nlp") };
+    input.policy.rows = vec![row("guests", 3, amount)];
+    insta::assert_snapshot!(format!("{}\n{}", account(&input, 4), account(&input, 5)));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::candidate::Candidate;
 use crate::cluster::Shape;
 use crate::guarantee::is_patient;
 use crate::input::Freedom;
+use crate::rows::describe_site;
 use crate::value::Quanta;
 
 impl Account<'_> {
@@ -23,6 +24,10 @@ impl Account<'_> {
             return (format!("Waits: {why}"), vec![reason(ReasonCode::Cooldown, true, why.clone())]);
         }
         let Some(need) = self.least(job) else {
+            if let Some(&row) = options.barred.first() {
+                let detail = format!("{} is exceeded by what cannot be moved now", self.round.rows.describe(row));
+                return (format!("Waits: {detail}"), vec![reason(self.code(row), true, detail)]);
+            }
             let detail = "its script cannot change its layout, and its GPUs are no longer usable".to_owned();
             return (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)]);
         };
@@ -166,6 +171,8 @@ impl Account<'_> {
             return if !lacking.is_empty() {
                 let detail = format!("nodes with enough GPUs left lack the {} it needs", list(&lacking));
                 told(ReasonCode::HostResources, detail)
+            } else if let Some(detail) = self.closed_by_rows(job, need) {
+                told(ReasonCode::SiteRow, detail)
             } else if !of.needs.avoid.is_empty() {
                 told(ReasonCode::Excluded, "what is free is on nodes it must not use, or scattered".into())
             } else {
@@ -182,6 +189,15 @@ impl Account<'_> {
             "it fits, and others come before it".into()
         };
         told(ReasonCode::BestForCluster, detail)
+    }
+
+    /// Rows of the site that keep it from nodes with enough GPUs left.
+    pub(super) fn closed_by_rows(&self, job: usize, need: &Candidate) -> Option<String> {
+        let shape = need.shape?;
+        let rows = self.rest().rows_in_the_way(self.options[job].job, shape.class, shape.per_node());
+        let named: Vec<String> =
+            rows.into_iter().map(|row| describe_site(&self.round.input.policy.rows[row].name)).collect();
+        (!named.is_empty()).then(|| format!("nodes with enough GPUs left are closed to it by {}", list(&named)))
     }
 
     /// Enough is free, but reserved for others.

@@ -18,6 +18,7 @@ use crate::plan;
 use crate::policy::{Policy, PowerCap};
 use crate::project::PlanProject;
 use crate::reservation::Reservation;
+use crate::site::{Amount, Label, SiteRow};
 
 /// GPU types of the nodes, their GPUs, and how many of them may be broken.
 const KINDS: [(&str, u32); 4] = [("alpha", 4), ("alpha", 4), ("alpha", 2), ("beta", 4)];
@@ -255,6 +256,42 @@ pub(super) fn any_round(most: usize) -> impl Strategy<Value = AnyRound> {
             }
             if let Some(job) = fixed.and_then(|fixed| input.jobs.get_mut(fixed)) {
                 job.freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
+            }
+            AnyRound(input)
+        },
+    )
+}
+
+/// What a row counts: mostly one thing, of which half the jobs have the label, sometimes two.
+fn amounts() -> impl Strategy<Value = Amount> {
+    let one = (0usize..4, 0u32..5, 0usize..PROJECTS.len());
+    proptest::collection::vec(one, 1..3).prop_map(|named| {
+        let mut amount = Amount::default();
+        for (what, node, project) in named {
+            match what {
+                0 => amount.gpu_type = Some(GpuType("alpha".into())),
+                1 => amount.project = Some(PROJECTS[project].into()),
+                2 => amount.label = Some(Label { key: "team".into(), value: "x".into() }),
+                _ => amount.node = Some(format!("n{}", node + 1)),
+            }
+        }
+        amount
+    })
+}
+
+/// The same with rows of the site's own.
+pub(super) fn any_ruled_round(most: usize) -> impl Strategy<Value = AnyRound> {
+    let rows = proptest::collection::vec((amounts(), 0u32..9), 1..4);
+    (any_round(most), rows, proptest::collection::vec(any::<bool>(), most)).prop_map(
+        |(AnyRound(mut input), rows, labelled)| {
+            let row = |(at, (amount, at_most)): (usize, (Amount, u32))| SiteRow {
+                name: format!("r{at}"),
+                amount,
+                at_most: GpuCount(at_most),
+            };
+            input.policy.rows = rows.into_iter().enumerate().map(row).collect();
+            for (job, _) in input.jobs.iter_mut().zip(labelled).filter(|(_, labelled)| *labelled) {
+                job.claim.labels = [("team".to_owned(), "x".to_owned())].into();
             }
             AnyRound(input)
         },

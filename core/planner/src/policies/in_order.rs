@@ -92,6 +92,7 @@ fn offered<'a>(options: &[Options<'a>], wanted: &[usize], running: Running) -> (
             present: of.present,
             present_value: of.present_value,
             sizes: Vec::new(),
+            barred: Vec::new(),
             late: of.late,
         })
         .collect();

@@ -15,7 +15,7 @@ use crate::project::PlanProject;
 use crate::table::{GoodputTable, TableRow};
 use crate::{plan, verify};
 
-const ALL: [Objective; 7] = [
+pub(crate) const ALL: [Objective; 7] = [
     Objective::Goodput,
     Objective::Sia,
     Objective::Pollux,

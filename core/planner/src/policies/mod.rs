@@ -13,7 +13,7 @@ mod shortest_remaining;
 mod sia;
 
 #[cfg(test)]
-mod laws;
+pub(crate) mod laws;
 
 use std::sync::Arc;
 

@@ -15,7 +15,9 @@ use crate::builder::{
 use crate::claim::Spread;
 use crate::curves::CurveCache;
 use crate::input::{Freedom, PlanWork};
+use crate::laws::sites::{labelled, of_project, on_node, row};
 use crate::policy::PowerCap;
+use crate::site::Amount;
 
 /// Two jobs on two nodes, and the plan for them.
 fn planned() -> (PlanInput, Plan) {
@@ -268,6 +270,36 @@ fn quotas_hold_for_all_projects_above_and_may_be_exceeded_only_by_what_is_there(
     assert_eq!(verify(&input, &plan), Err(added(2)));
     holding(&mut input, 1, both()[1].1.clone());
     assert_eq!(verify(&input, &plan), Ok(()));
+}
+
+#[test]
+fn a_row_of_the_site_holds_for_all_it_names_and_may_be_exceeded_only_by_what_is_there() {
+    let mut input = family();
+    let plan = giving(&input, &both());
+    let refused = |input: &PlanInput| match verify(input, &plan) {
+        Err(Violation::Exceeded { rule, used, limit }) => (rule, used, limit),
+        other => panic!("{other:?}"),
+    };
+    let ruled = |input: &mut PlanInput, at_most: u32, amount: Amount| {
+        input.policy.rows = vec![row("few", at_most, amount)];
+    };
+    ruled(&mut input, 3, of_project("group"));
+    assert_eq!(refused(&input), ("the row few".to_owned(), 4.0, 3.0));
+    ruled(&mut input, 1, on_node("n1"));
+    assert_eq!(refused(&input).1, 4.0);
+    ruled(&mut input, 1, labelled("team", "x"));
+    assert_eq!(verify(&input, &plan), Ok(()));
+    input.jobs[0].claim.labels = [("team".to_owned(), "x".to_owned())].into();
+    assert_eq!(refused(&input).1, 2.0);
+    ruled(&mut input, 1, Amount { node: Some("n2".into()), ..labelled("team", "x") });
+    assert_eq!(verify(&input, &plan), Ok(()));
+    ruled(&mut input, 3, Amount { gpu_type: Some(GpuType("alpha".into())), ..Amount::default() });
+    assert_eq!(refused(&input).1, 4.0);
+    let mut admitted = plan.clone();
+    admit(&mut admitted, "the row few");
+    assert!(matches!(verify(&input, &admitted), Err(Violation::AddedTo { .. })));
+    both().into_iter().enumerate().for_each(|(job, (_, placement))| holding(&mut input, job, placement));
+    assert_eq!(verify(&input, &admitted), Ok(()));
 }
 
 #[test]

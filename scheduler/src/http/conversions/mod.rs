@@ -9,6 +9,7 @@ mod nodes;
 mod plans;
 mod policy;
 mod projects;
+mod site;
 mod sizes;
 
 use chrono::{DateTime, Utc};
@@ -25,6 +26,7 @@ pub use nodes::node;
 pub use plans::{plan, plan_summary};
 pub use policy::{policy, policy_settings};
 pub use projects::{project, project_rules, reservation};
+pub use site::known as known_rows;
 pub use sizes::{curve_points, validation};
 
 /// Times beyond what the calendar can say (never made by a clock) show as the epoch.

@@ -5,6 +5,7 @@ use headway_engine::record::PolicySettings;
 use headway_planner::PowerCap;
 use headway_types::{GpuType, Seconds};
 
+use super::site;
 use crate::http::problem::Problem;
 
 const DAY: f64 = 86_400.0;
@@ -34,6 +35,7 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
             busy_watts: cap.busy.iter().map(|(gpu_type, watts)| (gpu_type.0.clone(), *watts)).collect(),
             idle_watts: cap.idle,
         })),
+        rows: Some(objective.rows.iter().map(site::row).collect()),
         tolerance: Some(objective.tolerance),
         usage_half_life_seconds: Some(of.usage_half_life.0),
     }
@@ -61,6 +63,7 @@ pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicyS
             domain_loss: of.domain_loss.unwrap_or(kept.domain_loss),
             max_moves: of.max_moves.unwrap_or(kept.max_moves),
             power_cap: of.power_cap.as_ref().map_or_else(|| kept.power_cap.clone(), |given| given.as_ref().map(cap)),
+            rows: of.rows.as_deref().map_or_else(|| Ok(kept.rows.clone()), site::rows)?,
             tolerance: of.tolerance.unwrap_or(kept.tolerance),
             node_budget: of.node_budget,
         },
@@ -113,7 +116,8 @@ fn check_ranges(of: &v1::Policy) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_types::{Objective, PolicyMode, Solver};
+    use headway_planner::{Amount, Label, SiteRow};
+    use headway_types::{GpuCount, Objective, PolicyMode, Solver};
 
     use super::*;
 
@@ -140,6 +144,16 @@ mod tests {
                     busy: [(GpuType("H100-80G".into()), 650.0)].into(),
                     idle: 70.0,
                 }),
+                rows: vec![SiteRow {
+                    name: "few".into(),
+                    amount: Amount {
+                        gpu_type: Some(GpuType("H100-80G".into())),
+                        project: Some("nlp".into()),
+                        label: Some(Label { key: "team".into(), value: "a=b".into() }),
+                        node: Some("n1".into()),
+                    },
+                    at_most: GpuCount(64),
+                }],
                 tolerance: 1e-3,
                 node_budget: 5,
             },
@@ -173,9 +187,11 @@ mod tests {
         let mut wire = serde_json::to_value(policy(&unusual())).unwrap();
         wire["max_moves"] = serde_json::Value::Null;
         wire["power_cap"] = serde_json::Value::Null;
+        wire["rows"] = serde_json::json!([]);
         let read: v1::Policy = serde_json::from_value(wire).unwrap();
         let settings = policy_settings(&read, &unusual()).unwrap();
         assert_eq!((settings.objective.max_moves, settings.objective.power_cap), (None, None));
+        assert!(settings.objective.rows.is_empty());
     }
 
     #[test]

@@ -78,6 +78,59 @@ async fn a_policy_of_an_older_client_resets_nothing_it_does_not_know() {
 }
 
 #[tokio::test]
+async fn a_site_states_rows_of_its_own_and_what_is_wrong_with_one_is_named() {
+    let served = Served::start().await;
+    let policy = served.get("eve", "/policy").await.body;
+    assert_eq!(policy["rows"], json!([]));
+    let put = async |who: &str, rows: Value| {
+        let mut policy = policy.clone();
+        policy["rows"] = rows;
+        served.send_json(Method::PUT, who, "/policy", &policy).await
+    };
+    let team = json!({"name": "team-x", "amount": {"label": "team=x"}, "at_most": 64});
+    assert_eq!(put("ada", json!([team])).await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let wrong = [
+        (json!({"project": "nlp"}), "rows.amount.project", "row few: no project nlp"),
+        (json!({"gpu_type": "H100-80G"}), "rows.amount.gpu_type", "row few: no node has GPUs of type H100-80G"),
+        (json!({"node": "n1"}), "rows.amount.node", "row few: no node n1"),
+        (json!({}), "rows.amount", "must be at least one of gpu_type, project, label and node"),
+    ];
+    for (amount, field, told) in wrong {
+        let refused = put("root", json!([{"name": "few", "amount": amount, "at_most": 0}])).await;
+        assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+        assert_eq!(refused.body["field"], field);
+        assert!(refused.body["detail"].as_str().unwrap().contains(told), "{}", refused.body);
+    }
+    let twice = put("root", json!([team, team])).await;
+    assert_eq!(twice.body["detail"], "rows.name is team-x, it must be another name for each row", "{}", twice.body);
+    for unread in [json!({"label": "team"}), json!({"lable": "team=x"})] {
+        let refused = put("root", json!([{"name": "few", "amount": unread, "at_most": 1}])).await;
+        assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    }
+    let negative = put("root", json!([{"name": "few", "amount": {"label": "team=x"}, "at_most": -1}])).await;
+    assert_eq!(negative.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+
+    assert_eq!(served.send_json(Method::PUT, "root", "/projects/nlp", &json!({})).await.status, StatusCode::CREATED);
+    let nlp = json!({"name": "few", "amount": {"project": "nlp", "label": "team=a=b"}, "at_most": 0});
+    let stated = put("root", json!([team, nlp])).await;
+    assert_eq!((stated.status, &stated.body["rows"]), (StatusCode::OK, &json!([team, nlp])));
+    // A row outlives its project, and keeps nobody from other settings.
+    let gone = asked(Method::DELETE, "root", "/projects/nlp").body(Body::empty()).unwrap();
+    assert_eq!(served.send(gone).await.status, StatusCode::OK);
+    assert_eq!(put("root", json!([team, nlp])).await.status, StatusCode::OK);
+    let mut older = policy.clone();
+    older.as_object_mut().unwrap().remove("rows");
+    let kept = served.send_json(Method::PUT, "root", "/policy", &older).await;
+    assert_eq!(kept.body["rows"], json!([team, nlp]));
+    assert_eq!(served.post("root", "/plans/rebalance").await.status, StatusCode::OK);
+    let wider = json!({"rows": {"team-x": 128}});
+    assert_eq!(served.send_json(Method::POST, "eve", "/plans/simulate", &wider).await.status, StatusCode::OK);
+    let unknown = served.send_json(Method::POST, "eve", "/plans/simulate", &json!({"rows": {"x": 1}})).await;
+    assert_eq!(unknown.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(put("root", json!([])).await.body["rows"], json!([]));
+}
+
+#[tokio::test]
 async fn what_if_is_asked_of_the_newest_round_and_changes_nothing() {
     let served = Served::start().await;
     let id = served.submit("ada", JOB, "k").await.id();
