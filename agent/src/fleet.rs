@@ -1,12 +1,13 @@
 //! An emulated fleet: many nodes in one process, each with a real ledger and a real session, whose workers are no
 //! processes but follow the hidden truth of `headway-emulation`.
 //!
-//! To the scheduler it is a rack of agents. All nodes share one loop (`world`), one clock and one queue of moments; a
+//! To the scheduler it is a rack of agents. All nodes share one loop (`emulation`), one clock and one queue of moments; a
 //! node costs a ledger and a stream, a gang a few numbers. Ledgers are kept in memory only: when the process ends, all
 //! its workers have ended with it, and the next one says so by new boots of the same nodes. Nothing is written to
 //! checkpoint directories; a checkpoint is what the scheduler has committed of it.
 
 mod clock;
+mod emulation;
 mod gang;
 mod mishaps;
 mod node;
@@ -15,7 +16,6 @@ mod queue;
 mod session;
 mod workers;
 mod workload;
-mod world;
 
 #[cfg(test)]
 mod tests;
@@ -30,12 +30,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::AgentError;
 use crate::session::Dialer;
+use emulation::Emulation;
 use session::Line;
-use world::World;
 
 /// Nodes that share one connection: servers commonly allow a few hundred streams on one.
 const NODES_PER_CONNECTION: usize = 100;
-/// Inputs of the world that may wait; beyond this, sessions wait instead.
+/// Inputs of the emulation that may wait; beyond this, sessions wait instead.
 const INPUTS: usize = 4096;
 
 /// What a fleet is told at start.
@@ -59,10 +59,10 @@ pub struct FleetConfig {
 pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
     let dialer = Dialer::to(&config.server_url, &config.token, config.tls_ca.as_deref())?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
-    let world = World::new(&config);
+    let emulation = Emulation::new(&config);
     let mut sessions = JoinSet::new();
     let mut channel = None;
-    for (number, node) in world.nodes().iter().enumerate() {
+    for (number, node) in emulation.nodes().iter().enumerate() {
         if number % NODES_PER_CONNECTION == 0 {
             channel = Some(dialer.endpoint.connect_lazy());
         }
@@ -70,11 +70,11 @@ pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Resu
         let line = Line::new(number, node, channel, dialer.authorization.clone(), inputs.clone());
         sessions.spawn(async move { crate::session::keep_session(&line).await });
     }
-    tracing::info!(name = %config.name, nodes = world.nodes().len(), failures = config.failures, "fleet started");
-    // The sessions end with the set, the world with its future.
+    tracing::info!(name = %config.name, nodes = emulation.nodes().len(), failures = config.failures, "fleet started");
+    // The sessions end with the set, the emulation with its future.
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = world.run(receiver) => {}
+        () = emulation.run(receiver) => {}
     }
     Ok(())
 }

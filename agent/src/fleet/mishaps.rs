@@ -4,15 +4,15 @@ use headway_emulation::{Mishap, RunEvent};
 use headway_node::{Exit, NodeEvent};
 use headway_types::{Fault, GpuHealth, Seconds, Timestamp};
 
+use super::emulation::Emulation;
 use super::gang::Part;
 use super::offer;
 use super::queue::{Due, Key};
-use super::world::World;
 
 /// A process that loses its GPU aborts.
 const ABORTED: Exit = Exit::Code(134);
 
-impl World {
+impl Emulation {
     /// Enters the next mishap into the queue.
     pub(super) fn expect_mishap(&mut self, now: Timestamp) {
         if let Some((at, node, mishap)) = self.mishaps.next(now) {

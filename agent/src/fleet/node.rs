@@ -20,7 +20,7 @@ pub(super) struct Node {
     last_pid: u32,
 }
 
-/// What the world must do after a node has digested an event.
+/// What the emulation must do after a node has digested an event.
 pub(super) struct Digested {
     pub(super) actions: Vec<NodeAction>,
     /// A tick to enter into the queue.

@@ -13,7 +13,7 @@ use super::node::Node;
 use crate::outbox::Outbox;
 use crate::session::{Opened, Outgoing, SessionError, Side, handshake};
 
-/// What reaches the world from its sessions.
+/// What reaches the emulation from its sessions.
 pub(super) enum Input {
     /// A session needs its first message.
     Register {
@@ -66,8 +66,8 @@ impl Line {
 
     async fn until(&self, up: bool) {
         let mut changes = self.up.clone();
-        // The world is gone if it fails; then this task ends too.
-        let _world_gone = changes.wait_for(|now| *now == up).await;
+        // The emulation is gone if it fails; then this task ends too.
+        let _emulation_gone = changes.wait_for(|now| *now == up).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! A fleet without a network: commands go into the world, time is turned by hand, reports come out of the outboxes.
+//! A fleet without a network: commands go into the emulation, time is turned by hand, reports come out of the outboxes.
 //! One test at the end goes over gRPC.
 #![allow(clippy::unwrap_used)]
 
@@ -65,11 +65,11 @@ fn configuration(order: &LaunchOrder, global: u64) -> Configuration {
     Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(global) }
 }
 
-struct Fleet(World);
+struct Fleet(Emulation);
 
 impl Fleet {
     fn new(groups: &[&str]) -> Self {
-        let mut fleet = Self(World::new(&config(groups)));
+        let mut fleet = Self(Emulation::new(&config(groups)));
         (0..fleet.0.nodes().len()).for_each(|node| fleet.open(node));
         fleet
     }

@@ -7,9 +7,9 @@ use headway_emulation::{Hearing, RunEvent, Said};
 use headway_node::{Exit, NodeEvent, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{Fault, NodeReport, Seconds, Timestamp};
 
+use super::emulation::Emulation;
 use super::gang::Part;
 use super::queue::{Due, Key};
-use super::world::World;
 
 /// From SIGTERM to the exit of a process with nothing to save.
 const DIE: Seconds = Seconds(0.5);
@@ -21,7 +21,7 @@ const RANK_TIMES: (Seconds, Duration) = (Seconds(30.0), Duration::from_secs(3));
 const TERMINATED: Exit = Exit::Code(143);
 const KILLED: Exit = Exit::Signal(9);
 
-impl World {
+impl Emulation {
     pub(super) fn report_every(&self) -> Seconds {
         self.pause(REPORT.0, REPORT.1)
     }

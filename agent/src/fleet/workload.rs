@@ -10,8 +10,8 @@ use headway_emulation::{GradientNoise, Seed, Training, Workload};
 use headway_types::{LaunchOrder, Seconds, Sequences};
 
 /// Reads the workload of an order; the error is for people.
-pub(super) fn read(world: Seed, order: &LaunchOrder) -> Result<Workload, String> {
-    let seed = world.about(order.job.0.as_bytes());
+pub(super) fn read(fleet: Seed, order: &LaunchOrder) -> Result<Workload, String> {
+    let seed = fleet.about(order.job.0.as_bytes());
     let variable = |name: &str| match order.run.env.get(name) {
         Some(value) => {
             spec::render(value, &BTreeMap::new()).map(Some).map_err(|error| format!("run.env.{name}: {error}"))

@@ -23,7 +23,7 @@ async fn say(session: &Session, message: SchedulerToAgent) {
     session.2.send(Ok((&message).into())).await.unwrap();
 }
 
-/// The next node that dials, welcomed into a world a thousand times as fast.
+/// The next node that dials, welcomed into a emulation a thousand times as fast.
 async fn accept(sessions: &mut mpsc::Receiver<Session>) -> (NodeInventory, Session) {
     let session = tokio::time::timeout(Duration::from_secs(20), sessions.recv()).await;
     let mut session = session.expect("a node dials").unwrap();

@@ -30,7 +30,7 @@ const RENDEZVOUS_PORT: u16 = 29_500;
 /// Inputs taken at once.
 const BATCH: usize = 256;
 
-pub(super) struct World {
+pub(super) struct Emulation {
     pub(super) nodes: Vec<Node>,
     pub(super) gangs: BTreeMap<Key, Gang>,
     pub(super) queue: Queue,
@@ -42,7 +42,7 @@ pub(super) struct World {
     failures: f64,
 }
 
-impl World {
+impl Emulation {
     pub(super) fn new(config: &FleetConfig) -> Self {
         let boot = offer::fresh_boot();
         let nodes: Vec<Node> = config
@@ -56,7 +56,7 @@ impl World {
             .collect();
         let numbers = nodes.iter().enumerate().map(|(number, node)| (node.inventory().node, number)).collect();
         let seed = Seed::of(&config.name);
-        let mut world = Self {
+        let mut emulation = Self {
             mishaps: Mishaps::new(seed, MishapRates::default(), config.failures, nodes.len()),
             random: Random::new(seed),
             nodes,
@@ -67,8 +67,8 @@ impl World {
             seed,
             failures: config.failures,
         };
-        world.expect_mishap(world.clock.now());
-        world
+        emulation.expect_mishap(emulation.clock.now());
+        emulation
     }
 
     pub(super) fn nodes(&self) -> &[Node] {
