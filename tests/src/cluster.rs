@@ -135,6 +135,8 @@ impl Cluster {
             &self.warm.to_string(),
             "--run-as",
             "agent",
+            "--cgroups",
+            "off",
             "--report-every-seconds",
             "1",
         ]
