@@ -51,7 +51,7 @@ impl Site {
         let (output, warm, census) = (config.output, config.warm, watch::Sender::default());
         let Opened { cgroups, unbounded } = Cgroups::open(&config.cgroups, inventory.now().node)?;
         if let Some(message) = unbounded {
-            tracing::warn!(message, "workers are not bounded");
+            tracing::warn!(why = message, "workers are not bounded");
             let condition = Condition { kind: ConditionKind::Unbounded, message };
             inventory.set_conditions(&[ConditionKind::Unbounded], vec![condition]);
         }
