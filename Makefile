@@ -1,5 +1,5 @@
 # Headway's commands. `make demo` shows it at work, `make test` proves it.
-.PHONY: demo test check fmt bench soak build release web python requirements sqlx openapi
+.PHONY: demo test check fmt bench soak build release web python clean-cache requirements sqlx openapi
 
 demo: ## a living cluster with three real training jobs, from a bare machine
 	@scripts/demo.sh
@@ -25,6 +25,9 @@ web:
 
 python: ## the trainer's virtual environment
 	@scripts/install-python.sh
+
+clean-cache: ## remove what the scripts keep outside the repository (docs/operations.md, Disk)
+	@scripts/clean-cache.sh
 
 requirements: ## pin Python packages again after a change of a requirements.in (UPGRADE=--upgrade: the newest)
 	@scripts/refresh-requirements.sh $(UPGRADE)

@@ -3,14 +3,9 @@
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 
-# Postgres refuses to run as root and cannot reach below /root, so the demo keeps its data in /var/tmp, where others may
-# write too: below a name that nobody can foretell, or where the user says.
+# Before anything is built: what is there may not be ours.
 if [ -n "${HEADWAY_DEMO_DIR:-}" ]; then
-    data=$HEADWAY_DEMO_DIR
-    make_ours "$data"
-else
-    data=$(mktemp -d /var/tmp/headway-demo.XXXXXX)
-    : >"$data/$mark"
+    remove_ours "$HEADWAY_DEMO_DIR"
 fi
 
 # `up` runs in a session of its own: Ctrl-C ends the table, and this trap then stops the cluster, once. Data that nobody
@@ -20,9 +15,9 @@ cleanup() {
     if [ -n "${up_pid:-}" ] && kill -0 "$up_pid" 2>/dev/null; then
         kill -TERM "$up_pid" && wait "$up_pid" || true
     fi
-    if [ -e "$data/up.log" ] && { [ $status != 0 ] || [ -n "${HEADWAY_DEMO_DIR:-}" ]; }; then
+    if [ -e "${data:-}/up.log" ] && { [ $status != 0 ] || [ -n "${HEADWAY_DEMO_DIR:-}" ]; }; then
         echo "data and logs of the demo are in $data" >&2
-    else
+    elif [ -n "${data:-}" ]; then
         remove_ours "$data"
     fi
 }
@@ -36,6 +31,15 @@ step "python environment (PyTorch)" scripts/install-python.sh
 python="$(venv_dir)/bin/python"
 headway=target/release/headway
 port=${HEADWAY_DEMO_PORT:-7600}
+
+# Others may write beside it: below a name that nobody can foretell, or where the user says.
+if [ -n "${HEADWAY_DEMO_DIR:-}" ]; then
+    make_ours "$HEADWAY_DEMO_DIR"
+    data=$HEADWAY_DEMO_DIR
+else
+    data=$(mktemp -d "$demos.XXXXXX")
+    : >"$data/$mark"
+fi
 
 printf '\n==> headway up\n'
 umask 077

@@ -3,6 +3,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${HEADWAY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/headway}
+# Data of demos: Postgres refuses to run as root and cannot reach below /root.
+demos=/var/tmp/headway-demo
 # What PyTorch asks for (Requires-Python of the version in worker/requirements.in).
 python_floor=3.11
 # In every directory that these scripts made for themselves. What lacks it is never removed.

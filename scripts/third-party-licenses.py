@@ -1,8 +1,8 @@
 """Prints the licences of everything that is built into the `headway` binary and its web page.
 
-Crates are those that `headway-cli` is linked from on this platform; npm packages are those that the page's lock file does
-not mark as tools, and the bundler, which leaves some code of its own in the page. The texts are read from where cargo and
-npm have put the packages. A package without any is an error: somebody has to find out what it asks for.
+Crates are those that `headway-cli` is linked from on this platform; npm packages are those that the page's lock file
+does not mark as tools, and the bundler, which leaves some code of its own in the page. The texts are read from where
+cargo and npm have put the packages. A package without any is an error: somebody has to find out what it asks for.
 """
 
 import json
@@ -38,7 +38,7 @@ def texts(directory: Path) -> tuple[str, ...]:
 
 
 def tidy(text: str) -> str:
-    """Without what differs between copies of one licence but says nothing. Vite also lists what only its own program holds."""
+    """Without what differs between copies of a licence but says nothing, and what only Vite's own program holds."""
     text = text.split("# Licenses of bundled dependencies")[0]
     return "\n".join(line.rstrip() for line in text.expandtabs(4).strip("\ufeff\r\n ").splitlines()).strip("\n")
 

@@ -4,6 +4,7 @@
 //!
 //! The path comes from outside, so that tests can hand in a directory that is no cgroup at all.
 
+mod delegation;
 mod enclosure;
 
 use std::convert::Infallible;
@@ -18,11 +19,8 @@ use headway_types::{Generation, JobId, NodeId};
 use crate::AgentError;
 pub(crate) use enclosure::Enclosure;
 
-/// What systemd sets on a subtree it has handed over (`Delegate=yes`).
-const DELEGATED: [&str; 2] = ["trusted.delegate", "user.delegate"];
-/// The unit's own subgroup for the agent (`DelegateSubgroup=agent`), which leaves the unit itself free of processes,
-/// as controllers need it.
-const SUBGROUP: &str = "agent";
+/// What bounds memory and counts who was killed for want of it, and what bounds the number of processes.
+const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
 /// Where cgroups may be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +48,15 @@ impl FromStr for CgroupRoot {
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
     workers: PathBuf,
+    /// Whether the controllers are there. Their absence is told once.
+    bounded: bool,
+}
+
+/// The agent's subtree, if it has one, and what is lost by what it lacks, if that was not the operator's wish.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) cgroups: Option<Cgroups>,
+    pub(crate) unbounded: Option<String>,
 }
 
 /// Whose memory ran out.
@@ -64,31 +71,36 @@ pub(crate) enum OutOfMemory {
 impl Cgroups {
     /// `None` where there is no subtree to write to; an error only if the operator named one. Each node has a directory
     /// of its own, since agents of several nodes may share a subtree and each ends what its ledger does not know.
-    pub(crate) fn open(root: &CgroupRoot, node: NodeId) -> Result<Option<Self>, AgentError> {
+    pub(crate) fn open(root: &CgroupRoot, node: NodeId) -> Result<Opened, AgentError> {
         let (base, named) = match root {
-            CgroupRoot::Off => return Ok(None),
+            CgroupRoot::Off => return Ok(Opened { cgroups: None, unbounded: None }),
             CgroupRoot::At(path) => (path.clone(), true),
-            CgroupRoot::Auto => match delegated() {
+            CgroupRoot::Auto => match delegation::find() {
                 Some(path) => (path, false),
-                None => return Ok(None),
+                None => return Ok(Opened::without("no cgroup has been delegated to the agent")),
             },
         };
         let workers = base.join(format!("workers-{node}"));
         match fs::create_dir_all(&workers) {
             Ok(()) => {}
             Err(error) if named => return Err(AgentError::io(format!("making {}", workers.display()))(error)),
-            Err(error) => {
-                tracing::info!(path = %workers.display(), %error, "no cgroups here");
-                return Ok(None);
+            Err(error) => return Ok(Opened::without(&format!("{} cannot be made: {error}", workers.display()))),
+        }
+        let lost = prepare(&base, &workers);
+        let cgroups = Self { workers, bounded: lost.is_empty() };
+        cgroups.clear_enclosures();
+        cgroups.count_again();
+        let unbounded = (!cgroups.bounded).then(|| format!("cgroups without bounds and counts: {}", lost.join("; ")));
+        Ok(Opened { cgroups: Some(cgroups), unbounded })
+    }
+
+    /// Groups that have outlived their agent have had their controllers handed back.
+    fn count_again(&self) {
+        for path in children(&self.workers) {
+            if launch(&path).is_some() {
+                enable_quietly(&path);
             }
         }
-        for parent in [&base, &workers] {
-            enable(parent, "memory");
-            enable(parent, "pids");
-        }
-        let cgroups = Self { workers };
-        cgroups.clear_enclosures();
-        Ok(Some(cgroups))
     }
 
     fn group(&self, job: JobId, generation: Generation) -> PathBuf {
@@ -112,7 +124,7 @@ impl Cgroups {
     fn make(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<PathBuf> {
         let path = self.rank(job, generation, rank);
         fs::create_dir_all(self.group(job, generation))?;
-        enable(&self.group(job, generation), "memory");
+        enable_quietly(&self.group(job, generation));
         fs::create_dir_all(&path)?;
         Ok(path)
     }
@@ -149,17 +161,43 @@ impl Cgroups {
     pub(crate) async fn end_others(&self, known: impl Fn(JobId, Generation) -> bool) -> Vec<String> {
         let mut ended = Vec::new();
         for path in children(&self.workers) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let parsed = name
-                .rsplit_once("-g")
-                .and_then(|(job, generation)| Some((job.parse::<JobId>().ok()?, Generation(generation.parse().ok()?))));
-            if parsed.is_some_and(|(job, generation)| !known(job, generation)) {
+            if launch(&path).is_some_and(|(job, generation)| !known(job, generation)) {
                 end(&path).await;
-                ended.push(name);
+                ended.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
             }
         }
         ended
     }
+}
+
+impl Opened {
+    fn without(why: &str) -> Self {
+        Self { cgroups: None, unbounded: Some(format!("no cgroups, no bounds on memory: {why}")) }
+    }
+}
+
+/// Hands the controllers of the unit's subtree back to systemd, once the agent has stopped and its workers have not.
+pub fn hand_back_cgroups() -> Result<(), AgentError> {
+    let Some(base) = delegation::find() else { return Ok(()) };
+    delegation::hand_back(&base).map_err(AgentError::io(format!("taking the controllers from {}", base.display())))
+}
+
+/// Whose cgroup it is, by its name.
+fn launch(path: &Path) -> Option<(JobId, Generation)> {
+    let (job, generation) = path.file_name()?.to_str()?.rsplit_once("-g")?;
+    Some((job.parse().ok()?, Generation(generation.parse().ok()?)))
+}
+
+/// Gets the agent out of the way and lets ranks and interpreters have the controllers; says which they cannot have, and why.
+fn prepare(base: &Path, workers: &Path) -> Vec<String> {
+    if let Err(error) = delegation::vacate(base, delegation::own().as_deref()) {
+        return vec![format!("the agent cannot leave {}: {error}", base.display())];
+    }
+    let lost = CONTROLLERS.map(|controller| {
+        let (error, parent) = [base, workers].into_iter().find_map(|at| Some((enable(at, controller).err()?, at)))?;
+        Some(format!("no {controller} controller from {}: {error}", parent.display()))
+    });
+    lost.into_iter().flatten().collect()
 }
 
 /// Kills all in a cgroup and below it; returns once that is gone, with the cgroup and those that were made inside.
@@ -209,37 +247,20 @@ fn joining(path: &Path) -> Vec<String> {
 }
 
 /// Lets the children have a controller, where that is possible.
-fn enable(path: &Path, controller: &str) {
-    if let Err(error) = fs::write(path.join("cgroup.subtree_control"), format!("+{controller}")) {
-        tracing::debug!(path = %path.display(), controller, %error, "no such accounting by cgroup");
+fn enable(path: &Path, controller: &str) -> io::Result<()> {
+    fs::write(path.join("cgroup.subtree_control"), format!("+{controller}"))
+}
+
+/// The same for memory, of a group, where a want has been told for all of them.
+fn enable_quietly(group: &Path) {
+    if let Err(error) = enable(group, "memory") {
+        tracing::debug!(path = %group.display(), %error, "no such accounting by cgroup");
     }
 }
 
 /// The number behind a name in a file of `name number` lines.
 fn value(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
-/// The subtree that systemd has handed to the agent.
-fn delegated() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    let mount = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        let (_, mount, kind) = (words.next()?, words.next()?, words.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(mount))
-    })?;
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = mount.join(own.lines().find_map(|line| line.strip_prefix("0::/"))?);
-    let is_delegated = |path: &Path| {
-        DELEGATED.iter().any(|name| {
-            let mut value = [0_u8; 1];
-            rustix::fs::getxattr(path, *name, &mut value[..]).is_ok_and(|length| length == 1 && value == *b"1")
-        })
-    };
-    match own.parent() {
-        Some(parent) if own.ends_with(SUBGROUP) && is_delegated(parent) => Some(parent.to_owned()),
-        _ => is_delegated(&own).then_some(own),
-    }
 }
 
 #[cfg(test)]
@@ -277,11 +298,14 @@ pub(crate) mod tests {
         NodeId(uuid::Uuid::from_u128(4))
     }
 
+    pub(crate) fn open(path: &Path, node: NodeId) -> Cgroups {
+        Cgroups::open(&CgroupRoot::At(path.into()), node).unwrap().cgroups.unwrap()
+    }
+
     #[tokio::test]
     async fn agents_on_one_subtree_leave_each_others_workers_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |node| Cgroups::open(&CgroupRoot::At(dir.path().into()), node).unwrap().unwrap();
-        let (one, other) = (open(node()), open(NodeId(uuid::Uuid::from_u128(5))));
+        let (one, other) = (open(dir.path(), node()), open(dir.path(), NodeId(uuid::Uuid::from_u128(5))));
         one.words(job(), Generation(1), 0).unwrap();
         assert!(other.end_others(|_, _| false).await.is_empty());
         assert_eq!(one.end_others(|_, _| false).await, [format!("{}-g1", job())]);
@@ -290,7 +314,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn who_ran_out_of_memory_is_read_from_the_events() {
         let dir = tempfile::tempdir().unwrap();
-        let cgroups = Cgroups::open(&CgroupRoot::At(dir.path().into()), node()).unwrap().unwrap();
+        let cgroups = open(dir.path(), node());
         let words = cgroups.words(job(), Generation(2), 0).unwrap();
         let status = std::process::Command::new(&words[0]).args(&words[1..]).arg("true").status().unwrap();
         assert!(status.success());
@@ -313,7 +337,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_left_its_session_and_its_environment_is_killed_all_the_same() {
         let Some(real) = Real::make("kill") else { return };
-        let cgroups = Cgroups::open(&CgroupRoot::At(real.0.clone()), node()).unwrap().unwrap();
+        let cgroups = open(&real.0, node());
         let words = cgroups.words(job(), Generation(1), 0).unwrap();
         let mut child = std::process::Command::new(&words[0])
             .args(&words[1..])
@@ -344,7 +368,31 @@ pub(crate) mod tests {
 
     #[test]
     fn a_subtree_that_cannot_be_made_is_an_error_only_if_it_was_asked_for() {
-        assert!(Cgroups::open(&CgroupRoot::Off, node()).unwrap().is_none());
+        let off = Cgroups::open(&CgroupRoot::Off, node()).unwrap();
+        assert!(off.cgroups.is_none() && off.unbounded.is_none());
         assert!(Cgroups::open(&CgroupRoot::At("/proc/none".into()), node()).is_err());
+    }
+
+    #[test]
+    fn a_controller_that_is_not_to_be_had_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Cgroups::open(&CgroupRoot::At(dir.path().into()), node()).unwrap();
+        assert_eq!(opened.unbounded, None);
+        let closed = tempfile::tempdir().unwrap();
+        fs::create_dir(closed.path().join("cgroup.subtree_control")).unwrap();
+        let opened = Cgroups::open(&CgroupRoot::At(closed.path().into()), node()).unwrap();
+        let lost = opened.unbounded.unwrap();
+        assert!(lost.contains("no memory controller from") && lost.contains("no pids controller from"), "{lost}");
+        assert!(opened.cgroups.is_some(), "ranks are ended by cgroup all the same");
+    }
+
+    #[test]
+    fn groups_that_outlived_their_agent_are_counted_again() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path(), node()).words(job(), Generation(1), 0).unwrap();
+        let control = dir.path().join(format!("workers-{}/{}-g1/cgroup.subtree_control", node(), job()));
+        fs::write(&control, "").unwrap();
+        open(dir.path(), node());
+        assert_eq!(fs::read_to_string(control).unwrap(), "+memory");
     }
 }

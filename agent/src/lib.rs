@@ -34,7 +34,7 @@ mod user;
 mod warm;
 mod worker_socket;
 
-pub use cgroup::CgroupRoot;
+pub use cgroup::{CgroupRoot, hand_back_cgroups};
 pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
 pub use fleet::{FleetConfig, FleetGroup, GroupForm, WrittenGroup, run_fleet};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use headway_node::Share;
-use headway_types::{Fault, LaunchOrder};
+use headway_types::{Condition, ConditionKind, Fault, LaunchOrder};
 use tokio::sync::watch;
 
 use crate::AgentError;
-use crate::cgroup::Cgroups;
+use crate::cgroup::{Cgroups, Opened};
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
 use crate::files::Files;
@@ -49,7 +49,12 @@ impl Site {
             .collect();
         let (python, headway) = (config.python.clone(), config.headway_binary.clone());
         let (output, warm, census) = (config.output, config.warm, watch::Sender::default());
-        let cgroups = Cgroups::open(&config.cgroups, inventory.now().node)?;
+        let Opened { cgroups, unbounded } = Cgroups::open(&config.cgroups, inventory.now().node)?;
+        if let Some(message) = unbounded {
+            tracing::warn!(why = message, "workers are not bounded");
+            let condition = Condition { kind: ConditionKind::Unbounded, message };
+            inventory.set_conditions(&[ConditionKind::Unbounded], vec![condition]);
+        }
         Ok(Self { files, inventory, gpus, users, cgroups, output, warm, census, python, headway, inherited })
     }
 

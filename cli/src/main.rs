@@ -99,6 +99,9 @@ enum Command {
     /// A worker that follows a performance model instead of training (for tests and demonstrations).
     #[command(hide = true)]
     EmulatedWorker,
+    /// Hand the cgroup controllers of the agent's unit back to systemd, which runs this when the agent has stopped.
+    #[command(hide = true)]
+    HandBackCgroups,
 }
 
 fn main() -> ExitCode {
@@ -166,6 +169,9 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
         Command::Model(model) => command::model::run(&print, &model)?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
+        Command::HandBackCgroups => {
+            headway_agent::hand_back_cgroups().map_err(|error| Failure::from(anyhow::Error::new(error)))?
+        }
         Command::Licenses => put!("{}", headway_scheduler::licenses())?,
         Command::Completion { shell } => {
             use clap::CommandFactory as _;

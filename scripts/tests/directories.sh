@@ -62,4 +62,27 @@ fact_what_was_ours_is_made_anew_and_private() {
     is_ours "$PWD/a/b"
 }
 
+fact_cleaning_the_cache_takes_our_environments_and_leaves_everything_else() {
+    export HEADWAY_CACHE=$PWD/home cache=$PWD/home
+    mkdir -p home/letters
+    echo precious >home/letter
+    make_ours "$cache/venv-1"
+    ln -s "$PWD/home/venv-1" home/link
+    if "$root/scripts/clean-cache.sh" "$cache"/*; then
+        return 1 # it tells that something stayed
+    fi
+    [ ! -e home/venv-1 ]
+    [ -d home/letters ]
+    [ -L home/link ]
+    [ "$(cat home/letter)" = precious ]
+}
+
+fact_a_cache_that_was_all_ours_goes_whole() {
+    export HEADWAY_CACHE=$PWD/cache cache=$PWD/cache
+    make_ours "$cache/venv-1"
+    "$root/scripts/clean-cache.sh" "$cache"/*
+    [ ! -e cache ]
+    "$root/scripts/clean-cache.sh" "$cache"/*
+}
+
 run_facts

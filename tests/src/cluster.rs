@@ -136,6 +136,8 @@ impl Cluster {
             &self.warm.to_string(),
             "--run-as",
             "agent",
+            "--cgroups",
+            "off",
             "--report-every-seconds",
             "1",
         ]

@@ -35,13 +35,23 @@ impl Cgroups {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    bound(&path, "memory.max", most.0);
-                    bound(&path, "pids.max", u64::from(PROCESSES));
+                    self.bound(&path, "memory.max", most.0);
+                    self.bound(&path, "pids.max", u64::from(PROCESSES));
                     return Ok(Enclosure(path));
                 }
             }
         }
         unreachable!("some number is free")
+    }
+
+    /// A bound that cannot be had keeps nobody from being quick; where no controller is there, that has been told at start.
+    fn bound(&self, path: &Path, file: &str, most: u64) {
+        match fs::write(path.join(file), most.to_string()) {
+            Err(error) if self.bounded => {
+                tracing::warn!(path = %path.display(), file, %error, "an interpreter is not bounded");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -63,26 +73,18 @@ impl Drop for Enclosure {
     }
 }
 
-/// Where the controller is there; a bound that cannot be had keeps nobody from being quick.
-fn bound(path: &Path, file: &str, most: u64) {
-    if let Err(error) = fs::write(path.join(file), most.to_string()) {
-        tracing::debug!(path = %path.display(), file, %error, "an interpreter is not bounded");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::CgroupRoot;
+    use super::super::tests::open;
     use super::*;
 
     #[test]
     fn each_has_its_own_bounds_and_a_former_agents_are_killed() {
         let dir = tempfile::tempdir().unwrap();
         let node = headway_types::NodeId(uuid::Uuid::from_u128(4));
-        let open = || Cgroups::open(&CgroupRoot::At(dir.path().into()), node).unwrap().unwrap();
-        let cgroups = open();
+        let cgroups = open(dir.path(), node);
         let (one, other) = (cgroups.enclose(Bytes(1 << 31)).unwrap(), cgroups.enclose(Bytes(1 << 31)).unwrap());
         assert_ne!(one.0, other.0);
         for (file, most) in [("memory.max", "2147483648"), ("pids.max", "64")] {
@@ -92,7 +94,7 @@ mod tests {
         let status = std::process::Command::new(&words[0]).args(&words[1..]).arg("true").status().unwrap();
         assert!(status.success() && fs::read_to_string(one.0.join("cgroup.procs")).unwrap() == "0\n");
 
-        open();
+        open(dir.path(), node);
         for left in [&one, &other] {
             assert_eq!(fs::read_to_string(left.0.join("cgroup.kill")).unwrap(), "1");
         }
@@ -102,11 +104,10 @@ mod tests {
     fn what_a_former_agent_has_left_goes_with_the_next() {
         let Some(real) = super::super::tests::Real::make("left") else { return };
         let node = headway_types::NodeId(uuid::Uuid::from_u128(4));
-        let open = || Cgroups::open(&CgroupRoot::At(real.0.clone()), node).unwrap().unwrap();
-        open();
+        open(&real.0, node);
         let left = real.0.join(format!("workers-{node}/warm-7"));
         fs::create_dir(&left).unwrap();
-        open();
+        open(&real.0, node);
         assert!(!left.exists());
     }
 }

@@ -316,6 +316,7 @@ fn condition(condition: wire::Condition) -> Option<Condition> {
         wire::ConditionKind::DiskPressure => ConditionKind::DiskPressure,
         wire::ConditionKind::MemoryPressure => ConditionKind::MemoryPressure,
         wire::ConditionKind::Throttled => ConditionKind::Throttled,
+        wire::ConditionKind::Unbounded => ConditionKind::Unbounded,
     };
     Some(Condition { kind, message: condition.message })
 }

@@ -275,6 +275,7 @@ impl From<&Condition> for wire::Condition {
             ConditionKind::DiskPressure => wire::ConditionKind::DiskPressure,
             ConditionKind::MemoryPressure => wire::ConditionKind::MemoryPressure,
             ConditionKind::Throttled => wire::ConditionKind::Throttled,
+            ConditionKind::Unbounded => wire::ConditionKind::Unbounded,
         };
         Self { kind: kind.into(), message: condition.message.clone() }
     }

@@ -53,10 +53,14 @@ pub struct Node {
     pub standing_reason: Option<String>,
     #[serde(default)]
     pub standing_until: Option<DateTime<Utc>>,
-    /// What the node says ails it: a full disk, no memory left, heat.
+    /// What the node says ails it, so that nothing new starts there: a full disk, no memory left.
     #[serde(default)]
     #[schema(required = true)]
     pub conditions: Vec<String>,
+    /// What else a person should know of it: GPUs slowed down by heat, workers without bounds on memory.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub remarks: Vec<String>,
     /// What is seen: `registering`, `available`, `unreachable` or `lost`.
     #[schema(value_type = String)]
     pub availability: AvailabilityKind,

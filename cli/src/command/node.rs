@@ -124,9 +124,9 @@ fn within(text: &str) -> Result<Seconds, String> {
     headway_api::spec::duration(text)
 }
 
-/// Why a node takes nothing new, whoever says so.
+/// Why a node takes nothing new, whoever says so, and what else is to be known of it.
 fn reason(node: &NodeReply) -> String {
     let said = [&node.policy_reason, &node.standing_reason].into_iter().flatten().cloned();
-    let reasons: Vec<String> = said.chain(node.conditions.iter().cloned()).collect();
+    let reasons: Vec<String> = said.chain(node.conditions.iter().chain(&node.remarks).cloned()).collect();
     if reasons.is_empty() { "-".into() } else { reasons.join("; ") }
 }

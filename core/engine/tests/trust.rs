@@ -188,6 +188,20 @@ fn a_full_disk_keeps_new_work_away_and_stops_nothing() {
 }
 
 #[test]
+fn what_a_person_should_know_of_a_node_keeps_no_work_away_and_is_not_said_to() {
+    let mut cluster = Cluster::new(&[4]);
+    for kind in [ConditionKind::Throttled, ConditionKind::Unbounded] {
+        let condition = Condition { kind, message: format!("{kind:?} says why") };
+        let known = headway_types::NodeInventory { conditions: vec![condition], ..inventory(0, 4) };
+        cluster.report(0, NodeReport::Inventory { inventory: Box::new(known) });
+        assert!(cluster.messages.contains(&format!("node node-0 takes work, but: {kind:?} says why")));
+    }
+    let job = cluster.submit(rigid("one", 2));
+    cluster.pass_beating(3.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+}
+
+#[test]
 fn a_gpu_offered_by_two_nodes_is_granted_from_one_alone() {
     let mut cluster = Cluster::new(&[4]);
     let mut copy = inventory(1, 4);

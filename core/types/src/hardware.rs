@@ -97,7 +97,7 @@ pub struct Fabric {
     pub domain: String,
 }
 
-/// A passing trouble of a node that is no GPU's own. While it lasts, nothing new starts there.
+/// A trouble of a node that is no GPU's own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Condition {
     pub kind: ConditionKind,
@@ -114,6 +114,19 @@ pub enum ConditionKind {
     MemoryPressure,
     /// GPUs run slower than they could (heat, power).
     Throttled,
+    /// No cgroups, or none with controllers, keep what runs there within bounds of memory.
+    Unbounded,
+}
+
+impl ConditionKind {
+    /// Whether nothing new starts on the node while it lasts; else a person should know, no more.
+    #[must_use]
+    pub fn keeps_work_away(self) -> bool {
+        match self {
+            Self::DiskPressure | Self::MemoryPressure => true,
+            Self::Throttled | Self::Unbounded => false,
+        }
+    }
 }
 
 /// What an agent offers when it registers.

@@ -68,6 +68,11 @@ export function NodeMap({ nodes, jobs, colours }: Props) {
             <div className="muted" style={{ marginTop: 6 }}>
               {node.gpu_type}
             </div>
+            {node.remarks.map((remark) => (
+              <div className="warn" key={remark}>
+                {remark}
+              </div>
+            ))}
             {state(node).why && <div className={`why ${state(node).tone}`}>{state(node).why}</div>}
           </div>
         ))}

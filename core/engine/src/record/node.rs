@@ -1,9 +1,7 @@
 //! A node's row: what it is (inventory), what users want (policy), what we see (availability), what we have come to
 //! think of it (health). Four axes, never one enum.
 
-use headway_types::{
-    AvailabilityKind, BootId, ConditionKind, JobId, NodeInventory, NodePolicyKind, StandingKind, Timestamp,
-};
+use headway_types::{AvailabilityKind, BootId, JobId, NodeInventory, NodePolicyKind, StandingKind, Timestamp};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +20,7 @@ impl Node {
     /// Whether anything new may start here, as far as its row says: nobody withholds it, nothing ails it.
     #[must_use]
     pub fn takes_work(&self) -> bool {
-        let ailing = self.inventory.conditions.iter().any(|one| one.kind != ConditionKind::Throttled);
+        let ailing = self.inventory.conditions.iter().any(|one| one.kind.keeps_work_away());
         self.policy == NodePolicy::Schedulable && self.health.is_trusted() && !ailing
     }
 

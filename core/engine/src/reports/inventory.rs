@@ -23,8 +23,7 @@ impl Engine {
         let name = inventory.name.clone();
         let broke = newly_broken(&known.inventory, &inventory);
         let healed = newly_broken(&inventory, &known.inventory);
-        let conditions = (known.inventory.conditions != inventory.conditions)
-            .then(|| inventory.conditions.iter().map(|one| one.message.clone()).collect::<Vec<_>>());
+        let conditions = (known.inventory.conditions != inventory.conditions).then(|| inventory.conditions.clone());
         self.facts.edit_node(id, |node| node.inventory = inventory);
         for (gpu, cause) in broke {
             let message = format!("GPU {} of node {name} is broken: {cause}", gpu.index);
@@ -36,9 +35,13 @@ impl Engine {
             self.facts.note(Note::new("gpu.healed", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
         }
         if let Some(conditions) = conditions {
-            let message = match conditions.as_slice() {
-                [] => format!("node {name} is well again"),
-                some => format!("node {name} takes nothing new: {}", some.join(", ")),
+            let messages: Vec<&str> = conditions.iter().map(|one| one.message.as_str()).collect();
+            let message = match messages.join(", ") {
+                none if none.is_empty() => format!("node {name} is well again"),
+                some if conditions.iter().any(|one| one.kind.keeps_work_away()) => {
+                    format!("node {name} takes nothing new: {some}")
+                }
+                some => format!("node {name} takes work, but: {some}"),
             };
             self.facts.note(Note::new("node.condition", message).by(Actor::Node(id)).node(id));
         }

@@ -4,7 +4,7 @@ use headway_api::v1;
 use headway_engine::record::{Availability, NodePolicy, Standing};
 use headway_engine::view::{NodeView, View};
 use headway_goodput::catalog::{Device, device};
-use headway_types::{Gpu, GpuHealth, NodeClass};
+use headway_types::{Condition, Gpu, GpuHealth, NodeClass, NodeInventory};
 
 use super::{job_name, time};
 
@@ -52,12 +52,18 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         standing: record.health.standing.kind(),
         standing_reason,
         standing_until: standing_until.map(time),
-        conditions: inventory.conditions.iter().map(|one| one.message.clone()).collect(),
+        conditions: conditions(inventory, true),
+        remarks: conditions(inventory, false),
         availability: record.availability.kind(),
         availability_since: seen_since.map(time),
         registered_at: time(record.registered_at),
         version: record.version,
     }
+}
+
+fn conditions(inventory: &NodeInventory, keeping_work_away: bool) -> Vec<String> {
+    let wanted = |one: &&Condition| one.kind.keeps_work_away() == keeping_work_away;
+    inventory.conditions.iter().filter(wanted).map(|one| one.message.clone()).collect()
 }
 
 /// What a file says is shown as it says it; the formulas take measured rates otherwise (`Hardware::of`).
