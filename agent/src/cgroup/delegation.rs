@@ -54,7 +54,7 @@ pub(super) fn vacate(base: &Path, own: Option<&Path>) -> io::Result<()> {
     }
     let subgroup = base.join(SUBGROUP);
     match fs::create_dir(&subgroup) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => fs::write(subgroup.join("cgroup.procs"), std::process::id().to_string()),
     }
 }
