@@ -139,7 +139,15 @@ impl PlanInput {
     pub fn submitted<'s>(&self, specs: impl ExactSizeIterator<Item = &'s JobSpec>, user: &str) -> Vec<PlanJob> {
         let mut ids = IdSource::seeded(self.jobs.len() as u64);
         let premises = Premises::new(&self.nodes, self.jobs.len() + specs.len());
-        specs.map(|spec| premises.job(ids.job(self.now), spec, user, self.now, PlanWork::of(spec))).collect()
+        let mut own = || {
+            loop {
+                let id = ids.job(self.now);
+                if self.job(id).is_none() {
+                    return id;
+                }
+            }
+        };
+        specs.map(|spec| premises.job(own(), spec, user, self.now, PlanWork::of(spec))).collect()
     }
 
     /// The round with these jobs in it.
