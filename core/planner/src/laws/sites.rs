@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use headway_types::plan::MoveKind;
-use headway_types::{Assignment, GpuCount, GpuType, NodeId, Objective, Plan, ReasonCode};
+use headway_types::{Assignment, GpuCount, GpuType, NodeId, Objective, Plan, ReasonCode, Solver};
 use proptest::prelude::*;
 
 use super::rounds::{AnyRound, any_round, any_ruled_round};
@@ -82,6 +82,13 @@ proptest! {
     fn a_row_binds_every_policy(AnyRound(input) in any_ruled_round(6), objective in proptest::sample::select(ALL.to_vec())) {
         let mut input = input;
         input.policy.objective = objective;
+        within_rows(&input, &planned(&input));
+    }
+
+    #[test]
+    fn a_row_binds_an_exact_backend(AnyRound(input) in any_ruled_round(6)) {
+        let mut input = input;
+        input.policy.solver = Solver::Milp;
         within_rows(&input, &planned(&input));
     }
 
