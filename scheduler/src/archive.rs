@@ -36,9 +36,10 @@ pub struct Archive {
 
 impl Archive {
     #[must_use]
-    pub fn start(store: Store) -> Self {
+    /// `version` is written down with each round, for whoever decides it again.
+    pub fn start(store: Store, version: String) -> Self {
         let (queue, rounds) = mpsc::channel(QUEUE);
-        Self { queue, writer: tokio::spawn(write(store, rounds)) }
+        Self { queue, writer: tokio::spawn(write(store, version.into(), rounds)) }
     }
 
     /// Hands a round over if its plan is among the committed changes; drops it when the writer cannot keep up.
@@ -64,10 +65,11 @@ fn stores(change: &Change, plan: PlanId) -> bool {
     matches!(change, Change::Plan(record) if record.plan.id == plan)
 }
 
-async fn write(store: Store, mut rounds: mpsc::Receiver<Arc<SolvedRound>>) {
+async fn write(store: Store, version: Arc<str>, mut rounds: mpsc::Receiver<Arc<SolvedRound>>) {
     while let Some(round) = rounds.recv().await {
         let (plan, made_at) = (round.plan.id, round.plan.made_at);
-        match tokio::task::spawn_blocking(move || pack(&round)).await {
+        let version = Arc::clone(&version);
+        match tokio::task::spawn_blocking(move || pack(&round, &version)).await {
             Ok(Ok(body)) => match store.add_plan_input(plan, made_at, &body).await {
                 Ok(()) => tracing::debug!(plan_id = %plan, bytes = body.len(), "input of a plan stored"),
                 Err(error) => lost(plan, &error),
@@ -88,16 +90,16 @@ fn lost(plan: PlanId, why: &dyn std::fmt::Display) {
 struct Stored<'a> {
     plan_id: PlanId,
     made_at: DateTime<Utc>,
-    headway_version: &'static str,
+    headway_version: &'a str,
     input: &'a PlanInput,
     plan: &'a Plan,
 }
 
 /// JSON, gzip. The fastest level: the text is so repetitive that higher ones hardly make it smaller.
-fn pack(round: &SolvedRound) -> Result<Vec<u8>, serde_json::Error> {
+fn pack(round: &SolvedRound, version: &str) -> Result<Vec<u8>, serde_json::Error> {
     let SolvedRound { input, plan } = round;
     let made_at = DateTime::from_timestamp_micros(plan.made_at.0).unwrap_or_default();
-    let stored = Stored { plan_id: plan.id, made_at, headway_version: env!("CARGO_PKG_VERSION"), input, plan };
+    let stored = Stored { plan_id: plan.id, made_at, headway_version: version, input, plan };
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     serde_json::to_writer(&mut packed, &stored)?;
     packed.finish().map_err(serde_json::Error::io)
@@ -161,7 +163,7 @@ mod tests {
         let _here = ::metrics::set_default_local_recorder(&recorder);
         let store = TestDatabase::create().await.store().await;
         store.close().await;
-        let archive = Archive::start(store);
+        let archive = Archive::start(store, "0.0.9".into());
         let mut ids = IdSource::seeded(1);
         // The writer has no turn before the first wait: its queue fills up, and the last round finds no room.
         for _ in 0..=QUEUE {
@@ -177,9 +179,9 @@ mod tests {
     #[test]
     fn what_is_packed_is_read_as_the_interface_says() {
         let round = round(&mut IdSource::seeded(1));
-        let text: Vec<u8> = unpack(pack(&round).unwrap()).flat_map(Result::unwrap).collect();
+        let text: Vec<u8> = unpack(pack(&round, "0.0.9 (abc1234)").unwrap()).flat_map(Result::unwrap).collect();
         let read: headway_api::v1::StoredRound = serde_json::from_slice(&text).unwrap();
-        assert_eq!((read.plan_id, read.headway_version.as_str()), (round.plan.id.0, env!("CARGO_PKG_VERSION")));
+        assert_eq!((read.plan_id, read.headway_version.as_str()), (round.plan.id.0, "0.0.9 (abc1234)"));
         assert_eq!(read.plan, serde_json::to_value(&round.plan).unwrap());
         assert_eq!(read.input, serde_json::to_value(&*round.input).unwrap());
     }

@@ -109,7 +109,7 @@ pub struct Started {
 }
 
 impl Driver {
-    /// Takes the lead and loads the cluster. Refuses while another server leads.
+    /// Takes the lead and loads the cluster. Refuses while another server leads. `build`: what the binary was built from.
     pub async fn start(
         store: Store,
         mut leader: Leader,
@@ -117,6 +117,7 @@ impl Driver {
         clock: Clock,
         config: EngineConfig,
         retention: Retention,
+        build: &str,
     ) -> Result<Started, StartError> {
         let term = leader.begin_term(&store).await?;
         let engine = load(&store, &config, term, &clock).await?;
@@ -129,7 +130,7 @@ impl Driver {
         let last_round = planning.last_round();
         let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round: last_round.clone() };
         let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone(), retention);
-        let archive = Archive::start(store.clone());
+        let archive = Archive::start(store.clone(), format!("{} ({build})", env!("CARGO_PKG_VERSION")));
         let driver = Driver {
             inbox,
             view,

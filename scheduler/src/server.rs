@@ -97,8 +97,16 @@ pub async fn serve_reporting(
     let sessions = Sessions::default();
     let lease = config.engine.lease;
     let leader = Leader::new(options);
-    let started =
-        Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config.engine, config.retention).await?;
+    let started = Driver::start(
+        store.clone(),
+        leader,
+        sessions.clone(),
+        clock.clone(),
+        config.engine,
+        config.retention,
+        config.build,
+    )
+    .await?;
     let mut ready = started.cluster.readiness();
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
     let state = HttpState::new(started.cluster, config.build, metrics);

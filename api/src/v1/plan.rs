@@ -47,7 +47,7 @@ pub struct PlanList {
 pub struct StoredRound {
     pub plan_id: Uuid,
     pub made_at: DateTime<Utc>,
-    /// Version of the scheduler that made it.
+    /// Version of the scheduler that made it, with the commit it was built from.
     pub headway_version: String,
     /// In the planner's own form, which is that of the version and no part of this interface.
     #[schema(value_type = Object)]

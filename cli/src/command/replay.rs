@@ -76,7 +76,7 @@ pub async fn run(connection: &Connection, print: &Printer, command: &Replay) -> 
 }
 
 fn replay(round: &StoredRound) -> Result<Replayed, Failure> {
-    let ours = env!("CARGO_PKG_VERSION");
+    let ours = crate::VERSION;
     let made_by = &round.headway_version;
     let input: PlanInput = PlanInput::deserialize(&round.input).map_err(|error| {
         Failure::new(Kind::Usage, format!("headway {ours} cannot read a round made by headway {made_by}: {error}"))

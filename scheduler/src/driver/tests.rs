@@ -22,9 +22,17 @@ impl Running {
         let store = database.store().await;
         let leader = Leader::new(database.options.clone());
         let config = EngineConfig::default();
-        let started = Driver::start(store, leader, Sessions::default(), Clock::default(), config, Retention::default())
-            .await
-            .unwrap();
+        let started = Driver::start(
+            store,
+            leader,
+            Sessions::default(),
+            Clock::default(),
+            config,
+            Retention::default(),
+            "abc1234",
+        )
+        .await
+        .unwrap();
         let shutdown = CancellationToken::new();
         let mut ready = started.cluster.readiness();
         let task = tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
@@ -232,6 +240,7 @@ async fn a_second_server_refuses_while_the_first_lives() {
         Clock::default(),
         EngineConfig::default(),
         Retention::default(),
+        "abc1234",
     )
     .await;
     assert!(matches!(second, Err(StartError::Leader(LeaderError::AnotherLeads))));

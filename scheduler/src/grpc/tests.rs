@@ -46,9 +46,10 @@ async fn serve() -> Served {
     let (sessions, clock, config) = (Sessions::default(), Clock::default(), EngineConfig::default());
     let lease = config.lease;
     let leader = Leader::new(database.options.clone());
-    let started = Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config, Retention::default())
-        .await
-        .unwrap();
+    let started =
+        Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config, Retention::default(), "abc1234")
+            .await
+            .unwrap();
     let shutdown = CancellationToken::new();
     let mut ready = started.cluster.readiness();
     tokio::spawn(started.driver.run(started.engine, shutdown.clone()));

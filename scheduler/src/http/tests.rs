@@ -97,6 +97,7 @@ impl Served {
             Clock::default(),
             EngineConfig::default(),
             retention,
+            "abc1234",
         )
         .await
         .unwrap();
