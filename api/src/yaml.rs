@@ -40,8 +40,12 @@ impl YamlError {
 
 impl From<serde_saphyr::Error> for YamlError {
     fn from(error: serde_saphyr::Error) -> Self {
-        let error = error.without_snippet();
+        let mut error = error.without_snippet();
         let place = error.location().map(|at| format!("line {}, column {}: ", at.line(), at.column()));
+        // What is wrong with an alias is told of the place that uses it.
+        while let Error::AliasError { error: inner, .. } = error {
+            error = inner;
+        }
         let message = match error {
             Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key {key} is given twice"),
             Error::MergeKeyNotAllowed { .. } => {
@@ -49,10 +53,16 @@ impl From<serde_saphyr::Error> for YamlError {
             }
             Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } => too_much_aliased(),
             Error::Budget { breach, .. } => bound(breach),
+            // The parser looks ahead, and may come upon the same bound first.
+            Error::ExternalMessage { msg, .. } if msg == "recursion limit exceeded" => too_deep(),
             other => DefaultMessageFormatter.format_message(other).into_owned(),
         };
         Self { place: place.unwrap_or_default(), message }
     }
+}
+
+fn too_deep() -> String {
+    format!("it is nested deeper than {DEPTH}")
 }
 
 fn too_much_aliased() -> String {
@@ -62,7 +72,7 @@ fn too_much_aliased() -> String {
 /// Which bound was crossed.
 fn bound(breach: &BudgetBreach) -> String {
     match breach {
-        BudgetBreach::Depth { .. } => format!("it is nested deeper than {DEPTH}"),
+        BudgetBreach::Depth { .. } => too_deep(),
         BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => format!("it has more than {NODES} nodes"),
         BudgetBreach::Documents { .. } => format!("it has more than {DOCUMENTS} documents"),
         BudgetBreach::Aliases { .. } | BudgetBreach::Anchors { .. } => {
@@ -107,8 +117,7 @@ fn within_bounds() -> Options {
             max_events: 4 * NODES,
             max_nodes: NODES,
             max_depth: DEPTH,
-            // The parser alone would tell of a limit without saying which.
-            flow_nesting_limit: DEPTH + 1,
+            flow_nesting_limit: DEPTH,
             max_documents: DOCUMENTS,
             max_aliases: ALIASES,
             max_anchors: ALIASES,
