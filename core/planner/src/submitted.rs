@@ -139,7 +139,13 @@ impl PlanInput {
     pub fn submitted<'s>(&self, specs: impl ExactSizeIterator<Item = &'s JobSpec>, user: &str) -> Vec<PlanJob> {
         let mut ids = IdSource::seeded(self.jobs.len() as u64);
         let premises = Premises::new(&self.nodes, self.jobs.len() + specs.len());
-        specs.map(|spec| premises.job(ids.job(self.now), spec, user, self.now, PlanWork::of(spec))).collect()
+        let mut fresh = || loop {
+            let id = ids.job(self.now);
+            if self.job(id).is_none() {
+                break id;
+            }
+        };
+        specs.map(|spec| premises.job(fresh(), spec, user, self.now, PlanWork::of(spec))).collect()
     }
 
     /// The round with these jobs in it.
