@@ -32,7 +32,7 @@ async fn a_moment_before_a_change_shows_what_was_before_it() {
     let jobs: v1::PastJobList = serde_json::from_value(body).unwrap();
     let then = &jobs.items[0];
     assert_eq!((then.state.to_string().as_str(), then.gpus, then.generation), ("starting", 1, 1));
-    assert_eq!(then.nodes, ["n1"]);
+    assert_eq!(then.nodes, ["node-1"]);
     let one: v1::PastJob =
         serde_json::from_value(served.get("eve", &at(&format!("/jobs/{job}"), started)).await.body).unwrap();
     assert_eq!(&one, then);
@@ -42,8 +42,9 @@ async fn a_moment_before_a_change_shows_what_was_before_it() {
     let nodes: v1::PastNodeList = serde_json::from_value(served.get("eve", &at("/nodes", started)).await.body).unwrap();
     let then = &nodes.items[0];
     assert_eq!((then.id, then.availability.to_string().as_str(), then.gpus), (node.0, "available", 1));
-    assert_eq!((then.held[0].job_name.as_str(), &then.held[0].gpu_uuids[..]), ("first", &["GPU-1".to_owned()][..]));
-    let one: v1::PastNode = serde_json::from_value(served.get("eve", &at("/nodes/n1", started)).await.body).unwrap();
+    assert_eq!((then.held[0].job_name.as_str(), &then.held[0].gpu_uuids[..]), ("first", &["GPU-1-0".to_owned()][..]));
+    let one: v1::PastNode =
+        serde_json::from_value(served.get("eve", &at("/nodes/node-1", started)).await.body).unwrap();
     assert_eq!(&one, then);
 
     let overview = served.get("eve", &at("/overview", started)).await.body;
