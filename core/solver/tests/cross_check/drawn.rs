@@ -2,7 +2,6 @@
 //! nodes and of nodes in domains, quotas within quotas, floors as rows with negative amounts, users, power and moves.
 
 use headway_solver::{Column, Program, Use};
-use headway_types::random::SplitMix64;
 
 /// Which rows bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ const MOVES: usize = POWER + 1;
 const ROWS: usize = MOVES + 1;
 
 pub fn program(kind: Kind, seed: u64) -> Program {
-    let mut random = Random(SplitMix64(seed.wrapping_mul(0x9e37_79b9).wrapping_add(kind as u64)));
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9).wrapping_add(kind as u64));
     // Power and moves are hard for the backend, blocks are easy.
     let most = match kind {
         Kind::Quotas | Kind::Blocks => 60,
@@ -143,14 +142,23 @@ fn promise(kind: Kind, program: &mut Program, random: &mut Random) {
     }
 }
 
-struct Random(SplitMix64);
+/// SplitMix64. The solver imports nothing of the project, its tests neither.
+struct Random(u64);
 
 impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
     fn below(&mut self, bound: usize) -> usize {
-        (self.0.bits() % bound as u64) as usize
+        (self.bits() % bound as u64) as usize
     }
 
     fn between(&mut self, least: f64, most: f64) -> f64 {
-        least + (most - least) * self.0.uniform()
+        least + (most - least) * ((self.bits() >> 11) as f64 / (1_u64 << 53) as f64)
     }
 }
