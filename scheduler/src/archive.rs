@@ -1,6 +1,6 @@
 //! The archive: keeps what each stored plan was made from, so that the round can be decided again.
 //!
-//! Writing a round down costs milliseconds to a second of arithmetic and megabytes, so it happens on a thread of its
+//! Writing a round down costs tens of milliseconds and megabytes (3.4 MB at 1,000 jobs), so it happens on a thread of its
 //! own and after the commit: no decision waits for it. The price is that a round can be lost, by a crash in between or
 //! by a database that does not keep up. Every loss but that by a crash is counted and logged.
 
@@ -95,7 +95,7 @@ struct Stored<'a> {
     plan: &'a Plan,
 }
 
-/// JSON, gzip. The fastest level: the text is so repetitive that higher ones hardly make it smaller.
+/// JSON, gzip. The fastest level: a round of 1,000 jobs becomes 334 kB in 22 ms of processor time, at level 6 234 kB in 35.
 fn pack(round: &SolvedRound, version: &str) -> Result<Vec<u8>, serde_json::Error> {
     let SolvedRound { input, plan } = round;
     let made_at = DateTime::from_timestamp_micros(plan.made_at.0).unwrap_or_default();
