@@ -8,7 +8,6 @@ use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
-use crate::reconcile::lr_scale;
 use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
 use crate::situation::gang::Part;
 
@@ -37,7 +36,7 @@ impl Engine {
         };
         let restarts = job.generation > Generation(0);
         let before = self.facts.newest_allocation(&job).map(|one| one.placement.clone());
-        let lr_scale = lr_scale(seen, assignment.configuration);
+        let lr_scale = seen.lr_scale(assignment.configuration);
         if !self.transition(id, JobEvent::Grant { generation }) {
             return;
         }
@@ -151,7 +150,7 @@ impl Engine {
             return self.facts.impossible("a job without a configuration was to change it", Some(id), None);
         };
         let revision = allocation.revision + 1;
-        let lr_scale = self.seen.jobs.get(&id).map_or(1.0, |seen| lr_scale(seen, Some(to)));
+        let lr_scale = self.seen.jobs.get(&id).map_or(1.0, |seen| seen.lr_scale(Some(to)));
         self.facts.edit_allocation((id, allocation.generation), |one| {
             one.configuration = Some(to);
             one.revision = revision;

@@ -17,8 +17,6 @@ use crate::situation::Situation;
 use crate::situation::breakdown::Breakdown;
 use crate::situation::gang::Part;
 
-pub(crate) use launch::lr_scale;
-
 /// One step. What it means for the rows is in `generation.rs` and `blame.rs`.
 #[derive(Clone, Debug)]
 enum Step {

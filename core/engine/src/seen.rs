@@ -242,6 +242,12 @@ impl JobSeen {
         self.live.remaining = None;
     }
 
+    /// The learning-rate factor for a configuration's batch, by the job's rule and what is known of its noise.
+    pub fn lr_scale(&self, configuration: Option<Configuration>) -> f64 {
+        let (Some(model), Some(configuration)) = (&self.model, configuration) else { return 1.0 };
+        model.learning_rate_factor(configuration.global_batch)
+    }
+
     /// GNS φ in tokens, once known.
     pub fn noise_scale(&self) -> Option<f64> {
         self.model.as_ref()?.noise_scale().map(|(phi, _)| phi)

@@ -5,7 +5,7 @@ use headway_types::spec::LrScaling;
 use headway_types::{AgentCommand, GroupPhase, NodeId, Seconds, StopMode};
 
 use super::Step;
-use super::launch::{launch_order, lr_scale};
+use super::launch::launch_order;
 use crate::record::{Allocation, Job, JobState, StopCause, Wish};
 use crate::seen::JobSeen;
 use crate::situation::Situation;
@@ -99,7 +99,7 @@ fn rate_moved(at: Situation<'_>, job: &Job, seen: &JobSeen, allocation: &Allocat
     if lately || model.noise_scale().is_none() || job.able().batch != Flexibility::Live {
         return None;
     }
-    let (from, to) = (allocation.lr_scale, lr_scale(seen, allocation.configuration));
+    let (from, to) = (allocation.lr_scale, seen.lr_scale(allocation.configuration));
     ((to / from - 1.0).abs() > RATE_MOVED).then_some(to)
 }
 

@@ -2,11 +2,10 @@
 
 use headway_types::command::NodeAddress;
 use headway_types::spec::{LrScaling, Precision, Training, Work};
-use headway_types::{Configuration, LaunchOrder, ModelShape};
+use headway_types::{LaunchOrder, ModelShape};
 
 use crate::facts::Facts;
 use crate::record::{Allocation, Job};
-use crate::seen::JobSeen;
 
 /// Everything the gang's nodes need to launch it.
 pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) -> LaunchOrder {
@@ -48,10 +47,4 @@ fn model(training: &Training) -> Option<(ModelShape, Precision)> {
         Work::Model(shape) => Some((*shape, training.precision)),
         Work::Curve { .. } => None,
     }
-}
-
-/// The learning-rate factor for a configuration's batch, by the job's rule and what is known of its noise.
-pub(crate) fn lr_scale(seen: &JobSeen, configuration: Option<Configuration>) -> f64 {
-    let (Some(model), Some(configuration)) = (&seen.model, configuration) else { return 1.0 };
-    model.learning_rate_factor(configuration.global_batch)
 }
