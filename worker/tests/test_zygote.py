@@ -18,17 +18,18 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 SOURCES = Path(__file__).parents[1] / "src"
 MARK = "node/job/g1/0/"
-# Prints, as one JSON object, what a worker can see of itself.
+# Tells, as one line of JSON, what a worker can see of itself. Workers share the file: `print` would write a line and its end
+# apart, and another's line could come between.
 LOOK = """
 import json, os, random, signal, sys
 mask = os.umask(0); os.umask(mask)
-print(json.dumps({
+os.write(1, json.dumps({
     "argv": sys.argv, "path": sys.path[0], "name": __name__, "cwd": os.getcwd(), "environment": dict(os.environ),
     "shown": open("/proc/self/environ").read().rstrip("\\0").split("\\0"), "umask": mask,
     "leader": os.getpgrp() == os.getppid(), "stdin": os.readlink("/proc/self/fd/0"),
     "default": signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "drawn": random.random(),
     "descriptors": sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:4],
-}))
+}).encode() + b"\\n")
 """
 # Says that it is up, and exits with a code of its own once it is asked to end.
 STAY = """
