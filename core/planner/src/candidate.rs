@@ -56,6 +56,18 @@ pub(crate) struct BatchChange {
     pub taken: bool,
 }
 
+/// What a job's work is measured by: what it could have were it free to choose, or its worth would change as it starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measure {
+    /// Goodput of a GPU at the size where that is greatest; 0 where nobody knows.
+    pub per_gpu: f64,
+    /// How many such GPUs do what its fair share does.
+    pub share: f64,
+    pub least: GpuCount,
+    /// Speed-up of that.
+    pub least_speed_up: f64,
+}
+
 /// One job with everything it could get.
 pub(crate) struct Options<'a> {
     pub job: &'a PlanJob,
@@ -70,6 +82,15 @@ pub(crate) struct Options<'a> {
     pub present: Option<Prediction>,
     /// What that is worth.
     pub present_value: Quanta,
+    pub measure: Measure,
+    /// How much hangs on it, and by how much its values were multiplied for that and to compare it with others (`urgency`).
+    pub urgency: f64,
+    pub scale: f64,
+    /// What a move of it must gain beyond its cost.
+    pub move_penalty: f64,
+    /// The next larger size that would bring less than the policy asks of a further GPU, and what each would bring, as a
+    /// share of what its most productive GPU does.
+    pub spared: Option<(GpuCount, f64)>,
     /// Speed-up per size before any limit on reconfiguring it now, ascending by GPUs: what sizes would bring.
     pub sizes: Vec<(GpuCount, f64)>,
     /// Limits that are overdrawn and forbid whatever it could get.
@@ -91,8 +112,9 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     // starts.
     let unbound = ways_of(None);
     let reference = reference_goodput(round, job, &unbound);
+    let measure = measure(job, reference, &unbound);
     let ways = if bound.is_some() { ways_of(bound) } else { unbound };
-    let maker = Maker::new(round, job, reference, model.as_ref());
+    let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref());
     let obstacle = ways.is_empty().then(|| {
         let nominal = self::shapes(round, job, |class, gpus| round.cluster.nominal_shapes(class, gpus));
         let refuse = |shape| self::ways(round, job, model.as_ref(), shape, bound, curves).err();
@@ -119,7 +141,25 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     }
     let late = maker.settle(&mut candidates);
     let (present, present_value, barred) = (maker.present, maker.present_value(), Vec::new());
-    Options { job, model, candidates, incumbent, batch_change, obstacle, present, present_value, sizes, barred, late }
+    let (urgency, scale, move_penalty, spared) = (1.0, 1.0, maker.move_penalty, None);
+    Options {
+        job,
+        model,
+        candidates,
+        incumbent,
+        batch_change,
+        obstacle,
+        present,
+        present_value,
+        measure,
+        urgency,
+        scale,
+        move_penalty,
+        spared,
+        sizes,
+        barred,
+        late,
+    }
 }
 
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never
@@ -222,6 +262,17 @@ fn reference_goodput(round: &Round<'_>, job: &PlanJob, ways: &[Way]) -> TokensPe
     };
     let of_size = ways.iter().filter(|way| way.shape.gpus == size);
     TokensPerSecond(of_size.map(|way| way.offer.prediction.goodput.0).fold(0.0, f64::max))
+}
+
+fn measure(job: &PlanJob, reference: TokensPerSecond, ways: &[Way]) -> Measure {
+    let per_gpu =
+        ways.iter().map(|way| way.offer.prediction.goodput.0 / f64::from(way.shape.gpus.0)).fold(0.0, f64::max);
+    let measured = per_gpu > 0.0 && reference.0 > 0.0;
+    let share = if measured { reference.0 / per_gpu } else { f64::from(job.least().0) };
+    let least = ways.iter().map(|way| way.shape.gpus).min().unwrap_or(job.least());
+    let of_least = ways.iter().filter(|way| way.shape.gpus == least).map(|way| way.offer.prediction.goodput.0);
+    let least_speed_up = if measured { of_least.fold(0.0, f64::max) / reference.0 } else { 1.0 };
+    Measure { per_gpu, share, least, least_speed_up }
 }
 
 fn sizes(maker: &Maker<'_, '_>, ways: &[Way]) -> Vec<(GpuCount, f64)> {

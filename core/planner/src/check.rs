@@ -121,6 +121,13 @@ fn check_policy(policy: &Policy) -> Result<(), WrongField> {
     number("horizon", policy.horizon.0, 1e-3..=LONG)?;
     number("min_gain", policy.min_gain, 0.0..=LONG)?;
     number("fresh_gain", policy.fresh_gain, 0.0..=LONG)?;
+    refuse_unless(policy.fresh_gain >= policy.min_gain, "fresh_gain", &policy.fresh_gain, || {
+        format!("at least min_gain, {}: right after a move the next must gain no less than later", policy.min_gain)
+    })?;
+    number("min_return", policy.min_return, 0.0..=1.0)?;
+    number("shortest_first", policy.shortest_first, 0.0..=0.99)?;
+    number("backlog_share", policy.backlog_share, 0.0..=1.0)?;
+    number("turn", policy.turn.0, 1.0..=LONG)?;
     number("settling", policy.settling.0, 0.0..=LONG)?;
     number("min_batch_gain", policy.min_batch_gain, 0.0..=LONG)?;
     number("service_exponent", policy.service_exponent, 0.0..=8.0)?;

@@ -5,11 +5,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use headway_types::GpuCount;
 use headway_types::plan::Relaxed;
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, Seconds};
 
 use crate::candidate::{Candidate, Options};
+use crate::due;
 use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::round::Round;
 use crate::rows::RowKind;
@@ -114,18 +115,23 @@ pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>], hopeless: &
     owed.meet_project_floors();
     owed.meet_job_floors();
     owed.reclaim();
-    owed.serve_the_patient();
+    owed.serve_the_due();
     let (rightful, lent, raised) = (owed.rightful(), owed.lent(), owed.raised());
     let (start, capacity) = owed.witness.finish();
     let Owed { sure, reclaiming, relaxed, forgone, floors, .. } = owed;
     Guarantees { capacity, start, sure, reclaiming, relaxed, forgone, raised, floors, rightful, lent }
 }
 
-/// Whether a job has waited so long that it goes before those that have not. It keeps the right for as long as it had
-/// waited, so that jobs that do not fit together take turns of growing length.
-pub(crate) fn is_patient(patience: Option<Seconds>, job: &PlanJob) -> bool {
-    let claim = &job.claim;
-    patience.is_some_and(|patience| claim.waited.0 >= patience.0 && claim.ran.0 < claim.waited.0)
+/// Highest priority first, of these the longest waiting, of these the first.
+pub(crate) fn by_right(options: &[Options<'_>], mut jobs: Vec<usize>) -> Vec<usize> {
+    jobs.sort_by(|&a, &b| {
+        let (one, other) = (options[a].job, options[b].job);
+        let order = other.priority.cmp(&one.priority).then(other.claim.waited.0.total_cmp(&one.claim.waited.0));
+        order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
+    });
+    let mut seen = BTreeSet::new();
+    jobs.retain(|job| seen.insert(*job));
+    jobs
 }
 
 /// The rule's name in reports.
@@ -235,7 +241,7 @@ impl Owed<'_, '_> {
             let members = self.members(project);
             self.fill_floor(project, row, &members);
             // What cannot grow may still trade what it has for something larger.
-            let mut order = self.by_right(members.clone());
+            let mut order = by_right(self.options, members.clone());
             order.retain(|job| !self.hopeless.contains(job));
             while self.witness.excess(row) > 0 && order.iter().any(|&job| self.witness.trade(job, row)) {
                 self.fill_floor(project, row, &members);
@@ -255,7 +261,7 @@ impl Owed<'_, '_> {
 
     /// Who waits is served first, then all grow in turn, a size at a time.
     fn fill_floor(&mut self, project: usize, row: usize, members: &[usize]) {
-        let mut order = self.by_right(members.to_vec());
+        let mut order = by_right(self.options, members.to_vec());
         order.retain(|job| !self.hopeless.contains(job));
         let mut waiting = true;
         loop {
@@ -281,21 +287,9 @@ impl Owed<'_, '_> {
         (0..self.options.len()).filter(of).collect()
     }
 
-    /// Highest priority first, of these the longest waiting, of these the first.
-    fn by_right(&self, mut jobs: Vec<usize>) -> Vec<usize> {
-        jobs.sort_by(|&a, &b| {
-            let (one, other) = (self.job(a), self.job(b));
-            let order = other.priority.cmp(&one.priority).then(other.claim.waited.0.total_cmp(&one.claim.waited.0));
-            order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
-        });
-        let mut seen = BTreeSet::new();
-        jobs.retain(|job| seen.insert(*job));
-        jobs
-    }
-
     fn meet_job_floors(&mut self) {
         let owed = |job: &usize| self.job(*job).claim.floor > GpuCount(0);
-        for job in self.by_right((0..self.options.len()).filter(owed).collect()) {
+        for job in by_right(self.options, (0..self.options.len()).filter(owed).collect()) {
             let floor = self.job(job).claim.floor;
             let Some(least) = self.floor_size(job) else { continue };
             let rule = floor_of_job(self.job(job));
@@ -350,7 +344,7 @@ impl Owed<'_, '_> {
             return;
         }
         let waits = |job: &usize| self.witness.gpus(*job) == GpuCount(0) && self.within_quota(*job);
-        for job in self.by_right((0..self.options.len()).filter(waits).collect()) {
+        for job in by_right(self.options, (0..self.options.len()).filter(waits).collect()) {
             let Some(least) = self.least(job) else { continue };
             if self.within_quota(job) && self.secure(job, least, &Victims::Members { projects: borrowers.clone() }) {
                 self.reclaiming.insert(job);
@@ -416,16 +410,17 @@ impl Owed<'_, '_> {
         quotas.next() == Some(true) && quotas.all(|fits| fits)
     }
 
-    /// Jobs that have waited longer than the policy's patience get their smallest size at the expense of jobs of no
-    /// higher priority that have not. Those of higher priority are sure of going on meanwhile.
-    fn serve_the_patient(&mut self) {
-        let patience = self.round.input.policy.patience();
-        let patient: Vec<usize> = (0..self.options.len()).filter(|&job| is_patient(patience, self.job(job))).collect();
+    /// Jobs that are due get their smallest size where it is free or others can shrink for it; whoever had waited that
+    /// long and runs now goes on. Those of higher priority are sure of going on meanwhile.
+    fn serve_the_due(&mut self) {
+        let due: Vec<usize> = (0..self.options.len()).filter(|&job| due::may_ask(self.round, self.job(job))).collect();
+        let (running, waiting): (Vec<usize>, Vec<usize>) =
+            by_right(self.options, due).into_iter().partition(|&job| self.job(job).current.is_some());
         let mut lowest: Option<Priority> = None;
-        for job in self.by_right(patient) {
+        for job in running.into_iter().chain(waiting) {
             let Some(least) = self.least(job) else { continue };
             let priority = self.job(job).priority;
-            if self.secure(job, least, &Victims::UpTo { priority }) {
+            if self.secure(job, least, &due::victims(self.round, self.options, job)) {
                 lowest = Some(lowest.map_or(priority, |lowest| lowest.min(priority)));
             }
         }

@@ -9,6 +9,7 @@
 //! possibilities are lost), `sizes` (what each size would bring) and `quota`. The planner never reads a clock and never
 //! fails for lack of a good answer: the present assignment is always one.
 
+mod backfill;
 mod candidate;
 mod check;
 mod claim;
@@ -16,10 +17,12 @@ mod cluster;
 pub mod counterfactual;
 mod curves;
 mod decide;
+mod due;
 mod explain;
 mod free;
 pub mod funnel;
 mod guarantee;
+mod idle;
 pub mod input;
 mod make_room;
 mod maker;
@@ -38,6 +41,7 @@ mod sizes;
 mod sound;
 mod submitted;
 mod table;
+mod urgency;
 mod value;
 mod verify;
 mod witness;

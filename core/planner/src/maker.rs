@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
-use headway_types::{Configuration, NodeCount, Prediction, Seconds, Tier, Tokens, TokensPerSecond};
+use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, Tokens, TokensPerSecond};
 
 use crate::candidate::{BatchChange, Candidate, Way, unmeasured};
 use crate::cluster::Reach;
@@ -13,6 +13,7 @@ use crate::curves;
 use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::round::Round;
 use crate::table;
+use crate::urgency;
 use crate::value::{self, Quanta};
 
 /// What an opaque job is assumed to lose per node beyond the first.
@@ -21,6 +22,12 @@ const SPREAD_LOSS: f64 = 0.01;
 const CURVE_SPREAD_LOSS: f64 = 0.001;
 /// What meeting its deadline is worth to a job, in utilities of its fair share.
 const DEADLINE_BONUS: f64 = 1.0;
+/// Of jobs whose ends nobody knows none is worth waiting for: each counts its smallest size by so much more.
+const SERVED: f64 = 0.25;
+/// A job whose end nobody knows may be near it: stopping it must bring more than this many times what it does beside that.
+const UNSURE: f64 = 1.0;
+/// No stop is said to lose more than this many times what the job is worth.
+const MOST_LOST: f64 = 10.0;
 
 /// How a candidate spreads, for what that costs.
 #[derive(Clone, Copy)]
@@ -39,10 +46,12 @@ pub(crate) struct Maker<'a, 'r> {
     pub present: Option<Prediction>,
     /// The larger batch that its norm test asks for where it is: whoever keeps its GPUs' shape trains with it, whatever the goodput.
     demanded: Option<(Configuration, Prediction)>,
+    /// Speed-up of the smallest size it could have.
+    least_speed_up: f64,
     /// It may keep what it has.
     can_stay: bool,
     /// The hysteresis: what a move of a job that holds GPUs must gain beyond its cost.
-    move_penalty: f64,
+    pub move_penalty: f64,
 }
 
 impl<'a, 'r> Maker<'a, 'r> {
@@ -50,13 +59,23 @@ impl<'a, 'r> Maker<'a, 'r> {
         round: &'r Round<'a>,
         job: &'a PlanJob,
         reference: TokensPerSecond,
+        least_speed_up: f64,
         model: Option<&Arc<JobModel>>,
     ) -> Self {
         let policy = &round.input.policy;
         let weight = value::weight(policy, job, round.tree.share_factor(&job.claim.project), round.input.now);
         let can_stay = can_stay(round, job);
-        let mut maker =
-            Self { round, job, reference, weight, present: None, demanded: None, can_stay, move_penalty: 0.0 };
+        let mut maker = Self {
+            round,
+            job,
+            reference,
+            weight,
+            present: None,
+            demanded: None,
+            least_speed_up,
+            can_stay,
+            move_penalty: 0.0,
+        };
         maker.present = maker.predict_present(model);
         maker.demanded = maker.demanded_batch(model);
         maker.move_penalty = maker.present.map_or(0.0, |present| {
@@ -77,7 +96,7 @@ impl<'a, 'r> Maker<'a, 'r> {
     pub fn nothing(&self) -> Candidate {
         let prediction = Prediction { speed_up: 0.0, ..unmeasured() };
         Candidate {
-            gpus: headway_types::GpuCount(0),
+            gpus: GpuCount(0),
             shape: None,
             configuration: None,
             label: None,
@@ -85,8 +104,19 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost: Seconds(0.0),
             uses: self.round.rows.of_nothing(self.leaving_is_a_move()),
-            value: Quanta::of(-self.move_penalty),
+            value: Quanta::of(-self.move_penalty - self.stop_cost()),
         }
+    }
+
+    /// What stopping loses of the present's worth: a restart later and what is redone then, over the time in which a move
+    /// has to pay for itself.
+    fn stop_cost(&self) -> f64 {
+        let Some(present) = self.present.filter(|_| self.job.current.is_some()) else { return 0.0 };
+        let lost = self.job.downtime.restart + self.job.rework;
+        let window = value::window(&self.round.input.policy, self.job, Seconds(0.0), self.remaining(), present.goodput);
+        let share = if window > 0.0 { (lost.0 / window).min(MOST_LOST) } else { 0.0 };
+        let unsure = if urgency::is_known(self.job) { 0.0 } else { UNSURE };
+        (share + unsure) * self.worth(&present, Seconds(0.0), self.held())
     }
 
     /// Staying on the present GPUs, at the best live batch or in the best live layout where that gains enough. `None` for a
@@ -258,8 +288,14 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost,
             uses: self.round.rows.of_shape(self.job, shape, way.watts_per_gpu, self.leaving_is_a_move()),
-            value: Quanta::of(self.worth(&prediction, cost, stretch) - self.move_penalty),
+            value: Quanta::of(self.worth(&prediction, cost, stretch) - self.penalty(shape.gpus)),
         }
+    }
+
+    /// Giving GPUs back needs no more than that it is worth it.
+    fn penalty(&self, gpus: GpuCount) -> f64 {
+        let held = self.job.current.as_ref().map_or(GpuCount(0), |current| current.placement.gpus());
+        if gpus < held { 0.0 } else { self.move_penalty }
     }
 
     fn worth(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch) -> f64 {
@@ -271,7 +307,9 @@ impl<'a, 'r> Maker<'a, 'r> {
         let speed_up = prediction.speed_up * kept.max(0.5);
         let in_time = value::in_time(self.job, self.round.input.now, cost, prediction.goodput) == Some(true);
         let bonus = if in_time { DEADLINE_BONUS * value::utility(policy, 1.0) } else { 0.0 };
-        self.weight * (value::utility(policy, speed_up * share) + bonus)
+        let served =
+            if urgency::is_known(self.job) { 0.0 } else { SERVED * value::utility(policy, self.least_speed_up) };
+        self.weight * (value::utility(policy, speed_up * share) + bonus + served)
     }
 
     fn remaining(&self) -> Option<Tokens> {

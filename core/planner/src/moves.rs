@@ -3,14 +3,21 @@
 use std::collections::BTreeMap;
 
 use headway_types::plan::MoveKind;
-use headway_types::{Configuration, GpuCount, GpuUuid, Move, Placement, Seconds, Tier, TokensPerSecond};
+use headway_types::{
+    Configuration, GpuCount, GpuUuid, JobId, JobVerdict, Move, Placement, Seconds, Tier, TokensPerSecond,
+};
 
 use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
 use crate::explain::tokens;
 use crate::round::Round;
 
-pub(crate) fn moves(round: &Round<'_>, options: &[Options<'_>], decision: &Decision) -> Vec<Move> {
+pub(crate) fn moves(
+    round: &Round<'_>,
+    options: &[Options<'_>],
+    decision: &Decision,
+    verdicts: &BTreeMap<JobId, JobVerdict>,
+) -> Vec<Move> {
     let holders = holders(options);
     options
         .iter()
@@ -22,7 +29,9 @@ pub(crate) fn moves(round: &Round<'_>, options: &[Options<'_>], decision: &Decis
             let reason = match kind {
                 MoveKind::Start => started(round, options, chosen, placement.as_ref(), &holders),
                 MoveKind::Preempt => {
-                    format!("{}: {}'s GPUs serve the cluster better elsewhere", trigger(round, options), name(options))
+                    // Why it gets nothing is told once, by its verdict.
+                    let headline = verdicts.get(&options.job.job).map_or("", |verdict| &verdict.headline);
+                    format!("{}: {}: {headline}", trigger(round, options), name(options))
                 }
                 MoveKind::Reconfigure(tier) if tier.is_live() => batch_changed(options, chosen),
                 MoveKind::Reconfigure(_) => moved(round, options, chosen),

@@ -14,24 +14,34 @@ pub struct Policy {
     pub objective: Objective,
     /// Who solves the round's program.
     pub solver: Solver,
-    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 0 is the logarithm.
+    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 1 is the work done itself, 0 the logarithm.
     pub power: f64,
+    /// How far jobs with less left go first: 0 not at all, towards 1 strictly (`urgency`).
+    pub shortest_first: f64,
     /// ε of the value function.
     pub epsilon: f64,
     /// Longest time over which a move may pay for itself.
     pub horizon: Seconds,
-    /// A move of GPUs must raise the objective by this share of one job's value, or it stays as it is.
+    /// A move to more or other GPUs must gain this share of what the job is worth now, beyond its cost: at power 1, of
+    /// its goodput. Giving GPUs back need not, nor taking GPUs that nobody else wants.
     pub min_gain: f64,
     /// The same right after a move; it decays towards `min_gain` with `settling`.
     pub fresh_gain: f64,
     /// Time constant of that decay.
     pub settling: Seconds,
+    /// Growth must bring so much per further GPU, as a share of what the job's most productive GPU does; what brings less is
+    /// left to others, or to nobody.
+    pub min_return: f64,
     /// A live batch change must raise the job's goodput by this share.
     pub min_batch_gain: f64,
     /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
     pub service_exponent: f64,
-    /// A job that has waited this long goes before those that have not; `None`: never.
+    /// A job that has waited this long, and for longer than `backlog_share` of the time that all waiting work would take the
+    /// cluster, is due: what comes free goes to it before it goes to others. After half of that others shrink for it. `None`: never.
     pub patience: Option<Seconds>,
+    pub backlog_share: f64,
+    /// For a job that is due a peer may be stopped that has run for so long and will not end within as long again.
+    pub turn: Seconds,
     /// Goodput lost per fabric domain beyond the first.
     pub domain_loss: f64,
     /// Most jobs whose GPUs one round may change; starts do not count. `None`: no limit.
@@ -51,15 +61,19 @@ impl Default for Policy {
         Self {
             objective: Objective::Goodput,
             solver: Solver::Headway,
-            power: -0.5,
+            power: 1.0,
+            shortest_first: 0.9,
             epsilon: 0.1,
             horizon: Seconds(3_600.0),
-            min_gain: 0.01,
-            fresh_gain: 0.15,
+            min_gain: 0.02,
+            fresh_gain: 0.1,
             settling: Seconds(900.0),
+            min_return: 0.2,
             min_batch_gain: 0.03,
             service_exponent: 0.0,
             patience: Some(Seconds(3_600.0)),
+            backlog_share: 0.8,
+            turn: Seconds(4.0 * 3_600.0),
             domain_loss: 0.02,
             max_moves: None,
             power_cap: None,

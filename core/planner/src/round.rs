@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headway_solver::milp::{Backend, MilpError};
 use headway_types::plan::{Price, SolvedBy};
 use headway_types::spec::NodeResources;
-use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport, Solver};
+use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport, Seconds, Solver};
 
 use crate::candidate::{self, Options};
 use crate::check::PlanError;
@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::counterfactual::Force;
 use crate::curves::CurveCache;
 use crate::decide::Decision;
+use crate::due::Patience;
 use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
 use crate::policies::{self, Approach};
@@ -22,7 +23,7 @@ use crate::rows::Rows;
 use crate::sound::Sound;
 use crate::submitted::Premises;
 use crate::value::Quanta;
-use crate::{explain, moves};
+use crate::{due, explain, idle, moves, urgency};
 
 /// Decisions in which those that found no room are left out one by one; then nobody gives way to anybody.
 const PASSES: u32 = 3;
@@ -39,6 +40,10 @@ pub(crate) struct Round<'a> {
     pub approach: &'static dyn Approach,
     /// Who solves its program.
     pub solver: Solver,
+    /// Which wait gives which right (`due`); `None`: none does.
+    pub patience: Option<Patience>,
+    /// To whom room is promised, and after what time.
+    pub promised: Option<(usize, Seconds)>,
 }
 
 impl<'a> Round<'a> {
@@ -46,7 +51,17 @@ impl<'a> Round<'a> {
         let fair_share = Premises::new(&input.nodes, input.jobs.len()).fair_share();
         let approach = policies::approach(input.policy.objective);
         let solver = input.policy.solver;
-        Self { input, cluster, tree, rows: Rows::new(input, cluster, tree), fair_share, approach, solver }
+        Self {
+            input,
+            cluster,
+            tree,
+            rows: Rows::new(input, cluster, tree),
+            fair_share,
+            approach,
+            solver,
+            patience: None,
+            promised: None,
+        }
     }
 
     /// Classes the job accepts and that admit it.
@@ -83,8 +98,10 @@ fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let mut round = Round::new(input, &cluster, &tree);
     let mut options: Vec<Options<'_>> = input.jobs.iter().map(|job| candidate::options(&round, job, curves)).collect();
+    urgency::weigh(&round, &mut options);
     options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     guarantee::bar_additions(&round, &mut options);
+    due::promise(&mut round, &mut options);
     if let Some(force) = force {
         force.narrow(&round, &mut options);
     }
@@ -100,6 +117,10 @@ fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>
                 instead = Some(failed.to_string());
             }
         }
+    };
+    let (owed, decision) = match idle::released(&round, &mut options, &owed, &decision) {
+        true => settle(&round, &options).unwrap_or((owed, decision)),
+        false => (owed, decision),
     };
     let report = report(&round, &options, &owed, &decision, instead);
     let assignments = options
@@ -180,8 +201,8 @@ fn report(
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
         left_out: Vec::new(),
+        moves: moves::moves(round, options, decision, &jobs),
         jobs,
-        moves: moves::moves(round, options, decision),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
         solver: bound.and_then(|_| solved_by(round, instead)),

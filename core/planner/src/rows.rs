@@ -67,6 +67,11 @@ pub(crate) enum RowKind {
     },
     Power,
     Moves,
+    /// What a row will have at the moment promised to a job that is due, less what that job will take.
+    Promised {
+        job: usize,
+        of: u32,
+    },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -193,6 +198,15 @@ impl<'a> Rows<'a> {
             .collect()
     }
 
+    /// Rows for what is promised to a job: of each row the capacity that is left to others. Tells the first of them.
+    pub fn promise(&mut self, job: usize, kept: &[(u32, i64, i64)]) -> u32 {
+        let first = self.kinds.len() as u32;
+        for &(of, capacity, _) in kept {
+            self.add(RowKind::Promised { job, of }, capacity);
+        }
+        first
+    }
+
     /// The row of a kind, where there is one.
     pub fn row(&self, kind: &RowKind) -> Option<u32> {
         self.named.get(kind).copied()
@@ -288,6 +302,9 @@ impl<'a> Rows<'a> {
                 format!("GPUs of {} under {}", class(*of), describe_site(&self.input.policy.rows[*row].name))
             }
             RowKind::Power => "the power cap".into(),
+            RowKind::Promised { job, of } => {
+                format!("what is kept for {} of {}", self.input.jobs[*job].name, self.describe(*of as usize))
+            }
             RowKind::Moves => "the number of moves in one round".into(),
         }
     }

@@ -74,13 +74,24 @@ pub(crate) fn useful_share(
     remaining: Option<Tokens>,
     goodput: TokensPerSecond,
 ) -> f64 {
+    let window = window(policy, job, downtime, remaining, goodput);
+    if downtime.0 <= 0.0 || window <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window).max(LEAST_USEFUL_SHARE) }
+}
+
+/// W: the horizon, or until the job ends or its time is up after standing still for `downtime`. Seconds.
+pub(crate) fn window(
+    policy: &Policy,
+    job: &PlanJob,
+    downtime: Seconds,
+    remaining: Option<Tokens>,
+    goodput: TokensPerSecond,
+) -> f64 {
     let own = match remaining {
         Some(tokens) if goodput.0 > 0.0 => downtime.0 + (tokens / goodput).0.max(0.0),
         _ => f64::INFINITY,
     };
     let limit = job.bounds.time_left.map_or(f64::INFINITY, |left| left.0);
-    let window = own.min(policy.horizon.0).min(limit);
-    if downtime.0 <= 0.0 || window <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window).max(LEAST_USEFUL_SHARE) }
+    own.min(policy.horizon.0).min(limit)
 }
 
 /// Whether a job that goes on like this reaches its target in time; `None` where there is no telling or no deadline.

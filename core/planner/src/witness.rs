@@ -26,6 +26,20 @@ pub(crate) enum Victims {
     UpTo {
         priority: Priority,
     },
+    /// The same, but only these may be left with nothing.
+    Peers {
+        priority: Priority,
+        stoppable: BTreeSet<usize>,
+    },
+}
+
+impl Victims {
+    fn may_stop(&self, job: usize) -> bool {
+        match self {
+            Self::Peers { stoppable, .. } => stoppable.contains(&job),
+            _ => true,
+        }
+    }
 }
 
 pub(crate) struct Witness<'a, 'r> {
@@ -146,7 +160,8 @@ impl<'a, 'r> Witness<'a, 'r> {
             let now = self.options[job].candidates[self.choice[job]].value.0;
             for (at, candidate) in self.options[job].candidates.iter().enumerate() {
                 let relief = (-self.delta(job, at, row)).min(self.excess(row));
-                let kept = self.protected.get(&job).is_none_or(|least| candidate.gpus >= *least);
+                let kept = self.protected.get(&job).is_none_or(|least| candidate.gpus >= *least)
+                    && (candidate.gpus > GpuCount(0) || victims.may_stop(job));
                 if relief < least_relief || !kept || !self.harmless(job, at) {
                     continue;
                 }
@@ -178,7 +193,7 @@ impl<'a, 'r> Witness<'a, 'r> {
             Victims::Anyone => true,
             Victims::Outside { project } => !lineage().contains(project),
             Victims::Members { projects } => lineage().iter().any(|project| projects.contains(project)),
-            Victims::UpTo { priority } => of.priority <= *priority,
+            Victims::UpTo { priority } | Victims::Peers { priority, .. } => of.priority <= *priority,
         }
     }
 

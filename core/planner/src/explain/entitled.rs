@@ -3,7 +3,7 @@
 use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::{Account, gpus, reason, span, tokens};
-use crate::guarantee::is_patient;
+use crate::due::{is_due, may_ask};
 use crate::input::Freedom;
 
 impl Account<'_> {
@@ -27,23 +27,32 @@ impl Account<'_> {
     }
 
     fn patience(&self, job: usize) -> Option<Reason> {
-        let patience = self.round.input.policy.patience()?;
+        let patience = self.round.patience?;
         let of = self.options[job].job;
         let waited = of.claim.waited;
-        if is_patient(Some(patience), of) {
+        if may_ask(self.round, of) {
             let sure = self.owed.sure.contains_key(&job);
-            let long = format!("it has waited {}, longer than {}", span(waited), span(patience));
-            let detail = match sure {
-                true => format!("{long}: it goes before those that have not"),
-                false => format!("{long}, but no job of its priority or less can make room for it"),
+            let long = format!("it has waited {}", span(waited));
+            let detail = match self.round.promised.filter(|(to, _)| *to == job) {
+                _ if sure => format!("{long}, so long that it goes before others"),
+                Some((_, after)) => {
+                    format!(
+                        "{long}: what it needs is kept for it as it comes free, by what is known in {}",
+                        span(after)
+                    )
+                }
+                None if is_due(self.round, of) => format!("{long}, and others have waited longer for what comes free"),
+                None => {
+                    let left = Seconds((patience.due.0 - waited.0).max(0.0));
+                    format!("{long}, but nobody can shrink for it; in {} what comes free is kept for it", span(left))
+                }
             };
             return Some(reason(ReasonCode::Patient, sure, detail));
         }
         let waits = self.chosen(job).gpus == GpuCount(0) && self.options[job].obstacle.is_none();
         waits.then(|| {
-            let left = Seconds((patience.0 - waited.0).max(0.0));
-            let detail =
-                format!("if it still waits in {}, it goes before those that have not waited so long", span(left));
+            let left = Seconds((patience.ask.0 - waited.0).max(0.0));
+            let detail = format!("if it still waits in {}, others shrink for it where they can", span(left));
             reason(ReasonCode::Patient, false, detail)
         })
     }

@@ -62,6 +62,7 @@ impl Account<'_> {
             RowKind::Site { .. } | RowKind::Under { .. } => ReasonCode::SiteRow,
             RowKind::Power => ReasonCode::PowerCap,
             RowKind::Moves => ReasonCode::MoveBudget,
+            RowKind::Promised { .. } => ReasonCode::Patient,
             RowKind::Floor { .. } => ReasonCode::BestForCluster,
         }
     }

@@ -71,6 +71,14 @@ impl Account<'_> {
     fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64) -> Reason {
         let chosen = self.chosen(job);
         let speed_up = chosen.prediction.speed_up;
+        // What the round's account says of it is said here too.
+        let free = self.options[job].job.freedom == Freedom::Free;
+        if let Some(told) = self.unmoved_job(job).filter(|_| free) {
+            return reason(told.code, true, told.detail);
+        }
+        if let Some((gpus, each)) = self.options[job].spared.filter(|(gpus, _)| *gpus == larger) {
+            return reason(ReasonCode::GainTooSmall, true, self.spared(gpus, each));
+        }
         let Some(other) = self.best(job, |one| one.gpus == larger && one.shape.is_some()) else {
             return match (&self.options[job].job.freedom, self.over_budget(job)) {
                 (Freedom::Fixed { .. }, _) => {
@@ -108,12 +116,22 @@ impl Account<'_> {
         }
     }
 
+    /// "16 GPUs would bring it 12 % per further GPU of what its best GPU does; less than 20 % is left to others".
+    fn spared(&self, larger: GpuCount, each: f64) -> String {
+        format!(
+            "{} would bring it {} per further GPU of what its most productive GPU does, and what brings less than {} is left to others",
+            gpus(larger),
+            percent(each),
+            percent(self.round.input.policy.min_return)
+        )
+    }
+
     /// There is room for more, and it is not taken.
     fn not_worth_it(&self, job: usize, other: &Candidate) -> Reason {
         let chosen = self.chosen(job);
         let (from, to) = (chosen.prediction.speed_up, other.prediction.speed_up);
         let free = gpus(self.most_free(job));
-        if chosen.stays && self.net(other) + self.move_penalty(job) > self.net(chosen) {
+        if chosen.stays && self.net(other) + self.options[job].move_penalty > self.net(chosen) {
             return reason(
                 ReasonCode::Hysteresis,
                 true,

@@ -177,7 +177,7 @@ fn the_power_cap_and_the_hosts_memory_are_named() {
 }
 
 #[test]
-fn a_job_that_waited_long_goes_first() {
+fn a_job_that_waited_long_is_promised_room() {
     let mut input = busy();
     let mut late = rigid(4, 4);
     late.claim.waited = Seconds(5_400.0);
@@ -188,12 +188,16 @@ fn a_job_that_waited_long_goes_first() {
 
 #[test]
 fn a_job_that_moved_lately_stays() {
-    let start = round(vec![node(1, "alpha", 4)], vec![job(1, 1, 3), rigid(2, 2)]);
+    let start = round(vec![node(1, "alpha", 4)], vec![job(1, 1, 2), job(2, 1, 2)]);
     let mut input = after(&start, &planned(&start));
-    input.jobs.pop();
+    input.jobs[0].range.max = GpuCount(3);
+    input.jobs[0].priority = Priority(55);
     input.jobs[0].claim.since_move = Some(Seconds(60.0));
     let settling = account(&input, 1);
-    input.jobs[0].claim.since_move = None;
+    // What nobody else wants it may have.
+    input.jobs.pop();
+    let idle = account(&input, 1);
+    assert!(idle.starts_with("3 GPUs"), "{idle}");
     input.jobs[0].rework = Seconds(3_000.0);
     let costly = account(&input, 1);
     input.jobs[0].freedom = Freedom::Fixed { reason: "it has run 60 s of the 600 s before it may be moved".into() };

@@ -15,14 +15,14 @@ const MOST_TOLD: usize = 100;
 const LEAST: f64 = 1e-3;
 
 pub(super) fn unmoved(account: &Account<'_>) -> Vec<Unmoved> {
-    let mut all: Vec<Unmoved> = (0..account.options.len()).filter_map(|job| account.unmoved(job)).collect();
+    let mut all: Vec<Unmoved> = (0..account.options.len()).filter_map(|job| account.unmoved_job(job)).collect();
     all.sort_by(|a, b| b.forgone.total_cmp(&a.forgone).then(a.job.cmp(&b.job)));
     all.truncate(MOST_TOLD);
     all
 }
 
 impl Account<'_> {
-    fn unmoved(&self, job: usize) -> Option<Unmoved> {
+    pub(super) fn unmoved_job(&self, job: usize) -> Option<Unmoved> {
         let options = &self.options[job];
         let chosen = self.chosen(job);
         if !chosen.stays || options.job.work.is_opaque() {
@@ -52,7 +52,8 @@ impl Account<'_> {
     fn worth(&self, job: usize, speed_up: f64) -> f64 {
         let (policy, of) = (&self.round.input.policy, self.options[job].job);
         let share_factor = self.round.tree.share_factor(&of.claim.project);
-        value::weight(policy, of, share_factor, self.round.input.now) * value::utility(policy, speed_up)
+        let weight = value::weight(policy, of, share_factor, self.round.input.now) * self.options[job].scale;
+        weight * value::utility(policy, speed_up)
     }
 
     /// The size a job that may not move would have, at the prices of its class.
@@ -62,7 +63,7 @@ impl Account<'_> {
         let price = self.round.rows.price_per_gpu(class, &self.decision.prices);
         let net = |gpus: GpuCount, speed_up: f64| self.worth(job, speed_up) - price * f64::from(gpus.0);
         let now = net(chosen.gpus, chosen.prediction.speed_up);
-        let others = options.sizes.iter().filter(|(gpus, _)| *gpus != chosen.gpus);
+        let others = options.sizes.iter().filter(|(_, speed_up)| *speed_up > chosen.prediction.speed_up);
         others
             .map(|&(gpus, speed_up)| (gpus, speed_up, net(gpus, speed_up) - now))
             .max_by(|a, b| a.2.total_cmp(&b.2).then(b.0.cmp(&a.0)))
@@ -77,7 +78,10 @@ impl Account<'_> {
         };
         let now = net(chosen);
         let mut best: Option<(&Candidate, f64)> = None;
-        for other in self.options[job].candidates.iter().filter(|one| one.shape.is_some() && one.gpus != chosen.gpus) {
+        let serves_better = |one: &&Candidate| {
+            one.shape.is_some() && one.gpus != chosen.gpus && one.prediction.speed_up > chosen.prediction.speed_up
+        };
+        for other in self.options[job].candidates.iter().filter(serves_better) {
             let gain = net(other) - now;
             if best.is_none_or(|(_, most)| gain > most) {
                 best = Some((other, gain));
@@ -101,7 +105,7 @@ impl Account<'_> {
                 None => None,
             };
         }
-        if self.net(other) + self.move_penalty(job) > self.net(chosen) {
+        if self.net(other) + self.options[job].move_penalty > self.net(chosen) {
             return Some(reason(ReasonCode::Hysteresis, true, self.hysteresis(job, other)));
         }
         let rework = self.options[job].job.rework;
@@ -115,18 +119,13 @@ impl Account<'_> {
         Some(reason(ReasonCode::GainTooSmall, true, detail))
     }
 
-    /// What the value of having nothing lacks is what any move has to gain beyond its cost.
-    pub(super) fn move_penalty(&self, job: usize) -> f64 {
-        let nothing = self.options[job].candidates.first().filter(|first| first.gpus == GpuCount(0));
-        nothing.map_or(0.0, |nothing| -nothing.value.units())
-    }
-
     /// "its GPUs changed 4 min ago: a move must gain 12 % of its value now, and 8 GPUs gain 3.0 %".
     pub(super) fn hysteresis(&self, job: usize, other: &Candidate) -> String {
         let claim = &self.options[job].job.claim;
         let asked = percent(value::hysteresis(&self.round.input.policy, claim.since_move));
         let chosen = self.chosen(job);
-        let gain = (self.net(other) + self.move_penalty(job) - self.net(chosen)) / chosen.value.units().max(1e-9);
+        let gain =
+            (self.net(other) + self.options[job].move_penalty - self.net(chosen)) / chosen.value.units().max(1e-9);
         let since = claim.since_move.map_or(String::new(), |since| format!("its GPUs changed {} ago: ", span(since)));
         format!(
             "{since}a move must gain {asked} of its value now, and {} would gain {}",

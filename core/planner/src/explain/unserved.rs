@@ -3,15 +3,16 @@
 use std::cmp::Reverse;
 
 use headway_types::spec::HostResource;
-use headway_types::{GpuCount, Reason, ReasonCode};
+use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::limits::Demand;
 use super::{Account, gpus, list, obstructed, reason, span};
 use crate::candidate::Candidate;
 use crate::cluster::Shape;
-use crate::guarantee::is_patient;
+use crate::due::may_ask;
 use crate::input::Freedom;
 use crate::rows::describe_site;
+use crate::urgency;
 use crate::value::Quanta;
 
 impl Account<'_> {
@@ -55,7 +56,7 @@ impl Account<'_> {
         let goes = format!("they go to {}", other.name);
         Some(if self.owed.reclaiming.contains(&taker) {
             reason(ReasonCode::Reclaim, true, format!("{goes}, which gets back what others borrowed"))
-        } else if sure && is_patient(self.round.input.policy.patience(), other) {
+        } else if sure && may_ask(self.round, other) {
             reason(ReasonCode::Patient, true, format!("{goes}, which has waited {}", span(other.claim.waited)))
         } else if sure {
             reason(ReasonCode::Floor, true, format!("{goes}, which is sure of them"))
@@ -63,8 +64,19 @@ impl Account<'_> {
             let detail = format!("{goes}, of priority {} against {}", other.priority.0, priority.0);
             reason(ReasonCode::PriorityBehind, true, detail)
         } else {
-            reason(ReasonCode::BestForCluster, true, format!("{goes}, to which they are worth more"))
+            reason(ReasonCode::BestForCluster, true, format!("{goes}{}", self.why_worth_more(job, taker)))
         })
+    }
+
+    /// Why GPUs are worth more to another job.
+    fn why_worth_more(&self, job: usize, taker: usize) -> String {
+        let (own, other) = (&self.options[job], &self.options[taker]);
+        let known = urgency::is_known(own.job) && urgency::is_known(other.job);
+        if known && urgency::work(other) < urgency::work(own) {
+            let left = |of| span(Seconds(urgency::work(of)));
+            return format!(", which has less left to do: {} of one GPU against {}", left(other), left(own));
+        }
+        ", to which they are worth more".into()
     }
 
     /// Of the smallest ways to run the one that lacks the fewest things, and of those the best.

@@ -35,7 +35,7 @@ fn full() -> PlanInput {
 type Set = fn(&mut PlanInput, f64);
 
 /// Every number that is not a count, by the name an error gives it.
-const NUMBERS: [(&str, Set); 33] = [
+const NUMBERS: [(&str, Set); 37] = [
     ("power", |input, to| input.policy.power = to),
     ("epsilon", |input, to| input.policy.epsilon = to),
     ("horizon", |input, to| input.policy.horizon = Seconds(to)),
@@ -45,6 +45,10 @@ const NUMBERS: [(&str, Set); 33] = [
     ("min_batch_gain", |input, to| input.policy.min_batch_gain = to),
     ("service_exponent", |input, to| input.policy.service_exponent = to),
     ("patience", |input, to| input.policy.patience = Some(Seconds(to))),
+    ("min_return", |input, to| input.policy.min_return = to),
+    ("shortest_first", |input, to| input.policy.shortest_first = to),
+    ("backlog_share", |input, to| input.policy.backlog_share = to),
+    ("turn", |input, to| input.policy.turn = Seconds(to)),
     ("domain_loss", |input, to| input.policy.domain_loss = to),
     ("tolerance", |input, to| input.policy.tolerance = to),
     ("power_cap.watts", |input, to| cap(input).watts = to),
@@ -142,6 +146,8 @@ fn a_number_of_any_size_is_named_or_planned_with() {
             let mut input = full();
             set(&mut input, size);
             match plan(&input, &mut CurveCache::new()) {
+                // The two are checked against each other, and the second is named.
+                Err(PlanError::Field { wrong, .. }) if name == "min_gain" && wrong.field == "fresh_gain" => {}
                 Err(PlanError::Field { wrong, .. }) => assert_eq!((wrong.field, owner(name)), (name, None)),
                 Ok(plan) if plan.report.left_out.is_empty() => assert_eq!(verify(&input, &plan), Ok(()), "{name}"),
                 Ok(plan) => leaves_out(&input, &plan, owner(name).unwrap(), name),

@@ -3,11 +3,11 @@
 use headway_types::example::llama2_7b;
 use headway_types::plan::MoveKind;
 use headway_types::spec::{Priority, Work};
-use headway_types::{GpuCount, GpuType, ReasonCode, Tier};
+use headway_types::{GpuCount, GpuType, ReasonCode, Seconds, Tier};
 
 use super::planned;
 use crate::builder::{after, job, job_id, model_of, node, rigid, round, table};
-use crate::input::PlanWork;
+use crate::input::{PlanInput, PlanJob, PlanWork};
 use crate::policy::PowerCap;
 
 #[test]
@@ -155,4 +155,73 @@ fn the_account_of_a_small_round_reads_well() {
     input.jobs.push(job(3, 2, 4));
     input.jobs.push(rigid(4, 16));
     insta::assert_json_snapshot!(planned(&input).report);
+}
+
+#[test]
+fn of_equal_jobs_none_is_stopped_for_another_however_long_it_waits() {
+    let running: Vec<PlanJob> = (1..=8).map(|number| rigid(number, 8)).collect();
+    let start = round((1..=8).map(|number| node(number, "alpha", 8)).collect(), running);
+    let mut input = after(&start, &planned(&start));
+    for job in &mut input.jobs {
+        job.bounds.time_left = Some(Seconds(1_200.0));
+        job.claim.ran = Seconds(600.0);
+    }
+    for number in 9..=48 {
+        let mut waiting = rigid(number, 8);
+        waiting.bounds.time_left = Some(Seconds(1_800.0));
+        waiting.claim.waited = Seconds(1e5);
+        input.jobs.push(waiting);
+    }
+    assert!(planned(&input).report.moves.is_empty());
+}
+
+#[test]
+fn what_comes_free_is_kept_for_who_waited_long() {
+    // Four GPUs are free; the one that has waited long needs eight, which come free in ten minutes.
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 4)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs[0].bounds.time_left = Some(Seconds(600.0));
+    let mut large = rigid(2, 8);
+    large.claim.waited = Seconds(1e5);
+    let mut short = rigid(3, 4);
+    short.bounds.time_left = Some(Seconds(500.0));
+    let mut long = rigid(4, 4);
+    long.bounds.time_left = Some(Seconds(5_000.0));
+    input.jobs.extend([large, short, long.clone()]);
+    let plan = planned(&input);
+    assert!(plan.assignments.contains_key(&job_id(3)), "what ends by then may start: {:#?}", plan.report);
+    assert!(!plan.assignments.contains_key(&job_id(4)), "what does not may not");
+    let verdict = &plan.report.jobs[&job_id(2)];
+    assert!(verdict.reasons.iter().any(|one| one.detail.contains("kept for it")), "{:?}", verdict.reasons);
+    input.jobs[1].claim.waited = Seconds(60.0);
+    input.jobs.remove(2);
+    assert!(planned(&input).assignments.contains_key(&job_id(4)), "nobody is promised anything yet");
+}
+
+#[test]
+fn work_that_would_be_lost_is_weighed_before_a_job_is_stopped() {
+    let mut both = round(vec![node(1, "alpha", 4)], vec![rigid(1, 4)]);
+    both = after(&both, &planned(&both));
+    both.jobs[0].bounds.time_left = Some(Seconds(20_000.0));
+    let mut short = rigid(2, 4);
+    short.bounds.time_left = Some(Seconds(600.0));
+    both.jobs.push(short);
+    let stopped = |input: &PlanInput| !planned(input).assignments.contains_key(&job_id(1));
+    assert!(stopped(&both), "thirty seconds are lost, and the short one ends five hours sooner");
+    both.jobs[0].rework = Seconds(7_200.0);
+    assert!(!stopped(&both), "two hours of work would be done again");
+}
+
+#[test]
+fn gpus_that_bring_little_are_left_to_others() {
+    let points = [(1, 1.0), (2, 1.9), (4, 3.6), (8, 4.0)].map(|(gpus, goodput)| (GpuCount(gpus), goodput)).into();
+    let mut job = job(1, 1, 8);
+    job.work = PlanWork::Model(model_of(Work::Curve { points, seq_len: 64 }));
+    let mut input = round(vec![node(1, "alpha", 8)], vec![job]);
+    let plan = planned(&input);
+    assert_eq!(plan.assignments[&job_id(1)].placement.gpus(), GpuCount(4));
+    let told = &plan.report.jobs[&job_id(1)].reasons;
+    assert!(told.iter().any(|one| one.detail.contains("10 % per further GPU")), "{told:?}");
+    input.policy.min_return = 0.0;
+    assert_eq!(planned(&input).assignments[&job_id(1)].placement.gpus(), GpuCount(8));
 }

@@ -90,27 +90,40 @@ proptest! {
     }
 
     #[test]
-    fn a_patient_job_gets_its_turn_from_those_not_above_it(
+    fn a_job_that_is_due_takes_from_those_not_above_it_that_have_had_their_turn(
         sizes in proptest::collection::vec((1u32..5, 0u8..4), 1..8),
         wanted in 1u32..9,
         rank in 0u8..4,
+        had_their_turn in any::<bool>(),
     ) {
         let mut input = crowded(&sizes.iter().map(|(gpus, _)| *gpus).collect::<Vec<_>>());
         input.jobs.retain(|job| job.current.is_some());
         for (job, (_, rank)) in input.jobs.iter_mut().zip(&sizes) {
             job.priority = Priority(rank * 25);
+            job.claim.ran = if had_their_turn { input.policy.turn } else { Seconds(600.0) };
         }
-        let mut patient = rigid(99, wanted);
-        patient.priority = Priority(rank * 25);
-        patient.claim.waited = Seconds(4_000.0);
-        input.jobs.push(patient);
+        let mut due = rigid(99, wanted);
+        due.priority = Priority(rank * 25);
+        due.claim.waited = Seconds(40_000.0);
+        input.jobs.push(due);
         let plan = planned(&input);
         let above = input.jobs.iter().filter(|job| job.priority > Priority(rank * 25));
         for job in above.clone() {
             prop_assert!(plan.assignments.contains_key(&job.job), "{} is above and stays", job.name);
         }
-        let taken: u32 = above.map(|job| job.range.max.0).sum();
-        prop_assert_eq!(plan.assignments.contains_key(&job_id(99)), wanted + taken <= 8);
+        let gpus = |jobs: &mut dyn Iterator<Item = &PlanJob>| jobs.map(|job| job.range.max.0).sum::<u32>();
+        let peers = |job: &&PlanJob| job.priority == Priority(rank * 25) && job.job != job_id(99);
+        let starts = plan.assignments.contains_key(&job_id(99));
+        if had_their_turn {
+            prop_assert_eq!(starts, wanted + gpus(&mut above.clone()) <= 8);
+        } else if wanted + gpus(&mut input.jobs.iter().filter(|job| job.job != job_id(99))) <= 8 {
+            prop_assert!(starts, "enough is free");
+        } else {
+            for job in input.jobs.iter().filter(peers) {
+                let worth_more = wanted > 2 * job.range.max.0;
+                prop_assert!(worth_more || plan.assignments.contains_key(&job.job), "{} has had no turn", job.name);
+            }
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::as_requested::{by_goodput, keep_requested_size, serve_arrivals};
 use super::queue::{Queue, amount};
 use super::shortest_remaining::ends_after;
 use super::{Approach, at_reference_batch};
+use crate::backfill;
 use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
@@ -62,32 +63,10 @@ impl Promise {
     fn to(queue: &Queue<'_, '_>, job: usize, candidate: usize) -> Option<Self> {
         let wanted = &queue.options[job].candidates[candidate].uses;
         let capacity = queue.capacity();
-        let fits = |used: &[i64]| {
-            wanted.iter().all(|part| {
-                let row = part.row as usize;
-                part.amount <= 0 || used[row] + part.amount <= capacity[row]
-            })
-        };
-        if !fits(&vec![0; capacity.len()]) {
-            return None;
-        }
         let chosen = |job: usize| &queue.options[job].candidates[queue.choice[job]];
-        let mut ends: Vec<(f64, usize)> = (0..queue.options.len())
-            .filter(|&other| other != job && chosen(other).gpus.0 > 0)
-            .map(|other| (ends_after(&queue.options[other], chosen(other)), other))
-            .collect();
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let mut used = queue.used.clone();
-        let mut starts_after = f64::INFINITY;
-        for (end, other) in ends {
-            for part in &chosen(other).uses {
-                used[part.row as usize] -= part.amount;
-            }
-            if fits(&used) {
-                starts_after = end;
-                break;
-            }
-        }
+        let running = (0..queue.options.len()).filter(|&other| other != job && chosen(other).gpus.0 > 0);
+        let ends = running.map(|other| (ends_after(&queue.options[other], chosen(other)), &chosen(other).uses[..]));
+        let (starts_after, used) = backfill::earliest(capacity, queue.used.clone(), wanted, ends.collect())?;
         let spare = (0..capacity.len()).map(|row| capacity[row] - used[row] - amount(wanted, row as u32)).collect();
         Some(Self { starts_after, spare })
     }

@@ -1,0 +1,164 @@
+//! What a long wait gives a right to. First a job may **ask**: GPUs that are free go to it before others, and jobs that can
+//! shrink make room for its smallest size. Then it is **due**: where that is not enough the earliest moment at which enough comes
+//! free is promised to it, and until then others start only what ends by that moment or takes nothing that it will need
+//! (EASY backfilling, Lifka 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
+//!
+//! A wait is measured by the work that waits. Whatever the order, the last of all that wait starts when the rest is nearly
+//! done; who has waited for most of that time has been passed over often enough.
+
+use std::collections::BTreeSet;
+
+use headway_solver::Use;
+use headway_types::{GpuCount, Seconds};
+
+use crate::backfill;
+use crate::candidate::{Candidate, Options};
+use crate::guarantee::by_right;
+use crate::input::PlanJob;
+use crate::round::Round;
+use crate::rows::RowKind;
+use crate::urgency;
+use crate::witness::{Victims, Witness};
+
+/// A job that runs without a known end goes on for as long as it has run, and at least so long.
+const LEAST_LIFE: Seconds = Seconds(600.0);
+/// A job asks after this share of the wait that makes it due.
+const ASK_SHARE: f64 = 0.5;
+/// However much waits, a job is due after so many times the policy's patience.
+const MOST_DUE: f64 = 24.0;
+/// Of the time it is given in return, a job that is stopped for another may lose this share.
+const LOST_SHARE: f64 = 0.05;
+
+/// How long a wait gives which right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub ask: Seconds,
+    pub due: Seconds,
+}
+
+impl Patience {
+    /// Where so much work waits.
+    pub fn of(least: Seconds, backlog_share: f64, backlog: Seconds) -> Self {
+        let due = (backlog_share * backlog.0).clamp(least.0, MOST_DUE * least.0);
+        let ask = (ASK_SHARE * due).max(least.0);
+        Self { ask: Seconds(ask), due: Seconds(due) }
+    }
+}
+
+/// Whether a job is due. It stays so until it has run for as long as it had waited.
+pub(crate) fn is_due(round: &Round<'_>, job: &PlanJob) -> bool {
+    has_waited(round.patience.map(|patience| patience.due), job)
+}
+
+/// Whether others shrink for a job.
+pub(crate) fn may_ask(round: &Round<'_>, job: &PlanJob) -> bool {
+    has_waited(round.patience.map(|patience| patience.ask), job)
+}
+
+fn has_waited(least: Option<Seconds>, job: &PlanJob) -> bool {
+    let claim = &job.claim;
+    least.is_some_and(|least| claim.waited.0 >= least.0 && claim.ran.0 < claim.waited.0)
+}
+
+/// Settles how long a wait makes a job due, and promises the first of those that find no room the earliest moment at
+/// which enough comes free.
+pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
+    let policy = &round.input.policy;
+    let backlog = urgency::backlog(round, options);
+    round.patience = policy.patience().map(|least| Patience::of(least, policy.backlog_share, backlog));
+    let Some((job, promise)) = first_without_room(round, options) else { return };
+    round.promised = Some((job, promise.after));
+    let first = round.rows.promise(job, &promise.rows);
+    for (other, of) in options.iter_mut().enumerate() {
+        for one in &mut of.candidates {
+            let stays_on = one.gpus > GpuCount(0) && ends_after(of.job, one) > promise.after.0;
+            let taken = promise.rows.iter().enumerate().filter_map(|(at, (row, _, wanted))| {
+                let held = one.uses.iter().find(|part| part.row == *row && stays_on).map_or(0, |part| part.amount);
+                // Who has what was promised waits for it no longer.
+                let amount = if other == job && one.gpus > GpuCount(0) { held - wanted } else { held };
+                (amount != 0).then_some(Use { row: first + at as u32, amount })
+            });
+            let taken: Vec<Use> = taken.collect();
+            one.uses.extend(taken);
+        }
+    }
+}
+
+/// What a job that is due may take from.
+pub(crate) fn victims(round: &Round<'_>, options: &[Options<'_>], job: usize) -> Victims {
+    let turn = round.input.policy.turn;
+    let stoppable = |other: &usize| {
+        let of = options[*other].job;
+        let lost = of.downtime.restart.0 + of.rework.0;
+        let goes_on = options[*other].candidates.get(options[*other].incumbent).map(|now| ends_after(of, now));
+        of.claim.ran.0 >= turn.0 && lost <= LOST_SHARE * turn.0 && goes_on.is_some_and(|left| left >= turn.0)
+    };
+    let stoppable = match is_due(round, options[job].job) {
+        true => (0..options.len()).filter(stoppable).collect(),
+        false => BTreeSet::new(),
+    };
+    Victims::Peers { priority: options[job].job.priority, stoppable }
+}
+
+/// (row, capacity left for others at that moment, what the job will take of it).
+type Kept = (u32, i64, i64);
+
+struct Promise {
+    after: Seconds,
+    rows: Vec<Kept>,
+}
+
+fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usize, Promise)> {
+    let waits = |job: &usize| {
+        let of = &options[*job];
+        of.job.current.is_none() && is_due(round, of.job) && of.candidates.iter().any(|one| one.gpus > GpuCount(0))
+    };
+    let due: Vec<usize> = (0..options.len()).filter(waits).collect();
+    if due.is_empty() {
+        return None;
+    }
+    let mut witness = Witness::new(round, options);
+    for job in by_right(options, due) {
+        let least = options[job].candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0).min()?;
+        if witness.raise(job, least, &victims(round, options, job)) {
+            witness.protect(job, least);
+            continue;
+        }
+        let ways = options[job].candidates.iter().filter(|one| one.gpus == least);
+        let promises = ways.filter_map(|way| earliest(round, options, way));
+        let soonest = promises.min_by(|a, b| a.after.0.total_cmp(&b.after.0))?;
+        return Some((job, soonest));
+    }
+    None
+}
+
+/// The earliest moment at which a way to run finds room, if those that run end as expected.
+fn earliest(round: &Round<'_>, options: &[Options<'_>], way: &Candidate) -> Option<Promise> {
+    let rows = &round.rows;
+    let room = |part: &&Use| part.amount > 0 && !matches!(rows.kinds[part.row as usize], RowKind::Moves);
+    let wanted: Vec<Use> = way.uses.iter().filter(room).copied().collect();
+    let mut used = vec![0_i64; rows.capacity.len()];
+    let mut ends = Vec::new();
+    for of in options {
+        let now = &of.candidates[of.incumbent];
+        now.uses.iter().for_each(|part| used[part.row as usize] += part.amount);
+        if now.gpus > GpuCount(0) {
+            ends.push((ends_after(of.job, now), &now.uses[..]));
+        }
+    }
+    let (after, _) = backfill::earliest(&rows.capacity, used, &wanted, ends)?;
+    let kept = wanted.iter().map(|part| (part.row, rows.capacity[part.row as usize] - part.amount, part.amount));
+    Some(Promise { after: Seconds(after), rows: kept.collect() })
+}
+
+/// Seconds from now until a job ends if it gets this, as far as anybody can tell.
+fn ends_after(job: &PlanJob, candidate: &Candidate) -> f64 {
+    let goodput = candidate.prediction.goodput.0;
+    let known = job.remaining.filter(|_| goodput > 0.0).map(|left| left.0.max(0.0) / goodput);
+    let limit = job.bounds.time_left.map(|left| left.0.max(0.0));
+    let work = match (known, limit) {
+        (None, None) => job.claim.ran.0.max(LEAST_LIFE.0),
+        (known, limit) => known.unwrap_or(f64::INFINITY).min(limit.unwrap_or(f64::INFINITY)),
+    };
+    candidate.cost.0 + work
+}

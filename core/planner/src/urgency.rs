@@ -1,0 +1,136 @@
+//! How much hangs on each job: by how much the others' ends come sooner per unit of its work. What a job does is worth
+//! that times the GPUs' work it does, so that a round serves those first whose end lets most others go on.
+//!
+//! heSRPT (Berg, Vesilo, Harchol-Balter, Performance 2020, theorem 8): where work of size x at k GPUs gets done at the rate kᵖ, the sum
+//! of all ends is least when at every moment Σ Jᵢ·rateᵢ is greatest, Jᵢ = (i^(1/(1−p)) − (i−1)^(1/(1−p)))^(1−p) for the i-th
+//! largest of the jobs. p = 0 weighs all alike; towards 1 it becomes shortest remaining work first.
+
+use headway_types::{GpuSeconds, Seconds};
+
+use crate::candidate::Options;
+use crate::input::PlanJob;
+use crate::round::Round;
+use crate::value::Quanta;
+
+/// Whatever is left of a job, it is not sorted finer than this.
+const LEAST_WORK: f64 = 300.0;
+/// A job whose end nobody knows has at least so much left.
+const UNKNOWN: GpuSeconds = GpuSeconds(3_600.0);
+/// However many have less to do, a job keeps this share of the urgency of the middle one.
+const LEAST_URGENCY: f64 = 0.1;
+
+/// Multiplies the worth of everything a job could have by its urgency, and makes it comparable between jobs: what the
+/// fair share brings a job is worth as many GPUs as it would need at its most productive.
+pub(crate) fn weigh(round: &Round<'_>, options: &mut [Options<'_>]) {
+    let urgencies = urgencies(round, options);
+    for (of, urgency) in options.iter_mut().zip(urgencies) {
+        let factor = urgency * of.measure.share;
+        (of.urgency, of.scale, of.move_penalty) = (urgency, factor, of.move_penalty * factor);
+        for one in &mut of.candidates {
+            one.value = Quanta::of(one.value.units() * factor);
+        }
+        of.present_value = Quanta::of(of.present_value.units() * factor);
+    }
+}
+
+/// Work that waits: were all GPUs busy with it at their most productive, so long.
+pub(crate) fn backlog(round: &Round<'_>, options: &[Options<'_>]) -> Seconds {
+    let gpus: usize = round.cluster.nodes.iter().filter(|node| !node.draining).map(|node| node.gpus.len()).sum();
+    let waiting = options.iter().filter(|of| of.job.current.is_none());
+    Seconds(waiting.map(work).sum::<f64>() / gpus.max(1) as f64)
+}
+
+fn urgencies(round: &Round<'_>, options: &[Options<'_>]) -> Vec<f64> {
+    let p = round.input.policy.shortest_first;
+    if p <= 0.0 || options.is_empty() {
+        return vec![1.0; options.len()];
+    }
+    let left: Vec<f64> = options.iter().map(|of| work(of).max(LEAST_WORK)).collect();
+    let mut order: Vec<usize> = (0..options.len()).collect();
+    let submitted = |job: usize| options[job].job.submitted_at;
+    order.sort_by(|&a, &b| left[b].total_cmp(&left[a]).then(submitted(b).cmp(&submitted(a))).then(b.cmp(&a)));
+    let power = 1.0 / (1.0 - p);
+    let middle = (order.len() + 1) as f64 / 2.0;
+    // In units of the rank, or the powers of many jobs would not be finite.
+    let of_rank = |i: f64| i * libm::pow(1.0 - libm::pow((i - 1.0) / i, power), 1.0 - p) / middle;
+    let mut urgencies = vec![1.0; options.len()];
+    let mut first = 0;
+    while first < order.len() {
+        // Of jobs whose ends nobody knows none comes before another that has had as much.
+        let alike = |job: usize| !is_known(options[job].job) && left[job] == left[order[first]];
+        let last = (first + 1..order.len()).find(|&at| !alike(order[at])).unwrap_or(order.len());
+        let last = if alike(order[first]) { last } else { first + 1 };
+        let urgency = of_rank((first + 1 + last) as f64 / 2.0).max(LEAST_URGENCY);
+        order[first..last].iter().for_each(|&job| urgencies[job] = urgency);
+        first = last;
+    }
+    urgencies
+}
+
+/// Whether anybody can say how much a job has left.
+pub(crate) fn is_known(job: &PlanJob) -> bool {
+    job.remaining.is_some() || job.bounds.time_left.is_some() || job.bounds.budget_left.is_some()
+}
+
+/// GPU-seconds a job has left at its most productive. Of one without a target or a limit: as much as it has had (lives
+/// are heavy-tailed, so who has run long will run long), in powers of two, so that ranks do not change every round. A script of
+/// which nothing is known cannot shrink for others: that it has run long is not held against it.
+pub(crate) fn work(of: &Options<'_>) -> f64 {
+    let job = of.job;
+    let (per_gpu, least) = (of.measure.per_gpu, f64::from(of.measure.least.0));
+    let known = job.remaining.filter(|_| per_gpu > 0.0).map(|left| left.0.max(0.0) / per_gpu);
+    let limit = job.bounds.time_left.map(|left| left.0 * least);
+    let budget = job.bounds.budget_left.map(|left| left.0);
+    let unknown = || match job.work.is_opaque() {
+        true => UNKNOWN.0 * least,
+        false => libm::exp2(libm::ceil(libm::log2(job.claim.attained.0.max(UNKNOWN.0)))),
+    };
+    let bound = limit.into_iter().chain(budget).fold(f64::INFINITY, f64::min);
+    known.unwrap_or_else(|| if bound.is_finite() { bound } else { unknown() }).min(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_types::{GpuSeconds, Tokens};
+
+    use super::*;
+    use crate::builder::{job, node, rigid, round};
+    use crate::candidate;
+    use crate::cluster::Cluster;
+    use crate::curves::CurveCache;
+    use crate::project::Tree;
+
+    fn urgencies_of(jobs: Vec<PlanJob>, shortest_first: f64) -> Vec<f64> {
+        let mut input = round(vec![node(1, "alpha", 8)], jobs);
+        input.policy.shortest_first = shortest_first;
+        let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
+        let round = Round::new(&input, &cluster, &tree);
+        let mut curves = CurveCache::new();
+        let options: Vec<_> = input.jobs.iter().map(|job| candidate::options(&round, job, &mut curves)).collect();
+        urgencies(&round, &options)
+    }
+
+    fn with(number: u32, tokens: f64) -> PlanJob {
+        PlanJob { remaining: Some(Tokens(tokens)), ..job(number, 1, 8) }
+    }
+
+    #[test]
+    fn the_i_th_largest_weighs_as_hesrpt_says() {
+        // p = 1/2: √(2i − 1), here over the middle rank, 2.
+        let found = urgencies_of(vec![with(1, 3e9), with(2, 1e9), with(3, 2e9)], 0.5);
+        let told = [1.0_f64, 5.0, 3.0].map(|square| square.sqrt() / 2.0);
+        assert!(found.iter().zip(told).all(|(found, told)| (found - told).abs() < 1e-9), "{found:?}");
+        assert_eq!(urgencies_of(vec![with(1, 3e9), with(2, 1e9)], 0.0), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn nobody_whose_end_is_unknown_comes_before_another_that_has_had_as_much() {
+        let mut old = job(3, 1, 8);
+        old.claim.attained = GpuSeconds(1e6);
+        let mut longer = rigid(5, 2);
+        longer.claim.attained = GpuSeconds(1e6);
+        let found = urgencies_of(vec![job(1, 1, 8), job(2, 4, 8), old, rigid(4, 2), longer], 0.9);
+        assert!(found[0] == found[1] && found[2] < found[0], "{found:?}");
+        assert_eq!(found[3], found[4]);
+    }
+}
