@@ -15,8 +15,9 @@ use super::auth::Principal;
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
+use crate::metrics;
 
-/// Answers that take longer are left out; they are there when asked for again.
+/// Answers that take longer are left out, and the reply says so; they are there when asked for again.
 const ASKING_TIME: Duration = Duration::from_secs(15);
 
 /// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
@@ -33,7 +34,12 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
-    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await.ok().flatten();
+    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await;
+    let left_out = insight.is_err().then(|| {
+        metrics::answer_left_out("explanation");
+        format!("Finding out what would change it takes longer than {} s; ask again", ASKING_TIME.as_secs())
+    });
+    let insight = insight.ok().flatten();
     let insight = insight.as_deref();
     Ok(Json(v1::Explanation {
         job_id: id,
@@ -50,6 +56,7 @@ pub async fn explain_job(
         predicted_start: insight.and_then(|each| {
             Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
         }),
+        left_out,
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use headway_api::v1;
@@ -12,6 +13,7 @@ use headway_planner::{CurveCache, PlanInput, PlanJob, PlanWork, Premises, sizes}
 use headway_types::JobId;
 use headway_types::spec::Work;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::auth::Principal;
@@ -21,6 +23,10 @@ use super::{HttpState, conversions, lookup, past};
 use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
+/// Computations for requests that run at once: the processors belong to rounds.
+static SLOTS: Semaphore = Semaphore::const_new(2);
+/// How long a request waits for its turn; then the caller hears why.
+const TURN_TIME: Duration = Duration::from_secs(5);
 
 /// Is the cluster doing useful work? With `at`: a `PastOverview`, what is known of that moment.
 #[utoipa::path(get, path = "/overview", tag = "cluster", params(past::Moment),
@@ -242,8 +248,17 @@ fn curve_of(view: &View, record: &Job) -> v1::Curve {
     }
 }
 
-/// Curves are milliseconds of arithmetic per job: not for a thread that answers others meanwhile.
+/// Curves are milliseconds of arithmetic per job, seconds of many: not for a thread that answers others meanwhile, and for
+/// few callers at a time. The slot goes with the work, which goes on when its caller has given up.
 pub async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let slot = match tokio::time::timeout(TURN_TIME, SLOTS.acquire()).await {
+        Ok(slot) => slot.expect("nobody closes it"),
+        Err(_) => return Err(Problem::unavailable("goodput is being computed for others")),
+    };
+    let work = move || {
+        let _slot = slot;
+        work()
+    };
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "computing a curve failed");
         Problem::internal()

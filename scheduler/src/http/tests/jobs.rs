@@ -25,6 +25,7 @@ async fn a_batch_is_stored_as_a_whole_and_a_dry_run_not_at_all() {
     let checked = served.send_json(Method::POST, "ada", "/jobs?dry_run=true", &good).await;
     assert_eq!((checked.status, &checked.body["jobs"][1]["name"]), (StatusCode::OK, &json!("b")));
     assert_eq!(checked.body["jobs"][0]["feasible"], false, "there is no node");
+    assert_eq!(checked.body["jobs"][0]["start_left_out"], "no round has been planned yet");
     assert_eq!(served.get("eve", "/jobs").await.body["items"], json!([]));
     let bad = json!({"jobs": [job("a"), job("")]});
     let answer = served.send_json(Method::POST, "ada", "/jobs", &bad).await;
