@@ -124,7 +124,7 @@ pub async fn rebalance(
     let mut feed = state.cluster.subscribe();
     let min_gain = body.min_gain_pct.map(|percent| percent / 100.0);
     let id = match state.ask(caller.actor(), Request::Rebalance { min_gain }).await? {
-        Reply::Round(plan) => plan,
+        Reply::Rebalance(plan) => plan,
         other => return Err(mismatched(&other)),
     };
     let plan = made(&state.cluster, &mut feed, id).await?;
