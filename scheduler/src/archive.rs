@@ -95,12 +95,13 @@ struct Stored<'a> {
     plan: &'a Plan,
 }
 
-/// JSON, gzip. The fastest level: a round of 1,000 jobs becomes 334 kB in 22 ms of processor time, at level 6 234 kB in 35.
+/// JSON, gzip at its usual level: a round of 1,000 jobs becomes 234 kB in 35 ms of processor time; the fastest makes it
+/// 334 kB in 22. A week of rounds, one a minute, is 2.4 GB instead of 3.4, and nobody waits for the thread that packs them.
 fn pack(round: &SolvedRound, version: &str) -> Result<Vec<u8>, serde_json::Error> {
     let SolvedRound { input, plan } = round;
     let made_at = DateTime::from_timestamp_micros(plan.made_at.0).unwrap_or_default();
     let stored = Stored { plan_id: plan.id, made_at, headway_version: version, input, plan };
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     serde_json::to_writer(&mut packed, &stored)?;
     packed.finish().map_err(serde_json::Error::io)
 }
