@@ -52,7 +52,8 @@ async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
     let held = served.send_json(Method::POST, "ada", &format!("{job}/hold"), &reason).await;
     assert_eq!((held.status, &held.body["state"]), (StatusCode::OK, &json!("held")));
     let why = served.get("eve", &format!("{job}/explain")).await;
-    assert_eq!(why.body["headline"], "held until released: until the data is there");
+    assert_eq!(why.body["headline"], "on hold until it is released: until the data is there");
+    assert_eq!(why.body["reasons"].as_array().unwrap().len(), 1, "told once: {}", why.body["reasons"]);
 
     let tag = served.get("eve", &job).await.headers["etag"].clone();
     let patch = |tag: &str| {
