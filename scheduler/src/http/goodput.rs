@@ -63,7 +63,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
         gpus_total: nodes().map(|node| node.node.inventory.gpus.len() as u32).sum(),
         gpus_healthy: nodes().map(|node| node.node.inventory.healthy().0).sum(),
         gpus_busy: nodes().map(|node| node.held.len() as u32).sum(),
-        gpus_by_activity: view.census().into_iter().map(|(what, gpus)| (what.name().into(), gpus.0)).collect(),
+        gpus_by_activity: view.census().into_iter().map(|(what, gpus)| (<&str>::from(what).into(), gpus.0)).collect(),
         jobs_by_state,
         gpus_waited_for: waited_for,
         goodput_tokens_per_second: total.goodput,

@@ -199,7 +199,7 @@ fn held_by_node(
                 job_id: one.job.0,
                 job_name: names.get(&one.job).cloned().unwrap_or_else(|| one.job.to_string()),
                 generation: one.generation.0,
-                phase: then.phase.name().into(),
+                phase: then.phase.to_string(),
                 gpu_uuids: slice.gpus.iter().map(|gpu| gpu.0.clone()).collect(),
             });
         }

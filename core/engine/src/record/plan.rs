@@ -105,12 +105,6 @@ impl PlanState {
             PlanState::Stale => PlanStateKind::Stale,
         }
     }
-
-    /// The name as the API writes it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.kind().into()
-    }
 }
 
 /// What an operator may change while Headway runs.
