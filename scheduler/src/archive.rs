@@ -126,7 +126,7 @@ pub fn unpack(body: Vec<u8>) -> impl Iterator<Item = std::io::Result<Bytes>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use headway_engine::record::{PlanRecord, PlanState};
-    use headway_planner::Policy;
+    use headway_planner::builder;
     use headway_types::{IdSource, PlanReport};
     use metrics_exporter_prometheus::PrometheusBuilder;
 
@@ -135,17 +135,7 @@ mod tests {
 
     fn round(ids: &mut IdSource) -> Arc<SolvedRound> {
         let plan = ids.plan(START);
-        let input = PlanInput {
-            plan,
-            parent: None,
-            now: START,
-            trigger: "test".into(),
-            policy: Policy::default(),
-            nodes: vec![],
-            jobs: vec![],
-            projects: vec![],
-            reservations: vec![],
-        };
+        let input = PlanInput { plan, ..builder::round(vec![], vec![]) };
         let (assignments, report) = (Default::default(), PlanReport::default());
         let plan = Plan { id: plan, parent: None, made_at: START, assignments, report };
         Arc::new(SolvedRound { input: Arc::new(input), plan })

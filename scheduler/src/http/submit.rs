@@ -204,6 +204,7 @@ mod tests {
     use headway_types::spec::{Topology, Work};
     use headway_types::{
         Fabric, Gpu, GpuCount, GpuHealth, GpuSeconds, GpuType, GpuUuid, IdSource, ModelShape, NodeInventory, Seconds,
+        example,
     };
 
     use super::*;
@@ -258,17 +259,9 @@ mod tests {
         let view = cluster(&[("V100", 8, "a"), ("V100", 8, "a"), ("H100-80G", 8, "a")]);
         let mut spec = asking(1, 1);
         // Some 48 GiB of states: more than a V100 has.
-        let shape = ModelShape {
-            layers: 36,
-            hidden: 2_048,
-            heads: 16,
-            kv_heads: 16,
-            ffn_hidden: 8_192,
-            gated: true,
-            vocab: 50_304,
-            seq_len: 2_048,
-            tied: false,
-        };
+        let (hidden, heads, ffn_hidden) = (2_048, 16, 8_192);
+        let shape =
+            ModelShape { layers: 36, hidden, heads, kv_heads: 16, ffn_hidden, seq_len: 2_048, ..example::llama2_7b() };
         spec.roles[0].training.as_mut().unwrap().work = Work::Model(shape);
         let verdict = told(spec, &view);
         assert!(verdict.feasible, "{:?}", verdict.reason);
