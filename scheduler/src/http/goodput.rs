@@ -13,7 +13,7 @@ use headway_planner::{CurveCache, PlanInput, PlanJob, PlanWork, Premises, sizes}
 use headway_types::JobId;
 use headway_types::spec::Work;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
 use super::auth::Principal;
@@ -23,7 +23,7 @@ use super::{HttpState, conversions, lookup, past};
 use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
-/// Computations for requests that run at once: the processors belong to rounds.
+/// Curves and splits that are computed at once: the processors belong to rounds.
 static SLOTS: Semaphore = Semaphore::const_new(2);
 /// How long a request waits for its turn; then the caller hears why.
 const TURN_TIME: Duration = Duration::from_secs(5);
@@ -152,7 +152,7 @@ pub async fn goodput(
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
     let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
     let at = conversions::time(view.at);
-    let items = off_the_reactor(move || static_split(&view, &records)).await?;
+    let items = off_the_reactor(&SLOTS, move || static_split(&view, &records)).await?;
     Ok(Json(v1::Goodput {
         at,
         goodput_tokens_per_second: total.goodput,
@@ -222,7 +222,7 @@ pub async fn curve(
 ) -> Result<Json<v1::Curve>, Problem> {
     let record = lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
-    Ok(Json(off_the_reactor(move || curve_of(&view, &record)).await?))
+    Ok(Json(off_the_reactor(&SLOTS, move || curve_of(&view, &record)).await?))
 }
 
 /// Of a job that runs on the GPU type it has, else on whichever serves a size best.
@@ -250,11 +250,11 @@ fn curve_of(view: &View, record: &Job) -> v1::Curve {
 
 /// Curves are milliseconds of arithmetic per job, seconds of many: not for a thread that answers others meanwhile, and for
 /// few callers at a time. The slot goes with the work, which goes on when its caller has given up.
-pub async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    let slot = match tokio::time::timeout(TURN_TIME, SLOTS.acquire()).await {
-        Ok(slot) => slot.expect("nobody closes it"),
-        Err(_) => return Err(Problem::unavailable("goodput is being computed for others")),
-    };
+pub async fn off_the_reactor<T: Send + 'static>(
+    slots: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let slot = turn(slots, TURN_TIME).await?;
     let work = move || {
         let _slot = slot;
         work()
@@ -265,10 +265,28 @@ pub async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     })
 }
 
+async fn turn(slots: &Semaphore, wait: Duration) -> Result<SemaphorePermit<'_>, Problem> {
+    let slot = tokio::time::timeout(wait, slots.acquire()).await;
+    let slot = slot.map_err(|_| Problem::unavailable("goodput is being computed for others"))?;
+    Ok(slot.expect("nobody closes it"))
+}
+
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::*;
     use crate::http::fixtures;
+
+    #[tokio::test]
+    async fn whoever_waits_too_long_for_a_turn_is_told() {
+        let slots = Semaphore::new(1);
+        let held = turn(&slots, Duration::ZERO).await.expect("it is free");
+        let refused = turn(&slots, Duration::ZERO).await.expect_err("it is held");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(held);
+        assert!(turn(&slots, Duration::ZERO).await.is_ok());
+    }
 
     #[test]
     fn the_overview_counts_what_the_snapshot_holds() {

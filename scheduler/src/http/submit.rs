@@ -14,6 +14,7 @@ use headway_engine::outcome::Reply;
 use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes_while};
 use headway_types::{JobId, JobSpec, Timestamp};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Query, too_large, unsupported_media};
@@ -24,6 +25,8 @@ use crate::asking::Trial;
 use crate::metrics;
 
 const JOBS_AT_ONCE: usize = 1_000;
+/// Checks that run at once; they keep nobody from a curve.
+static CHECKS: Semaphore = Semaphore::const_new(1);
 /// Jobs that are not checked within this are too many. With the wait for a turn before and the trial behind it, it stays
 /// below the request limit.
 const CHECK_TIME: Duration = Duration::from_secs(8);
@@ -111,7 +114,7 @@ async fn verdicts(state: &HttpState, caller: &Principal, specs: Vec<JobSpec>) ->
         let until = Instant::now() + CHECK_TIME;
         undisturbed(view.round(), &asked, &user, || Instant::now() < until)
     };
-    let mut verdicts = goodput::off_the_reactor(check).await??;
+    let mut verdicts = goodput::off_the_reactor(&CHECKS, check).await??;
     match trial(state, caller, &specs).await {
         Ok(trial) => tell_starts(&mut verdicts, &trial, state.cluster.now()),
         Err(why) => verdicts.iter_mut().for_each(|verdict| verdict.start_left_out = Some(why.clone())),
