@@ -52,7 +52,7 @@ pub(crate) struct Cgroups {
     bounded: bool,
 }
 
-/// The agent's subtree, if it has one, and what is lost by what it lacks, if that was not the operator's wish.
+/// The agent's subtree, if it has one, and what is lost by what it lacks, if the operator did not ask for that.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) cgroups: Option<Cgroups>,

@@ -26,6 +26,7 @@ const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
+const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
 const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -62,6 +63,10 @@ fn describe() {
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
+    describe_counter!(
+        ANSWERS_LEFT_OUT,
+        "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
+    );
 }
 
 /// One answered REST request.
@@ -85,6 +90,11 @@ pub fn engine_faults(kind: &'static str, count: u64) {
 /// The input of a stored plan could not be stored.
 pub fn plan_input_lost() {
     counter!(PLAN_INPUTS_LOST).increment(1);
+}
+
+/// A part of a reply was left out.
+pub fn answer_left_out(of: &'static str) {
+    counter!(ANSWERS_LEFT_OUT, "of" => of).increment(1);
 }
 
 /// Counts an event stream as open for as long as it lives.

@@ -17,6 +17,7 @@ use headway_types::{
     Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, JobStateKind, NodeId, Plan, PlanId, PlanReport,
     ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
 };
+use sqlx::ConnectOptions;
 use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
 fn plan(id: PlanId, state: PlanState) -> PlanRecord {
@@ -324,10 +325,35 @@ async fn plans_list_newest_first() {
         plans.iter().map(|id| Change::Plan(Arc::new(plan(*id, PlanState::Rejected { reason: None })))).collect();
     store.commit(term, &changes).await.unwrap();
     let page = store.plans(None, None, 2).await.unwrap();
-    assert_eq!(page.items.iter().map(|one| one.plan.id).collect::<Vec<_>>(), [plans[2], plans[1]]);
+    assert_eq!(page.items.iter().map(|one| one.id).collect::<Vec<_>>(), [plans[2], plans[1]]);
     let rest = store.plans(None, page.next, 2).await.unwrap();
-    assert_eq!(rest.items.iter().map(|one| one.plan.id).collect::<Vec<_>>(), [plans[0]]);
+    assert_eq!(rest.items.iter().map(|one| one.id).collect::<Vec<_>>(), [plans[0]]);
     assert_eq!(rest.next, None);
+}
+
+#[tokio::test]
+async fn plans_of_earlier_releases_are_listed_like_those_of_today() {
+    let database = TestDatabase::before_migration(10).await;
+    let mut connection = database.options.connect().await.unwrap();
+    let mut ids = IdSource::seeded(1);
+    let states = [PlanState::Proposed, PlanState::Rejected { reason: Some("not now".into()) }, PlanState::Adopted];
+    let records: Vec<_> = states.into_iter().map(|state| plan(ids.plan(START), state)).collect();
+    let insert = "INSERT INTO plans (plan_id, state, made_at, body) VALUES ($1, $2, now(), $3)";
+    let mut wrote = async |record: &PlanRecord| {
+        let query = sqlx::query(insert).bind(record.plan.id.0).bind(record.state.kind().to_string());
+        query.bind(sqlx::types::Json(record)).execute(&mut connection).await.unwrap();
+    };
+    wrote(&records[0]).await;
+    wrote(&records[1]).await;
+    let store = database.store().await;
+    store.migrate().await.unwrap();
+    // And a binary of before that goes on beside this one.
+    wrote(&records[2]).await;
+    let mut listed = store.plans(None, None, 9).await.unwrap().items;
+    listed.sort_by_key(|line| line.id);
+    let mut lines: Vec<_> = records.iter().map(PlanRecord::summary).collect();
+    lines.sort_by_key(|line| line.id);
+    assert_eq!(listed, lines);
 }
 
 #[tokio::test]

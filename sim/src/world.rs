@@ -193,7 +193,7 @@ impl World {
         let waiting = self.check_end()?;
         let mut ended = BTreeMap::new();
         for job in self.store.jobs.values() {
-            *ended.entry(job.state.name().to_owned()).or_insert(0) += 1;
+            *ended.entry(job.state.kind().to_string()).or_insert(0) += 1;
         }
         Ok(Report {
             events: std::mem::take(&mut self.store.events),

@@ -29,12 +29,8 @@ use crate::user::{RunAs, Users};
 use crate::worker_socket;
 
 pub(crate) mod fixture {
-    use std::collections::BTreeMap;
-
-    use headway_types::command::NodeAddress;
-    use headway_types::placement::NodeSlice;
-    use headway_types::spec::{Command, LrScaling, Run, RunPer};
-    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, NodeInventory, Placement};
+    use headway_types::spec::{Command, Run};
+    use headway_types::{BootId, Bytes, EmulatedDevice, GpuCount, GpuType, NodeId, NodeInventory, example};
 
     use super::*;
     use crate::cgroup::CgroupRoot;
@@ -79,24 +75,9 @@ pub(crate) mod fixture {
     /// One process per GPU of the node, running a shell line.
     pub(crate) fn order(inventory: &NodeInventory, generation: u64, line: &str) -> LaunchOrder {
         let gpus = inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
-        LaunchOrder {
-            job: JobId(uuid::Uuid::from_u128(5)),
-            generation: Generation(generation),
-            job_name: "job".into(),
-            owner: "ada".into(),
-            model: None,
-            run: Run { per: RunPer::Gpu, command: Command::Shell(line.into()), workdir: None, env: BTreeMap::new() },
-            placement: Placement::try_new(vec![NodeSlice { node: inventory.node, gpus }]).unwrap(),
-            nodes: vec![NodeAddress { node: inventory.node, name: "n".into(), address: "127.0.0.1".into() }],
-            configuration: None,
-            lr_scale: 1.0,
-            lr_scaling: LrScaling::None,
-            reference_batch: None,
-            checkpoint_dir: "/tmp".into(),
-            checkpoint_every: Seconds(60.0),
-            resume: None,
-            grace: Seconds(5.0),
-        }
+        let order = example::order(JobId(uuid::Uuid::from_u128(5)), generation, inventory.node, gpus);
+        let run = Run { command: Command::Shell(line.into()), ..order.run };
+        LaunchOrder { run, checkpoint_dir: "/tmp".into(), grace: Seconds(5.0), ..order }
     }
 }
 

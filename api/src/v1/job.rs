@@ -51,12 +51,15 @@ pub struct JobValidation {
     /// What its project's quota, or that of a project above, says to its smallest size.
     #[serde(default)]
     pub quota: Option<QuotaVerdict>,
-    /// GPUs it would start with at once, were it submitted now; `null`: it would wait, or no round has been planned yet.
+    /// GPUs it would start with at once, were it submitted now; `null`: it would wait, or `start_left_out` says why.
     #[serde(default)]
     pub starts_with_gpus: Option<u32>,
     /// When it would start, if it would wait.
     #[serde(default)]
     pub predicted_start: Option<PredictedStart>,
+    /// Why nobody looked at when it would start; `null`: somebody did.
+    #[serde(default)]
+    pub start_left_out: Option<String>,
 }
 
 /// Whether a quota admits a job, by the tightest on its way up.

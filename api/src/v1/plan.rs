@@ -321,12 +321,15 @@ pub struct Explanation {
     /// From all GPUs to what it could start on now.
     #[serde(default)]
     pub funnel: Vec<FunnelStage>,
-    /// What would change its lot. Empty where answers take longer than a request may; asking again finds them.
+    /// What would change its lot.
     #[serde(default)]
     pub counterfactuals: Vec<Counterfactual>,
     /// Of a job that waits.
     #[serde(default)]
     pub predicted_start: Option<PredictedStart>,
+    /// Why nobody looked at its limits, its funnel, what would change its lot and when it starts; `null`: somebody did.
+    #[serde(default)]
+    pub left_out: Option<String>,
 }
 
 /// Body of `POST /plans/rebalance`.

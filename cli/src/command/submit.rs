@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use headway_api::client::Client;
 use headway_api::spec;
+use headway_api::v1::JobValidation;
 
-use super::{read, short};
+use super::{read, short, why};
 use crate::failure::{Failure, Kind};
 use crate::output::{Format, Printer};
 
@@ -18,6 +19,9 @@ pub struct Submit {
     /// Makes a retry of this command safe: the same key submits once.
     #[arg(long)]
     pub idempotency_key: Option<String>,
+    /// Submit nothing: say at which sizes the jobs could run on the present nodes, what quotas say, and when they would start.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -32,6 +36,14 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
         let text = read(file)?;
         // Checked here first: a typing error costs no round trip and names its file.
         check(file, &text)?;
+        if submit.dry_run {
+            let checked = client.validate_yaml(&text).await?.jobs;
+            match print.format {
+                Format::Json | Format::Yaml => print.value(&checked)?,
+                Format::Table | Format::Name => checked.iter().try_for_each(|job| put!("{}", told(job)))?,
+            }
+            continue;
+        }
         let key = match &submit.idempotency_key {
             Some(key) if submit.files.len() == 1 => key.clone(),
             Some(key) => format!("{key}-{index}"),
@@ -55,6 +67,26 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
     Ok(())
 }
 
+/// What a job would find: a line each for sizes, quota and start.
+fn told(job: &JobValidation) -> String {
+    let sizes = match (job.sizes.as_slice(), &job.reason) {
+        ([only], _) => format!("could run at {only} GPUs"),
+        ([least, .., most], _) => format!("could run at {} sizes, {least} to {most} GPUs", job.sizes.len()),
+        ([], why) => why.clone().unwrap_or_else(|| "cannot run on the present nodes".into()),
+    };
+    let quota = job.quota.as_ref().map(|quota| {
+        let (project, said) = (&quota.project, quota.verdict.replace('_', " "));
+        let (needed, held, of) = (quota.needed_gpus, quota.gpus, quota.quota_gpus);
+        format!("  quota of project {project}: {said} ({needed} GPUs needed, {held} of {of} held)\n")
+    });
+    let start = match (&job.start_left_out, job.starts_with_gpus, &job.predicted_start) {
+        (Some(why), ..) => format!("  No word on when it would start: {why}\n"),
+        (None, Some(gpus), _) => format!("  Starts at once with {gpus} GPUs\n"),
+        (None, None, start) => start.as_ref().map(|start| format!("  {}\n", why::start(start))).unwrap_or_default(),
+    };
+    format!("job {}: {sizes}\n{}{start}", job.name, quota.unwrap_or_default())
+}
+
 pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
     for file in &validate.files {
         let jobs = check(file, &read(file)?)?;
@@ -73,4 +105,42 @@ pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
 
 fn check(file: &Path, text: &str) -> Result<Vec<headway_types::JobSpec>, Failure> {
     spec::read_submission_yaml(text).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked() -> JobValidation {
+        JobValidation {
+            name: "7b".into(),
+            feasible: true,
+            points: Vec::new(),
+            reason: None,
+            sizes: vec![1, 2, 4],
+            quota: None,
+            starts_with_gpus: Some(4),
+            predicted_start: None,
+            start_left_out: None,
+        }
+    }
+
+    #[test]
+    fn a_dry_run_tells_sizes_and_start() {
+        assert_eq!(told(&checked()), "job 7b: could run at 3 sizes, 1 to 4 GPUs\n  Starts at once with 4 GPUs\n");
+    }
+
+    #[test]
+    fn a_start_that_nobody_looked_at_is_said_with_the_reason() {
+        let late = "planning the round with it takes longer than 15 s; ask again";
+        let of = JobValidation { starts_with_gpus: None, start_left_out: Some(late.into()), ..checked() };
+        assert!(told(&of).ends_with(&format!("  No word on when it would start: {late}\n")), "{}", told(&of));
+    }
+
+    #[test]
+    fn a_job_that_cannot_run_says_why() {
+        let why = "Cannot run on this cluster: it needs 16 GPUs of one node class, and the largest has 8";
+        let of = JobValidation { sizes: Vec::new(), reason: Some(why.into()), starts_with_gpus: None, ..checked() };
+        assert_eq!(told(&of), format!("job 7b: {why}\n"));
+    }
 }

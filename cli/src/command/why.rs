@@ -47,6 +47,7 @@ fn text(explain: &Explanation) -> String {
         }
     }
     lines.extend(explain.predicted_start.as_ref().map(start));
+    lines.extend(explain.left_out.clone());
     lines.iter().fold(String::new(), |mut all, line| {
         // Writing to a string does not fail.
         let _ = writeln!(all, "{line}");
@@ -76,7 +77,7 @@ fn numbers(explain: &Explanation) -> Vec<String> {
 }
 
 /// "Starts in 12m00s to 2h10m, as likely before as after 40m00s".
-fn start(of: &PredictedStart) -> String {
+pub fn start(of: &PredictedStart) -> String {
     let within = |at: chrono::DateTime<chrono::Utc>| duration(((at - of.asked_at).as_seconds_f64()).max(0.0));
     match (of.p10, of.p50, of.p90) {
         (Some(p10), Some(p50), Some(p90)) => {
@@ -148,12 +149,20 @@ mod tests {
                 method: "planner".into(),
                 reason: None,
             }),
+            left_out: None,
         }
     }
 
     #[test]
     fn a_waiting_job_is_explained_from_the_sentence_to_the_start() {
         insta::assert_snapshot!(text(&explanation()));
+    }
+
+    #[test]
+    fn what_nobody_looked_at_is_said() {
+        let late = "Finding out what would change it takes longer than 15 s; ask again";
+        let of = Explanation { left_out: Some(late.into()), ..explanation() };
+        assert!(text(&of).ends_with(&format!("{late}\n")), "{}", text(&of));
     }
 
     #[test]

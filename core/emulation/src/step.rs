@@ -96,8 +96,7 @@ mod tests {
     use headway_types::example::{self, llama2_7b};
     use headway_types::spec::{BatchRange, ExecutionLimits, LayoutLimits, Training, Work};
     use headway_types::{
-        Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences, Sharding,
-        StepReport, Timestamp,
+        Generation, GpuCount, IdSource, Layout, NodeCount, Recompute, Sequences, Sharding, StepReport, Timestamp,
     };
     use proptest::prelude::*;
 
@@ -172,13 +171,7 @@ mod tests {
 
     #[test]
     fn a_job_whose_memory_is_15_per_cent_above_the_models_fits_after_running_out_at_most_once() {
-        let class = NodeClass {
-            gpu_type: GpuType("H100-80G".into()),
-            gpus_per_node: GpuCount(8),
-            emulated: None,
-            fabric: Fabric { domain: "rack".into() },
-            stated: None,
-        };
+        let class = example::class("H100-80G", 8);
         let device = catalog::device(&class).unwrap();
         for gpus in [8, 16, 32].map(GpuCount) {
             let (shape, mut model) = long_sequences();

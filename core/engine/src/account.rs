@@ -61,8 +61,9 @@ impl AddAssign for GpuTime {
     }
 }
 
-/// What a GPU is doing at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What a GPU is doing at a moment, by the name that metrics and the API write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Activity {
     Training,
     Starting,
@@ -76,34 +77,6 @@ pub enum Activity {
     /// Its node is out of contact and holds nothing.
     Unreachable,
     Broken,
-}
-
-impl Activity {
-    pub const ALL: [Activity; 8] = [
-        Activity::Training,
-        Activity::Starting,
-        Activity::Stopping,
-        Activity::IdleNoDemand,
-        Activity::IdleWaiting,
-        Activity::Withheld,
-        Activity::Unreachable,
-        Activity::Broken,
-    ];
-
-    /// The name as metrics and the API write it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Activity::Training => "training",
-            Activity::Starting => "starting",
-            Activity::Stopping => "stopping",
-            Activity::IdleNoDemand => "idle_no_demand",
-            Activity::IdleWaiting => "idle_waiting",
-            Activity::Withheld => "withheld",
-            Activity::Unreachable => "unreachable",
-            Activity::Broken => "broken",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ pub enum Request {
     },
     /// Sets nodes aside.
     Reserve {
-        wish: ReservationWish,
+        reservation: ReservationRequest,
     },
     CancelReservation {
         reservation: ReservationId,
@@ -174,7 +174,7 @@ pub enum Ends {
 
 /// A reservation as it is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReservationWish {
+pub struct ReservationRequest {
     pub name: String,
     pub nodes: BTreeSet<NodeId>,
     /// `None`: from now on.

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::{
-    Generation, GpuCount, GpuSeconds, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Term, Timestamp,
+    AvailabilityKind, Generation, GpuCount, GpuSeconds, GpuUuid, IdSource, JobId, NodeId, NodePolicyKind, PlanId,
+    ReservationId, StandingKind, Term, Timestamp,
 };
 
 use crate::account::GpuTime;
@@ -215,7 +216,7 @@ impl Facts {
         let Some(job) = self.jobs.get_mut(&id) else {
             return self.impossible("a job that is not kept was to change", Some(id), None);
         };
-        let shape = |job: &Job| (job.state.name(), job.generation);
+        let shape = |job: &Job| (job.state.kind(), job.generation);
         let before = shape(job);
         change(Arc::make_mut(job));
         if shape(job) != before {
@@ -289,10 +290,9 @@ impl Facts {
 }
 
 /// What a node's history tells apart.
-fn shape(node: &Node) -> (&'static str, &'static str, &'static str, usize, GpuCount) {
-    let standing = node.health.standing.name();
-    let gpus = &node.inventory.gpus;
-    (node.availability.name(), node.policy.name(), standing, gpus.len(), node.inventory.healthy())
+fn shape(node: &Node) -> (AvailabilityKind, NodePolicyKind, StandingKind, usize, GpuCount) {
+    let (inventory, standing) = (&node.inventory, node.health.standing.kind());
+    (node.availability.kind(), node.policy.kind(), standing, inventory.gpus.len(), inventory.healthy())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Generation, GpuUuid, JobId, NodeId, PlanId};
+use headway_types::{Generation, GpuUuid, JobId, JobStateKind, NodeId, PlanId};
 
 use crate::engine::Engine;
 use crate::record::PlanState;
@@ -13,7 +13,7 @@ pub enum InvariantViolation {
     #[error("GPU {gpu} is granted to {first:?} and to {second:?}")]
     GrantedTwice { gpu: GpuUuid, first: (JobId, Generation), second: (JobId, Generation) },
     #[error("job {job} is {state} under {generation} without an allocation")]
-    NoAllocation { job: JobId, state: &'static str, generation: Generation },
+    NoAllocation { job: JobId, state: JobStateKind, generation: Generation },
     #[error("job {job} has issued up to {issued}, but {used} is in use")]
     GenerationBeyondIssued { job: JobId, issued: Generation, used: Generation },
     #[error("job {job} lives under {live}, but has issued {issued}")]
@@ -63,7 +63,7 @@ impl Engine {
             let job = *id;
             if let Some(generation) = row.state.generation() {
                 if !facts.allocations.contains_key(&(job, generation)) {
-                    return Err(V::NoAllocation { job, state: row.state.name(), generation });
+                    return Err(V::NoAllocation { job, state: row.state.kind(), generation });
                 }
                 if generation != row.generation {
                     return Err(V::NotNewest { job, live: generation, issued: row.generation });

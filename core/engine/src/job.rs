@@ -101,17 +101,11 @@ impl JobState {
             JobState::Cancelled { .. } => JobStateKind::Cancelled,
         }
     }
-
-    /// The state's name as the API writes it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.kind().into()
-    }
 }
 
 impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.name().fmt(f)
+        self.kind().fmt(f)
     }
 }
 

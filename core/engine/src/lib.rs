@@ -35,7 +35,7 @@ mod snapshot;
 pub use account::{Activity, GpuTime};
 pub use config::EngineConfig;
 pub use engine::Engine;
-pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationWish, SessionId};
+pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationRequest, SessionId};
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, Observation, Outcome, Refusal, Reply};

@@ -91,7 +91,7 @@ pub enum Reply {
     Job(Arc<Job>),
     Node(Arc<Node>),
     /// A round was requested; its plan will appear under this id as a proposal.
-    Round(PlanId),
+    Rebalance(PlanId),
     Plan(Arc<PlanRecord>),
     Policy(PolicySettings),
     Project(Arc<Project>),

@@ -15,6 +15,6 @@ pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
 pub(crate) use job::RESIZE_WINDOW;
 pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
-pub use plan::{PlanEvent, PlanRecord, PlanState, PolicyMode, PolicySettings};
+pub use plan::{PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
 pub use project::{Project, ProjectRules, lineage};
 pub use reservation::Reservation;

@@ -33,7 +33,7 @@ impl Engine {
             Request::Cordon { node, reason } => self.cordon(actor, node, reason),
             Request::Uncordon { node } => self.uncordon(actor, node),
             Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
-            Request::Rebalance { min_gain } => Ok(Reply::Round(self.rebalance(actor, min_gain))),
+            Request::Rebalance { min_gain } => Ok(Reply::Rebalance(self.rebalance(actor, min_gain))),
             Request::Approve { plan } => self.approve(actor, plan),
             Request::Reject { plan, reason } => self.reject(actor, plan, reason),
             Request::SetPolicy { settings } => self.set_policy(actor, settings),
@@ -41,7 +41,7 @@ impl Engine {
                 self.put_project(actor, name, rules, expected, dry_run)
             }
             Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
-            Request::Reserve { wish } => self.reserve(actor, wish),
+            Request::Reserve { reservation } => self.reserve(actor, reservation),
             Request::CancelReservation { reservation } => self.cancel_reservation(actor, reservation),
             Request::Once { key, body } => self.once(actor, key, *body),
         };

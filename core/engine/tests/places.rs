@@ -4,15 +4,15 @@
 mod harness;
 
 use harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
-use headway_engine::event::{Ends, JobChange, Request, ReservationWish};
+use headway_engine::event::{Ends, JobChange, Request, ReservationRequest};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
 use headway_types::spec::Priority;
 use headway_types::{Capabilities, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, Layout, Seconds};
 
-fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationWish {
-    ReservationWish {
+fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationRequest {
+    ReservationRequest {
         name: name.into(),
         nodes: [node_id(0)].into(),
         from: Some(cluster.now + Seconds(from)),
@@ -28,8 +28,8 @@ fn a_reservation_begins_and_ends() {
     let mut cluster = Cluster::new(&[4]);
     let stranger = cluster.submit(rigid("stranger", 4));
     cluster.start(stranger);
-    let wish = for_prod("demo", 100.0, 400.0, &cluster);
-    assert!(matches!(cluster.request(Request::Reserve { wish }), Reply::Reservation(_)));
+    let reservation = for_prod("demo", 100.0, 400.0, &cluster);
+    assert!(matches!(cluster.request(Request::Reserve { reservation }), Reply::Reservation(_)));
     let member = cluster.submit(of("prod", rigid("member", 4)));
     cluster.pass_beating(90.0, &[0]);
     assert!(matches!(cluster.state(stranger), JobState::Running { .. }), "it may stay until then");
@@ -52,13 +52,14 @@ fn a_reservation_begins_and_ends() {
 #[test]
 fn two_reservations_never_want_one_node_at_a_time() {
     let mut cluster = Cluster::new(&[4]);
-    let wish = for_prod("first", 0.0, 100.0, &cluster);
-    let first = cluster.request(Request::Reserve { wish: wish.clone() });
-    assert_eq!(cluster.request(Request::Reserve { wish }), first, "asking again makes no second one");
+    let reservation = for_prod("first", 0.0, 100.0, &cluster);
+    let first = cluster.request(Request::Reserve { reservation: reservation.clone() });
+    assert_eq!(cluster.request(Request::Reserve { reservation }), first, "asking again makes no second one");
     let clash = for_prod("second", 50.0, 200.0, &cluster);
-    assert!(matches!(cluster.request(Request::Reserve { wish: clash }), Reply::Refused(Refusal::WrongState(_))));
-    let next = ReservationWish { projects: ["nlp".to_string()].into(), ..for_prod("second", 100.0, 200.0, &cluster) };
-    assert!(matches!(cluster.request(Request::Reserve { wish: next }), Reply::Reservation(_)));
+    assert!(matches!(cluster.request(Request::Reserve { reservation: clash }), Reply::Refused(Refusal::WrongState(_))));
+    let next =
+        ReservationRequest { projects: ["nlp".to_string()].into(), ..for_prod("second", 100.0, 200.0, &cluster) };
+    assert!(matches!(cluster.request(Request::Reserve { reservation: next }), Reply::Reservation(_)));
     let endless = cluster.submit(of("prod", rigid("endless", 4)));
     let mut brief = of("prod", rigid("brief", 4));
     brief.limits.time = Some(Seconds(60.0));

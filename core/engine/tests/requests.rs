@@ -108,7 +108,7 @@ fn a_proposal_waits_for_approval() {
     let job = cluster.submit(rigid("one", 4));
     cluster.start(job);
     cluster.pass_beating(2.0, &[0]);
-    let Reply::Round(plan) = cluster.request(Request::Rebalance { min_gain: None }) else { panic!() };
+    let Reply::Rebalance(plan) = cluster.request(Request::Rebalance { min_gain: None }) else { panic!() };
     cluster.pass_beating(2.0, &[0]);
     assert!(cluster.engine.view().proposals.contains_key(&plan));
     assert!(matches!(cluster.request(Request::Approve { plan }), Reply::Plan(_)));

@@ -23,7 +23,7 @@ fn not_started(fault: Fault) -> GroupPhase {
 }
 
 fn standing(cluster: &Cluster, node: u64) -> &'static str {
-    cluster.node(node).health.standing.name()
+    cluster.node(node).health.standing.kind().into()
 }
 
 /// Fails the job's start on its only node, by this fault, and lets its back-off pass.

@@ -106,11 +106,9 @@ impl Ledger {
         command: AgentCommand,
         out: &mut NodeOutcome,
     ) {
-        if term < self.term {
-            out.refusal = Some(Refusal::OldTerm { term, highest: self.term });
+        if !self.follow(term, out) {
             return;
         }
-        self.follow(term, out);
         let (job, generation) = command.subject();
         if self.is_late(job, sent) {
             // Nothing is reported: that it has ended would be believed of a generation that may still be on its way.

@@ -7,14 +7,10 @@ mod observations;
 mod rules;
 mod upgrade;
 
-use std::collections::BTreeMap;
-
-use headway_types::command::{GroupStatus, NodeAddress};
-use headway_types::placement::NodeSlice;
-use headway_types::spec::{Command, LrScaling, Run, RunPer};
+use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, BootId, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeReport, Placement, Seconds, StopMode,
-    Term, Timestamp,
+    AgentCommand, BootId, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeReport, Seconds, StopMode, Term,
+    Timestamp, example,
 };
 
 use crate::{Ledger, NodeEvent, NodeOutcome, Process};
@@ -39,25 +35,8 @@ fn ledger() -> Ledger {
 }
 
 fn order(job_number: u128, generation: u64, gpus: &[&str]) -> LaunchOrder {
-    let slice = NodeSlice { node: node(), gpus: gpus.iter().map(|gpu| GpuUuid((*gpu).into())).collect() };
-    LaunchOrder {
-        job: job(job_number),
-        generation: Generation(generation),
-        job_name: "test".into(),
-        owner: "ada".into(),
-        model: None,
-        run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
-        placement: Placement::try_new(vec![slice]).unwrap(),
-        nodes: vec![NodeAddress { node: node(), name: "n".into(), address: "127.0.0.1".into() }],
-        configuration: None,
-        lr_scale: 1.0,
-        lr_scaling: LrScaling::None,
-        reference_batch: None,
-        checkpoint_dir: "/tmp/checkpoints".into(),
-        checkpoint_every: Seconds(60.0),
-        resume: None,
-        grace: Seconds(20.0),
-    }
+    let gpus = gpus.iter().map(|gpu| GpuUuid((*gpu).into())).collect();
+    LaunchOrder { job_name: "test".into(), ..example::order(job(job_number), generation, node(), gpus) }
 }
 
 fn at(seconds: i64) -> Timestamp {

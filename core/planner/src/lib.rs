@@ -61,7 +61,7 @@ pub use quota::{QuotaRoom, QuotaVerdict, quota};
 pub use reservation::Reservation;
 pub use round::plan;
 pub use site::{Amount, Label, SiteRow};
-pub use sizes::{SizeGain, SizePoint, Sizes, sizes};
+pub use sizes::{SizeGain, SizePoint, Sizes, sizes, sizes_while};
 pub use submitted::Premises;
 pub use table::{GoodputTable, TableRow};
 pub use verify::{Violation, verify, verify_rest};

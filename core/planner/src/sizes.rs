@@ -55,6 +55,18 @@ pub struct SizeGain {
 /// The sizes of some jobs of a round. Jobs that are alike are looked at once.
 #[must_use]
 pub fn sizes(input: &PlanInput, of: &[JobId], curves: &mut CurveCache) -> BTreeMap<JobId, Sizes> {
+    sizes_while(input, of, curves, || true)
+}
+
+/// The same, where there may be too many of them: `go_on` is asked before each that is like none before it; its
+/// first no ends the work, and the rest are left out.
+#[must_use]
+pub fn sizes_while(
+    input: &PlanInput,
+    of: &[JobId],
+    curves: &mut CurveCache,
+    mut go_on: impl FnMut() -> bool,
+) -> BTreeMap<JobId, Sizes> {
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let round = Round::new(input, &cluster, &tree);
     let mut known: Vec<(PlanJob, Sizes)> = Vec::new();
@@ -64,12 +76,15 @@ pub fn sizes(input: &PlanInput, of: &[JobId], curves: &mut CurveCache) -> BTreeM
         if !input.reservations.iter().any(|one| one.jobs.contains(&job.job)) {
             anonymous.job = of[0];
         }
-        let alike = known.iter().find(|(one, _)| *one == anonymous).map(|(_, sizes)| sizes.clone());
-        let sizes = alike.unwrap_or_else(|| {
-            let sizes = of_job(&round, job, curves);
-            known.push((anonymous, sizes.clone()));
-            sizes
-        });
+        if let Some((_, sizes)) = known.iter().find(|(one, _)| *one == anonymous) {
+            told.insert(job.job, sizes.clone());
+            continue;
+        }
+        if !go_on() {
+            break;
+        }
+        let sizes = of_job(&round, job, curves);
+        known.push((anonymous, sizes.clone()));
         told.insert(job.job, sizes);
     }
     told
@@ -202,6 +217,19 @@ mod tests {
         assert_eq!(sizes.feasible, [has]);
         let refused: Vec<&SizePoint> = sizes.points.iter().filter(|point| point.gain.is_err()).collect();
         assert!(refused.len() == 3 && refused.iter().all(|point| point.gpus != has));
+    }
+
+    #[test]
+    fn whoever_has_waited_long_enough_is_told_of_the_first_and_of_those_like_them() {
+        let jobs = vec![job(1, 1, 4), job(2, 1, 4), job(3, 1, 2), job(4, 1, 4)];
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.job).collect();
+        let input = round(vec![node(1, "alpha", 4)], jobs);
+        let mut asked = 0;
+        let told = sizes_while(&input, &ids, &mut CurveCache::new(), || {
+            asked += 1;
+            asked < 2
+        });
+        assert_eq!(told.into_keys().collect::<Vec<_>>(), ids[..2]);
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::command::NodeAddress;
 use crate::report::Flexibility;
 use crate::spec::{
     BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
     NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use crate::{
-    BootId, Bytes, Capabilities, Fabric, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobSpec, ModelShape, NodeClass,
-    NodeId, NodeInventory, Sequences,
+    BootId, Bytes, Capabilities, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId, JobSpec,
+    LaunchOrder, ModelShape, NodeClass, NodeId, NodeInventory, NodeSlice, Placement, Seconds, Sequences,
 };
 
 /// A script that takes any change.
@@ -109,6 +110,29 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         }],
         elastic: Elasticity::default(),
         limits: Limits::default(),
+    }
+}
+
+/// A script on these GPUs of one node.
+#[must_use]
+pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> LaunchOrder {
+    LaunchOrder {
+        job,
+        generation: Generation(generation),
+        job_name: "job".into(),
+        owner: "ada".into(),
+        model: None,
+        run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
+        placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
+        nodes: vec![NodeAddress { node, name: "n".into(), address: "127.0.0.1".into() }],
+        configuration: None,
+        lr_scale: 1.0,
+        lr_scaling: LrScaling::None,
+        reference_batch: None,
+        checkpoint_dir: "/tmp/checkpoints".into(),
+        checkpoint_every: Seconds(60.0),
+        resume: None,
+        grace: Seconds(20.0),
     }
 }
 

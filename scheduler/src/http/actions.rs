@@ -12,7 +12,7 @@ use headway_types::{JobId, Seconds};
 use uuid::Uuid;
 
 use super::auth::{Principal, UserPrincipal};
-use super::extract::{Json, Path};
+use super::extract::{Json, Path, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, extract, lookup, mismatched};
 
@@ -120,10 +120,6 @@ async fn act_on(
 ) -> Result<Response, Problem> {
     let job = owned(state, caller, id).await?;
     act(state, caller, request(job.id)).await
-}
-
-fn reason(body: Option<Json<v1::ReasonRequest>>) -> Option<String> {
-    body.and_then(|Json(body)| body.reason)
 }
 
 /// The job, if the caller may act on it.

@@ -1,5 +1,5 @@
-//! Why a job is where it is: the newest plan's verdict, and before it what the verdict cannot know: that the job is
-//! held, backs off, starts, or waits for GPUs another job is giving up.
+//! Why a job is where it is: the engine's verdict on it, which is the newest plan's where no hold or back-off comes before
+//! that, and what the verdict cannot know: how long is left, that the job waits for GPUs another job is giving up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use super::auth::Principal;
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
+use crate::metrics;
 
-/// Answers that take longer are left out; they are there when asked for again.
+/// Answers that take longer are left out, and the reply says so; they are there when asked for again.
 const ASKING_TIME: Duration = Duration::from_secs(15);
 
 /// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
@@ -33,7 +34,12 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
-    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await.ok().flatten();
+    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await;
+    let left_out = insight.is_err().then(|| {
+        metrics::answer_left_out("explanation");
+        format!("Finding out what would change it takes longer than {} s; ask again", ASKING_TIME.as_secs())
+    });
+    let insight = insight.ok().flatten();
     let insight = insight.as_deref();
     Ok(Json(v1::Explanation {
         job_id: id,
@@ -50,6 +56,7 @@ pub async fn explain_job(
         predicted_start: insight.and_then(|each| {
             Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
         }),
+        left_out,
     }))
 }
 
@@ -68,16 +75,16 @@ pub struct Account {
 }
 
 fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
-    let mut reasons = from_state(view, job, now);
+    let mut reasons = before_the_verdict(view, job);
     let headline = match (&job.state, reasons.first()) {
         (JobState::Queued { .. }, Some(first)) => first.detail.clone(),
         (JobState::Queued { .. }, None) => match verdict {
-            Some(verdict) => verdict.headline.clone(),
+            Some(verdict) => format!("{}{}", verdict.headline, back_off_left(job, now)),
             None if view.policy.mode == PolicyMode::Paused => "waits: planning is paused by the policy".into(),
             None => "waits for the next planning round".into(),
         },
-        (JobState::Running { .. }, _) if job.wish.is_none() => {
-            verdict.map_or_else(|| "runs".into(), |verdict| verdict.headline.clone())
+        (JobState::Running { .. } | JobState::Held { .. }, _) if job.wish.is_none() => {
+            verdict.map_or_else(|| in_words(job, now), |verdict| verdict.headline.clone())
         }
         _ => in_words(job, now),
     };
@@ -85,32 +92,24 @@ fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp)
     Account { headline, reasons }
 }
 
-/// What the state alone says.
-fn from_state(view: &View, job: &Job, now: Timestamp) -> Vec<Reason> {
-    let binding = |code, detail| Reason { code, binding: true, detail };
-    let mut reasons = Vec::new();
-    match &job.state {
-        JobState::Held { .. } => reasons.push(binding(ReasonCode::Held, in_words(job, now))),
-        JobState::Queued { .. } => {
-            if let Some(until) = job.not_before.filter(|until| *until > now) {
-                let detail = format!(
-                    "the last {} failed; the next attempt may start in {}",
-                    attempts(job.failures),
-                    seconds(until.since(now).0)
-                );
-                reasons.push(binding(ReasonCode::BackOff, detail));
-            }
-            if let Some(detail) = being_freed(view, job.id) {
-                reasons.push(binding(ReasonCode::GpusBeingFreed, detail));
-            }
-            if let Some(plan) = view.proposals.values().find(|plan| plan.plan.assignments.contains_key(&job.id)) {
-                let detail = format!("plan {} would start it and waits for approval", plan.plan.id);
-                reasons.push(binding(ReasonCode::PlanWaitsApproval, detail));
-            }
-        }
-        _ => {}
+/// What keeps a job back that a plan has placed.
+fn before_the_verdict(view: &View, job: &Job) -> Vec<Reason> {
+    if !matches!(job.state, JobState::Queued { .. }) {
+        return Vec::new();
     }
-    reasons
+    let binding = |code, detail| Reason { code, binding: true, detail };
+    let proposal = view.proposals.values().find(|plan| plan.plan.assignments.contains_key(&job.id));
+    let freed = being_freed(view, job.id).map(|detail| binding(ReasonCode::GpusBeingFreed, detail));
+    let proposed = proposal.map(|plan| {
+        let detail = format!("plan {} would start it and waits for approval", plan.plan.id);
+        binding(ReasonCode::PlanWaitsApproval, detail)
+    });
+    freed.into_iter().chain(proposed).collect()
+}
+
+fn back_off_left(job: &Job, now: Timestamp) -> String {
+    let until = job.not_before.filter(|until| *until > now);
+    until.map_or(String::new(), |until| format!("; the next attempt may start in {}", seconds(until.since(now).0)))
 }
 
 /// Whom a queued job waits for on the GPUs that the adopted plan gives it.
@@ -145,7 +144,7 @@ fn in_words(job: &Job, now: Timestamp) -> String {
             conversions::wish_in_words(wish)
         }
         (JobState::Queued { .. }, _) => "waits".into(),
-        (JobState::Held { reason, .. }, _) => format!("held until released{}", because(reason)),
+        (JobState::Held { reason, .. }, _) => format!("is held{}", because(reason)),
         (JobState::Starting { generation, since }, _) => {
             format!("starts generation {} since {}", generation.0, seconds(now.since(*since).0))
         }
@@ -155,10 +154,6 @@ fn in_words(job: &Job, now: Timestamp) -> String {
         (JobState::Failed { message, .. }, _) => format!("failed: {message}"),
         (JobState::Cancelled { by, reason, .. }, _) => format!("cancelled by {by}{}", because(reason)),
     }
-}
-
-fn attempts(count: u32) -> String {
-    if count == 1 { "attempt".into() } else { format!("{count} attempts") }
 }
 
 fn seconds(value: f64) -> String {
@@ -198,18 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_back_off_comes_before_what_the_plan_says() {
+    fn a_back_off_says_how_long_is_left_and_is_told_once() {
         let job = Job { failures: 2, not_before: Some(NOW + Seconds(30.0)), ..fixtures::job() };
-        let account = account(&fixtures::running(), &job, Some(&verdict("needs 8 GPUs")), NOW);
-        assert_eq!(account.headline, "the last 2 attempts failed; the next attempt may start in 30 s");
-        assert_eq!(account.reasons.len(), 2);
-    }
-
-    #[test]
-    fn a_held_job_names_the_reason_it_was_given() {
-        let state = JobState::Held { since: NOW, reason: Some("until the data is there".into()) };
-        let account = account(&fixtures::running(), &Job { state, ..fixtures::job() }, None, NOW);
-        assert_eq!(account.headline, "held until released: until the data is there");
-        assert_eq!(account.reasons[0].code, ReasonCode::Held);
+        let verdict = verdict("waits a while after 2 failed attempts in a row");
+        let account = account(&fixtures::running(), &job, Some(&verdict), NOW);
+        let headline = "waits a while after 2 failed attempts in a row; the next attempt may start in 30 s";
+        assert_eq!(account.headline, headline);
+        assert_eq!(account.reasons.len(), 1);
     }
 }

@@ -4,6 +4,7 @@ use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use headway_api::v1;
 use serde::Serialize;
 
 use super::problem::Problem;
@@ -70,6 +71,11 @@ pub fn too_large() -> Problem {
 pub fn unsupported_media() -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "the body has no content type we read")
         .hint("send application/json (job specifications may also be application/yaml)")
+}
+
+/// Why the caller does it; a body may be absent.
+pub fn reason(body: Option<Json<v1::ReasonRequest>>) -> Option<String> {
+    body.and_then(|Json(body)| body.reason)
 }
 
 /// A version as an entity tag.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use headway_api::v1;
@@ -12,6 +13,7 @@ use headway_planner::{CurveCache, PlanInput, PlanJob, PlanWork, Premises, sizes}
 use headway_types::JobId;
 use headway_types::spec::Work;
 use serde::Deserialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
 use super::auth::Principal;
@@ -21,6 +23,10 @@ use super::{HttpState, conversions, lookup, past};
 use crate::store::EventFilter;
 
 const BASELINES_AT_MOST: usize = 200;
+/// Curves and splits that are computed at once: the processors belong to rounds.
+static SLOTS: Semaphore = Semaphore::const_new(2);
+/// How long a request waits for its turn; then the caller hears why.
+const TURN_TIME: Duration = Duration::from_secs(5);
 
 /// Is the cluster doing useful work? With `at`: a `PastOverview`, what is known of that moment.
 #[utoipa::path(get, path = "/overview", tag = "cluster", params(past::Moment),
@@ -57,7 +63,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
         gpus_total: nodes().map(|node| node.node.inventory.gpus.len() as u32).sum(),
         gpus_healthy: nodes().map(|node| node.node.inventory.healthy().0).sum(),
         gpus_busy: nodes().map(|node| node.held.len() as u32).sum(),
-        gpus_by_activity: view.census().into_iter().map(|(what, gpus)| (what.name().into(), gpus.0)).collect(),
+        gpus_by_activity: view.census().into_iter().map(|(what, gpus)| (<&str>::from(what).into(), gpus.0)).collect(),
         jobs_by_state,
         gpus_waited_for: waited_for,
         goodput_tokens_per_second: total.goodput,
@@ -146,7 +152,7 @@ pub async fn goodput(
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
     let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
     let at = conversions::time(view.at);
-    let items = off_the_reactor(move || static_split(&view, &records)).await?;
+    let items = off_the_reactor(&SLOTS, move || static_split(&view, &records)).await?;
     Ok(Json(v1::Goodput {
         at,
         goodput_tokens_per_second: total.goodput,
@@ -216,7 +222,7 @@ pub async fn curve(
 ) -> Result<Json<v1::Curve>, Problem> {
     let record = lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
-    Ok(Json(off_the_reactor(move || curve_of(&view, &record)).await?))
+    Ok(Json(off_the_reactor(&SLOTS, move || curve_of(&view, &record)).await?))
 }
 
 /// Of a job that runs on the GPU type it has, else on whichever serves a size best.
@@ -242,18 +248,45 @@ fn curve_of(view: &View, record: &Job) -> v1::Curve {
     }
 }
 
-/// Curves are milliseconds of arithmetic per job: not for a thread that answers others meanwhile.
-pub async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+/// Curves are milliseconds of arithmetic per job, seconds of many: not for a thread that answers others meanwhile, and for
+/// few callers at a time. The slot goes with the work, which goes on when its caller has given up.
+pub async fn off_the_reactor<T: Send + 'static>(
+    slots: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let slot = turn(slots, TURN_TIME).await?;
+    let work = move || {
+        let _slot = slot;
+        work()
+    };
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "computing a curve failed");
         Problem::internal()
     })
 }
 
+async fn turn(slots: &Semaphore, wait: Duration) -> Result<SemaphorePermit<'_>, Problem> {
+    let slot = tokio::time::timeout(wait, slots.acquire()).await;
+    let slot = slot.map_err(|_| Problem::unavailable("goodput is being computed for others"))?;
+    Ok(slot.expect("nobody closes it"))
+}
+
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::*;
     use crate::http::fixtures;
+
+    #[tokio::test]
+    async fn whoever_waits_too_long_for_a_turn_is_told() {
+        let slots = Semaphore::new(1);
+        let held = turn(&slots, Duration::ZERO).await.expect("it is free");
+        let refused = turn(&slots, Duration::ZERO).await.expect_err("it is held");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(held);
+        assert!(turn(&slots, Duration::ZERO).await.is_ok());
+    }
 
     #[test]
     fn the_overview_counts_what_the_snapshot_holds() {

@@ -7,7 +7,7 @@ use headway_engine::outcome::Reply;
 use headway_types::{Seconds, Timestamp};
 
 use super::auth::{AdminPrincipal, Principal};
-use super::extract::{Json, Path, Query};
+use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched, past};
 
@@ -119,10 +119,6 @@ pub async fn lose_node(
 ) -> Result<Json<v1::Node>, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
     act(&state, &caller, Request::MarkLost { node, reason: reason(body) }).await
-}
-
-fn reason(body: Option<Json<v1::ReasonRequest>>) -> Option<String> {
-    body.and_then(|Json(body)| body.reason)
 }
 
 async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Node>, Problem> {

@@ -97,7 +97,7 @@ pub async fn repeated(cluster: &Cluster, request: &EngineRequest, subjects: &[Uu
             let node = node.ok_or_else(|| Problem::not_found(format!("no node {subject}")))?;
             repeated(Reply::Node(node.node.clone()))
         }
-        EngineRequest::Rebalance { .. } => repeated(Reply::Round(PlanId(subject))),
+        EngineRequest::Rebalance { .. } => repeated(Reply::Rebalance(PlanId(subject))),
         EngineRequest::Approve { .. } | EngineRequest::Reject { .. } => {
             repeated(Reply::Plan(lookup::plan(cluster, PlanId(subject)).await?))
         }

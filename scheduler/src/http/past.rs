@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
-use headway_engine::record::{Allocation, Job, PlanRecord};
+use headway_engine::record::{Allocation, Job, PlanSummary};
 use headway_engine::view::View;
 use headway_types::{
     AvailabilityKind, Generation, JobId, JobStateKind, NodeId, NodeSlice, PlanId, PlanStateKind, Timestamp,
@@ -136,14 +136,14 @@ pub async fn plans(
     let states = cluster.store().states_at(at).await?;
     let among: Vec<_> = states.plans.keys().copied().collect();
     let page = cluster.store().plans(Some(&among), before, limit).await?;
-    let as_it_was = |record: &PlanRecord| {
-        let then = &states.plans[&record.plan.id];
+    let as_it_was = |line: &PlanSummary| {
+        let then = &states.plans[&line.id];
         v1::PlanSummary {
             state: then.state,
             state_reason: None,
             decided_at: (then.state == PlanStateKind::Adopted).then(|| time(then.since)),
             decided_by: None,
-            ..conversions::plan_summary(record)
+            ..conversions::plan_summary(line)
         }
     };
     let next_cursor = page.next.map(|plan| plan.to_string());
@@ -199,7 +199,7 @@ fn held_by_node(
                 job_id: one.job.0,
                 job_name: names.get(&one.job).cloned().unwrap_or_else(|| one.job.to_string()),
                 generation: one.generation.0,
-                phase: then.phase.name().into(),
+                phase: then.phase.to_string(),
                 gpu_uuids: slice.gpus.iter().map(|gpu| gpu.0.clone()).collect(),
             });
         }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::auth::{AdminPrincipal, Principal};
-use super::extract::{Json, Path, Query};
+use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched, past};
 use crate::archive;
@@ -124,7 +124,7 @@ pub async fn rebalance(
     let mut feed = state.cluster.subscribe();
     let min_gain = body.min_gain_pct.map(|percent| percent / 100.0);
     let id = match state.ask(caller.actor(), Request::Rebalance { min_gain }).await? {
-        Reply::Round(plan) => plan,
+        Reply::Rebalance(plan) => plan,
         other => return Err(mismatched(&other)),
     };
     let plan = made(&state.cluster, &mut feed, id).await?;
@@ -179,8 +179,7 @@ pub async fn reject_plan(
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Json<v1::Plan>, Problem> {
-    let reason = body.and_then(|Json(body)| body.reason);
-    decide(&state, &caller, Request::Reject { plan: PlanId(id), reason }).await
+    decide(&state, &caller, Request::Reject { plan: PlanId(id), reason: reason(body) }).await
 }
 
 async fn decide(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Plan>, Problem> {

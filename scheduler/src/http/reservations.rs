@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_engine::event::{Ends, Request, ReservationWish};
+use headway_engine::event::{Ends, Request, ReservationRequest};
 use headway_engine::outcome::Reply;
 use headway_engine::record::Reservation;
 use headway_types::{JobId, NodeId, ReservationId, Seconds};
@@ -45,7 +45,7 @@ pub async fn create_reservation(
         .iter()
         .map(|name| lookup::node(&state.cluster, name).map_err(|problem| problem.field("nodes")))
         .collect();
-    let wish = ReservationWish {
+    let reservation = ReservationRequest {
         name: body.name,
         nodes: nodes?,
         from: body.from.map(conversions::timestamp),
@@ -54,7 +54,7 @@ pub async fn create_reservation(
         users: body.users.into_iter().collect(),
         jobs: body.jobs.into_iter().map(JobId).collect(),
     };
-    let made = act(&state, &caller, Request::Reserve { wish }).await?;
+    let made = act(&state, &caller, Request::Reserve { reservation }).await?;
     let location = format!("/api/v1/reservations/{}", made.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(shown(&state, &made))).into_response())
 }

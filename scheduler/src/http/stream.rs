@@ -188,7 +188,7 @@ async fn newest(cluster: &Cluster, changed: Changed) -> Vec<Event> {
     }
     for plan in changed.plans {
         if let Ok(plan) = lookup::plan(cluster, plan).await {
-            events.push(named("plan", &conversions::plan_summary(&plan)));
+            events.push(named("plan", &conversions::plan_summary(&plan.summary())));
         }
     }
     events

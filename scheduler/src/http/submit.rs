@@ -1,6 +1,7 @@
 //! Submitting jobs: one, or a batch that is admitted as a whole or not at all; and checking without submitting.
 
-use std::time::Duration;
+use std::future::Future;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -10,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use headway_api::{spec, v1};
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes};
-use headway_types::{JobId, JobSpec};
+use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes_while};
+use headway_types::{JobId, JobSpec, Timestamp};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Query, too_large, unsupported_media};
@@ -20,9 +22,15 @@ use super::once::{self, REPLAYED};
 use super::problem::Problem;
 use super::{HttpState, conversions, goodput, lookup, mismatched};
 use crate::asking::Trial;
+use crate::metrics;
 
 const JOBS_AT_ONCE: usize = 1_000;
-/// A prediction that takes longer is left out.
+/// Checks that run at once; they keep nobody from a curve.
+static CHECKS: Semaphore = Semaphore::const_new(1);
+/// Jobs that are not checked within this are too many. With the wait for a turn before and the trial behind it, it stays
+/// below the request limit.
+const CHECK_TIME: Duration = Duration::from_secs(8);
+/// A prediction that takes longer is left out, and the reply says so.
 const TRIAL_TIME: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -102,32 +110,59 @@ pub async fn validate(
 
 async fn verdicts(state: &HttpState, caller: &Principal, specs: Vec<JobSpec>) -> Result<v1::Validation, Problem> {
     let (view, user, asked) = (state.cluster.view(), caller.name().to_owned(), specs.clone());
-    let mut verdicts = goodput::off_the_reactor(move || undisturbed(view.round(), &asked, &user)).await?;
-    let Some(trial) = trial(state, caller, &specs).await else { return Ok(v1::Validation { jobs: verdicts }) };
-    for (verdict, id) in verdicts.iter_mut().zip(&trial.jobs) {
-        verdict.starts_with_gpus = trial.plan.assignments.get(id).map(|one| one.placement.gpus().0);
-        let start = trial.forecast.starts.get(id);
-        verdict.predicted_start =
-            start.map(|start| conversions::predicted_start(start, trial.forecast.method, state.cluster.now()));
+    let check = move || {
+        let until = Instant::now() + CHECK_TIME;
+        undisturbed(view.round(), &asked, &user, || Instant::now() < until)
+    };
+    let mut verdicts = goodput::off_the_reactor(&CHECKS, check).await??;
+    match trial(state, caller, &specs).await {
+        Ok(trial) => tell_starts(&mut verdicts, &trial, state.cluster.now()),
+        Err(why) => verdicts.iter_mut().for_each(|verdict| verdict.start_left_out = Some(why.clone())),
     }
     Ok(v1::Validation { jobs: verdicts })
 }
 
-/// The newest round solved with the jobs in it; `None` where there is none yet, or where it takes too long.
-async fn trial(state: &HttpState, caller: &Principal, specs: &[JobSpec]) -> Option<Trial> {
-    let round = state.asking.round()?;
-    let jobs = round.input.submitted(specs.iter(), caller.name());
-    tokio::time::timeout(TRIAL_TIME, state.asking.trial(round, jobs)).await.ok().flatten()
+fn tell_starts(verdicts: &mut [v1::JobValidation], trial: &Trial, now: Timestamp) {
+    for (verdict, id) in verdicts.iter_mut().zip(&trial.jobs) {
+        verdict.starts_with_gpus = trial.plan.assignments.get(id).map(|one| one.placement.gpus().0);
+        let start = trial.forecast.starts.get(id);
+        verdict.predicted_start = start.map(|start| conversions::predicted_start(start, trial.forecast.method, now));
+    }
 }
 
-/// What jobs would find were nobody else on the nodes, and what quotas say.
-fn undisturbed(round: PlanInput, specs: &[JobSpec], user: &str) -> Vec<v1::JobValidation> {
+/// The newest round solved with the jobs in it, or why it is not.
+async fn trial(state: &HttpState, caller: &Principal, specs: &[JobSpec]) -> Result<Trial, String> {
+    let round = state.asking.round().ok_or("no round has been planned yet")?;
+    let jobs = round.input.submitted(specs.iter(), caller.name());
+    within(TRIAL_TIME, state.asking.trial(round, jobs)).await.inspect_err(|_| metrics::answer_left_out("trial"))
+}
+
+async fn within<T>(limit: Duration, trial: impl Future<Output = Option<T>>) -> Result<T, String> {
+    match tokio::time::timeout(limit, trial).await {
+        Ok(Some(trial)) => Ok(trial),
+        Ok(None) => Err("the round with it could not be planned; the scheduler's log says why".into()),
+        Err(_) => Err(format!("planning the round with it takes longer than {} s; ask again", limit.as_secs())),
+    }
+}
+
+/// What jobs would find were nobody else on the nodes, and what quotas say, as long as `go_on` has the patience.
+fn undisturbed(
+    round: PlanInput,
+    specs: &[JobSpec],
+    user: &str,
+    go_on: impl FnMut() -> bool,
+) -> Result<Vec<v1::JobValidation>, Problem> {
     let jobs = round.submitted(specs.iter(), user);
     let (ids, round): (Vec<JobId>, _) = (jobs.iter().map(|job| job.job).collect(), round.with(jobs.clone()));
-    let mut sizes = sizes(&round, &ids, &mut CurveCache::new());
+    let mut sizes = sizes_while(&round, &ids, &mut CurveCache::new(), go_on);
+    if sizes.len() < jobs.len() {
+        let (checked, all) = (sizes.len(), jobs.len());
+        let detail = format!("only {checked} of {all} jobs could be checked in {} s", CHECK_TIME.as_secs());
+        return Err(Problem::invalid(detail).field("jobs").hint("check fewer at once; submitting takes them all"));
+    }
     let told =
         |job: &PlanJob| conversions::validation(job, sizes.remove(&job.job).unwrap_or_default(), quota(&round, job));
-    jobs.iter().map(told).collect()
+    Ok(jobs.iter().map(told).collect())
 }
 
 /// The specifications of a body, JSON or YAML by its content type.
@@ -172,7 +207,7 @@ mod tests {
     use headway_types::spec::{Topology, Work};
     use headway_types::{
         Fabric, Gpu, GpuCount, GpuHealth, GpuSeconds, GpuType, GpuUuid, IdSource, ModelShape, NodeInventory, Seconds,
-        Timestamp,
+        example,
     };
 
     use super::*;
@@ -211,7 +246,7 @@ mod tests {
     }
 
     fn told(spec: JobSpec, view: &View) -> v1::JobValidation {
-        undisturbed(view.round(), &[spec], "ada").remove(0)
+        undisturbed(view.round(), &[spec], "ada", || true).unwrap().remove(0)
     }
 
     #[test]
@@ -227,17 +262,9 @@ mod tests {
         let view = cluster(&[("V100", 8, "a"), ("V100", 8, "a"), ("H100-80G", 8, "a")]);
         let mut spec = asking(1, 1);
         // Some 48 GiB of states: more than a V100 has.
-        let shape = ModelShape {
-            layers: 36,
-            hidden: 2_048,
-            heads: 16,
-            kv_heads: 16,
-            ffn_hidden: 8_192,
-            gated: true,
-            vocab: 50_304,
-            seq_len: 2_048,
-            tied: false,
-        };
+        let (hidden, heads, ffn_hidden) = (2_048, 16, 8_192);
+        let shape =
+            ModelShape { layers: 36, hidden, heads, kv_heads: 16, ffn_hidden, seq_len: 2_048, ..example::llama2_7b() };
         spec.roles[0].training.as_mut().unwrap().work = Work::Model(shape);
         let verdict = told(spec, &view);
         assert!(verdict.feasible, "{:?}", verdict.reason);
@@ -311,8 +338,26 @@ mod tests {
     fn jobs_that_are_alike_are_told_alike() {
         let view = cluster(&[("H100-80G", 8, "a")]);
         let named = |name: &str| JobSpec { name: name.into(), ..asking(1, 8) };
-        let verdicts = undisturbed(view.round(), &[named("a"), asking(9, 9), named("b")], "ada");
+        let verdicts = undisturbed(view.round(), &[named("a"), asking(9, 9), named("b")], "ada", || true).unwrap();
         assert_eq!(verdicts.iter().map(|one| one.feasible).collect::<Vec<_>>(), [true, false, true]);
         assert_eq!((&verdicts[0].points, verdicts[2].name.as_str()), (&verdicts[2].points, "b"));
+    }
+
+    #[test]
+    fn more_than_can_be_checked_in_time_is_refused_in_words() {
+        let view = cluster(&[("H100-80G", 8, "a")]);
+        let mut patience = [true, false].into_iter();
+        let specs = [asking(1, 8), asking(1, 4), asking(1, 2)];
+        let refused = undisturbed(view.round(), &specs, "ada", || patience.next().unwrap()).unwrap_err();
+        assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    }
+
+    #[tokio::test]
+    async fn a_trial_that_takes_too_long_or_fails_is_left_out_in_words() {
+        let late = within(Duration::ZERO, std::future::pending::<Option<()>>()).await;
+        assert_eq!(late, Err("planning the round with it takes longer than 0 s; ask again".into()));
+        let failed = within(TRIAL_TIME, std::future::ready(None::<()>)).await.unwrap_err();
+        assert!(failed.contains("could not be planned"), "{failed}");
+        assert_eq!(within(TRIAL_TIME, std::future::ready(Some(7))).await, Ok(7));
     }
 }

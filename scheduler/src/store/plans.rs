@@ -1,6 +1,6 @@
 //! Table `plans`.
 
-use headway_engine::record::PlanRecord;
+use headway_engine::record::{PlanRecord, PlanSummary};
 use headway_types::PlanId;
 use sqlx::PgConnection;
 use sqlx::types::Json;
@@ -9,16 +9,19 @@ use super::column::{document, time};
 use super::{Page, Store, StoreError};
 
 impl Store {
-    /// Plans, newest first; only of those in `among`, where it is given.
+    /// Plans in a line each, newest first; only of those in `among`, where it is given. Whole plans are read only where
+    /// an earlier binary wrote no line.
     pub async fn plans(
         &self,
         among: Option<&[PlanId]>,
         before: Option<PlanId>,
         limit: u32,
-    ) -> Result<Page<PlanRecord, PlanId>, StoreError> {
+    ) -> Result<Page<PlanSummary, PlanId>, StoreError> {
         let among = among.map(|plans| plans.iter().map(|plan| plan.0).collect::<Vec<_>>());
         let rows = sqlx::query!(
-            r#"SELECT body AS "body: Json<PlanRecord>" FROM plans
+            r#"SELECT summary AS "summary: Json<PlanSummary>",
+                CASE WHEN summary IS NULL THEN body END AS "body: Json<PlanRecord>"
+            FROM plans
             WHERE ($1::uuid IS NULL OR plan_id < $1) AND ($2::uuid[] IS NULL OR plan_id = ANY($2))
             ORDER BY plan_id DESC LIMIT $3"#,
             before.map(|plan| plan.0),
@@ -28,7 +31,11 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::during("listing plans"))?;
-        Ok(Page::of(rows.into_iter().map(|row| row.body.0).collect(), limit, |record: &PlanRecord| record.plan.id))
+        let lines = rows.into_iter().filter_map(|row| {
+            let summary = row.summary.map(|summary| summary.0);
+            summary.or_else(|| row.body.map(|body| body.0.summary()))
+        });
+        Ok(Page::of(lines.collect(), limit, |line: &PlanSummary| line.id))
     }
 
     pub async fn plan(&self, plan: PlanId) -> Result<Option<PlanRecord>, StoreError> {
@@ -50,19 +57,21 @@ pub(super) async fn upsert(connection: &mut PgConnection, plans: &[&PlanRecord])
     let states: Vec<_> = plans.iter().map(|record| record.state.kind().to_string()).collect();
     let made: Vec<_> = plans.iter().map(|record| time(record.plan.made_at)).collect();
     let decided: Vec<_> = plans.iter().map(|record| record.decided_at.map(time)).collect();
+    let summaries: Vec<_> = plans.iter().map(|record| document(&record.summary())).collect();
     let bodies: Vec<_> = plans.iter().map(document).collect();
     sqlx::query!(
-        "INSERT INTO plans (plan_id, parent_plan_id, state, made_at, decided_at, body)
-        SELECT plan_id, parent_plan_id, state, made_at, decided_at, body::jsonb
-        FROM UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[])
-            AS new (plan_id, parent_plan_id, state, made_at, decided_at, body)
+        "INSERT INTO plans (plan_id, parent_plan_id, state, made_at, decided_at, summary, body)
+        SELECT plan_id, parent_plan_id, state, made_at, decided_at, summary::jsonb, body::jsonb
+        FROM UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[])
+            AS new (plan_id, parent_plan_id, state, made_at, decided_at, summary, body)
         ON CONFLICT (plan_id) DO UPDATE SET
-            state = excluded.state, decided_at = excluded.decided_at, body = excluded.body",
+            state = excluded.state, decided_at = excluded.decided_at, summary = excluded.summary, body = excluded.body",
         &ids,
         &parents as &[Option<uuid::Uuid>],
         &states,
         &made,
         &decided as &[Option<chrono::DateTime<chrono::Utc>>],
+        &summaries,
         &bodies,
     )
     .execute(connection)

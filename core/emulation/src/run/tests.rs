@@ -1,9 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use headway_types::example::{class, llama2_7b};
-use headway_types::placement::NodeSlice;
-use headway_types::spec::{Command, LrScaling, Precision, Run as Script, RunPer};
-use headway_types::{CheckpointRef, GpuUuid, Layout, NodeId, Placement};
+use headway_types::example::{self, class, llama2_7b};
+use headway_types::spec::Precision;
+use headway_types::{CheckpointRef, GpuUuid, Layout, NodeId};
 use uuid::Uuid;
 
 use super::*;
@@ -17,22 +16,12 @@ fn configuration(micro: u64, global: u64) -> Configuration {
 fn order(resume: Option<CheckpointRef>) -> LaunchOrder {
     let gpus = (0..8).map(|index| GpuUuid(format!("GPU-{index}"))).collect();
     LaunchOrder {
-        job: JobId(Uuid::from_u128(5)),
-        generation: Generation(3),
-        job_name: "job".into(),
-        owner: "ada".into(),
-        model: None,
-        run: Script { per: RunPer::Node, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
-        placement: Placement::try_new(vec![NodeSlice { node: NodeId(Uuid::from_u128(1)), gpus }]).unwrap(),
-        nodes: Vec::new(),
         configuration: Some(configuration(1, 64)),
-        lr_scale: 1.0,
-        lr_scaling: LrScaling::None,
         reference_batch: Some(Sequences(64)),
-        checkpoint_dir: "/c".into(),
         checkpoint_every: Seconds(600.0),
         resume,
         grace: Seconds(60.0),
+        ..example::order(JobId(Uuid::from_u128(5)), 3, NodeId(Uuid::from_u128(1)), gpus)
     }
 }
 

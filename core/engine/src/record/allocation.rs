@@ -58,8 +58,9 @@ fn unscaled() -> f64 {
 }
 
 /// Where an allocation stands; the moment it got there is a field of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AllocationPhase {
     /// Granted: its nodes check and bind.
     Preparing,
@@ -84,17 +85,6 @@ impl AllocationPhase {
                 | (Running, Stopping | Ended)
                 | (Stopping, Ended)
         )
-    }
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            AllocationPhase::Preparing => "preparing",
-            AllocationPhase::Launching => "launching",
-            AllocationPhase::Running => "running",
-            AllocationPhase::Stopping => "stopping",
-            AllocationPhase::Ended => "ended",
-        }
     }
 }
 

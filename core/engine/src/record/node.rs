@@ -62,12 +62,6 @@ impl NodePolicy {
             NodePolicy::Draining { .. } => NodePolicyKind::Draining,
         }
     }
-
-    /// The policy's name as the API writes it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.kind().into()
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,12 +121,6 @@ impl Availability {
             Availability::Lost { .. } => AvailabilityKind::Lost,
         }
     }
-
-    /// The name as the API writes it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.kind().into()
-    }
 }
 
 /// What happened on a node tells whether to trust it. How incidents count is in `health.rs` of the crate.
@@ -184,12 +172,6 @@ impl Standing {
             Standing::Probation { .. } => StandingKind::Probation,
         }
     }
-
-    /// The name as the API writes it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.kind().into()
-    }
 }
 
 #[cfg(test)]
@@ -204,7 +186,7 @@ mod tests {
         for state in [A::Registering { since }, A::Available, A::Unreachable { since }, A::Lost { since }] {
             for event in [E::TakenOver, E::Registered, E::Heard, E::Lapsed, E::WrittenOff] {
                 if let Some(next) = state.apply(Timestamp(2), event) {
-                    table.push_str(&format!("{} + {event:?} = {}\n", state.name(), next.name()));
+                    table.push_str(&format!("{} + {event:?} = {}\n", state.kind(), next.kind()));
                 }
             }
         }

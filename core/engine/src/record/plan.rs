@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 pub use headway_types::PolicyMode;
-use headway_types::{Plan, PlanStateKind, Seconds, Timestamp};
+use headway_types::{Plan, PlanId, PlanStateKind, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::event::Actor;
@@ -15,6 +15,44 @@ pub struct PlanRecord {
     pub state: PlanState,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<Actor>,
+}
+
+/// A plan in one line, as lists show it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanSummary {
+    pub id: PlanId,
+    pub parent: Option<PlanId>,
+    pub made_at: Timestamp,
+    pub state: PlanState,
+    pub decided_at: Option<Timestamp>,
+    pub decided_by: Option<Actor>,
+    pub trigger: String,
+    pub objective_before: f64,
+    pub objective: f64,
+    pub bound: Option<f64>,
+    pub gap: Option<f64>,
+    pub moves: u32,
+}
+
+impl PlanRecord {
+    #[must_use]
+    pub fn summary(&self) -> PlanSummary {
+        let report = &self.plan.report;
+        PlanSummary {
+            id: self.plan.id,
+            parent: self.plan.parent,
+            made_at: self.plan.made_at,
+            state: self.state.clone(),
+            decided_at: self.decided_at,
+            decided_by: self.decided_by.clone(),
+            trigger: report.trigger.clone(),
+            objective_before: report.objective_before,
+            objective: report.objective,
+            bound: report.bound,
+            gap: report.gap,
+            moves: report.moves.len() as u32,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,12 +104,6 @@ impl PlanState {
             PlanState::Rejected { .. } => PlanStateKind::Rejected,
             PlanState::Stale => PlanStateKind::Stale,
         }
-    }
-
-    /// The name as the API writes it.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.kind().into()
     }
 }
 

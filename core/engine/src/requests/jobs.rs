@@ -76,7 +76,7 @@ impl Engine {
         self.job_reply(id)
     }
 
-    /// The wish is a fact until a newer checkpoint is committed or the generation ends: also another leader keeps it.
+    /// What is asked for is a fact until a newer checkpoint is committed or the generation ends: also another leader keeps it.
     pub(super) fn save_now(&mut self, actor: &Actor, id: JobId) -> Result<Reply, Refusal> {
         let job = self.live_job(id)?;
         if !matches!(job.state, JobState::Running { .. }) {

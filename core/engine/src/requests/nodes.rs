@@ -66,7 +66,7 @@ impl Engine {
     pub(super) fn mark_lost(&mut self, actor: &Actor, id: NodeId, reason: Option<String>) -> Result<Reply, Refusal> {
         let name = self.known_node(id)?.inventory.name.clone();
         if !self.facts.observe_node(id, AvailabilityEvent::WrittenOff) {
-            let state = self.known_node(id)?.availability.name();
+            let state = self.known_node(id)?.availability.kind();
             return Err(Refusal::WrongState(format!("node is {state}, not unreachable; drain it instead")));
         }
         let why = reason.map_or(String::new(), |reason| format!(": {reason}"));

@@ -43,7 +43,7 @@ fn subject(reply: &Reply) -> Option<Uuid> {
     match reply {
         Reply::Job(job) => Some(job.id.0),
         Reply::Node(node) => Some(node.inventory.node.0),
-        Reply::Round(plan) => Some(plan.0),
+        Reply::Rebalance(plan) => Some(plan.0),
         Reply::Plan(record) => Some(record.plan.id.0),
         Reply::Reservation(one) => Some(one.id.0),
         Reply::Submitted { .. } | Reply::Replayed { .. } | Reply::Repeated { .. } => None,

@@ -9,32 +9,32 @@ use headway_types::{NodeId, ReservationId, Timestamp};
 use super::projects::is_name;
 use crate::draft::Note;
 use crate::engine::Engine;
-use crate::event::{Actor, Ends, ReservationWish};
+use crate::event::{Actor, Ends, ReservationRequest};
 use crate::facts::Facts;
 use crate::outcome::{Refusal, Reply};
 use crate::record::Reservation;
 
 impl Engine {
     /// Makes a reservation. Asking again for the same one gives the one there is.
-    pub(super) fn reserve(&mut self, actor: &Actor, wish: ReservationWish) -> Result<Reply, Refusal> {
-        if let Some(known) = self.facts.reservations.values().find(|one| one.name == wish.name) {
-            if is_same(known, &wish) {
+    pub(super) fn reserve(&mut self, actor: &Actor, asked: ReservationRequest) -> Result<Reply, Refusal> {
+        if let Some(known) = self.facts.reservations.values().find(|one| one.name == asked.name) {
+            if is_same(known, &asked) {
                 return Ok(Reply::Reservation(known.clone()));
             }
-            return Err(Refusal::WrongState(format!("there is another reservation {}", wish.name)));
+            return Err(Refusal::WrongState(format!("there is another reservation {}", asked.name)));
         }
-        let from = wish.from.unwrap_or(self.facts.now);
-        let until = end(from, wish.ends);
-        self.check_wish(&wish, from, until)?;
+        let from = asked.from.unwrap_or(self.facts.now);
+        let until = end(from, asked.ends);
+        self.check_reservation(&asked, from, until)?;
         let reservation = Arc::new(Reservation {
             id: self.facts.ids.reservation(self.facts.now),
-            name: wish.name,
-            nodes: wish.nodes,
+            name: asked.name,
+            nodes: asked.nodes,
             from,
             until,
-            projects: wish.projects,
-            users: wish.users,
-            jobs: wish.jobs,
+            projects: asked.projects,
+            users: asked.users,
+            jobs: asked.jobs,
             by: actor.to_string(),
             made_at: self.facts.now,
             began: false,
@@ -49,30 +49,30 @@ impl Engine {
         Ok(Reply::Reservation(reservation))
     }
 
-    fn check_wish(&self, wish: &ReservationWish, from: Timestamp, until: Timestamp) -> Result<(), Refusal> {
-        let invalid = |what: String| Err(Refusal::Invalid(format!("reservation {}: {what}", wish.name)));
-        if !is_name(&wish.name) {
+    fn check_reservation(&self, asked: &ReservationRequest, from: Timestamp, until: Timestamp) -> Result<(), Refusal> {
+        let invalid = |what: String| Err(Refusal::Invalid(format!("reservation {}: {what}", asked.name)));
+        if !is_name(&asked.name) {
             return invalid("a name has letters, digits, '-', '_' or '.', a letter or digit first".into());
         }
         if until <= from || until <= self.facts.now {
             return invalid("it must end after it begins, and not in the past".into());
         }
-        if wish.nodes.is_empty() {
+        if asked.nodes.is_empty() {
             return invalid("it must name at least one node".into());
         }
-        if let Some(unknown) = wish.nodes.iter().find(|node| !self.facts.nodes.contains_key(node)) {
+        if let Some(unknown) = asked.nodes.iter().find(|node| !self.facts.nodes.contains_key(node)) {
             return Err(Refusal::NoSuchNode(*unknown));
         }
-        if wish.projects.is_empty() && wish.users.is_empty() && wish.jobs.is_empty() {
+        if asked.projects.is_empty() && asked.users.is_empty() && asked.jobs.is_empty() {
             return invalid("it must say for whom: projects, users or jobs".into());
         }
         let clash = self
             .facts
             .reservations
             .values()
-            .find(|other| other.from < until && from < other.until && !other.nodes.is_disjoint(&wish.nodes));
+            .find(|other| other.from < until && from < other.until && !other.nodes.is_disjoint(&asked.nodes));
         if let Some(other) = clash {
-            let both: BTreeSet<NodeId> = other.nodes.intersection(&wish.nodes).copied().collect();
+            let both: BTreeSet<NodeId> = other.nodes.intersection(&asked.nodes).copied().collect();
             let nodes = self.nodes_in_words(&both);
             return Err(Refusal::WrongState(format!("{nodes} is set aside for {} at that time", other.name)));
         }
@@ -134,10 +134,10 @@ fn end(from: Timestamp, ends: Ends) -> Timestamp {
     }
 }
 
-/// Whether a wish asks for what is there.
-fn is_same(known: &Reservation, wish: &ReservationWish) -> bool {
-    wish.from.is_none_or(|from| known.from == from)
-        && known.until == end(known.from, wish.ends)
+/// Whether what is asked for is there already.
+fn is_same(known: &Reservation, asked: &ReservationRequest) -> bool {
+    asked.from.is_none_or(|from| known.from == from)
+        && known.until == end(known.from, asked.ends)
         && (&known.nodes, &known.projects, &known.users, &known.jobs)
-            == (&wish.nodes, &wish.projects, &wish.users, &wish.jobs)
+            == (&asked.nodes, &asked.projects, &asked.users, &asked.jobs)
 }

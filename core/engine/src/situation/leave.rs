@@ -32,8 +32,8 @@ impl<'a> Situation<'a> {
         })
     }
 
-    /// A job that must leave for no defect but an operator's wish may stay until the deadline he gave, as long as it has
-    /// nowhere else to go.
+    /// A job that must leave for no defect but because an operator drains its nodes may stay until the deadline he gave,
+    /// as long as it has nowhere else to go.
     pub fn may_linger(self, allocation: &Allocation) -> bool {
         let mut drained = false;
         for slice in allocation.placement.slices() {

@@ -11,11 +11,9 @@ use crate::outcome::{NodeAction, NodeOutcome, Refusal, WorkerOrder};
 impl Ledger {
     /// Repeats everything a lost session may have swallowed: checkpoints first, so that an end finds them committed.
     pub(super) fn session_opened(&mut self, term: Term, out: &mut NodeOutcome) {
-        if term < self.term {
-            out.refusal = Some(Refusal::OldTerm { term, highest: self.term });
+        if !self.follow(term, out) {
             return;
         }
-        self.follow(term, out);
         for group in self.groups.values().flat_map(|groups| groups.values()) {
             let (job, generation) = (group.job(), group.generation());
             if let Some(capabilities) = group.declared {

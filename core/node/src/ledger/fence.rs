@@ -12,7 +12,7 @@ use headway_types::{Generation, JobId, Serial, Term};
 use serde::{Deserialize, Serialize};
 
 use super::Ledger;
-use crate::outcome::NodeOutcome;
+use crate::outcome::{NodeOutcome, Refusal};
 
 /// Jobs without a group of which the fence is kept: far more than can change while one command is under way.
 pub(super) const REMEMBERED: usize = 1_000;
@@ -53,15 +53,19 @@ impl From<Form> for Fence {
 }
 
 impl Ledger {
-    /// Follows the newest term heard. Commands of the term before are refused from now on, counted or not.
-    pub(super) fn follow(&mut self, term: Term, out: &mut NodeOutcome) {
-        if term <= self.term {
-            return;
+    /// Follows the newest term heard. Whatever is of a term before is refused from now on, counted or not, and false.
+    pub(super) fn follow(&mut self, term: Term, out: &mut NodeOutcome) -> bool {
+        if term < self.term {
+            out.refusal = Some(Refusal::OldTerm { term, highest: self.term });
+            return false;
         }
-        let last = Sent { term: self.term, serial: Serial(u64::MAX) };
-        self.highest.values_mut().for_each(|fence| fence.sent = fence.sent.or(Some(last)));
-        self.term = term;
-        out.persist = true;
+        if term > self.term {
+            let last = Sent { term: self.term, serial: Serial(u64::MAX) };
+            self.highest.values_mut().for_each(|fence| fence.sent = fence.sent.or(Some(last)));
+            self.term = term;
+            out.persist = true;
+        }
+        true
     }
 
     /// Whether a command may speak of a generation whose fence has been forgotten.

@@ -1,63 +1,48 @@
 //! Plans and verdicts on the wire.
 
 use headway_api::v1;
-use headway_engine::record::{PlanRecord, PlanState};
+use headway_engine::record::{PlanRecord, PlanState, PlanSummary};
 use headway_engine::view::View;
 use headway_types::plan::LeftOut;
 use headway_types::{Assignment, JobId, JobVerdict, Move};
 
 use super::{actor, finite, job_name, slice, time, unmoved};
 
-pub fn plan_summary(of: &PlanRecord) -> v1::PlanSummary {
-    let report = &of.plan.report;
+pub fn plan_summary(of: &PlanSummary) -> v1::PlanSummary {
     v1::PlanSummary {
-        id: of.plan.id.0,
-        parent_id: of.plan.parent.map(|parent| parent.0),
+        id: of.id.0,
+        parent_id: of.parent.map(|parent| parent.0),
         state: of.state.kind(),
         state_reason: state_reason(&of.state),
-        made_at: time(of.plan.made_at),
+        made_at: time(of.made_at),
         decided_at: of.decided_at.map(time),
         decided_by: of.decided_by.as_ref().map(actor),
-        trigger: report.trigger.clone(),
-        objective_before: report.objective_before,
-        objective: report.objective,
-        bound: report.bound,
-        gap: report.gap,
-        moves: report.moves.len() as u32,
+        trigger: of.trigger.clone(),
+        objective_before: of.objective_before,
+        objective: of.objective,
+        bound: of.bound,
+        gap: of.gap,
+        moves: of.moves,
     }
 }
 
 /// `view` lends the names of jobs and nodes.
 pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
     let report = &of.plan.report;
-    let v1::PlanSummary {
-        id,
-        parent_id,
-        state,
-        state_reason,
-        made_at,
-        decided_at,
-        decided_by,
-        trigger,
-        objective_before,
-        objective,
-        bound,
-        gap,
-        moves: _,
-    } = plan_summary(of);
+    let summary = plan_summary(&of.summary());
     v1::Plan {
-        id,
-        parent_id,
-        state,
-        state_reason,
-        made_at,
-        decided_at,
-        decided_by,
-        trigger,
-        objective_before,
-        objective,
-        bound,
-        gap,
+        id: summary.id,
+        parent_id: summary.parent_id,
+        state: summary.state,
+        state_reason: summary.state_reason,
+        made_at: summary.made_at,
+        decided_at: summary.decided_at,
+        decided_by: summary.decided_by,
+        trigger: summary.trigger,
+        objective_before: summary.objective_before,
+        objective: summary.objective,
+        bound: summary.bound,
+        gap: summary.gap,
         candidates: report.candidates,
         solver: report.solver.as_ref().map(Into::into),
         shadow_prices: report.shadow_prices.iter().map(|(gpu, price)| (gpu.0.clone(), *price)).collect(),

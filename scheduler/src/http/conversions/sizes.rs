@@ -14,6 +14,7 @@ pub fn validation(job: &PlanJob, sizes: Sizes, quota: Option<QuotaVerdict>) -> v
         quota: quota.map(quota_verdict),
         starts_with_gpus: None,
         predicted_start: None,
+        start_left_out: None,
     }
 }
 

@@ -25,6 +25,7 @@ async fn a_batch_is_stored_as_a_whole_and_a_dry_run_not_at_all() {
     let checked = served.send_json(Method::POST, "ada", "/jobs?dry_run=true", &good).await;
     assert_eq!((checked.status, &checked.body["jobs"][1]["name"]), (StatusCode::OK, &json!("b")));
     assert_eq!(checked.body["jobs"][0]["feasible"], false, "there is no node");
+    assert_eq!(checked.body["jobs"][0]["start_left_out"], "no round has been planned yet");
     assert_eq!(served.get("eve", "/jobs").await.body["items"], json!([]));
     let bad = json!({"jobs": [job("a"), job("")]});
     let answer = served.send_json(Method::POST, "ada", "/jobs", &bad).await;
@@ -51,7 +52,8 @@ async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
     let held = served.send_json(Method::POST, "ada", &format!("{job}/hold"), &reason).await;
     assert_eq!((held.status, &held.body["state"]), (StatusCode::OK, &json!("held")));
     let why = served.get("eve", &format!("{job}/explain")).await;
-    assert_eq!(why.body["headline"], "held until released: until the data is there");
+    assert_eq!(why.body["headline"], "on hold until it is released: until the data is there");
+    assert_eq!(why.body["reasons"].as_array().unwrap().len(), 1, "told once: {}", why.body["reasons"]);
 
     let tag = served.get("eve", &job).await.headers["etag"].clone();
     let patch = |tag: &str| {
