@@ -23,7 +23,7 @@ fn quota(gpus: u32) -> ProjectRules {
 fn a_quota_is_enforced() {
     let mut cluster = Cluster::new(&[8]);
     put(&mut cluster, "nlp", quota(4));
-    cluster.submit(of("nlp", rigid("hopeless", 6)));
+    cluster.submit(of("nlp", rigid("hopeless", 7)));
     let told = "it cannot start, as project nlp may have 4 GPUs at most";
     assert!(cluster.messages.iter().any(|message| message.ends_with(told)), "{:#?}", cluster.messages);
     let job = cluster.submit(of("nlp", elastic("greedy", 8)));
@@ -176,7 +176,7 @@ fn a_row_of_the_site_holds_jobs_with_its_label_and_follows_the_label() {
 #[test]
 fn a_patient_large_job_gets_its_turn_among_many_small_ones() {
     let mut cluster = Cluster::new(&[4]);
-    let objective = Policy { patience: Some(Seconds(600.0)), ..Policy::default() };
+    let objective = Policy { patience: Some(Seconds(600.0)), backlog_share: 0.0, ..Policy::default() };
     let settings = PolicySettings { objective, ..PolicySettings::default() };
     cluster.request(Request::SetPolicy { settings });
     let mut small: Vec<JobId> = (0..6).map(|index| cluster.submit(rigid(&format!("small-{index}"), 1))).collect();

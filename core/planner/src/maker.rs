@@ -24,8 +24,8 @@ const CURVE_SPREAD_LOSS: f64 = 0.001;
 const DEADLINE_BONUS: f64 = 1.0;
 /// Of jobs whose ends nobody knows none is worth waiting for: each counts its smallest size by so much more.
 const SERVED: f64 = 0.25;
-/// A job whose end nobody knows may be near it: stopping it must bring more than this many times what it does beside that.
-const UNSURE: f64 = 1.0;
+/// A job whose end nobody knows may be near it: stopping it must bring so much more than what it does.
+const UNSURE: f64 = 0.5;
 /// No stop is said to lose more than this many times what the job is worth.
 const MOST_LOST: f64 = 10.0;
 

@@ -68,7 +68,7 @@ impl Default for Policy {
             min_gain: 0.02,
             fresh_gain: 0.1,
             settling: Seconds(900.0),
-            min_return: 0.2,
+            min_return: 0.05,
             min_batch_gain: 0.03,
             service_exponent: 0.0,
             patience: Some(Seconds(3_600.0)),

@@ -20,7 +20,9 @@ fn job(number: u32, gpus: u32, remaining: Option<f64>) -> PlanJob {
 /// The first job runs on all of a node, the others come.
 fn round(jobs: Vec<PlanJob>, patience: Option<f64>) -> (PlanInput, Plan) {
     let mut input = builder::round(vec![node(1, "H100-80G", 8)], jobs[..1].to_vec());
-    input.policy = Policy { patience: patience.map(Seconds), ..Policy::default() };
+    // In the order of submission; who is due may stop another after ten minutes.
+    let turn = Seconds(600.0);
+    input.policy = Policy { patience: patience.map(Seconds), shortest_first: 0.0, turn, ..Policy::default() };
     let first = plan(&input, &mut CurveCache::new()).unwrap();
     input.jobs = jobs;
     input.jobs[0].current = first.assignments.get(&input.jobs[0].job).cloned();

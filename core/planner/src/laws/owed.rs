@@ -120,7 +120,7 @@ proptest! {
             prop_assert!(starts, "enough is free");
         } else {
             for job in input.jobs.iter().filter(peers) {
-                let worth_more = wanted > 2 * job.range.max.0;
+                let worth_more = 2 * wanted > 3 * job.range.max.0;
                 prop_assert!(worth_more || plan.assignments.contains_key(&job.job), "{} has had no turn", job.name);
             }
         }
