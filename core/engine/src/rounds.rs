@@ -6,7 +6,7 @@ mod consider;
 mod fits;
 mod input;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_planner::PlanInput;
@@ -23,6 +23,10 @@ pub(crate) struct Rounds {
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
     verdicts: BTreeMap<JobId, Arc<JobVerdict>>,
+    /// In the newest round's input.
+    named: BTreeSet<JobId>,
+    /// Touched since then, and not in it though they wanted GPUs.
+    newcomers: BTreeSet<JobId>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,5 +56,6 @@ impl Rounds {
     /// The job is over.
     pub fn forget(&mut self, job: JobId) {
         self.verdicts.remove(&job);
+        self.newcomers.remove(&job);
     }
 }
