@@ -144,6 +144,7 @@ mod tests {
             jobs: vec![],
             projects: vec![],
             reservations: vec![],
+            deferred: Default::default(),
         };
         let (assignments, report) = (Default::default(), PlanReport::default());
         let plan = Plan { id: plan, parent: None, made_at: START, assignments, report };

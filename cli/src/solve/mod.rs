@@ -54,5 +54,6 @@ pub fn input(document: Document, names: &mut Names) -> Result<PlanInput, SolveEr
         jobs,
         projects,
         reservations,
+        deferred: BTreeSet::new(),
     })
 }

@@ -62,6 +62,10 @@ impl Engine {
                 self.facts.unsettled = true;
                 self.plan_failed(plan, &message);
             }
+            Event::PlanGivenUp { plan, message } => {
+                self.facts.unsettled = true;
+                self.plan_given_up(plan, message);
+            }
             Event::Tick => {}
         }
     }

@@ -87,6 +87,15 @@ impl Searches {
         }
     }
 
+    /// Whether the best of an allocation, or of a layout there, has been searched for since what is learnt last changed.
+    #[must_use]
+    pub fn know(&self, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
+        match only {
+            None => self.allocations.get(&(gpus, nodes)).is_some_and(|known| known.age == self.age),
+            Some(layout) => self.layouts.contains_key(&(gpus, nodes, layout)),
+        }
+    }
+
     /// The best of an allocation; `None` where nothing is feasible.
     pub fn best(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<Offer> {
         if model.shape().is_none() {

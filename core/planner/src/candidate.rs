@@ -123,7 +123,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
 
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never
 /// lowers it: what was ordered counts before the first report of it.
-fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
+pub(crate) fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
     let model = &round.approach.narrowed(model).unwrap_or_else(|| Arc::clone(model));
     let now = job.current.as_ref().and_then(|current| current.configuration).map(|at| at.global_batch);
     match (job.capabilities.batch, now) {

@@ -62,7 +62,7 @@ pub struct WrongField {
     pub must: String,
 }
 
-/// Of the round itself; jobs are looked at one by one ([`check_job`]).
+/// Of the round itself; jobs and nodes are looked at one by one ([`check_job`], [`check_node`]).
 ///
 /// # Errors
 /// The first promise that is broken.
@@ -71,9 +71,6 @@ pub(crate) fn check_round(input: &PlanInput) -> Result<(), PlanError> {
     check_order(input)?;
     check_size(input).map_err(of("the round".into()))?;
     check_policy(&input.policy).map_err(of("the policy".into()))?;
-    for node in &input.nodes {
-        check_node(node).map_err(of(format!("node {}", node.name)))?;
-    }
     for project in &input.projects {
         check_project(project).map_err(of(format!("project {}", project.name)))?;
     }
@@ -163,7 +160,9 @@ fn word(field: &'static str, word: &str) -> Result<(), WrongField> {
     refuse_unless(good, field, &word.escape_debug(), || format!("1 to {LETTERS} letters that can be printed"))
 }
 
-fn check_node(node: &PlanNode) -> Result<(), WrongField> {
+/// # Errors
+/// The first field that nothing can be computed with.
+pub(crate) fn check_node(node: &PlanNode) -> Result<(), WrongField> {
     let built = node.class.gpus_per_node.0;
     whole("class.gpus_per_node", built.into(), 0..=GPUS_PER_NODE.into())?;
     whole("gpus", node.gpus.len() as u64, 0..=built.into())?;

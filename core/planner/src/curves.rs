@@ -37,7 +37,7 @@ struct Known {
 
 /// One training's searches by class; the classes of a cluster are few.
 #[derive(Clone, Debug, Default)]
-struct Curves {
+pub(crate) struct Curves {
     classes: Vec<Searches>,
 }
 
@@ -66,14 +66,7 @@ impl CurveCache {
         nodes: NodeCount,
         only: Option<Layout>,
     ) -> Option<Offer> {
-        let searches = self.of(job, model).on(model, class);
-        match only {
-            None => searches.best(model, gpus, nodes),
-            Some(layout) => {
-                let (configuration, prediction) = searches.best_batch(model, gpus, nodes, layout).ok()?;
-                Some(Offer { configuration: Some(configuration), prediction })
-            }
-        }
+        self.of(job, model).best(model, class, gpus, nodes, only)
     }
 
     /// Why there is none.
@@ -94,12 +87,31 @@ impl CurveCache {
         why.map(Refusal::from)
     }
 
+    /// A job's curves, and where they are kept.
+    pub(crate) fn curves_of(&mut self, job: JobId, model: &Arc<JobModel>) -> (usize, &Curves) {
+        let at = self.place_of(job, model);
+        (at, &self.curves[at])
+    }
+
+    /// Takes curves out; until they are put back there are none.
+    pub(crate) fn lend(&mut self, at: usize) -> Curves {
+        std::mem::take(&mut self.curves[at])
+    }
+
+    pub(crate) fn put_back(&mut self, at: usize, curves: Curves) {
+        self.curves[at] = curves;
+    }
+
     fn of(&mut self, job: JobId, model: &Arc<JobModel>) -> &mut Curves {
-        let at = match self.jobs.get(&job) {
+        let at = self.place_of(job, model);
+        &mut self.curves[at]
+    }
+
+    fn place_of(&mut self, job: JobId, model: &Arc<JobModel>) -> usize {
+        match self.jobs.get(&job) {
             Some(known) if Arc::ptr_eq(&known.model, model) => known.curves,
             _ => self.renew(job, model),
-        };
-        &mut self.curves[at]
+        }
     }
 
     /// The searches of a job whose model is another than before.
@@ -145,6 +157,30 @@ impl CurveCache {
 }
 
 impl Curves {
+    pub(crate) fn best(
+        &mut self,
+        model: &JobModel,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        only: Option<Layout>,
+    ) -> Option<Offer> {
+        let searches = self.on(model, class);
+        match only {
+            None => searches.best(model, gpus, nodes),
+            Some(layout) => {
+                let (configuration, prediction) = searches.best_batch(model, gpus, nodes, layout).ok()?;
+                Some(Offer { configuration: Some(configuration), prediction })
+            }
+        }
+    }
+
+    /// Whether the best of an allocation has been searched for.
+    pub(crate) fn know(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
+        let of_class = self.classes.iter().find(|known| known.class() == class);
+        of_class.is_some_and(|searches| searches.know(gpus, nodes, only))
+    }
+
     fn on(&mut self, model: &JobModel, class: &NodeClass) -> &mut Searches {
         let at = self.classes.iter().position(|known| known.class() == class).unwrap_or_else(|| {
             self.classes.push(Searches::new(model, class));

@@ -23,16 +23,18 @@ impl Engine {
         if self.round_due().is_none_or(|due| due > self.facts.now) || self.awaits_nodes() {
             return None;
         }
+        let restraint = self.restraint();
+        self.tell_left(&restraint.left);
         let (kind, asked_by) = match self.rounds.manual.take() {
             Some((plan, min_gain, actor)) => {
                 let trigger = format!("{actor} asked for it");
-                (RoundKind { plan, trigger, min_gain, pinned: false }, Some(actor))
+                (RoundKind { plan, trigger, min_gain, pinned: false, restraint }, Some(actor))
             }
             None => {
                 let trigger = self.facts.round_wanted.take().unwrap_or_else(|| "time has passed".into());
                 let plan = self.facts.ids.plan(self.facts.now);
                 let pinned = std::mem::take(&mut self.rounds.pinned);
-                (RoundKind { plan, trigger, min_gain: None, pinned }, None)
+                (RoundKind { plan, trigger, min_gain: None, pinned, restraint }, None)
             }
         };
         let input = Arc::new(build_input(self.situation(), &kind));
@@ -40,7 +42,7 @@ impl Engine {
             return None;
         }
         self.rounds.last_at = Some(self.facts.now);
-        self.remember_what_was_planned(&input);
+        self.remember_what_was_planned(&input, &kind.restraint.left);
         self.rounds.in_flight = Some(InFlight { input: input.clone(), kind, asked_by });
         Some(input)
     }
@@ -67,7 +69,7 @@ impl Engine {
         self.facts.nodes.values().any(|node| matches!(node.availability, Availability::Registering { .. }))
     }
 
-    fn remember_what_was_planned(&mut self, input: &PlanInput) {
+    fn remember_what_was_planned(&mut self, input: &PlanInput, left: &BTreeSet<JobId>) {
         let named: BTreeSet<JobId> = input.jobs.iter().map(|job| job.job).collect();
         let situation = self.situation();
         let step_times: Vec<Option<f64>> =
@@ -76,7 +78,8 @@ impl Engine {
             (seen.planned_step_time, seen.planned_noise) = (step_time, seen.noise_scale());
         }
         self.rounds.newcomers.clear();
-        self.rounds.named = named;
+        // Whoever was left out on purpose is no newcomer.
+        self.rounds.named = named.into_iter().chain(left.iter().copied()).collect();
     }
 
     /// Of what this batch has touched, the jobs that want GPUs and are not in the newest round.
