@@ -41,8 +41,21 @@ pub struct Overview {
     /// Proposals that wait for approval.
     pub plans_waiting: Vec<Uuid>,
     pub policy_mode: PolicyMode,
+    /// While rounds were given up of late: an incident, since nobody plans for whoever waits.
+    #[serde(default)]
+    pub planning_trouble: Option<PlanningTrouble>,
     /// The last event this reflects: resume the stream from here.
     pub seq: u64,
+}
+
+/// Rounds that took too long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanningTrouble {
+    /// In a row, less those since then that ended in time.
+    pub rounds_given_up: u32,
+    pub since: DateTime<Utc>,
+    /// What was said of the newest.
+    pub message: String,
 }
 
 /// A limit on what the GPUs draw together.

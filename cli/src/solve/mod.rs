@@ -18,6 +18,8 @@ mod fuzz;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use headway_api::solve::{Document, SolveError};
 use headway_planner::{PlanInput, Policy};
 use headway_types::{PlanId, Timestamp};

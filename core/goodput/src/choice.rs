@@ -260,8 +260,7 @@ impl<'a> Search<'a> {
         let chunks = limits.vpp.last().copied().unwrap_or(1);
         let sequence = limits.sequence_parallel && degrees.tp > 1;
         [Some(false), sequence.then_some(true)].map(|sequence_parallel| {
-            let layout =
-                Layout { execution: Execution { sequence_parallel: sequence_parallel?, ..plain }, ..degrees };
+            let layout = Layout { execution: Execution { sequence_parallel: sequence_parallel?, ..plain }, ..degrees };
             let mut unit = self.unit(spread, layout, micro_batch);
             unit.pipeline_bubble = unit.pipeline_bubble * (1.0 / f64::from(chunks));
             if varied {
@@ -276,7 +275,8 @@ impl<'a> Search<'a> {
     /// rank behind whatever they bring.
     pub(crate) fn ceiling_of(&self, line: Line) -> f64 {
         let range = self.model.training.batch;
-        let (min, max) = self.learnt.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
+        let (min, max) =
+            self.learnt.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
         let batch = line.peak(self.learnt.critical).max(min).min(max);
         self.goodput(batch, line.at(batch))
     }
@@ -408,11 +408,8 @@ impl<'a> Search<'a> {
             None => grid,
         };
         for batch in likely {
-            let seconds = if straight {
-                line.at(batch.0 as f64)
-            } else {
-                self.exact(spread, &at(batch), batch.0 / quantum)
-            };
+            let seconds =
+                if straight { line.at(batch.0 as f64) } else { self.exact(spread, &at(batch), batch.0 / quantum) };
             let goodput = self.goodput(batch.0 as f64, seconds);
             best.admit(Rank::of(range, self.learnt.wanted, &at(batch), goodput), at(batch));
         }

@@ -25,7 +25,13 @@ fn limits(every_schedule: bool) -> ExecutionLimits {
 }
 
 /// A report of the best configuration of an allocation: the prior, off by `truth`, with some scatter.
-fn report(model: &JobModel, class: &NodeClass, at: (u32, u32), draws: &mut SplitMix64, truth: f64) -> Option<StepReport> {
+fn report(
+    model: &JobModel,
+    class: &NodeClass,
+    at: (u32, u32),
+    draws: &mut SplitMix64,
+    truth: f64,
+) -> Option<StepReport> {
     let offer = model.best(class, GpuCount(at.0), NodeCount(at.1)).ok()?;
     let configuration = offer.configuration?;
     let mut near = |value: f64, scatter: f64| value * (1.0 + scatter * (2.0 * draws.uniform() - 1.0));

@@ -7,9 +7,7 @@
 //! everywhere in the box, and whoever is not is listed.
 
 use headway_types::spec::BatchRange;
-use headway_types::{
-    Configuration, Execution, GpuCount, Layout, NodeCount, Recompute, Schedule, Sequences, Sharding,
-};
+use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Recompute, Schedule, Sequences, Sharding};
 
 use crate::batches::{batch_grid, interleaved, near};
 use crate::choice::{Fit, Search, Terms, Units, drop_single_gradients, straight};
@@ -85,8 +83,7 @@ impl Bounds {
             kappa: (at.kappa - FIXED_SHARE * step).max(0.0),
             critical: critical / CRITICAL,
         };
-        let high =
-            Point { sigma: sigma * RATIO, kappa: at.kappa + FIXED_SHARE * step, critical: critical * CRITICAL };
+        let high = Point { sigma: sigma * RATIO, kappa: at.kappa + FIXED_SHARE * step, critical: critical * CRITICAL };
         let sound = [low, high].iter().all(|it| it.sigma.is_finite() && it.sigma > 0.0 && it.kappa.is_finite());
         // The bar is the winner's, so it has to fit whatever peaks teach.
         let (at, many) = (winner.at(Sequences(batch as u64)), (batch as u64) / winner.quantum());

@@ -2,7 +2,6 @@
 //! held, backs off, starts, or waits for GPUs another job is giving up.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::extract::State;
 use headway_api::v1;
@@ -15,9 +14,6 @@ use super::auth::Principal;
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
-
-/// Answers that take longer are left out; they are there when asked for again.
-const ASKING_TIME: Duration = Duration::from_secs(15);
 
 /// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
 #[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = Uuid, Path)),
@@ -33,8 +29,10 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
-    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await.ok().flatten();
-    let insight = insight.as_deref();
+    let insight = state.asking.about(job.id).await;
+    let insight = insight.as_ref();
+    let outcomes = state.asking.outcomes(job.id).await;
+    let outcomes = outcomes.as_deref();
     Ok(Json(v1::Explanation {
         job_id: id,
         headline: account.headline,
@@ -46,8 +44,8 @@ pub async fn explain_job(
         limits: insight.iter().flat_map(|each| &each.limits).map(Into::into).collect(),
         unmoved: insight.and_then(|each| each.unmoved.as_ref()).map(|each| conversions::unmoved(each, &view)),
         funnel: insight.iter().flat_map(|each| &each.funnel).map(conversions::stage).collect(),
-        counterfactuals: insight.iter().flat_map(|each| &each.answers).map(conversions::counterfactual).collect(),
-        predicted_start: insight.and_then(|each| {
+        counterfactuals: outcomes.iter().flat_map(|each| &each.answers).map(conversions::counterfactual).collect(),
+        predicted_start: outcomes.and_then(|each| {
             Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
         }),
     }))

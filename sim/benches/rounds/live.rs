@@ -80,8 +80,7 @@ fn decoder(number: u32, ids: &mut IdSource) -> PlanJob {
     let ffn_hidden = ffn_hidden + 64 * (variant / 3);
     let mut training = training(Tokens(1e12), true, true);
     training.precision = Precision::Bf16;
-    training.work =
-        Work::Model(ModelShape { layers, hidden, heads, kv_heads: 8, ffn_hidden, seq_len, ..llama3_8b() });
+    training.work = Work::Model(ModelShape { layers, hidden, heads, kv_heads: 8, ffn_hidden, seq_len, ..llama3_8b() });
     training.reference_batch = Sequences(256);
     training.batch = BatchRange { min: Sequences(64), max: Sequences(2048) };
     training.layouts = LayoutLimits { execution: executions(), ..LayoutLimits::degrees(vec![], vec![], Sequences(8)) };

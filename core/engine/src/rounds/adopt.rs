@@ -8,8 +8,8 @@ use headway_planner::{PlanInput, verify};
 use headway_types::plan::MoveKind;
 use headway_types::{JobId, JobVerdict, Plan, PlanId, ReasonCode};
 
-use super::{Restraint, RoundKind};
 use super::fits::what_still_fits;
+use super::{Restraint, RoundKind};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
@@ -42,7 +42,8 @@ impl Engine {
         }
         self.ease(plan.id);
         if late > 0 {
-            let message = format!("the round left {late} jobs as they are, whose goodput curves were not ready in time");
+            let message =
+                format!("the round left {late} jobs as they are, whose goodput curves were not ready in time");
             self.facts.note(Note::new("plan.deferred", message).plan(plan.id));
             self.facts.ask_round(format!("curves of {late} jobs were not ready for the round before"));
         }
@@ -173,7 +174,13 @@ impl Engine {
     pub(crate) fn approve(&mut self, actor: &Actor, id: PlanId) -> Result<Reply, Refusal> {
         let record = self.facts.proposals.get(&id).cloned().ok_or(Refusal::NoSuchPlan(id))?;
         let target = self.facts.target.as_ref().map(|target| target.plan.id);
-        let kind = RoundKind { plan: id, trigger: record.plan.report.trigger.clone(), min_gain: None, pinned: false, restraint: Restraint::default() };
+        let kind = RoundKind {
+            plan: id,
+            trigger: record.plan.report.trigger.clone(),
+            min_gain: None,
+            pinned: false,
+            restraint: Restraint::default(),
+        };
         let fits = what_still_fits(self.situation(), &kind, Plan::clone(&record.plan));
         let whole = fits.is_some_and(|plan| plan.assignments == record.plan.assignments);
         if record.plan.parent != target || !whole {

@@ -99,7 +99,8 @@ impl Engine {
         let (facts, rounds) = (&self.facts, &self.rounds);
         let row = |id: &JobId| facts.jobs.get(id);
         let waited_out = facts.roll.waited_out(facts.now).filter(|id| !rounds.named.contains(id));
-        let newcomers = rounds.newcomers.iter().copied().filter(|id| row(id).is_some_and(|it| it.wants_gpus(facts.now)));
+        let newcomers =
+            rounds.newcomers.iter().copied().filter(|id| row(id).is_some_and(|it| it.wants_gpus(facts.now)));
         let comes = waited_out.min().into_iter().chain(newcomers.take(1)).min();
         let movable = facts.live_jobs().find(|job| {
             let ended = job.protection_ends().filter(|ends| *ends <= facts.now);

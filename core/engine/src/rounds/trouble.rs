@@ -78,7 +78,8 @@ impl Engine {
     pub(super) fn tell_left(&mut self, left: &BTreeSet<JobId>) {
         let detail = "rounds took too long and were given up, so that only those first in line are planned for now";
         let reasons = vec![Reason { code: ReasonCode::NotReady, binding: true, detail: detail.into() }];
-        let verdict = JobVerdict { headline: format!("Waits for a later round: {detail}"), reasons, ..JobVerdict::default() };
+        let verdict =
+            JobVerdict { headline: format!("Waits for a later round: {detail}"), reasons, ..JobVerdict::default() };
         let verdict = Arc::new(verdict);
         for job in left {
             self.rounds.verdicts.insert(*job, Arc::clone(&verdict));
