@@ -26,7 +26,7 @@ pub use headway_types::{
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest};
 pub(crate) use cluster::given;
-pub use cluster::{Baseline, Overview, Policy, PowerCap, Version};
+pub use cluster::{Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
@@ -40,9 +40,9 @@ pub use job::{
 pub use node::{DrainRequest, Gpu, Node, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
-    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, Plan, PlanList,
-    PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift, Simulation,
-    SimulationRequest, SolvedBy, StoredRound, Unmoved, Verdict,
+    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, NodeLeftOut,
+    Plan, PlanList, PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift,
+    Simulation, SimulationRequest, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};

@@ -23,7 +23,7 @@ const SUBMITS: u32 = 6_000;
 const CLIENTS: u32 = 64;
 /// Requests in flight over the one connection of the pipelined client.
 const IN_FLIGHT: u32 = 64;
-const QUEUED: [u32; 2] = [0, 4_000];
+const QUEUED: [u32; 3] = [0, 10_000, 100_000];
 
 fn main() {
     server::become_server_if_told();
@@ -42,7 +42,7 @@ async fn measure() {
     println!("|---|---|---|---|---|---|---|---|");
     for queued in QUEUED {
         let mut bare = None;
-        for clients in [Clients::Many, Clients::Pipelined] {
+        for clients in [Clients::One, Clients::Many, Clients::Pipelined] {
             let url = fresh_database(&postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;
             let (server, _) = Server::start(&url);
             fill(&server, queued).await;
@@ -68,7 +68,7 @@ async fn measure() {
             let each: Vec<String> = cpu
                 .iter()
                 .zip(used)
-                .map(|(from, to)| format!("{:.2}", (to - from) * 1e3 / f64::from(SUBMITS)))
+                .map(|(from, to)| format!("{:.2}", (to - from) * 1e3 / f64::from(clients.submits())))
                 .collect();
             println!(
                 "| {queued} | {} | {:.0} | {:.2} | {:.1} ms | {:.1} ms | {} | {} |",
@@ -88,13 +88,28 @@ async fn measure() {
 
 #[derive(Clone, Copy, Debug)]
 enum Clients {
+    /// Each submit waits for the answer to the one before.
+    One,
     Many,
     Pipelined,
 }
 
 impl Clients {
+    fn in_flight(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Many => CLIENTS,
+            Self::Pipelined => IN_FLIGHT,
+        }
+    }
+
+    fn submits(self) -> u32 {
+        if matches!(self, Self::One) { SUBMITS / 4 } else { SUBMITS }
+    }
+
     fn name(self) -> String {
         match self {
+            Self::One => "1 client".to_owned(),
             Self::Many => format!("{CLIENTS} clients"),
             Self::Pipelined => format!("1 client, {IN_FLIGHT} in flight"),
         }
@@ -166,17 +181,17 @@ async fn fill(server: &Server, jobs: u32) {
 async fn submit(server: &Server, clients: Clients) -> Run {
     let next = Arc::new(AtomicU32::new(0));
     let shared = match clients {
-        Clients::Many => None,
+        Clients::One | Clients::Many => None,
         Clients::Pipelined => Some(dial_http2(server).await),
     };
     let began = Instant::now();
-    let workers = (0..if shared.is_some() { IN_FLIGHT } else { CLIENTS }).map(|_| async {
+    let workers = (0..clients.in_flight()).map(|_| async {
         let mut own = if shared.is_some() { None } else { Some(dial_http1(server).await) };
         let mut shared = shared.clone();
         let mut latencies = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= SUBMITS {
+            if number >= clients.submits() {
                 return latencies;
             }
             let request = post(server, job(number), &format!("key-{number}"));
@@ -193,7 +208,7 @@ async fn submit(server: &Server, clients: Clients) -> Run {
         }
     });
     let latencies = futures::future::join_all(workers).await;
-    let rate = f64::from(SUBMITS) / began.elapsed().as_secs_f64();
+    let rate = f64::from(clients.submits()) / began.elapsed().as_secs_f64();
     let mut latencies: Vec<_> = latencies.into_iter().flatten().collect();
     latencies.sort();
     Run { rate, latencies }

@@ -1,9 +1,12 @@
-//! What people ask about the newest round: a job's funnel, what would change its lot, when it starts. Answered on a
-//! blocking thread, one question at a time, and kept until the next plan, so that asking never holds up the loop and
-//! asking twice costs once. It decides nothing and changes nothing.
+//! What people ask about the newest round: a job's funnel, what would change its lot, when it starts. The funnel is answered at once; what
+//! takes rounds of its own is answered by one thread of its own that gives way to the loop, one question at a time. Answers are kept the longer
+//! the more they cost, so that asking never holds up the loop and asking twice costs once. It decides nothing and changes nothing.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use headway_forecast::{Effort, Experience, Forecast, Method, Outlook};
@@ -11,7 +14,7 @@ use headway_planner::counterfactual::{self, Answer, AskError, Question};
 use headway_planner::funnel::{self, Stage};
 use headway_planner::{CurveCache, PlanInput, PlanJob, plan};
 use headway_types::{JobId, Limit, Plan, PlanId, Unmoved};
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
 
 use crate::planning::{LastRound, SolvedRound};
 
@@ -19,21 +22,36 @@ use crate::planning::{LastRound, SolvedRound};
 const LEAST_REST: Duration = Duration::from_secs(60);
 /// And so many times as long as the last one took: they may cost two per cent of a processor.
 const REST_PER_WORK: u32 = 50;
+/// Questions that may wait for the thread; whoever asks beyond it is told to ask again.
+const ERRANDS: usize = 64;
+/// The loop answers people and agents: it goes before whoever answers what would be.
+const NICE: i32 = 10;
+/// How long a question about a round of so many jobs is waited for, and one about a larger round, which takes that long at least.
+const SMALL_ROUND: usize = 200;
+const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE_OF_LARGE: Duration = Duration::from_millis(50);
 
 /// Answers questions about the newest round; cheap to clone.
 #[derive(Clone)]
 pub struct Asking {
     round: LastRound,
-    desk: Arc<Mutex<Desk>>,
+    errands: SyncSender<Errand>,
 }
 
-/// What is known beyond the plan's own account of a job.
-#[derive(Clone, Debug, PartialEq)]
+/// Something for the thread that asks.
+type Errand = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// What is known at once beyond the plan's own account of a job.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Insight {
-    pub plan: PlanId,
     pub limits: Vec<Limit>,
     pub unmoved: Option<Unmoved>,
     pub funnel: Vec<Stage>,
+}
+
+/// What takes rounds of its own to find out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcomes {
     pub answers: Vec<Answer>,
     /// Of a job that waits.
     pub start: Option<Outlook>,
@@ -49,22 +67,44 @@ pub struct Trial {
     pub forecast: Forecast,
 }
 
-/// Answers to one plan, and what serves for the next as well: goodput curves, and what rounds so far have taught.
+/// Answers so far, and what serves for the next as well: goodput curves, and what rounds so far have taught.
 #[derive(Default)]
 struct Desk {
     curves: CurveCache,
     experience: Experience,
-    plan: Option<PlanId>,
-    forecast: Option<Arc<Forecast>>,
-    insights: BTreeMap<JobId, Arc<Insight>>,
+    forecast: Option<Kept<Forecast>>,
+    outcomes: BTreeMap<JobId, Kept<Outcomes>>,
+}
+
+/// An answer to one plan, which serves for a while after it.
+struct Kept<T> {
+    answer: Arc<T>,
+    plan: PlanId,
+    /// Whether the job had GPUs by that plan; what is said of those that wait tells nothing of those that run.
+    runs: bool,
+    until: Instant,
+}
+
+impl<T> Kept<T> {
+    fn new(answer: T, plan: PlanId, runs: bool, took: Duration) -> Self {
+        Self { answer: Arc::new(answer), plan, runs, until: Instant::now() + REST_PER_WORK * took }
+    }
+
+    fn serves(&self, plan: &Plan, runs: bool) -> bool {
+        self.runs == runs && (self.plan == plan.id || Instant::now() < self.until)
+    }
 }
 
 impl Asking {
     /// Learns from the rounds to come as long as there are any. Needs a tokio runtime.
     pub fn new(round: LastRound) -> Self {
-        let desk = Arc::default();
-        tokio::spawn(learn(round.clone(), Arc::clone(&desk)));
-        Self { round, desk }
+        let (errands, todo) = sync_channel(ERRANDS);
+        if let Err(error) = thread::Builder::new().name("asking".into()).spawn(move || run(&todo)) {
+            tracing::error!(error = &error as &dyn std::error::Error, "nobody answers questions about rounds");
+        }
+        let asking = Self { round, errands };
+        tokio::spawn(learn(asking.clone()));
+        asking
     }
 
     /// The newest round that was planned.
@@ -72,117 +112,133 @@ impl Asking {
         self.round.borrow().clone()
     }
 
-    /// One question about a round; `None` where answering it broke down.
+    /// One question about a round; `None` where answering it broke down, or too many ask.
     pub async fn ask(&self, round: Arc<SolvedRound>, question: Question) -> Option<Result<Answer, AskError>> {
-        let mut desk = Arc::clone(&self.desk).lock_owned().await;
-        let work = tokio::task::spawn_blocking(move || {
-            counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question)
-        });
-        work.await.inspect_err(|error| tracing::error!(error = error as &dyn std::error::Error, "asking failed")).ok()
+        self.errand(move |desk| counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question)).await
     }
 
     /// What a round would come to with these jobs in it; `None` where finding out broke down.
     pub async fn trial(&self, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Option<Trial> {
-        let mut desk = Arc::clone(&self.desk).lock_owned().await;
-        let work = tokio::task::spawn_blocking(move || {
-            let ids = jobs.iter().map(|job| job.job).collect();
-            let input = PlanInput::clone(&round.input).with(jobs);
-            let plan = plan(&input, &mut desk.curves)
-                .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"));
-            let plan = plan.ok()?;
-            let Desk { curves, experience, .. } = &mut *desk;
-            let forecast = headway_forecast::starts(&input, &plan, curves, &Effort::default(), experience);
-            Some(Trial { jobs: ids, plan, forecast })
-        });
-        work.await.inspect_err(|error| tracing::error!(error = error as &dyn std::error::Error, "trial failed")).ok()?
+        self.errand(move |desk| desk.trial(&round, jobs)).await?
     }
 
-    /// Everything about a job of the newest round; `None` where it is not part of one.
-    pub async fn about(&self, job: JobId) -> Option<Arc<Insight>> {
+    /// What can be said at once of a job of the newest round; `None` where it is not part of one. Looks at that job alone.
+    pub async fn about(&self, job: JobId) -> Option<Insight> {
         let round = self.round()?;
         round.input.jobs.binary_search_by_key(&job, |one| one.job).ok()?;
-        let mut desk = Arc::clone(&self.desk).lock_owned().await;
-        if let Some(known) = desk.known(&round, job) {
-            return Some(known);
-        }
-        // A caller that gives up leaves the work to be done all the same: whoever asks next finds the answer.
-        let work = tokio::task::spawn_blocking(move || desk.find_out(&round, job));
+        let work = tokio::task::spawn_blocking(move || {
+            let SolvedRound { input, plan } = &*round;
+            Insight {
+                limits: plan.report.jobs.get(&job).map(|verdict| verdict.limits.clone()).unwrap_or_default(),
+                unmoved: plan.report.unmoved.iter().find(|one| one.job == job).cloned(),
+                funnel: funnel::funnel(input, plan, &mut CurveCache::new(), job).unwrap_or_default(),
+            }
+        });
         work.await
             .inspect_err(
                 |error| tracing::error!(job_id = %job, error = error as &dyn std::error::Error, "asking failed"),
             )
-            .ok()?
+            .ok()
+    }
+
+    /// The rest of what there is to say of a job of the newest round; `None` where it is not part of one, or where it is not known within the
+    /// time that a caller can wait: then it is worked out all the same, and whoever asks next finds it.
+    pub async fn outcomes(&self, job: JobId) -> Option<Arc<Outcomes>> {
+        let round = self.round()?;
+        round.input.jobs.binary_search_by_key(&job, |one| one.job).ok()?;
+        let patience = if round.input.jobs.len() <= SMALL_ROUND { PATIENCE } else { PATIENCE_OF_LARGE };
+        let found = self.errand(move |desk| desk.outcomes(&round, job));
+        tokio::time::timeout(patience, found).await.ok()??
+    }
+
+    async fn errand<T: Send + 'static>(&self, work: impl FnOnce(&mut Desk) -> T + Send + 'static) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        // The asker may have given up meanwhile.
+        let errand: Errand = Box::new(move |desk| drop(reply.send(work(desk))));
+        self.errands.try_send(errand).ok()?;
+        answer.await.ok()
+    }
+}
+
+fn run(todo: &Receiver<Errand>) {
+    // Where it is refused, the thread answers all the same.
+    let _ = rustix::process::nice(NICE);
+    let mut desk = Desk::default();
+    while let Ok(errand) = todo.recv() {
+        if catch_unwind(AssertUnwindSafe(|| errand(&mut desk))).is_err() {
+            // What broke down may have left the cache half written. What it was is on the standard error output.
+            tracing::error!("answering a question broke down");
+            desk.curves = CurveCache::default();
+        }
     }
 }
 
 /// Follows the rounds. Bands are only as good as the predictions they are held against, so that where something waits
 /// and nobody asks, a prediction is made now and then all the same.
-async fn learn(mut round: LastRound, desk: Arc<Mutex<Desk>>) {
+async fn learn(asking: Asking) {
+    let mut round = asking.round.clone();
     let mut rest_until = Instant::now();
     while round.changed().await.is_ok() {
         let Some(newest) = round.borrow_and_update().clone() else { continue };
-        let mut desk = Arc::clone(&desk).lock_owned().await;
         let due = Instant::now() >= rest_until;
-        let work = tokio::task::spawn_blocking(move || {
-            desk.experience.observe(&newest.input, &newest.plan);
-            let waits = newest.input.jobs.iter().any(|job| !newest.plan.assignments.contains_key(&job.job));
-            let began = Instant::now();
-            if due && waits {
-                desk.turn_to(&newest);
-                desk.forecast(&newest);
-            }
-            (due && waits).then(|| began.elapsed())
-        });
-        match work.await {
-            Ok(Some(took)) => rest_until = Instant::now() + (REST_PER_WORK * took).max(LEAST_REST),
-            Ok(None) => {}
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "learning from a round failed"),
+        let took = asking.errand(move |desk| desk.learn(&newest, due)).await.flatten();
+        if let Some(took) = took {
+            rest_until = Instant::now() + (REST_PER_WORK * took).max(LEAST_REST);
         }
     }
 }
 
 impl Desk {
-    /// Forgets what was said about another plan.
-    fn turn_to(&mut self, round: &SolvedRound) {
-        if self.plan != Some(round.plan.id) {
-            (self.plan, self.forecast) = (Some(round.plan.id), None);
-            self.insights.clear();
-        }
+    /// How long a prediction took, if it was due and somebody waits.
+    fn learn(&mut self, round: &SolvedRound, due: bool) -> Option<Duration> {
+        self.experience.observe(&round.input, &round.plan);
+        self.outcomes.retain(|_, kept| kept.plan == round.plan.id || Instant::now() < kept.until);
+        let waits = round.input.jobs.iter().any(|job| !round.plan.assignments.contains_key(&job.job));
+        (due && waits).then(|| {
+            let began = Instant::now();
+            self.forecast(round);
+            began.elapsed()
+        })
     }
 
-    fn known(&mut self, round: &SolvedRound, job: JobId) -> Option<Arc<Insight>> {
-        self.turn_to(round);
-        self.insights.get(&job).cloned()
+    fn trial(&mut self, round: &SolvedRound, jobs: Vec<PlanJob>) -> Option<Trial> {
+        let ids = jobs.iter().map(|job| job.job).collect();
+        let input = PlanInput::clone(&round.input).with(jobs);
+        let plan = plan(&input, &mut self.curves)
+            .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"));
+        let plan = plan.ok()?;
+        let forecast = headway_forecast::starts(&input, &plan, &mut self.curves, &Effort::default(), &self.experience);
+        Some(Trial { jobs: ids, plan, forecast })
     }
 
-    /// The forecast of a round, made once; what it says is remembered, to be compared with what comes.
+    /// The forecast of a round, or one lately made; what it says is remembered, to be compared with what comes.
     fn forecast(&mut self, round: &SolvedRound) -> Arc<Forecast> {
-        let Self { curves, experience, forecast, .. } = self;
-        let made = || {
-            let forecast = headway_forecast::starts(&round.input, &round.plan, curves, &Effort::default(), experience);
-            experience.predicted(round.input.now, &forecast);
-            Arc::new(forecast)
-        };
-        Arc::clone(forecast.get_or_insert_with(made))
+        if let Some(kept) = self.forecast.as_ref().filter(|kept| kept.serves(&round.plan, false)) {
+            return Arc::clone(&kept.answer);
+        }
+        let Self { curves, experience, .. } = self;
+        let began = Instant::now();
+        let forecast = headway_forecast::starts(&round.input, &round.plan, curves, &Effort::default(), experience);
+        experience.predicted(round.input.now, &forecast);
+        let kept = self.forecast.insert(Kept::new(forecast, round.plan.id, false, began.elapsed()));
+        Arc::clone(&kept.answer)
     }
 
-    fn find_out(&mut self, round: &SolvedRound, job: JobId) -> Option<Arc<Insight>> {
+    fn outcomes(&mut self, round: &SolvedRound, job: JobId) -> Option<Arc<Outcomes>> {
+        let runs = round.plan.assignments.contains_key(&job);
+        if let Some(kept) = self.outcomes.get(&job).filter(|kept| kept.serves(&round.plan, runs)) {
+            return Some(Arc::clone(&kept.answer));
+        }
+        let began = Instant::now();
         let forecast = self.forecast(round);
-        let (input, plan, curves) = (&round.input, &round.plan, &mut self.curves);
-        let verdict = plan.report.jobs.get(&job);
-        let answers = counterfactual::usual(input, plan, curves, job)
+        let answers = counterfactual::usual(&round.input, &round.plan, &mut self.curves, job)
             .inspect_err(|error| tracing::warn!(job_id = %job, error = error as &dyn std::error::Error, "no answers"))
             .unwrap_or_default();
-        let insight = Arc::new(Insight {
-            plan: plan.id,
-            limits: verdict.map(|verdict| verdict.limits.clone()).unwrap_or_default(),
-            unmoved: plan.report.unmoved.iter().find(|one| one.job == job).cloned(),
-            funnel: funnel::funnel(input, plan, curves, job).unwrap_or_default(),
-            answers,
-            start: forecast.starts.get(&job).cloned(),
-            method: forecast.method,
-        });
-        self.insights.insert(job, Arc::clone(&insight));
-        Some(insight)
+        let start = forecast.starts.get(&job).filter(|_| !runs).cloned();
+        let outcomes = Outcomes { answers, start, method: forecast.method };
+        let kept = Kept::new(outcomes, round.plan.id, runs, began.elapsed());
+        let answer = Arc::clone(&kept.answer);
+        self.outcomes.insert(job, kept);
+        Some(answer)
     }
 }

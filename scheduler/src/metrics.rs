@@ -25,6 +25,8 @@ const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
+const ROUNDS_GIVEN_UP: &str = "headway_rounds_given_up_total";
+const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
@@ -60,6 +62,16 @@ fn describe() {
     describe_gauge!(PLAN_OBJECTIVE, "Objective of the adopted plan");
     describe_gauge!(PLAN_PROPOSALS, "Plans that wait for approval");
     describe_counter!(
+        ROUNDS_GIVEN_UP,
+        "Rounds that took too long and gave no plan; any leaves GPUs idle that somebody waits for"
+    );
+    // Also none is exported, so that an alert can tell none from not known.
+    counter!(ROUNDS_GIVEN_UP).increment(0);
+    describe_gauge!(
+        ROUND_DEFERRED,
+        "Jobs that the newest round left as they are, since their goodput curves were not ready"
+    );
+    describe_counter!(
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
@@ -85,6 +97,16 @@ pub fn commands_sent(took: Duration) {
 /// Faults of the engine's own. Also none are exported, so that an alert can tell none from not known.
 pub fn engine_faults(kind: &'static str, count: u64) {
     counter!(ENGINE_FAULTS, "kind" => kind).increment(count);
+}
+
+/// A round took too long.
+pub fn round_given_up() {
+    counter!(ROUNDS_GIVEN_UP).increment(1);
+}
+
+/// Jobs whose curves were not ready for the newest round.
+pub fn jobs_deferred(count: usize) {
+    gauge!(ROUND_DEFERRED).set(count as f64);
 }
 
 /// The input of a stored plan could not be stored.

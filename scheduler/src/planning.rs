@@ -1,24 +1,35 @@
 //! The planning thread: runs `headway_planner::plan` off the loop, one round at a time.
 //!
-//! A plan that panics, fails or takes too long comes back as `PlanFailed`, and the current plan stays. A round that was
+//! Goodput curves are made before the round, on all cores and for as long as their budget lasts; jobs whose curves are not ready then are
+//! named in the input as deferred, so that the stored round is decided the same again. A plan that panics or fails comes back as
+//! `PlanFailed`, one that takes too long as `PlanGivenUp`, and the current plan stays. A round that was
 //! given up cannot be stopped, so its thread is left to it and another takes the next round, up to a bound. The thread
 //! keeps the cache of goodput curves between rounds; it decides nothing about what becomes of a plan.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use headway_engine::Event;
-use headway_planner::{CurveCache, PlanInput, plan};
-use headway_types::{Plan, PlanId};
+use headway_planner::{CurveCache, Part, PlanInput, plan};
+use headway_types::{JobId, Plan, PlanId};
 use tokio::sync::{mpsc, watch};
 
 use crate::driver::Input;
+use crate::metrics;
 
 /// Rounds are bounded by the solver's own budget; one that takes longer than this is given up.
 const ROUND_DEADLINE: Duration = Duration::from_secs(60);
+/// Of that, what curves may take; what is made stays for the next round.
+const CURVE_BUDGET: Duration = Duration::from_secs(15);
+/// With fewer searches to make, threads are not worth their start.
+const FEW_SEARCHES: usize = 256;
+/// The loop answers people and agents: it goes before whoever plans for it.
+const NICE: i32 = 5;
 /// Threads that may still sit over rounds that were given up. With more, no rounds are taken until one is done.
 const MOST_ABANDONED: u32 = 3;
 
@@ -48,6 +59,7 @@ struct Crew {
     last: watch::Sender<Option<Arc<SolvedRound>>>,
     solver: Solver,
     deadline: Duration,
+    curve_budget: Duration,
 }
 
 #[derive(Default)]
@@ -63,13 +75,18 @@ struct Work {
 impl Planning {
     /// Starts the thread and its watchdog; answers go to the loop's inbox. Needs a tokio runtime.
     pub fn start(inbox: mpsc::Sender<Input>) -> std::io::Result<Self> {
-        Self::with(Box::new(solve), ROUND_DEADLINE, inbox)
+        Self::with(Box::new(solve), ROUND_DEADLINE, CURVE_BUDGET, inbox)
     }
 
-    fn with(solver: Solver, deadline: Duration, inbox: mpsc::Sender<Input>) -> std::io::Result<Self> {
+    fn with(
+        solver: Solver,
+        deadline: Duration,
+        curve_budget: Duration,
+        inbox: mpsc::Sender<Input>,
+    ) -> std::io::Result<Self> {
         let (rounds, requests) = channel();
         let (requests, work, last) = (Mutex::new(requests), Mutex::default(), watch::Sender::default());
-        let crew = Arc::new(Crew { requests, inbox, work, last, solver, deadline });
+        let crew = Arc::new(Crew { requests, inbox, work, last, solver, deadline, curve_budget });
         crew.man()?;
         tokio::spawn(guard(Arc::clone(&crew)));
         Ok(Self { rounds, crew })
@@ -83,7 +100,8 @@ impl Planning {
     /// Asks for a plan; it comes back as an event.
     pub fn request(&self, input: Arc<PlanInput>) {
         if self.crew.work().unmanned {
-            let failed = Event::PlanFailed { plan: input.plan, message: "the planner hangs".into() };
+            metrics::round_given_up();
+            let failed = Event::PlanGivenUp { plan: input.plan, message: "the planner hangs".into() };
             let inbox = self.crew.inbox.clone();
             // Not here: the caller is the loop itself, and its inbox may be full. It has ended if this fails.
             tokio::spawn(async move { inbox.send(Input::event(failed)).await.ok() });
@@ -101,11 +119,27 @@ impl Crew {
     }
 
     fn run(&self) {
+        // Where it is refused, the thread plans all the same.
+        let _ = rustix::process::nice(NICE);
         let mut cache = CurveCache::default();
+        let mut late = BTreeSet::new();
         while let Some(input) = self.next() {
             let id = input.plan;
             let started = Instant::now();
             self.work().current = Some((id, started));
+            let made = catch_unwind(AssertUnwindSafe(|| make_ahead(&input, &mut cache, self.curve_budget, &late)));
+            // Whatever broke down breaks down again in the round, which tells of it.
+            late = made.unwrap_or_else(|_| {
+                cache = CurveCache::default();
+                BTreeSet::new()
+            });
+            metrics::jobs_deferred(late.len());
+            let input = if late.is_empty() {
+                input
+            } else {
+                tracing::warn!(plan_id = %id, jobs = late.len(), "curves were not ready in time, their jobs stay as they are");
+                Arc::new(PlanInput { deferred: late.clone(), ..PlanInput::clone(&input) })
+            };
             let event = (self.solver)(&input, &mut cache);
             match self.finish(id) {
                 Finish::InTime => {}
@@ -152,6 +186,7 @@ impl Crew {
         work.abandoned += 1;
         work.unmanned = work.abandoned > MOST_ABANDONED || self.man().is_err();
         let (abandoned, unmanned) = (work.abandoned, work.unmanned);
+        metrics::round_given_up();
         tracing::error!(plan_id = %plan, abandoned, unmanned, "round takes too long, the current plan stays");
         Some(plan)
     }
@@ -168,6 +203,40 @@ enum Finish {
     GivenUp {
         replaced: bool,
     },
+}
+
+/// Makes the curves that a round lacks, on all cores; returns the jobs whose curves are not ready when the budget is spent. Those that were
+/// late before come first.
+fn make_ahead(input: &PlanInput, cache: &mut CurveCache, budget: Duration, late: &BTreeSet<JobId>) -> BTreeSet<JobId> {
+    let began = Instant::now();
+    let mut parts = cache.ahead(input);
+    parts.sort_by_key(|part| !part.jobs.iter().any(|job| late.contains(job)));
+    let lacking: usize = parts.iter().map(Part::lacks).sum();
+    let threads = if lacking < FEW_SEARCHES { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    let parts: Vec<Mutex<Part>> = parts.into_iter().map(Mutex::new).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while began.elapsed() < budget
+            && let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            part.lock().expect("each part is one thread's").make();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| {
+                let _ = rustix::process::nice(NICE);
+                work();
+            });
+        }
+        work();
+    });
+    let parts = parts.into_iter().map(|part| part.into_inner().expect("a panic has ended the scope"));
+    let parts: Vec<Part> = parts.collect();
+    let late = parts.iter().filter(|part| part.lacks() > 0).flat_map(|part| part.jobs.iter().copied()).collect();
+    cache.take_back(parts);
+    tracing::debug!(plan_id = %input.plan, searches = lacking, took = ?began.elapsed(), "curves made ahead");
+    late
 }
 
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
@@ -201,7 +270,7 @@ async fn guard(crew: Arc<Crew>) {
         }
         if let Some(plan) = crew.give_up_overdue() {
             let message = format!("no plan after {} s", crew.deadline.as_secs_f64());
-            if crew.inbox.send(Input::event(Event::PlanFailed { plan, message })).await.is_err() {
+            if crew.inbox.send(Input::event(Event::PlanGivenUp { plan, message })).await.is_err() {
                 return;
             }
         }
@@ -227,15 +296,52 @@ mod tests {
             jobs: vec![],
             projects: vec![],
             reservations: vec![],
+            deferred: BTreeSet::new(),
         })
     }
 
     async fn answer(inbox: &mut mpsc::Receiver<Input>) -> (PlanId, String) {
         let event = tokio::time::timeout(Duration::from_secs(10), inbox.recv()).await.unwrap().unwrap();
-        let Input::Event { event: Event::PlanFailed { plan, message }, .. } = event else {
-            panic!("unexpected {event:?}")
-        };
-        (plan, message)
+        match event {
+            Input::Event {
+                event: Event::PlanFailed { plan, message } | Event::PlanGivenUp { plan, message }, ..
+            } => (plan, message),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// A round of two modelled jobs on a node.
+    fn modelled(ids: &mut IdSource) -> PlanInput {
+        let mut jobs = [1, 2].map(|number| headway_planner::builder::job(number, 1, 8)).to_vec();
+        jobs[1].work = headway_planner::PlanWork::Model(headway_planner::builder::model_of(
+            headway_types::spec::Work::Model(headway_types::example::small()),
+        ));
+        let nodes = vec![headway_planner::builder::node(1, "H100-80G", 8)];
+        PlanInput { nodes, jobs, ..Arc::unwrap_or_clone(round(ids)) }
+    }
+
+    #[test]
+    fn without_time_for_curves_their_jobs_are_late_and_with_it_none_is() {
+        let input = modelled(&mut IdSource::seeded(1));
+        let (mut cache, none) = (CurveCache::new(), BTreeSet::new());
+        let late = make_ahead(&input, &mut cache, Duration::ZERO, &none);
+        assert_eq!(late, input.jobs.iter().map(|job| job.job).collect());
+        assert_eq!(make_ahead(&input, &mut cache, CURVE_BUDGET, &late), none);
+        assert_eq!(make_ahead(&input, &mut cache, Duration::ZERO, &none), none, "what is made stays made");
+    }
+
+    #[tokio::test]
+    async fn a_round_out_of_time_decides_with_the_curves_it_has_and_its_stored_input_says_so() {
+        let (inbox, mut answers) = mpsc::channel(16);
+        let planning = Planning::with(Box::new(solve), Duration::from_secs(60), Duration::ZERO, inbox).unwrap();
+        let mut ids = IdSource::seeded(1);
+        let input = Arc::new(modelled(&mut ids));
+        planning.request(Arc::clone(&input));
+        let answer = tokio::time::timeout(Duration::from_secs(10), answers.recv()).await.unwrap().unwrap();
+        let Input::Event { event: Event::PlanReady { plan: made }, .. } = answer else { panic!("{answer:?}") };
+        assert_eq!(made.report.left_out.iter().filter(|one| one.deferred).count(), 2);
+        let last = planning.last_round().borrow().clone().unwrap();
+        assert_eq!(plan(&last.input, &mut CurveCache::new()).unwrap(), *made, "decided again it is the same");
     }
 
     #[tokio::test]
@@ -250,7 +356,7 @@ mod tests {
             Event::PlanFailed { plan: input.plan, message: "solved".into() }
         };
         let (inbox, mut answers) = mpsc::channel(16);
-        let planning = Planning::with(Box::new(solver), Duration::from_millis(120), inbox).unwrap();
+        let planning = Planning::with(Box::new(solver), Duration::from_millis(120), CURVE_BUDGET, inbox).unwrap();
         let mut ids = IdSource::seeded(1);
         for _ in 0..=MOST_ABANDONED {
             let healthy = round(&mut ids);

@@ -28,6 +28,14 @@ pub struct Policy {
     /// Whoever has waited this long goes first; `null`: nobody does.
     #[serde(deserialize_with = "given")]
     pub patience_seconds: Option<Option<f64>>,
+    /// … and longer than this share of the time that all waiting work would take the cluster.
+    pub backlog_share: Option<f64>,
+    /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.
+    pub turn_seconds: Option<f64>,
+    /// How far jobs with less left go first: 0 not at all, towards 1 strictly.
+    pub shortest_first: Option<f64>,
+    /// What growth must bring per further GPU, as a share of what the job's most productive GPU does; less is left to others.
+    pub min_return: Option<f64>,
     /// Goodput lost per fabric domain beyond the first.
     pub domain_loss: Option<f64>,
     /// Most jobs whose GPUs the round may change.

@@ -41,8 +41,21 @@ pub struct Overview {
     /// Proposals that wait for approval.
     pub plans_waiting: Vec<Uuid>,
     pub policy_mode: PolicyMode,
+    /// While rounds were given up of late: an incident, since nobody plans for whoever waits.
+    #[serde(default)]
+    pub planning_trouble: Option<PlanningTrouble>,
     /// The last event this reflects: resume the stream from here.
     pub seq: u64,
+}
+
+/// Rounds that took too long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanningTrouble {
+    /// In a row, less those since then that ended in time.
+    pub rounds_given_up: u32,
+    pub since: DateTime<Utc>,
+    /// What was said of the newest.
+    pub message: String,
 }
 
 /// A limit on what the GPUs draw together.
@@ -64,13 +77,14 @@ pub struct PowerCap {
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     pub mode: PolicyMode,
-    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 0 is the logarithm.
+    /// Power p of the value u(s) = ((s+ε)^p − ε^p)/p; 1 is the work done itself, 0 the logarithm.
     pub power: f64,
     /// ε of the value function.
     pub epsilon: f64,
     /// Longest time over which a move may pay for itself.
     pub horizon_seconds: f64,
-    /// A move of GPUs must raise the objective by this share of one job's value.
+    /// A move to more or other GPUs must gain this share of what the job is worth now, beyond its cost: at power 1, of its goodput. Giving GPUs back
+    /// need not, nor taking GPUs that nobody else wants.
     pub min_gain: f64,
     /// A live batch change must raise the job's goodput by this share.
     pub min_batch_gain: f64,
@@ -94,10 +108,22 @@ pub struct Policy {
     /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_exponent: Option<f64>,
-    /// A job that has waited this long goes before those that have not; `null`: never.
+    /// A job is due that has waited this long (`null`: none ever is) …
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub patience_seconds: Option<Option<f64>>,
+    /// … and longer than this share of the time that all waiting work would take the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backlog_share: Option<f64>,
+    /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_seconds: Option<f64>,
+    /// How far jobs with less left go first: 0 not at all, towards 1 strictly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortest_first: Option<f64>,
+    /// What growth must bring per further GPU, as a share of what the job's most productive GPU does; less is left to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_return: Option<f64>,
     /// Goodput lost per fabric domain beyond the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain_loss: Option<f64>,

@@ -93,9 +93,12 @@ pub struct Plan {
     /// Rules that could not be kept in this round.
     #[serde(default)]
     pub relaxed: Vec<Relaxed>,
-    /// Jobs whose own numbers contradict themselves: they keep what they have.
+    /// Jobs that could not be planned with: they keep what they have.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
+    /// Nodes that could not be planned with: nothing starts there.
+    #[serde(default)]
+    pub nodes_left_out: Vec<NodeLeftOut>,
     pub assignments: Vec<Assignment>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay, the greatest loss first.
@@ -128,6 +131,14 @@ pub struct Price {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Relaxed {
     pub rule: String,
+    pub reason: String,
+}
+
+/// A node that the round could not plan with, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeLeftOut {
+    pub node_id: Uuid,
+    pub node_name: String,
     pub reason: String,
 }
 

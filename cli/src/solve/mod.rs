@@ -18,6 +18,8 @@ mod fuzz;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use headway_api::solve::{Document, SolveError};
 use headway_planner::{PlanInput, Policy};
 use headway_types::{PlanId, Timestamp};
@@ -54,5 +56,6 @@ pub fn input(document: Document, names: &mut Names) -> Result<PlanInput, SolveEr
         jobs,
         projects,
         reservations,
+        deferred: BTreeSet::new(),
     })
 }

@@ -62,6 +62,10 @@ impl Engine {
                 self.facts.unsettled = true;
                 self.plan_failed(plan, &message);
             }
+            Event::PlanGivenUp { plan, message } => {
+                self.facts.unsettled = true;
+                self.plan_given_up(plan, message);
+            }
             Event::Tick => {}
         }
     }
@@ -73,14 +77,14 @@ impl Engine {
             let drained = node.drain_deadline().filter(|at| *at > facts.now);
             [at.lease_end(*id), node.health.due(), drained].into_iter().flatten()
         });
-        let jobs = facts.jobs.values().flat_map(|job| {
+        let jobs = facts.live_jobs().flat_map(|job| {
             // What a protected job kept from others, or from itself, is decided as soon as the protection ends.
             let protection = job.protection_ends().filter(|ends| *ends > facts.now);
             [at.job_deadline(job), protection].into_iter().flatten()
         });
-        let lives = facts.jobs.values().any(|job| job.state.generation().is_some());
-        let periodic = lives.then(|| facts.now + facts.config.reconcile_every);
-        let others = [facts.draft.repeat_at, facts.next_reservation(), self.next_round(), periodic];
+        let waits = facts.roll.next_end(facts.now);
+        let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);
+        let others = [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), periodic];
         let soon = facts.now + Seconds(0.001);
         nodes.chain(jobs).chain(others.into_iter().flatten()).min().map(|at| at.max(soon))
     }

@@ -20,8 +20,10 @@ pub enum Event {
     AgentDisconnected { node: NodeId, session: SessionId },
     /// The planning thread has finished.
     PlanReady { plan: Box<Plan> },
-    /// The planning thread gave up; the current plan stays.
+    /// The round gave no plan; the current one stays.
     PlanFailed { plan: PlanId, message: String },
+    /// The round took too long and is given up; the current plan stays, and the next round asks less.
+    PlanGivenUp { plan: PlanId, message: String },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.
     Tick,
 }

@@ -2,6 +2,7 @@
 //! so that the outcome holds it once and at its newest. Nothing here knows what was seen.
 
 mod indices;
+pub(crate) mod roll;
 pub(crate) mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use crate::record::{
     Project, Reservation,
 };
 use crate::snapshot::Snapshot;
+use roll::{Place, Roll};
 
 /// Subjects of which the log is told that something impossible was met, at most.
 const TOLD_AT_MOST: usize = 1_000;
@@ -36,6 +38,8 @@ pub(crate) struct Facts {
     pub now: Timestamp,
     /// Live jobs, and ended ones that still hold GPUs.
     pub jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Which of them a batch has to look at.
+    pub roll: Roll,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
     /// Allocations with an unreleased slice, by node.
@@ -80,6 +84,7 @@ impl Facts {
             ids: IdSource::seeded(seed),
             now,
             allocations: allocations.collect(),
+            roll: Roll::of(&jobs),
             jobs,
             nodes: snapshot.nodes.into_iter().map(|node| (node.inventory.node, Arc::new(node))).collect(),
             holding: BTreeMap::new(),
@@ -217,8 +222,9 @@ impl Facts {
             return self.impossible("a job that is not kept was to change", Some(id), None);
         };
         let shape = |job: &Job| (job.state.kind(), job.generation);
-        let before = shape(job);
+        let (before, from) = (shape(job), Place::of(job));
         change(Arc::make_mut(job));
+        self.roll.move_to(id, from, Place::of(job));
         if shape(job) != before {
             self.draft.entered.jobs.insert(id);
         }

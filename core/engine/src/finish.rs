@@ -44,7 +44,7 @@ impl Engine {
                 self.seen.forget_sent(key);
             }
             if live.is_none() && !self.facts.still_holds(id) {
-                self.facts.jobs.remove(&id);
+                self.facts.drop_job(id);
                 self.seen.jobs.remove(&id);
                 self.rounds.forget(id);
             }

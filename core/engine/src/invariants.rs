@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use headway_types::{Generation, GpuUuid, JobId, JobStateKind, NodeId, PlanId};
 
 use crate::engine::Engine;
+use crate::facts::roll::Roll;
 use crate::record::PlanState;
 
 /// A broken promise of the engine.
@@ -24,6 +25,8 @@ pub enum InvariantViolation {
     Progress { job: JobId, progress: f64 },
     #[error("the index of what node {node} holds is wrong")]
     Index { node: NodeId },
+    #[error("the roll of jobs is wrong")]
+    Roll,
     #[error("facts and what was seen are not of the same jobs and nodes")]
     Apart,
     #[error("the target {plan} is {state:?}")]
@@ -37,6 +40,9 @@ impl Engine {
         let facts = &self.facts;
         if !facts.jobs.keys().eq(self.seen.jobs.keys()) || !facts.nodes.keys().eq(self.seen.nodes.keys()) {
             return Err(V::Apart);
+        }
+        if facts.roll != Roll::of(&facts.jobs) {
+            return Err(V::Roll);
         }
         let mut held: BTreeMap<&GpuUuid, (JobId, Generation)> = BTreeMap::new();
         for (key, allocation) in &facts.allocations {

@@ -39,6 +39,7 @@ pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestI
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, Observation, Outcome, Refusal, Reply};
+pub use rounds::Trouble;
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
 

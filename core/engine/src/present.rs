@@ -2,7 +2,7 @@
 //! see, for those who ask what would be and must not wait for the loop. What only the engine knows of jobs (their rights,
 //! and what they are free to do) is in the rounds it makes itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Premises};
 use headway_types::spec::NodeResources;
@@ -82,6 +82,7 @@ impl View {
             projects: self.projects.values().map(|project| project.for_round(&usages)).collect(),
             reservations: self.reservations.values().filter_map(|one| one.for_round(self.at)).collect(),
             nodes,
+            deferred: BTreeSet::new(),
         }
     }
 

@@ -5,14 +5,17 @@ mod claim;
 mod consider;
 mod fits;
 mod input;
+mod trouble;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_planner::PlanInput;
-use headway_types::{JobId, JobVerdict, PlanId, Timestamp};
+use headway_types::{JobId, JobVerdict, NodeId, PlanId, Timestamp};
 
 use crate::event::Actor;
+use trouble::Restraint;
+pub use trouble::Trouble;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
@@ -23,6 +26,14 @@ pub(crate) struct Rounds {
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
     verdicts: BTreeMap<JobId, Arc<JobVerdict>>,
+    /// While rounds were given up of late.
+    trouble: Option<Trouble>,
+    /// Nodes that the newest rounds left out, as the log was told.
+    nodes_left_out: BTreeSet<NodeId>,
+    /// In the newest round's input.
+    named: BTreeSet<JobId>,
+    /// Touched since then, and not in it though they wanted GPUs.
+    newcomers: BTreeSet<JobId>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,9 +52,16 @@ struct RoundKind {
     min_gain: Option<f64>,
     /// Running jobs keep their GPUs: their moves wait for approval.
     pinned: bool,
+    /// After rounds that were given up.
+    restraint: Restraint,
 }
 
 impl Rounds {
+    /// Rounds that were given up, if any were of late.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
     /// From the newest plan made, adopted or not.
     pub fn verdict(&self, job: JobId) -> Option<Arc<JobVerdict>> {
         self.verdicts.get(&job).cloned()
@@ -52,5 +70,6 @@ impl Rounds {
     /// The job is over.
     pub fn forget(&mut self, job: JobId) {
         self.verdicts.remove(&job);
+        self.newcomers.remove(&job);
     }
 }

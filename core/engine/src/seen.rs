@@ -57,8 +57,6 @@ pub(crate) struct JobSeen {
     pub planned_noise: Option<f64>,
     /// Step time expected of its configuration at that round.
     pub planned_step_time: Option<f64>,
-    /// Whether the newest round's input named it.
-    pub planned: bool,
     /// How fast each rank works, as far as ranks tell.
     pub paces: BTreeMap<u32, Pace>,
     /// Nodes whose ranks keep this generation waiting.
@@ -223,7 +221,6 @@ impl JobSeen {
             model_saved_at: None,
             planned_noise: None,
             planned_step_time: None,
-            planned: false,
             paces: BTreeMap::new(),
             slow_nodes: BTreeSet::new(),
         }

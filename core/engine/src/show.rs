@@ -39,6 +39,7 @@ impl Engine {
         if !draft.projects.is_empty() || !draft.reservations.is_empty() {
             self.show_rules();
         }
+        self.view.trouble = self.rounds.trouble().cloned();
         self.view.at = self.facts.now;
     }
 

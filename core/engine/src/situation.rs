@@ -28,6 +28,11 @@ impl<'a> Situation<'a> {
         self.facts.jobs.values().zip(self.seen.jobs.values())
     }
 
+    /// Those with a live generation.
+    pub fn live_jobs(self) -> impl Iterator<Item = (&'a Arc<Job>, &'a JobSeen)> {
+        self.facts.roll.live.iter().filter_map(move |id| Some((self.facts.jobs.get(id)?, self.seen.jobs.get(id)?)))
+    }
+
     /// GPUs of a node that may be granted now or as soon as they are free.
     pub fn grantable(self, id: NodeId) -> BTreeSet<&'a GpuUuid> {
         let node = self.facts.nodes.get(&id).filter(|node| {

@@ -17,6 +17,7 @@ use crate::record::{
     Allocation, AllocationPhase, Availability, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
     lineage,
 };
+use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
 
 /// Live jobs only; ended ones are read from the store.
@@ -33,13 +34,15 @@ pub struct View {
     pub policy: PolicySettings,
     pub projects: OrdMap<String, Arc<Project>>,
     pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
+    /// While rounds were given up of late.
+    pub trouble: Option<Trouble>,
 }
 
 impl View {
     pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
         let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
         let (projects, reservations) = (OrdMap::new(), OrdMap::new());
-        Self { at, term, jobs, nodes, target: None, proposals, policy, projects, reservations }
+        Self { at, term, jobs, nodes, target: None, proposals, policy, projects, reservations, trouble: None }
     }
 
     /// What projects hold and have used as of the newest batch, sub-projects included.

@@ -71,6 +71,7 @@ mod tests {
             jobs: Vec::new(),
             projects: Vec::new(),
             reservations: Vec::new(),
+            deferred: Default::default(),
         }
     }
 

@@ -87,8 +87,9 @@ impl<'a> Queue<'a> {
         Self { input, effort, prospect, free, jobs, like, least }
     }
 
-    /// The first start of each job asked about, in one sample.
-    pub fn future(&self, sample: u32, asked: &[JobId]) -> BTreeMap<JobId, Timestamp> {
+    /// The first start of each job asked about, in one sample, and how many waiting jobs were looked at for it. The future ends early, as at
+    /// its horizon, where that would be more than `most`.
+    pub fn future(&self, sample: u32, asked: &[JobId], most: u64) -> (BTreeMap<JobId, Timestamp>, u64) {
         let mut line = Line::new(self, sample);
         let wanted: BTreeSet<JobId> = asked.iter().copied().collect();
         let mut starts = BTreeMap::new();
@@ -102,11 +103,11 @@ impl<'a> Queue<'a> {
                     starts.entry(id).or_insert(next);
                 }
             }
-            if starts.len() == wanted.len() {
+            if starts.len() == wanted.len() || line.looks >= most {
                 break;
             }
         }
-        starts
+        (starts, line.looks)
     }
 }
 
@@ -143,6 +144,12 @@ struct Line<'q, 'a> {
     holds: BTreeMap<usize, Held>,
     /// Since when what does not run waits.
     waits: BTreeMap<usize, Timestamp>,
+    /// The same, longest first.
+    since: BTreeSet<(Timestamp, usize)>,
+    /// Of those, who was stopped just now for one that had waited longer: they wait for the next moment.
+    stopped: BTreeSet<usize>,
+    /// Waiting jobs looked at so far.
+    looks: u64,
 }
 
 impl<'q, 'a> Line<'q, 'a> {
@@ -161,7 +168,9 @@ impl<'q, 'a> Line<'q, 'a> {
         let (runs, used) = (runs.collect(), vec![0; queue.input.projects.len()]);
         let (free, ends, holds) = (queue.free.clone(), BTreeSet::new(), BTreeMap::new());
         let (waits, to_come) = (BTreeMap::new(), BTreeSet::new());
-        let mut line = Self { queue, jobs, to_come, now, free, used, runs, ends, holds, waits };
+        let (since, stopped) = (BTreeSet::new(), BTreeSet::new());
+        let mut line =
+            Self { queue, jobs, to_come, now, free, used, runs, ends, holds, waits, since, stopped, looks: 0 };
         for job in 0..line.jobs.len() {
             let of = &line.jobs[job];
             match of.holds.clone() {
@@ -170,19 +179,35 @@ impl<'q, 'a> Line<'q, 'a> {
                     line.hold(job, gpu_type, gpus, right);
                 }
                 None if of.submitted_at > now => drop(line.to_come.insert((of.submitted_at, job))),
-                None => drop(line.waits.insert(job, now - of.job.claim.waited)),
+                None => {
+                    let since = now - of.job.claim.waited;
+                    line.wait(job, since);
+                }
             }
         }
         line
     }
 
+    fn wait(&mut self, job: usize, since: Timestamp) {
+        self.waits.insert(job, since);
+        self.since.insert((since, job));
+    }
+
+    /// It waits no more; since when it did.
+    fn leave(&mut self, job: usize) -> Option<Timestamp> {
+        let since = self.waits.remove(&job)?;
+        self.since.remove(&(since, job));
+        Some(since)
+    }
+
     /// `right`: for how long it is sure of it, if it has waited so long that it may be.
     fn hold(&mut self, job: usize, gpu_type: GpuType, gpus: GpuCount, right: Seconds) {
+        let since = self.leave(job);
         let of = &self.jobs[job];
         for &project in &of.lineage {
             self.used[project] += gpus.0;
         }
-        let waited = self.waits.remove(&job).map_or(of.job.claim.waited, |since| self.now.since(since));
+        let waited = since.map_or(of.job.claim.waited, |since| self.now.since(since));
         let patient = self.queue.input.policy.patience.is_some_and(|patience| waited.0 >= patience.0);
         let sure_until = if patient { self.now + right } else { self.now };
         let ends = self.now + self.runs[job];
@@ -201,7 +226,12 @@ impl<'q, 'a> Line<'q, 'a> {
     /// The next end or newcomer, or the next moment somebody's patience is over.
     fn next(&self) -> Option<Timestamp> {
         let patience = self.queue.input.policy.patience;
-        let over = self.waits.values().filter_map(|since| Some(*since + patience?)).filter(|at| *at > self.now);
+        let over = patience.and_then(|patience| {
+            let next =
+                self.since.range((self.now - patience, usize::MAX)..).find(|(since, _)| *since + patience > self.now);
+            next.map(|(since, _)| *since + patience)
+        });
+        let over = over.into_iter();
         let comes = self.to_come.first().map(|(at, _)| *at);
         over.chain(self.ends.first().map(|(at, _)| *at)).chain(comes).min()
     }
@@ -214,40 +244,50 @@ impl<'q, 'a> Line<'q, 'a> {
         }
         while let Some((at, job)) = self.to_come.first().copied().filter(|(at, _)| *at <= to) {
             self.to_come.pop_first();
-            self.waits.insert(job, at);
+            self.wait(job, at);
         }
     }
 
-    fn is_patient(&self, job: usize) -> bool {
-        let over =
-            |since: &Timestamp| self.queue.input.policy.patience.is_some_and(|patience| *since + patience <= self.now);
-        self.waits.get(&job).is_some_and(over)
+    /// Those whose patience is over, in the order in which they start.
+    fn patient(&self) -> BTreeSet<usize> {
+        let Some(patience) = self.queue.input.policy.patience else { return BTreeSet::new() };
+        let over = self.since.iter().take_while(|(since, _)| *since + patience <= self.now);
+        over.map(|(_, job)| *job).collect()
     }
 
     /// Starts all that fits, in order, and makes room for the patient.
     fn start(&mut self) -> Vec<usize> {
-        let (patient, others): (Vec<usize>, Vec<usize>) =
-            self.waits.keys().copied().partition(|job| self.is_patient(*job));
+        let patient = self.patient();
+        self.stopped.clear();
         let mut started = Vec::new();
         // Of those for whom no room could be made, who else has no hope: same types, no smaller, no higher priority.
         let mut hopeless: Vec<usize> = Vec::new();
-        for job in patient {
+        for &job in &patient {
+            self.looks += 1;
             let like = |other: &usize| {
                 let (of, than) = (&self.jobs[job], &self.jobs[*other]);
                 of.size >= than.size
                     && of.job.priority <= than.job.priority
                     && of.job.range.types == than.job.range.types
             };
-            let room = match self.room(job) {
-                None if !hopeless.iter().any(like) => self.make_room(job),
-                found => found,
+            let (room, known) = match self.room(job) {
+                None if hopeless.iter().any(like) => (None, true),
+                None => (self.make_room(job), false),
+                found => (found, false),
             };
             match room {
                 Some(gpu_type) => started.extend(self.begin(job, gpu_type)),
+                None if known => {}
                 None => hopeless.push(job),
             }
         }
-        for job in others {
+        let mut next = 0;
+        while let Some(job) = self.waits.range(next..).next().map(|(job, _)| *job) {
+            next = job + 1;
+            if patient.contains(&job) || self.stopped.contains(&job) {
+                continue;
+            }
+            self.looks += 1;
             if self.free.values().all(|left| *left < self.queue.least.0) {
                 break;
             }
@@ -322,7 +362,8 @@ impl<'q, 'a> Line<'q, 'a> {
             self.runs[job] = held.ends.since(self.now);
         }
         self.release(job);
-        self.waits.insert(job, self.now);
+        self.wait(job, self.now);
+        self.stopped.insert(job);
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Effort {
     pub rounds: u32,
     /// After so many rounds of all futures together no more are begun, beyond the least there must be.
     pub rounds_in_all: u32,
+    /// The same for a queue, in waiting jobs that are looked at; no future takes more than its share of the least there must be.
+    pub looks_in_all: u64,
 }
 
 impl Default for Effort {
@@ -43,6 +45,7 @@ impl Default for Effort {
             planned_jobs: 40,
             rounds: 40,
             rounds_in_all: 400,
+            looks_in_all: 40_000_000,
         }
     }
 }
@@ -107,7 +110,7 @@ pub fn starts(
         Method::Planner => planned(input, plan, curves, effort, &prospect, &asked),
         Method::Queue => {
             let queue = queue::Queue::new(input, plan, effort, &prospect);
-            (0..effort.samples).map(|sample| queue.future(sample, &asked)).collect()
+            queued(&queue, effort, &asked)
         }
     };
     let (samples, calibration) = (futures.len() as u32, experience.calibration(method));
@@ -139,6 +142,21 @@ fn planned(
         }
         let (future, took) = rollout::future(input, plan, curves, effort, prospect, sample, asked);
         rounds += took;
+        futures.push(future);
+    }
+    futures
+}
+
+/// Futures of a queue, as many as the effort allows.
+fn queued(queue: &queue::Queue<'_>, effort: &Effort, asked: &[JobId]) -> Vec<BTreeMap<JobId, Timestamp>> {
+    let (mut futures, mut looks) = (Vec::new(), 0);
+    let share = effort.looks_in_all / u64::from(LEAST_SAMPLES);
+    for sample in 0..effort.samples {
+        if looks >= effort.looks_in_all && sample >= LEAST_SAMPLES {
+            break;
+        }
+        let (future, took) = queue.future(sample, asked, share);
+        looks += took;
         futures.push(future);
     }
     futures

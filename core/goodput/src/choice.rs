@@ -1,14 +1,14 @@
 //! The best configurations of one allocation, found by branch and bound: layouts and micro-batches in the order of what they could bring
 //! at most, until the rest cannot beat what is found. Exact over the grid of batches; it keeps no memory between allocations but of
-//! what layers take.
+//! what layers take. What stays true while reports teach more is in `shortlist`.
 
+use headway_types::spec::BatchRange;
 use headway_types::{
     Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Recompute, Schedule,
     Seconds, Sequences, Sharding,
 };
 
 use crate::batches::{Wanted, batch_grid, interleaved, near};
-use crate::catalog;
 use crate::correction::Factors;
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
@@ -22,7 +22,7 @@ pub(crate) type Choice = (Configuration, Prediction);
 
 /// At which of its batches a layout fits at a micro-batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
+pub(crate) enum Fit {
     Never,
     Sometimes,
     Always,
@@ -30,33 +30,87 @@ enum Fit {
     Unknown,
 }
 
+/// Prior seconds of a layout at a micro-batch, by how they grow: with the micro-batches, of which a quantum of sequences is one each, and
+/// once per step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Terms {
+    pub repeated: f64,
+    pub bubble: f64,
+    pub step: f64,
+    pub overhead: f64,
+    pub quantum: f64,
+}
+
+impl Terms {
+    fn of(unit: &StepTime, quantum: u64) -> Self {
+        let bubble = unit.pipeline_bubble.0;
+        let (repeated, step, overhead) = (unit.micro().0 - bubble, unit.step().0, unit.overhead.0);
+        Self { repeated, bubble, step, overhead, quantum: quantum as f64 }
+    }
+
+    /// Corrected by what reports taught.
+    pub fn corrected(&self, factors: Factors) -> Line {
+        let once = self.bubble * factors.micro + self.step * factors.step + self.overhead + factors.extra;
+        Line { intercept: once.max(0.0), slope: self.repeated * factors.micro / self.quantum }
+    }
+}
+
 /// Step time over the batch: a + b·B.
 #[derive(Clone, Copy)]
-struct Line {
-    intercept: f64,
-    slope: f64,
+pub(crate) struct Line {
+    pub intercept: f64,
+    pub slope: f64,
+}
+
+impl Line {
+    /// Where B/((a + bB)(φκ + B)) has its one peak.
+    pub fn peak(&self, critical: f64) -> f64 {
+        (self.intercept * critical / self.slope).sqrt()
+    }
+
+    pub fn at(&self, batch: f64) -> f64 {
+        self.intercept + self.slope * batch
+    }
 }
 
 /// Prior step times with one micro-batch of the executions of some degrees at a micro-batch. Chunks only shorten the bubble and multiply the
 /// transfers, and a single micro-batch knows no schedule, so few have to be computed.
 #[derive(Default)]
-struct Units {
+pub(crate) struct Units {
     /// With one chunk, by what decides them.
     known: Vec<((Sharding, Recompute, bool), StepTime)>,
 }
 
 /// A search over one class: its device, and what layers take there, are found once.
 pub(crate) struct Search<'a> {
-    model: &'a JobModel,
-    class: &'a NodeClass,
-    shape: &'a ModelShape,
-    factors: Factors,
-    prior: PriorTimes,
-    memory: Fitting<'a>,
+    pub model: &'a JobModel,
+    pub class: &'a NodeClass,
+    pub shape: &'a ModelShape,
+    pub prior: &'a mut PriorTimes,
+    pub memory: Fitting<'a>,
+    pub learnt: Learnt,
+}
+
+/// What reports taught of time and noise, as far as a search on one class depends on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Learnt {
+    pub factors: Factors,
     /// φκ in sequences.
-    critical: f64,
-    /// Where the norm test chooses the batch.
-    wanted: Option<Wanted>,
+    pub critical: f64,
+    /// Where the norm test chooses the batch; also of a layout that stays.
+    pub wanted: Option<Wanted>,
+    pub wanted_of_a_layout: Option<Wanted>,
+}
+
+impl Learnt {
+    pub fn of(model: &JobModel, class: &NodeClass) -> Self {
+        Self {
+            factors: model.factors(&class.gpu_type),
+            critical: model.critical_batch().0 / f64::from(model.training.work.seq_len()),
+            wanted: model.wanted_batch(),
+            wanted_of_a_layout: model.wanted_batch_of_a_layout(),
+        }
+    }
 }
 
 /// One micro-batch size of some degrees, and the most any execution of them could bring.
@@ -67,26 +121,37 @@ struct Frame {
 }
 
 impl<'a> Search<'a> {
-    /// A search for the configurations of a model on a class whose GPUs are known.
-    pub(crate) fn new(model: &'a JobModel, class: &'a NodeClass) -> Result<Self, Infeasible> {
+    /// A search for the configurations of a model on a class; `prior` is of the model's shape there.
+    pub(crate) fn new(
+        model: &'a JobModel,
+        class: &'a NodeClass,
+        prior: &'a mut PriorTimes,
+    ) -> Result<Self, Infeasible> {
+        Self::with(model, class, prior, Learnt::of(model, class))
+    }
+
+    /// The same where it is known what the model has learnt.
+    pub(crate) fn with(
+        model: &'a JobModel,
+        class: &'a NodeClass,
+        prior: &'a mut PriorTimes,
+        learnt: Learnt,
+    ) -> Result<Self, Infeasible> {
         let Some(shape) = model.shape() else { return Err(Infeasible::Opaque) };
-        let device = catalog::device(class)?;
-        Ok(Self {
-            model,
-            class,
-            shape,
-            factors: model.factors(&class.gpu_type),
-            prior: PriorTimes::new(shape, model.training.precision, device),
-            memory: model.fitting(class, &device).ok_or(Infeasible::Opaque)?,
-            critical: model.critical_batch().0 / f64::from(shape.seq_len),
-            wanted: model.wanted_batch(),
-        })
+        let memory = model.fitting(class, prior.device()).ok_or(Infeasible::Opaque)?;
+        Ok(Self { model, class, shape, prior, memory, learnt })
     }
 
     /// The best configurations over all layouts, best first, at most `keep`, each of another layout.
     pub(crate) fn ranked(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Result<Vec<Choice>, Infeasible> {
+        let best = self.found(gpus, nodes, keep)?;
+        self.settled(best, gpus, nodes, Infeasible::NoLayout { gpus, nodes })
+    }
+
+    /// What is best, not yet predicted.
+    pub(crate) fn found(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Result<Best, Infeasible> {
         self.model.check_allocation(self.class, gpus, nodes)?;
-        let room = Room { shape: self.shape, limits: &self.model.training.layouts, class: self.class, gpus, nodes };
+        let room = self.room(gpus, nodes);
         let degrees = room.degrees();
         let spread = Spread { gpus, nodes };
         let mut frames = Vec::with_capacity(4 * degrees.len());
@@ -114,7 +179,11 @@ impl<'a> Search<'a> {
                 largest[index] = micro_batch;
             }
         }
-        self.settled(best, gpus, nodes, Infeasible::NoLayout { gpus, nodes })
+        Ok(best)
+    }
+
+    pub(crate) fn room(&self, gpus: GpuCount, nodes: NodeCount) -> Room<'a> {
+        Room { shape: self.shape, limits: &self.model.training.layouts, class: self.class, gpus, nodes }
     }
 
     /// The best micro-batch and batch of a layout that stays.
@@ -131,7 +200,7 @@ impl<'a> Search<'a> {
             return Err(Infeasible::WrongSize { configuration: smallest, gpus });
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
-        self.wanted = self.model.wanted_batch_of_a_layout();
+        self.learnt.wanted = self.learnt.wanted_of_a_layout;
         let mut best = Best::new(1);
         for micro_batch in self.micro_batches() {
             if self.weigh(Spread { gpus, nodes }, layout, micro_batch, &mut Units::default(), &mut best) == Fit::Never {
@@ -165,46 +234,57 @@ impl<'a> Search<'a> {
         self.model.training.layouts.max_micro_batch.0.max(1)
     }
 
-    fn micro_batches(&self) -> impl Iterator<Item = Sequences> + use<> {
+    pub(crate) fn micro_batches(&self) -> impl Iterator<Item = Sequences> + use<> {
         (0..=self.largest_micro_batch().ilog2()).map(|power| Sequences(1 << power))
     }
 
-    /// More goodput than any execution of these degrees brings at this micro-batch. Every part is at its least: no recomputation, the
-    /// bubble at the most chunks, no gradients to exchange where anything may hide or spare them, the optimizer spread over all replicas.
     fn ceiling(&mut self, room: &Room<'_>, spread: Spread, degrees: Layout, micro_batch: Sequences) -> f64 {
+        let least = self.least_terms(room, spread, degrees, micro_batch);
+        let of = |terms: Terms| self.ceiling_of(terms.corrected(self.learnt.factors));
+        least.into_iter().flatten().map(of).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// Terms that no execution of these degrees falls below at this micro-batch, without and with sequence parallelism. Every part is at
+    /// its least: no recomputation, the bubble at the most chunks, no gradients to exchange where anything may hide or spare them, the
+    /// optimizer spread over all replicas.
+    pub(crate) fn least_terms(
+        &mut self,
+        room: &Room<'_>,
+        spread: Spread,
+        degrees: Layout,
+        micro_batch: Sequences,
+    ) -> [Option<Terms>; 2] {
         let limits = &room.limits.execution;
         let plain = Execution { cp: degrees.execution.cp, ..Execution::PLAIN };
         let varied = limits.sharding.len() + limits.recompute.len() > 2 || degrees.execution != plain;
         let chunks = limits.vpp.last().copied().unwrap_or(1);
-        let sequence = [false, limits.sequence_parallel && degrees.tp > 1];
-        let mut highest = f64::NEG_INFINITY;
-        for sequence_parallel in sequence.into_iter().take(1 + usize::from(sequence[1])) {
-            let layout = Layout { execution: Execution { sequence_parallel, ..plain }, ..degrees };
+        let sequence = limits.sequence_parallel && degrees.tp > 1;
+        [Some(false), sequence.then_some(true)].map(|sequence_parallel| {
+            let layout = Layout { execution: Execution { sequence_parallel: sequence_parallel?, ..plain }, ..degrees };
             let mut unit = self.unit(spread, layout, micro_batch);
             unit.pipeline_bubble = unit.pipeline_bubble * (1.0 / f64::from(chunks));
             if varied {
                 unit.data_collectives = Seconds(0.0);
                 unit.optimizer = unit.optimizer * (1.0 / f64::from(degrees.dp * plain.cp));
             }
-            let line = self.line(&unit, u64::from(degrees.dp) * micro_batch.0);
-            highest = highest.max(self.ceiling_of(line));
-        }
-        highest
+            Some(Terms::of(&unit, u64::from(degrees.dp) * micro_batch.0))
+        })
     }
 
-    /// Goodput at the best batch of the range, whether or not the batch divides: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b). Where the
-    /// norm test chooses, batches beyond its bounds rank behind whatever they bring.
-    fn ceiling_of(&self, line: Line) -> f64 {
+    /// Goodput at the best batch of the range, whether or not the batch divides. Where the norm test chooses, batches beyond its bounds
+    /// rank behind whatever they bring.
+    pub(crate) fn ceiling_of(&self, line: Line) -> f64 {
         let range = self.model.training.batch;
-        let (min, max) = self.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
-        let batch = (line.intercept * self.critical / line.slope).sqrt().max(min).min(max);
-        self.goodput(batch, line.intercept + line.slope * batch)
+        let (min, max) =
+            self.learnt.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
+        let batch = line.peak(self.learnt.critical).max(min).min(max);
+        self.goodput(batch, line.at(batch))
     }
 
-    fn goodput(&self, batch: f64, seconds: f64) -> f64 {
+    pub(crate) fn goodput(&self, batch: f64, seconds: f64) -> f64 {
         let seq_len = f64::from(self.model.training.work.seq_len());
         let reference = self.model.training.reference_batch.0 as f64;
-        batch * seq_len / seconds * (self.critical + reference) / (self.critical + batch)
+        batch * seq_len / seconds * (self.learnt.critical + reference) / (self.learnt.critical + batch)
     }
 
     /// Prior step time with one micro-batch.
@@ -214,17 +294,23 @@ impl<'a> Search<'a> {
     }
 
     /// The time of a layout over its batch; of one whose time is no line, a line that it never falls below.
-    fn line_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> Line {
+    pub(crate) fn terms_of(
+        &mut self,
+        spread: Spread,
+        layout: Layout,
+        micro_batch: Sequences,
+        units: &mut Units,
+    ) -> Terms {
         let quantum = u64::from(layout.dp) * micro_batch.0;
         if straight(layout) {
             let unit = self.unit_of(spread, layout, micro_batch, units);
-            return self.line(&unit, quantum);
+            return Terms::of(&unit, quantum);
         }
         // A micro-batch takes the less time the more of them share what is gathered.
         let most = (self.model.training.batch.max.0 / quantum).max(1);
         let at = Configuration { layout, micro_batch, global_batch: Sequences(most * quantum) };
         let all = self.prior.step_time(spread, &at, most);
-        self.line(&all, quantum * most)
+        Terms::of(&all, quantum * most)
     }
 
     fn unit_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> StepTime {
@@ -245,13 +331,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn line(&self, unit: &StepTime, quantum: u64) -> Line {
-        let [micro, step] = [self.factors.micro, self.factors.step];
-        let repeated = (unit.micro().0 - unit.pipeline_bubble.0) * micro;
-        let once = unit.pipeline_bubble.0 * micro + unit.step().0 * step + unit.overhead.0 + self.factors.extra;
-        Line { intercept: once.max(0.0), slope: repeated / quantum as f64 }
-    }
-
     /// Weighs every execution of some degrees at a micro-batch; whether any fits, or might.
     fn weigh_all(&mut self, room: &Room<'_>, degrees: Layout, micro_batch: Sequences, best: &mut Best) -> bool {
         let spread = Spread { gpus: room.gpus, nodes: room.nodes };
@@ -270,7 +349,7 @@ impl<'a> Search<'a> {
             let needless = sibling == Some(Fit::Unknown) || (best.keep == 1 && sibling == Some(Fit::Always));
             // Chunks and other schedules only keep more micro-batches in flight.
             let kept_by = (sharding, recompute, sequence_parallel);
-            if (needless && self.factors.micro >= self.factors.step) || never.contains(&kept_by) {
+            if (needless && self.learnt.factors.micro >= self.learnt.factors.step) || never.contains(&kept_by) {
                 continue;
             }
             let fit = self.weigh(spread, layout, micro_batch, &mut units, best);
@@ -296,12 +375,12 @@ impl<'a> Search<'a> {
     ) -> Fit {
         let range = self.model.training.batch;
         let quantum = u64::from(layout.dp) * micro_batch.0;
-        let line = self.line_of(spread, layout, micro_batch, units);
+        let line = self.terms_of(spread, layout, micro_batch, units).corrected(self.learnt.factors);
         if !best.may_hold(self.ceiling_of(line)) {
             return Fit::Unknown;
         }
         let multiple_of = quantum * interleaved(layout);
-        let mut grid = match self.wanted {
+        let mut grid = match self.learnt.wanted {
             None => batch_grid(range, multiple_of),
             Some(wanted) => wanted.grid(range, multiple_of, micro_batch),
         };
@@ -321,30 +400,23 @@ impl<'a> Search<'a> {
         if !always {
             grid.truncate(grid.partition_point(|batch| fits(*batch)));
         }
-        // A batch of a single gradient ranks behind all others, whatever its goodput.
-        let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
-        if range.min != range.max && single < grid.len() {
-            grid.drain(..single);
-        }
+        drop_single_gradients(&mut grid, range, layout, quantum);
         let straight = straight(layout);
-        let likely = match self.wanted {
+        let likely = match self.learnt.wanted {
             Some(_) => grid.split_off(grid.len() - 1),
-            None if straight => near(&grid, (line.intercept * self.critical / line.slope).sqrt()),
+            None if straight => near(&grid, line.peak(self.learnt.critical)),
             None => grid,
         };
         for batch in likely {
-            let seconds = if straight {
-                line.intercept + line.slope * batch.0 as f64
-            } else {
-                self.exact(spread, &at(batch), batch.0 / quantum)
-            };
+            let seconds =
+                if straight { line.at(batch.0 as f64) } else { self.exact(spread, &at(batch), batch.0 / quantum) };
             let goodput = self.goodput(batch.0 as f64, seconds);
-            best.admit(Rank::of(range, self.wanted, &at(batch), goodput), at(batch));
+            best.admit(Rank::of(range, self.learnt.wanted, &at(batch), goodput), at(batch));
         }
         if always { Fit::Always } else { Fit::Sometimes }
     }
 
-    fn fits(&self, configuration: &Configuration, micro_batches: u64) -> bool {
+    pub(crate) fn fits(&self, configuration: &Configuration, micro_batches: u64) -> bool {
         self.memory.fits(configuration, micro_batches)
     }
 
@@ -356,13 +428,21 @@ impl<'a> Search<'a> {
     /// Corrected seconds of a step.
     fn exact(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> f64 {
         let time = self.prior.step_time(spread, configuration, micro_batches);
-        let factors = self.factors;
+        let factors = self.learnt.factors;
         time.micro().0 * factors.micro + time.step().0 * factors.step + time.overhead.0 + factors.extra
     }
 }
 
+/// A batch of a single gradient ranks behind all others, whatever its goodput.
+pub(crate) fn drop_single_gradients(grid: &mut Vec<Sequences>, range: BatchRange, layout: Layout, quantum: u64) {
+    let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
+    if range.min != range.max && single < grid.len() {
+        grid.drain(..single);
+    }
+}
+
 /// Whether its time is a line over the batch. Breadth-first stages gather parameters once per step.
-fn straight(layout: Layout) -> bool {
+pub(crate) fn straight(layout: Layout) -> bool {
     let Execution { schedule, sharding, .. } = layout.execution;
     layout.pp == 1 || schedule != Schedule::BreadthFirst || sharding < Sharding::Gradients
 }

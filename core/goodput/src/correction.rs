@@ -45,6 +45,11 @@ pub(crate) struct Factors {
 }
 
 impl Correction {
+    /// Whether nothing has been learnt.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
     pub(crate) fn factors(&self, gpu_type: &GpuType) -> Factors {
         self.types.get(gpu_type).map_or(Factors { micro: 1.0, step: 1.0, extra: 0.0 }, |learned| Factors {
             micro: libm::exp(learned.factors[0]),

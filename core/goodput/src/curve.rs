@@ -45,7 +45,8 @@ impl JobModel {
         let per_node = class.gpus_per_node.0.max(1);
         let sizes = (range.min.0.max(1)..=range.max.0).map(GpuCount).filter(|gpus| range.allows(*gpus));
         let mut below = (GpuCount(0), TokensPerSecond(0.0));
-        let mut search = Search::new(self, class);
+        let mut prior = self.prior_times(class);
+        let mut search = prior.as_mut().map_err(|why| why.clone()).and_then(|prior| Search::new(self, class, prior));
         let points = sizes
             .map(|gpus| {
                 let nodes = NodeCount(gpus.0.div_ceil(per_node));
@@ -75,7 +76,11 @@ impl JobModel {
         nodes: NodeCount,
         keep: usize,
     ) -> Result<Vec<Offer>, Infeasible> {
-        self.offers(Search::new(self, class).as_mut(), gpus, nodes, keep)
+        let search = self.prior_times(class);
+        match search {
+            Ok(mut prior) => self.offers(Search::new(self, class, &mut prior).as_mut(), gpus, nodes, keep),
+            Err(mut why) => self.offers(Err(&mut why), gpus, nodes, keep),
+        }
     }
 
     /// First and last decile of an offer's goodput, by the uncertainty of its step time; `None` where the user measured it.
@@ -116,7 +121,7 @@ impl JobModel {
         nodes: NodeCount,
         layout: Layout,
     ) -> Result<(Configuration, Prediction), Infeasible> {
-        Search::new(self, class)?.best_batch(gpus, nodes, layout)
+        Search::new(self, class, &mut self.prior_times(class)?)?.best_batch(gpus, nodes, layout)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::catalog::{Device, Hardware};
 use crate::collective::Cluster;
 use crate::infeasible::Infeasible;
 use crate::memory::{MemoryUse, USABLE, memory_of};
-use crate::peaks::Learned;
+use crate::peaks::{Learned, PeakBounds};
 use crate::step_time::unnamed_software;
 use crate::strategy::Strategy;
 
@@ -54,6 +54,27 @@ impl<'a> Fitting<'a> {
         let needed = self.learned.map_or_else(|| predicted.total(), |learned| learned.planned(&predicted));
         needed <= USABLE * hardware.memory
             && self.learned.is_none_or(|learned| learned.exhausted_by(&predicted).is_none())
+    }
+
+    /// Bounds within which peaks may teach more; `None` where the next report may change anything.
+    pub(crate) fn bounds(&self, slack: f64) -> Option<PeakBounds> {
+        PeakBounds::around(self.learned, slack)
+    }
+
+    pub(crate) fn is_within(&self, bounds: &PeakBounds) -> bool {
+        bounds.hold(self.learned)
+    }
+
+    /// Whether it fits whatever is learnt within the bounds.
+    pub(crate) fn surely_fits(&self, configuration: &Configuration, micro_batches: u64, within: &PeakBounds) -> bool {
+        let predicted = self.predicted(configuration, micro_batches).zip(self.hardware.as_ref());
+        predicted.is_none_or(|(predicted, hardware)| within.most(&predicted) <= USABLE * hardware.memory)
+    }
+
+    /// Whether it fits with something that may be learnt within the bounds.
+    pub(crate) fn may_fit(&self, configuration: &Configuration, micro_batches: u64, within: &PeakBounds) -> bool {
+        let predicted = self.predicted(configuration, micro_batches).zip(self.hardware.as_ref());
+        predicted.is_none_or(|(predicted, hardware)| within.least(&predicted) <= USABLE * hardware.memory)
     }
 
     /// Refuses a configuration that does not fit, with its numbers.

@@ -51,12 +51,27 @@ impl Infeasible {
         self.needed_mib().is_some()
     }
 
-    /// Whether `other` tells a user more: lack of memory before anything else, and of those the smallest need.
+    /// Whether `other` tells a user more: lack of memory before anything else, and of those the smallest need. Of equals the least layout
+    /// is told, or the answer would depend on the order of the search.
     pub(crate) fn yields_to(&self, other: &Infeasible) -> bool {
         match (self.needed_mib(), other.needed_mib()) {
-            (Some(ours), Some(theirs)) => theirs < ours,
+            (Some(ours), Some(theirs)) => (theirs, other.subject()) < (ours, self.subject()),
+            (None, None) => other.replicas() < self.replicas(),
             (ours, theirs) => theirs.is_some() && ours.is_none(),
         }
+    }
+
+    fn subject(&self) -> Option<Configuration> {
+        match self {
+            Infeasible::Memory { configuration, .. } | Infeasible::Exhausted { configuration, .. } => {
+                Some(*configuration)
+            }
+            _ => None,
+        }
+    }
+
+    fn replicas(&self) -> Option<u32> {
+        if let Infeasible::NoBatch { dp, .. } = self { Some(*dp) } else { None }
     }
 
     fn needed_mib(&self) -> Option<u64> {

@@ -2,7 +2,7 @@
 //! its reports tell.
 //!
 //! Read in this order: [`model`] (one job's knowledge), [`curve`] (allocation → best configuration, which `choice` finds among
-//! the `layouts` and `batches` that are allowed), [`step_time`] (the prior of
+//! the `layouts` and `batches` that are allowed), [`searches`] with `shortlist` (the same again after every report), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
 //! what reports teach of it), [`shape`], [`architecture`] and
@@ -32,12 +32,15 @@ pub mod peaks;
 pub mod physics;
 mod posterior;
 mod rank;
+pub mod searches;
 pub mod shape;
+mod shortlist;
 pub mod step_time;
 pub mod strategy;
 
 pub use curve::{Curve, CurvePoint, Offer};
 pub use infeasible::Infeasible;
-pub use model::JobModel;
+pub use model::{JobModel, Unlearned};
+pub use searches::Searches;
 pub use shape::{parameters, training_flops_per_token};
 pub use step_time::StepTime;

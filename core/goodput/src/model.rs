@@ -1,7 +1,7 @@
 //! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
 //! any class and configuration; the search over configurations is in `choice`.
 
-use headway_types::spec::{BatchPolicy, NoiseKind, Training, Work};
+use headway_types::spec::{BatchPolicy, BatchRange, LayoutLimits, NoiseKind, Precision, Training, Work};
 use headway_types::{
     Configuration, GpuCount, GpuType, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences,
     StepReport, Tokens, TokensPerSecond,
@@ -18,7 +18,7 @@ use crate::layouts::Room;
 use crate::memory::MemoryUse;
 use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
-use crate::step_time::{Spread, StepTime, step_time};
+use crate::step_time::{PriorTimes, Spread, StepTime, step_time};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
 const PRIOR_LOG_ERROR: f64 = 1.0;
@@ -38,6 +38,16 @@ pub struct JobModel {
     /// The largest batch it has come to, which the norm test never goes back from.
     #[serde(default)]
     held_batch: Sequences,
+}
+
+/// See [`JobModel::unlearned`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unlearned {
+    shape: ModelShape,
+    precision: Precision,
+    reference_batch: Sequences,
+    batch: BatchRange,
+    layouts: LayoutLimits,
 }
 
 /// Beyond this no configuration is believed.
@@ -227,6 +237,36 @@ impl JobModel {
         Some((fitting.predicted(configuration, configuration.accumulation()?)?, fitting.capacity()?))
     }
 
+    /// The same of a configuration that is known to fit, whose prior step time is known.
+    pub(crate) fn corrected_prediction(
+        &self,
+        class: &NodeClass,
+        configuration: &Configuration,
+        prior: &StepTime,
+    ) -> Prediction {
+        self.prediction(configuration.global_batch, self.correction.apply(&class.gpu_type, prior).time)
+    }
+
+    /// What a search depends on of a model that no report has taught anything, so that jobs alike may share it; `None` of any other.
+    #[must_use]
+    pub fn unlearned(&self) -> Option<Unlearned> {
+        let Training { precision, reference_batch, batch, batch_policy, layouts, .. } = &self.training;
+        let shape = *self.shape()?;
+        let learned = self.noise_scale().is_some() || !self.correction.is_empty() || !self.memory.is_empty();
+        (!learned && *batch_policy == BatchPolicy::Goodput).then(|| Unlearned {
+            shape,
+            precision: *precision,
+            reference_batch: *reference_batch,
+            batch: *batch,
+            layouts: layouts.clone(),
+        })
+    }
+
+    /// What reported peaks taught of a class.
+    pub(crate) fn learned_peaks(&self, class: &NodeClass) -> Option<&Learned> {
+        self.memory.of(&class.gpu_type)
+    }
+
     /// What a batch at a step time brings.
     pub(crate) fn prediction(&self, batch: Sequences, step_time: Seconds) -> Prediction {
         let throughput = batch.tokens(self.training.work.seq_len()) / step_time;
@@ -263,6 +303,12 @@ impl JobModel {
         let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
         let (device, spread) = (catalog::device(class)?, Spread { gpus, nodes });
         Ok(step_time(shape, self.training.precision, &device, spread, configuration, micro_batches))
+    }
+
+    /// What layers take on a class before anything is learnt.
+    pub(crate) fn prior_times(&self, class: &NodeClass) -> Result<PriorTimes, Infeasible> {
+        let shape = self.shape().ok_or(Infeasible::Opaque)?;
+        Ok(PriorTimes::new(shape, self.training.precision, catalog::device(class)?))
     }
 
     /// What reports taught of the GPU type.

@@ -38,6 +38,11 @@ pub struct Needed {
 }
 
 impl MemoryCorrection {
+    /// Whether nothing has been learnt.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
     /// Folds the peak of a configuration whose memory is predicted. Nonsense is skipped.
     pub(crate) fn observe(&mut self, gpu_type: &GpuType, at: &Configuration, predicted: &MemoryUse, peak: Bytes) {
         let parts = Parts::of(predicted);
@@ -212,6 +217,44 @@ impl Learned {
         let smaller = self.exhaustions.iter().find(|one| Self::evaluate(&self.factors, one.parts).0 <= bytes);
         smaller.map(|one| one.configuration)
     }
+}
+
+/// What rounding does to a sum of bytes.
+const ROUNDING: f64 = 1e-9;
+
+/// Bounds of what peaks teach of one GPU type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PeakBounds {
+    low: [f64; 2],
+    high: [f64; 2],
+}
+
+impl PeakBounds {
+    /// The factors' logarithms may move by `slack`; `None` once memory has run out: then what is planned with depends on more than them.
+    pub(crate) fn around(learned: Option<&Learned>, slack: f64) -> Option<Self> {
+        let factors = factors_of(learned)?;
+        Some(Self { low: factors.map(|it| it - slack), high: factors.map(|it| it + slack) })
+    }
+
+    pub(crate) fn hold(&self, learned: Option<&Learned>) -> bool {
+        let within = |(at, (low, high)): (&f64, (&f64, &f64))| (low..=high).contains(&at);
+        factors_of(learned).is_some_and(|at| at.iter().zip(self.low.iter().zip(&self.high)).all(within))
+    }
+
+    /// Bytes that are planned with at least.
+    pub(crate) fn least(&self, predicted: &MemoryUse) -> f64 {
+        Learned::evaluate(&self.low, Parts::of(predicted)).0 * (1.0 - ROUNDING)
+    }
+
+    /// Bytes that are planned with at most.
+    pub(crate) fn most(&self, predicted: &MemoryUse) -> f64 {
+        Learned::evaluate(&self.high, Parts::of(predicted)).0 * (1.0 + ROUNDING)
+    }
+}
+
+fn factors_of(learned: Option<&Learned>) -> Option<[f64; 2]> {
+    let Some(learned) = learned else { return Some([0.0; 2]) };
+    learned.exhaustions.is_empty().then_some(learned.factors)
 }
 
 /// Mean of the part of a standard normal distribution above a threshold, and its variance.

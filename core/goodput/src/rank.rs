@@ -39,6 +39,13 @@ impl Rank {
     }
 }
 
+impl Rank {
+    /// Whether a step has two small batches, or the batch is fixed.
+    pub(crate) fn is_measurable(&self) -> bool {
+        self.measurable
+    }
+}
+
 fn quantised(goodput: f64) -> i64 {
     (libm::log(goodput.max(f64::MIN_POSITIVE)) / QUANTUM).round() as i64
 }

@@ -156,6 +156,7 @@ pub fn step_time(
 }
 
 /// Prior step times of one model on one device. What a layer takes is the same in many layouts, so it is kept from question to question.
+#[derive(Clone, Debug)]
 pub(crate) struct PriorTimes {
     shape: ModelShape,
     architecture: Architecture,
@@ -171,6 +172,10 @@ type LayerKey = (u32, u32, u64, bool, Recompute, bool, u32);
 impl PriorTimes {
     pub(crate) fn new(shape: &ModelShape, precision: spec::Precision, device: Device) -> Self {
         Self { shape: *shape, architecture: Architecture::from(shape), precision, device, layers: BTreeMap::new() }
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     pub(crate) fn step_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {

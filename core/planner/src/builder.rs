@@ -145,6 +145,7 @@ pub fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
         jobs,
         projects: Vec::new(),
         reservations: Vec::new(),
+        deferred: std::collections::BTreeSet::new(),
     }
 }
 

@@ -105,8 +105,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let bound = bound_layout(job);
     let mut ways_of = |bound: Option<Layout>| -> Vec<Way> {
         let suited = shapes.iter().filter(|shape| round.cluster.could_hold(job, &job.needs, **shape));
-        let ways = suited.map(|&shape| ways(round, job, model.as_ref(), shape, bound, curves));
-        ways.flat_map(Result::unwrap_or_default).collect()
+        suited.flat_map(|&shape| ways(round, job, model.as_ref(), shape, bound, curves)).collect()
     };
     // What a job is measured by is what it could have had when it was free to choose, or its worth would change as it
     // starts.
@@ -117,7 +116,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref());
     let obstacle = ways.is_empty().then(|| {
         let nominal = self::shapes(round, job, |class, gpus| round.cluster.nominal_shapes(class, gpus));
-        let refuse = |shape| self::ways(round, job, model.as_ref(), shape, bound, curves).err();
+        let refuse = |shape| refusal(round, job, model.as_ref(), shape, bound, curves);
         let refusals: Vec<_> = nominal.into_iter().map(refuse).collect();
         obstacle::obstacle(round, job, refusals, || obstacle::would_fit(round, job, model.as_ref(), curves))
     });
@@ -164,7 +163,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
 
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never
 /// lowers it: what was ordered counts before the first report of it.
-fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
+pub(crate) fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
     let model = &round.approach.narrowed(model).unwrap_or_else(|| Arc::clone(model));
     let now = job.current.as_ref().and_then(|current| current.configuration).map(|at| at.global_batch);
     match (job.capabilities.batch, now) {
@@ -213,7 +212,7 @@ fn sizes_between(job: &PlanJob, least: GpuCount, most: GpuCount) -> Box<dyn Iter
     }
 }
 
-/// How the job could run on a shape: one way where it is modelled, any number where a table tells.
+/// How the job could run on a shape: one way where it is modelled, any number where a table tells, none where nothing is feasible.
 pub(crate) fn ways(
     round: &Round<'_>,
     job: &PlanJob,
@@ -221,18 +220,37 @@ pub(crate) fn ways(
     shape: Shape,
     bound: Option<Layout>,
     curves: &mut CurveCache,
-) -> Result<Vec<Way>, Refusal> {
+) -> Vec<Way> {
     let class = &round.cluster.classes[shape.class].alike;
     let one = |offer| vec![Way { shape, offer, label: None, watts_per_gpu: None }];
-    if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
-        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
-        return Err(Refusal { memory: false, detail });
+    if bound.is_some_and(|layout| layout.gpus() != shape.gpus) {
+        return Vec::new();
     }
     match (&job.work, model) {
-        (PlanWork::Table(table), _) => Ok(table::ways(table, class, shape)),
-        (_, None) => Ok(one(Offer { configuration: None, prediction: unmeasured() })),
-        (_, Some(model)) => curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one),
+        (PlanWork::Table(table), _) => table::ways(table, class, shape),
+        (_, None) => one(Offer { configuration: None, prediction: unmeasured() }),
+        (_, Some(model)) => {
+            curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one).unwrap_or_default()
+        }
     }
+}
+
+/// Why it could not.
+pub(crate) fn refusal(
+    round: &Round<'_>,
+    job: &PlanJob,
+    model: Option<&Arc<JobModel>>,
+    shape: Shape,
+    bound: Option<Layout>,
+    curves: &mut CurveCache,
+) -> Option<Refusal> {
+    if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
+        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
+        return Some(Refusal { memory: false, detail });
+    }
+    let class = &round.cluster.classes[shape.class].alike;
+    let model = model.filter(|_| !matches!(job.work, PlanWork::Table(_)))?;
+    curves.refusal(job.job, model, class, shape.gpus, shape.nodes, bound)
 }
 
 /// The layout a job cannot leave: the one it runs in, or the one its checkpoints are bound to.

@@ -62,7 +62,7 @@ pub struct WrongField {
     pub must: String,
 }
 
-/// Of the round itself; jobs are looked at one by one ([`check_job`]).
+/// Of the round itself; jobs and nodes are looked at one by one ([`check_job`], [`check_node`]).
 ///
 /// # Errors
 /// The first promise that is broken.
@@ -71,9 +71,6 @@ pub(crate) fn check_round(input: &PlanInput) -> Result<(), PlanError> {
     check_order(input)?;
     check_size(input).map_err(of("the round".into()))?;
     check_policy(&input.policy).map_err(of("the policy".into()))?;
-    for node in &input.nodes {
-        check_node(node).map_err(of(format!("node {}", node.name)))?;
-    }
     for project in &input.projects {
         check_project(project).map_err(of(format!("project {}", project.name)))?;
     }
@@ -115,15 +112,23 @@ fn check_gpus(input: &PlanInput) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// Whether an operator may set this. A round of an older policy, or one asked for with another gain, is decided all the same.
+///
+/// # Errors
+/// The first field that is wrong.
+pub fn check_settings(policy: &Policy) -> Result<(), WrongField> {
+    check_policy(policy)?;
+    refuse_unless(policy.fresh_gain >= policy.min_gain, "fresh_gain", &policy.fresh_gain, || {
+        format!("at least min_gain, {}: right after a move the next must gain no less than later", policy.min_gain)
+    })
+}
+
 fn check_policy(policy: &Policy) -> Result<(), WrongField> {
     number("power", policy.power, -2.0..=2.0)?;
     number("epsilon", policy.epsilon, 0.01..=10.0)?;
     number("horizon", policy.horizon.0, 1e-3..=LONG)?;
     number("min_gain", policy.min_gain, 0.0..=LONG)?;
     number("fresh_gain", policy.fresh_gain, 0.0..=LONG)?;
-    refuse_unless(policy.fresh_gain >= policy.min_gain, "fresh_gain", &policy.fresh_gain, || {
-        format!("at least min_gain, {}: right after a move the next must gain no less than later", policy.min_gain)
-    })?;
     number("min_return", policy.min_return, 0.0..=1.0)?;
     number("shortest_first", policy.shortest_first, 0.0..=0.99)?;
     number("backlog_share", policy.backlog_share, 0.0..=1.0)?;
@@ -170,7 +175,9 @@ fn word(field: &'static str, word: &str) -> Result<(), WrongField> {
     refuse_unless(good, field, &word.escape_debug(), || format!("1 to {LETTERS} letters that can be printed"))
 }
 
-fn check_node(node: &PlanNode) -> Result<(), WrongField> {
+/// # Errors
+/// The first field that nothing can be computed with.
+pub(crate) fn check_node(node: &PlanNode) -> Result<(), WrongField> {
     let built = node.class.gpus_per_node.0;
     whole("class.gpus_per_node", built.into(), 0..=GPUS_PER_NODE.into())?;
     whole("gpus", node.gpus.len() as u64, 0..=built.into())?;

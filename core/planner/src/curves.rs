@@ -1,11 +1,11 @@
 //! The planner's only door to the goodput model, and the cache of what came through it. The cache holds nothing that
 //! the input does not imply: a round with an empty one decides the same, only later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use headway_goodput::Offer;
-use headway_goodput::{Infeasible, JobModel};
+use headway_goodput::{Infeasible, JobModel, Searches, Unlearned};
 use headway_types::spec::BatchRange;
 use headway_types::{Configuration, GpuCount, JobId, Layout, NodeClass, NodeCount, Prediction, Sequences};
 
@@ -18,13 +18,27 @@ pub(crate) struct Refusal {
     pub detail: String,
 }
 
-/// By class, GPUs, nodes, and the layout where only one will do.
-type Shapes = BTreeMap<(NodeClass, GpuCount, NodeCount, Option<Layout>), Result<Offer, Refusal>>;
-
-/// Best configurations already computed, per job and content of its model.
+/// Searches already made, per training and what its reports taught. Jobs of equal trainings that nothing is learnt of share theirs.
 #[derive(Clone, Debug, Default)]
 pub struct CurveCache {
-    jobs: BTreeMap<JobId, (Arc<JobModel>, Shapes)>,
+    jobs: BTreeMap<JobId, Known>,
+    shared: BTreeMap<Unlearned, usize>,
+    curves: Vec<Curves>,
+    /// Of `curves`, those that nobody uses.
+    vacant: Vec<usize>,
+}
+
+/// Whose searches a job's are.
+#[derive(Clone, Debug)]
+struct Known {
+    model: Arc<JobModel>,
+    curves: usize,
+}
+
+/// One training's searches by class; the classes of a cluster are few.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Curves {
+    classes: Vec<Searches>,
 }
 
 impl CurveCache {
@@ -36,8 +50,13 @@ impl CurveCache {
     /// Forgets the jobs that are not in the round.
     pub(crate) fn begin(&mut self, input: &PlanInput) {
         self.jobs.retain(|id, _| input.jobs.binary_search_by_key(id, |job| job.job).is_ok());
+        let used: BTreeSet<usize> = self.jobs.values().map(|known| known.curves).collect();
+        self.shared.retain(|_, at| used.contains(at));
+        self.vacant = (0..self.curves.len()).filter(|at| !used.contains(at)).collect();
+        self.vacant.iter().for_each(|&at| self.curves[at] = Curves::default());
     }
 
+    /// The best of an allocation, or of a layout that the job cannot leave.
     pub(crate) fn best(
         &mut self,
         job: JobId,
@@ -46,17 +65,132 @@ impl CurveCache {
         gpus: GpuCount,
         nodes: NodeCount,
         only: Option<Layout>,
-    ) -> Result<Offer, Refusal> {
-        let entry = self.jobs.entry(job).or_insert_with(|| (Arc::clone(model), Shapes::new()));
-        if !Arc::ptr_eq(&entry.0, model) && entry.0 != *model {
-            *entry = (Arc::clone(model), Shapes::new());
-        }
-        let compute = || match only {
-            None => best(model, class, gpus, nodes),
-            Some(layout) => best_of_layout(model, class, gpus, nodes, layout),
+    ) -> Option<Offer> {
+        self.of(job, model).best(model, class, gpus, nodes, only)
+    }
+
+    /// Why there is none.
+    pub(crate) fn refusal(
+        &mut self,
+        job: JobId,
+        model: &Arc<JobModel>,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        only: Option<Layout>,
+    ) -> Option<Refusal> {
+        let searches = self.of(job, model).on(model, class);
+        let why = match only {
+            None => searches.refusal(model, gpus, nodes),
+            Some(layout) => searches.best_batch(model, gpus, nodes, layout).err(),
         };
-        let key = (class.clone(), gpus, nodes, only);
-        entry.1.entry(key).or_insert_with(compute).clone()
+        why.map(Refusal::from)
+    }
+
+    /// A job's curves, and where they are kept.
+    pub(crate) fn curves_of(&mut self, job: JobId, model: &Arc<JobModel>) -> (usize, &Curves) {
+        let at = self.place_of(job, model);
+        (at, &self.curves[at])
+    }
+
+    /// Takes curves out; until they are put back there are none.
+    pub(crate) fn lend(&mut self, at: usize) -> Curves {
+        std::mem::take(&mut self.curves[at])
+    }
+
+    pub(crate) fn put_back(&mut self, at: usize, curves: Curves) {
+        self.curves[at] = curves;
+    }
+
+    fn of(&mut self, job: JobId, model: &Arc<JobModel>) -> &mut Curves {
+        let at = self.place_of(job, model);
+        &mut self.curves[at]
+    }
+
+    fn place_of(&mut self, job: JobId, model: &Arc<JobModel>) -> usize {
+        match self.jobs.get(&job) {
+            Some(known) if Arc::ptr_eq(&known.model, model) => known.curves,
+            _ => self.renew(job, model),
+        }
+    }
+
+    /// The searches of a job whose model is another than before.
+    fn renew(&mut self, job: JobId, model: &Arc<JobModel>) -> usize {
+        let before = self.jobs.remove(&job).filter(|known| known.model.training == model.training);
+        let curves = match (model.unlearned(), before) {
+            (Some(alike), _) => match self.shared.get(&alike) {
+                Some(&at) => at,
+                None => {
+                    let at = self.add(Curves::default());
+                    self.shared.insert(alike, at);
+                    at
+                }
+            },
+            (None, Some(known)) if known.model.unlearned().is_none() => {
+                self.curves[known.curves].follow(model);
+                known.curves
+            }
+            // What it shared goes on being the others'.
+            (None, Some(known)) => {
+                let mut own = self.curves[known.curves].clone();
+                own.follow(model);
+                self.add(own)
+            }
+            (None, None) => self.add(Curves::default()),
+        };
+        self.jobs.insert(job, Known { model: Arc::clone(model), curves });
+        curves
+    }
+
+    fn add(&mut self, curves: Curves) -> usize {
+        match self.vacant.pop() {
+            Some(at) => {
+                self.curves[at] = curves;
+                at
+            }
+            None => {
+                self.curves.push(curves);
+                self.curves.len() - 1
+            }
+        }
+    }
+}
+
+impl Curves {
+    pub(crate) fn best(
+        &mut self,
+        model: &JobModel,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        only: Option<Layout>,
+    ) -> Option<Offer> {
+        let searches = self.on(model, class);
+        match only {
+            None => searches.best(model, gpus, nodes),
+            Some(layout) => {
+                let (configuration, prediction) = searches.best_batch(model, gpus, nodes, layout).ok()?;
+                Some(Offer { configuration: Some(configuration), prediction })
+            }
+        }
+    }
+
+    /// Whether the best of an allocation has been searched for.
+    pub(crate) fn know(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
+        let of_class = self.classes.iter().find(|known| known.class() == class);
+        of_class.is_some_and(|searches| searches.know(gpus, nodes, only))
+    }
+
+    fn on(&mut self, model: &JobModel, class: &NodeClass) -> &mut Searches {
+        let at = self.classes.iter().position(|known| known.class() == class).unwrap_or_else(|| {
+            self.classes.push(Searches::new(model, class));
+            self.classes.len() - 1
+        });
+        &mut self.classes[at]
+    }
+
+    fn follow(&mut self, model: &JobModel) {
+        self.classes.iter_mut().for_each(|of| of.follow(model));
     }
 }
 
@@ -72,21 +206,6 @@ pub(crate) fn holding(model: &Arc<JobModel>, batch: Sequences) -> Arc<JobModel> 
     let mut holding = JobModel::clone(model);
     holding.hold_batch(batch);
     Arc::new(holding)
-}
-
-fn best(model: &JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCount) -> Result<Offer, Refusal> {
-    model.best(class, gpus, nodes).map_err(Refusal::from)
-}
-
-fn best_of_layout(
-    model: &JobModel,
-    class: &NodeClass,
-    gpus: GpuCount,
-    nodes: NodeCount,
-    layout: Layout,
-) -> Result<Offer, Refusal> {
-    let (configuration, prediction) = model.best_batch(class, gpus, nodes, layout)?;
-    Ok(Offer { configuration: Some(configuration), prediction })
 }
 
 /// Measured GNS φ in tokens.
@@ -115,7 +234,7 @@ pub(crate) fn predict(
 ) -> Result<Prediction, Refusal> {
     match configuration {
         Some(configuration) => model.predict(class, gpus, nodes, configuration).map_err(Refusal::from),
-        None => best(model, class, gpus, nodes).map(|offer| offer.prediction),
+        None => model.best(class, gpus, nodes).map(|offer| offer.prediction).map_err(Refusal::from),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Everything one round may look at. Serialisable: a stored input replays to the same plan, byte for byte.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -35,6 +36,10 @@ pub struct PlanInput {
     /// Those that matter now; whoever makes the input drops the past ones.
     #[serde(default)]
     pub reservations: Vec<Reservation>,
+    /// Jobs whose curves were not ready when the round had to begin: it leaves them as they are. Whoever asks for the round says so, since
+    /// the planner knows no clock.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub deferred: BTreeSet<JobId>,
 }
 
 /// A node's usable GPUs.

@@ -5,7 +5,7 @@ mod backend;
 mod broken;
 mod examples;
 mod owed;
-mod rounds;
+pub(crate) mod rounds;
 pub(crate) mod sites;
 
 use std::collections::BTreeSet;

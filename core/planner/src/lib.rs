@@ -1,7 +1,7 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
 //! Read in this order: [`input`] (all a round may look at), `submitted` (what a job is before anything is seen of it), `check` (what it must
-//! promise), `sound` (whom it leaves out), `cluster` (nodes by class), `curves` (goodput per shape),
+//! promise), `sound` (whom it leaves out), `ahead` (curves made before the round), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out), `site`
 //! (rows that an administrator states), `guarantee` (what is owed), `decide` (solve and place until both agree), `place`
 //! (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
@@ -9,6 +9,7 @@
 //! possibilities are lost), `sizes` (what each size would bring) and `quota`. The planner never reads a clock and never
 //! fails for lack of a good answer: the present assignment is always one.
 
+mod ahead;
 mod backfill;
 mod candidate;
 mod check;
@@ -51,7 +52,8 @@ pub mod builder;
 #[cfg(test)]
 mod laws;
 
-pub use check::{PlanError, WrongField, check_rows};
+pub use ahead::Part;
+pub use check::{PlanError, WrongField, check_rows, check_settings};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};

@@ -85,8 +85,8 @@ pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanErro
 /// The same with one job's choices narrowed to what is forced on it.
 pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     let sound = Sound::of(input)?;
-    if let Some(wrong) = force.and_then(|force| sound.left_out.get(&force.job)) {
-        return Err(PlanError::Field { of: "the job asked about".into(), wrong: wrong.clone() });
+    if let Some(why) = force.and_then(|force| sound.left_out.get(&force.job)) {
+        return Err(PlanError::Field { of: "the job asked about".into(), wrong: why.field() });
     }
     let mut plan = solve_sound(&sound.input, curves, force)?;
     sound.account(input, &mut plan.report);
@@ -201,6 +201,7 @@ fn report(
         scarce: scarce(round, decision),
         relaxed: relaxed(round, options, owed, decision),
         left_out: Vec::new(),
+        nodes_left_out: Vec::new(),
         moves: moves::moves(round, options, decision, &jobs),
         jobs,
         unmoved,

@@ -141,13 +141,13 @@ fn point(
     let mut refusal = None;
     let mut best: Option<Way> = None;
     for &shape in shapes {
-        match candidate::ways(round, job, model, shape, bound, curves) {
-            Ok(ways) => {
-                let goodput = |way: &Way| way.offer.prediction.goodput.0;
-                best = best.into_iter().chain(ways).reduce(|a, b| if goodput(&b) > goodput(&a) { b } else { a });
-            }
-            Err(refused) => drop(refusal.get_or_insert((shape, refused.detail))),
+        let ways = candidate::ways(round, job, model, shape, bound, curves);
+        if ways.is_empty() && refusal.is_none() {
+            let why = candidate::refusal(round, job, model, shape, bound, curves);
+            refusal = why.map(|refused| (shape, refused.detail));
         }
+        let goodput = |way: &Way| way.offer.prediction.goodput.0;
+        best = best.into_iter().chain(ways).reduce(|a, b| if goodput(&b) > goodput(&a) { b } else { a });
     }
     let of = |shape: Shape, gain| SizePoint {
         gpu_type: round.cluster.classes[shape.class].alike.gpu_type.clone(),

@@ -66,8 +66,8 @@ impl<'a> Scene<'a> {
     fn new(sound: &'a Sound<'_>, plan: &'a Plan) -> Result<Self, Violation> {
         let input: &PlanInput = &sound.input;
         let named: BTreeSet<JobId> = plan.report.left_out.iter().map(|one| one.job).collect();
-        if let Some((job, wrong)) = sound.left_out.iter().find(|(job, _)| !named.contains(job)) {
-            return Err(Violation::Unnamed { job: *job, wrong: wrong.clone() });
+        if let Some((job, why)) = sound.left_out.iter().find(|(job, _)| !named.contains(job)) {
+            return Err(Violation::Unnamed { job: *job, why: why.clone() });
         }
         if plan.id != input.plan {
             return Err(Violation::WrongPlan { plan: plan.id, expected: input.plan });

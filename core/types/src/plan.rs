@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::configuration::{Configuration, Tier};
 use crate::hardware::GpuType;
-use crate::id::{JobId, PlanId};
+use crate::id::{JobId, NodeId, PlanId};
 use crate::placement::Placement;
 use crate::time::Timestamp;
 use crate::unit::{GpuCount, Seconds, TokensPerSecond};
@@ -74,6 +74,9 @@ pub struct PlanReport {
     /// Jobs that could not be planned with: they keep what they have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
+    /// Nodes that could not be planned with: nothing starts there, and what runs there keeps what it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes_left_out: Vec<NodeLeftOut>,
     pub jobs: BTreeMap<JobId, JobVerdict>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay nevertheless, the greatest loss first.
@@ -114,10 +117,21 @@ pub struct Relaxed {
     pub reason: String,
 }
 
-/// A job whose own numbers contradict themselves, and how.
+/// A job that could not be planned with, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     pub job: JobId,
+    pub reason: String,
+    /// Nothing is wrong with it: its goodput curve was not ready in time.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub deferred: bool,
+}
+
+/// A node that could not be planned with, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLeftOut {
+    pub node: NodeId,
+    pub name: String,
     pub reason: String,
 }
 
@@ -235,6 +249,8 @@ words! {
         Reclaim,
         /// What is known of it contradicts itself, so that rounds leave it as it is.
         Malformed,
+        /// What it could do was not known in time: the round leaves it as it is, and the next looks again.
+        NotReady,
     }
 }
 

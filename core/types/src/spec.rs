@@ -241,14 +241,14 @@ words! {
 }
 
 /// Global batches a recipe allows, in sequences. Equal bounds fix the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BatchRange {
     pub min: Sequences,
     pub max: Sequences,
 }
 
 /// Parallel degrees a script supports; empty lists mean "any".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LayoutLimits {
     pub tp: Vec<u32>,
     pub pp: Vec<u32>,
@@ -268,7 +268,7 @@ impl LayoutLimits {
 
 /// What a script can be told of a layout beyond dp, tp and pp. Lists are ascending and never empty; the default is what every script can
 /// do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExecutionLimits {
     pub cp: Vec<u32>,

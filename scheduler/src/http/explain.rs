@@ -2,7 +2,6 @@
 //! that, and what the verdict cannot know: how long is left, that the job waits for GPUs another job is giving up.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::extract::State;
 use headway_api::v1;
@@ -16,9 +15,6 @@ use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::metrics;
-
-/// Answers that take longer are left out, and the reply says so; they are there when asked for again.
-const ASKING_TIME: Duration = Duration::from_secs(15);
 
 /// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
 #[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = Uuid, Path)),
@@ -34,13 +30,14 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
-    let insight = tokio::time::timeout(ASKING_TIME, state.asking.about(job.id)).await;
-    let left_out = insight.is_err().then(|| {
+    let insight = state.asking.about(job.id).await;
+    let insight = insight.as_ref();
+    let outcomes = state.asking.outcomes(job.id).await;
+    let outcomes = outcomes.as_deref();
+    let left_out = (insight.is_some() && outcomes.is_none()).then(|| {
         metrics::answer_left_out("explanation");
-        format!("Finding out what would change it takes longer than {} s; ask again", ASKING_TIME.as_secs())
+        "What would change it, and when it starts, is still being worked out; ask again".to_owned()
     });
-    let insight = insight.ok().flatten();
-    let insight = insight.as_deref();
     Ok(Json(v1::Explanation {
         job_id: id,
         headline: account.headline,
@@ -52,8 +49,8 @@ pub async fn explain_job(
         limits: insight.iter().flat_map(|each| &each.limits).map(Into::into).collect(),
         unmoved: insight.and_then(|each| each.unmoved.as_ref()).map(|each| conversions::unmoved(each, &view)),
         funnel: insight.iter().flat_map(|each| &each.funnel).map(conversions::stage).collect(),
-        counterfactuals: insight.iter().flat_map(|each| &each.answers).map(conversions::counterfactual).collect(),
-        predicted_start: insight.and_then(|each| {
+        counterfactuals: outcomes.iter().flat_map(|each| &each.answers).map(conversions::counterfactual).collect(),
+        predicted_start: outcomes.and_then(|each| {
             Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
         }),
         left_out,

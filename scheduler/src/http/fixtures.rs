@@ -88,6 +88,7 @@ pub fn running() -> View {
         policy: PolicySettings::default(),
         projects: std::iter::empty::<(String, Arc<Project>)>().collect(),
         reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
+        trouble: None,
     }
 }
 

@@ -73,6 +73,11 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
         plan_id: view.target.as_ref().map(|target| target.plan.id.0),
         plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
         policy_mode: view.policy.mode,
+        planning_trouble: view.trouble.as_ref().map(|trouble| v1::PlanningTrouble {
+            rounds_given_up: trouble.given_up,
+            since: conversions::time(trouble.since),
+            message: trouble.message.clone(),
+        }),
         seq,
     }
 }

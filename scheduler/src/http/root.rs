@@ -18,7 +18,11 @@ pub async fn healthz() -> &'static str {
 /// The loop leads and answers requests.
 pub async fn readyz(State(state): State<HttpState>) -> Response {
     if state.cluster.ready() {
-        (StatusCode::OK, "ready\n").into_response()
+        // It answers and reports are heard, so it stays ready; whoever looks sees that plans are late.
+        let trouble = state.cluster.view().trouble.as_ref().map(|trouble| {
+            format!("ready, but {} rounds in a row were given up: {}\n", trouble.given_up, trouble.message)
+        });
+        (StatusCode::OK, trouble.unwrap_or_else(|| "ready\n".to_owned())).into_response()
     } else {
         Problem::unavailable("the scheduler does not lead yet").into_response()
     }

@@ -2,6 +2,7 @@
 //! one job more. All of `plan`, explanations included. `make bench` prints the tables that
 //! docs/measurements/rounds.md keeps. CPU seconds of this process, so that neighbours on the machine matter less.
 
+mod live;
 mod modelled;
 mod tabled;
 
@@ -21,6 +22,15 @@ fn main() {
     };
     let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|one| name.contains(one.as_str()));
+    println!(
+        "\n1,664 GPUs of two types, no two models alike; before each warm round every running job has reported:\n\n\
+         | round | run | candidates | cold | warm | worst warm | unchanged | moves in {} rounds |\n\
+         |---|---|---|---|---|---|---|---|",
+        live::ROUNDS
+    );
+    for (name, input) in live::rounds().into_iter().filter(|(name, _)| wanted(name)) {
+        live::measure(&name, input);
+    }
     let keep = |rounds: Vec<(String, PlanInput)>| rounds.into_iter().filter(|(name, _)| wanted(name)).collect();
     table("Modelled jobs (1 and 8 billion parameters) on H100 nodes of eight:", keep(modelled::rounds()));
     table(

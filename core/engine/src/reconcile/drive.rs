@@ -22,7 +22,7 @@ const BROKEN_GRACE: Seconds = Seconds(3.0);
 
 pub(super) fn gangs(at: Situation<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    for (job, seen) in at.jobs() {
+    for (job, seen) in at.live_jobs() {
         // A live generation without its row was told of when it was judged.
         let Some(allocation) = at.facts.live_allocation(job) else { continue };
         match &job.state {

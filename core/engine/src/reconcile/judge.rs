@@ -1,7 +1,7 @@
 //! What the nodes' reports together mean for each job that runs, starts or stops: the one step that fits, whatever led
 //! there.
 
-use headway_types::{Blame, Generation, NodeId, Timestamp};
+use headway_types::{Blame, NodeId, Timestamp};
 
 use super::Step;
 use crate::health::Incident;
@@ -14,7 +14,7 @@ use crate::situation::gang::{Part, is_fenced};
 /// Every job takes the step its gang calls for.
 pub(super) fn gangs(at: Situation<'_>) -> Vec<Step> {
     let mut steps = ended_out_of_sight(at);
-    for (job, seen) in at.jobs().filter(|(job, _)| job.state.generation().is_some()) {
+    for (job, seen) in at.live_jobs() {
         let Some(allocation) = at.facts.live_allocation(job) else {
             steps.push(Step::Orphaned { job: job.id });
             continue;
@@ -47,16 +47,15 @@ impl Step {
 /// A job that waits may be done: the last thing it ran on a node out of reach may have ended well meanwhile. It must not
 /// run again.
 fn ended_out_of_sight(at: Situation<'_>) -> Vec<Step> {
-    let waits = |job: &&std::sync::Arc<Job>| {
-        matches!(job.state, JobState::Queued { .. } | JobState::Held { .. }) && job.generation > Generation(0)
-    };
-    let done = |job: &&std::sync::Arc<Job>| {
-        let allocation = at.facts.newest_allocation(job);
-        allocation.is_some_and(|one| at.parts(one).iter().all(|(_, part)| part.has_succeeded()))
-    };
+    let waits = |job: &Job| matches!(job.state, JobState::Queued { .. } | JobState::Held { .. });
+    let done = |one: &Allocation| at.parts(one).iter().all(|(_, part)| part.has_succeeded());
     let why = "all its processes exited 0 while its node was out of reach";
-    let jobs = at.facts.jobs.values().filter(waits).filter(done);
-    jobs.map(|job| Step::Succeeded { job: job.id, why }).collect()
+    // Few jobs that wait still have a row of what they held.
+    let last = at.facts.allocations.iter().filter(|((job, generation), one)| {
+        let job = at.facts.jobs.get(job).filter(|job| job.generation == *generation);
+        job.is_some_and(|job| waits(job)) && done(one)
+    });
+    last.map(|((job, _), _)| Step::Succeeded { job: *job, why }).collect()
 }
 
 fn starting(

@@ -9,7 +9,7 @@ use crate::situation::Situation;
 
 pub(super) fn running_jobs(at: Situation<'_>) -> Vec<Step> {
     let Some(target) = &at.facts.target else { return Vec::new() };
-    let running = at.facts.jobs.values().filter(|job| matches!(job.state, JobState::Running { .. }));
+    let running = at.facts.live_jobs().filter(|job| matches!(job.state, JobState::Running { .. }));
     let step = |job: &std::sync::Arc<Job>| {
         let allocation = at.facts.live_allocation(job)?;
         let planned = target.plan.assignments.get(&job.id);

@@ -8,7 +8,8 @@ use crate::record::PolicySettings;
 
 impl Engine {
     pub(super) fn set_policy(&mut self, actor: &Actor, settings: PolicySettings) -> Result<Reply, Refusal> {
-        check_objective(&settings.objective)?;
+        headway_planner::check_settings(&settings.objective)
+            .map_err(|wrong| Refusal::Invalid(format!("objective: {wrong}")))?;
         if !(settings.usage_half_life.0.is_finite() && settings.usage_half_life.0 >= 60.0) {
             return Err(Refusal::Invalid("usage_half_life must be at least 60 s".into()));
         }
@@ -26,28 +27,4 @@ impl Engine {
         self.facts.ask_round("the policy was changed".into());
         Ok(Reply::Policy(settings))
     }
-}
-
-/// What the planner relies on.
-fn check_objective(objective: &headway_planner::Policy) -> Result<(), Refusal> {
-    let cap = objective.power_cap.as_ref();
-    let watts = cap.into_iter().flat_map(|cap| [cap.watts, cap.idle].into_iter().chain(cap.busy.values().copied()));
-    let not_negative = [
-        objective.min_gain,
-        objective.fresh_gain,
-        objective.min_batch_gain,
-        objective.service_exponent,
-        objective.patience.map_or(0.0, |patience| patience.0),
-        objective.domain_loss,
-        objective.tolerance,
-    ];
-    let positive = [objective.epsilon, objective.horizon.0, objective.settling.0];
-    let well = objective.power.is_finite()
-        && not_negative.into_iter().chain(watts).all(|number| number.is_finite() && number >= 0.0)
-        && positive.into_iter().all(|number| number.is_finite() && number > 0.0);
-    if well {
-        return Ok(());
-    }
-    let what = "objective: numbers must be finite, epsilon, horizon and settling positive, the others not negative";
-    Err(Refusal::Invalid(what.into()))
 }

@@ -1,14 +1,15 @@
 //! What becomes of a round's answer: a plan becomes the target only if its parent still is the target and it still fits the
 //! cluster as it is now.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_planner::{PlanInput, verify};
 use headway_types::plan::MoveKind;
 use headway_types::{JobId, JobVerdict, Plan, PlanId, ReasonCode};
 
-use super::RoundKind;
 use super::fits::what_still_fits;
+use super::{Restraint, RoundKind};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
@@ -26,10 +27,25 @@ impl Engine {
     pub(crate) fn plan_ready(&mut self, plan: Plan) {
         // Otherwise it answers a round of a former term, or one that was given up and told of as that.
         let Some(round) = self.rounds.in_flight.take_if(|round| round.kind.plan == plan.id) else { return };
-        if let Err(violation) = verify(&round.input, &plan) {
+        let deferred: BTreeSet<JobId> =
+            plan.report.left_out.iter().filter(|one| one.deferred).map(|one| one.job).collect();
+        let late = deferred.len();
+        let input = match late {
+            0 => Arc::clone(&round.input),
+            // The planning thread has made the plan without waiting for them.
+            _ => Arc::new(PlanInput { deferred, ..PlanInput::clone(&round.input) }),
+        };
+        if let Err(violation) = verify(&input, &plan) {
             let message = format!("the plan is refused, the target stays: {violation}");
             self.facts.note(Note::new("plan.refused", message).plan(plan.id));
             return;
+        }
+        self.ease(plan.id);
+        if late > 0 {
+            let message =
+                format!("the round left {late} jobs as they are, whose goodput curves were not ready in time");
+            self.facts.note(Note::new("plan.deferred", message).plan(plan.id));
+            self.facts.ask_round(format!("curves of {late} jobs were not ready for the round before"));
         }
         let before = plan.assignments.len();
         let Some(plan) = what_still_fits(self.situation(), &round.kind, plan) else {
@@ -54,7 +70,13 @@ impl Engine {
     }
 
     fn take_verdicts(&mut self, plan: &Plan) {
-        for one in &plan.report.left_out {
+        let nodes = &plan.report.nodes_left_out;
+        for one in nodes.iter().filter(|one| !self.rounds.nodes_left_out.contains(&one.node)) {
+            let message = format!("rounds leave node {} out: {}", one.name, one.reason);
+            self.facts.note(Note::new("node.left_out", message).node(one.node).plan(plan.id));
+        }
+        self.rounds.nodes_left_out = nodes.iter().map(|one| one.node).collect();
+        for one in plan.report.left_out.iter().filter(|one| !one.deferred) {
             let known = |verdict: &Arc<JobVerdict>| verdict.reasons.iter().any(|it| it.code == ReasonCode::Malformed);
             if !self.rounds.verdicts.get(&one.job).is_some_and(known) {
                 let message = format!("rounds leave the job as it is: {}", one.reason);
@@ -152,7 +174,13 @@ impl Engine {
     pub(crate) fn approve(&mut self, actor: &Actor, id: PlanId) -> Result<Reply, Refusal> {
         let record = self.facts.proposals.get(&id).cloned().ok_or(Refusal::NoSuchPlan(id))?;
         let target = self.facts.target.as_ref().map(|target| target.plan.id);
-        let kind = RoundKind { plan: id, trigger: record.plan.report.trigger.clone(), min_gain: None, pinned: false };
+        let kind = RoundKind {
+            plan: id,
+            trigger: record.plan.report.trigger.clone(),
+            min_gain: None,
+            pinned: false,
+            restraint: Restraint::default(),
+        };
         let fits = what_still_fits(self.situation(), &kind, Plan::clone(&record.plan));
         let whole = fits.is_some_and(|plan| plan.assignments == record.plan.assignments);
         if record.plan.parent != target || !whole {

@@ -10,7 +10,7 @@ use super::input::build_input;
 use super::{InFlight, RoundKind};
 use crate::engine::Engine;
 use crate::event::Actor;
-use crate::record::{Availability, PolicyMode};
+use crate::record::{Availability, Job, PolicyMode};
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
 const MOVED: f64 = 0.15;
@@ -18,20 +18,23 @@ const MOVED: f64 = 0.15;
 impl Engine {
     /// The input of a round, if one is due.
     pub(crate) fn consider_round(&mut self) -> Option<Arc<PlanInput>> {
+        self.notice_newcomers();
         self.notice_changes();
         if self.round_due().is_none_or(|due| due > self.facts.now) || self.awaits_nodes() {
             return None;
         }
+        let restraint = self.restraint();
+        self.tell_left(&restraint.left);
         let (kind, asked_by) = match self.rounds.manual.take() {
             Some((plan, min_gain, actor)) => {
                 let trigger = format!("{actor} asked for it");
-                (RoundKind { plan, trigger, min_gain, pinned: false }, Some(actor))
+                (RoundKind { plan, trigger, min_gain, pinned: false, restraint }, Some(actor))
             }
             None => {
                 let trigger = self.facts.round_wanted.take().unwrap_or_else(|| "time has passed".into());
                 let plan = self.facts.ids.plan(self.facts.now);
                 let pinned = std::mem::take(&mut self.rounds.pinned);
-                (RoundKind { plan, trigger, min_gain: None, pinned }, None)
+                (RoundKind { plan, trigger, min_gain: None, pinned, restraint }, None)
             }
         };
         let input = Arc::new(build_input(self.situation(), &kind));
@@ -39,7 +42,7 @@ impl Engine {
             return None;
         }
         self.rounds.last_at = Some(self.facts.now);
-        self.remember_what_was_planned(&input);
+        self.remember_what_was_planned(&input, &kind.restraint.left);
         self.rounds.in_flight = Some(InFlight { input: input.clone(), kind, asked_by });
         Some(input)
     }
@@ -57,7 +60,7 @@ impl Engine {
 
     /// When time alone will begin a round. One that cannot begin yet begins with the event that allows it.
     pub(crate) fn next_round(&self) -> Option<Timestamp> {
-        let wanted = self.rounds.manual.is_some() || self.facts.jobs.values().any(|job| job.wants_gpus(self.facts.now));
+        let wanted = self.rounds.manual.is_some() || self.facts.has_demand();
         if wanted && !self.awaits_nodes() { self.round_due() } else { None }
     }
 
@@ -66,16 +69,26 @@ impl Engine {
         self.facts.nodes.values().any(|node| matches!(node.availability, Availability::Registering { .. }))
     }
 
-    fn remember_what_was_planned(&mut self, input: &PlanInput) {
+    fn remember_what_was_planned(&mut self, input: &PlanInput, left: &BTreeSet<JobId>) {
         let named: BTreeSet<JobId> = input.jobs.iter().map(|job| job.job).collect();
         let situation = self.situation();
         let step_times: Vec<Option<f64>> =
             situation.jobs().map(|(job, seen)| Some(situation.expected_step_time(job, seen)?.0)).collect();
-        for ((id, seen), step_time) in self.seen.jobs.iter_mut().zip(step_times) {
-            seen.planned_step_time = step_time;
-            seen.planned = named.contains(id);
-            seen.planned_noise = seen.noise_scale();
+        for (seen, step_time) in self.seen.jobs.values_mut().zip(step_times) {
+            (seen.planned_step_time, seen.planned_noise) = (step_time, seen.noise_scale());
         }
+        self.rounds.newcomers.clear();
+        // Whoever was left out on purpose is no newcomer.
+        self.rounds.named = named.into_iter().chain(left.iter().copied()).collect();
+    }
+
+    /// Of what this batch has touched, the jobs that want GPUs and are not in the newest round.
+    fn notice_newcomers(&mut self) {
+        let facts = &self.facts;
+        let wants = |id: &&JobId| facts.jobs.get(id).is_some_and(|job| job.wants_gpus(facts.now));
+        let touched = facts.draft.jobs.iter().filter(wants);
+        let newcomers = touched.filter(|id| !self.rounds.named.contains(id)).copied().collect::<Vec<_>>();
+        self.rounds.newcomers.extend(newcomers);
     }
 
     /// What calls for a round although no event asked for one.
@@ -83,16 +96,23 @@ impl Engine {
         if self.facts.round_wanted.is_some() {
             return;
         }
-        let cause = self.situation().jobs().find_map(|(job, seen)| {
-            let name = &job.spec.name;
-            if job.wants_gpus(self.facts.now) && !seen.planned {
-                return Some(format!("job {name} wants GPUs"));
-            }
-            let ended = job.protection_ends().filter(|ends| *ends <= self.facts.now)?;
-            let unseen = self.rounds.last_at.is_some_and(|last| last < ended);
-            unseen.then(|| format!("{name} has run long enough to be moved"))
+        let (facts, rounds) = (&self.facts, &self.rounds);
+        let row = |id: &JobId| facts.jobs.get(id);
+        let waited_out = facts.roll.waited_out(facts.now).filter(|id| !rounds.named.contains(id));
+        let newcomers =
+            rounds.newcomers.iter().copied().filter(|id| row(id).is_some_and(|it| it.wants_gpus(facts.now)));
+        let comes = waited_out.min().into_iter().chain(newcomers.take(1)).min();
+        let movable = facts.live_jobs().find(|job| {
+            let ended = job.protection_ends().filter(|ends| *ends <= facts.now);
+            ended.is_some_and(|ended| rounds.last_at.is_some_and(|last| last < ended))
         });
-        self.facts.round_wanted = cause;
+        // Whoever was submitted first is named.
+        self.facts.round_wanted = match (comes.and_then(|id| row(&id)), movable) {
+            (Some(comes), Some(movable)) if movable.id < comes.id => Some(long_enough(movable)),
+            (Some(comes), _) => Some(format!("job {} wants GPUs", comes.spec.name)),
+            (None, Some(movable)) => Some(long_enough(movable)),
+            (None, None) => None,
+        };
     }
 
     /// A step report has just been heard: has the job become another than the newest round took it for?
@@ -128,4 +148,8 @@ impl Engine {
         self.rounds.manual = Some((plan, min_gain, actor.clone()));
         plan
     }
+}
+
+fn long_enough(job: &Job) -> String {
+    format!("{} has run long enough to be moved", job.spec.name)
 }

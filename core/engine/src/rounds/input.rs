@@ -15,12 +15,13 @@ use crate::situation::Situation;
 /// What a round may look at, as things are.
 pub(super) fn build_input(at: Situation<'_>, kind: &RoundKind) -> PlanInput {
     let facts = at.facts;
-    let wanting: Vec<_> = at.jobs().filter(|(job, _)| job.wants_gpus(facts.now)).collect();
+    let named = |job: &Job| job.wants_gpus(facts.now) && !kind.restraint.left.contains(&job.id);
+    let wanting: Vec<_> = at.jobs().filter(|(job, _)| named(job)).collect();
     let named: BTreeSet<JobId> = wanting.iter().map(|(job, _)| job.id).collect();
     let leaving = at.leaving();
     let nodes: Vec<PlanNode> = facts.nodes.iter().map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
     let premises = Premises::new(&nodes, wanting.len());
-    let jobs = wanting.into_iter().map(|(job, seen)| at.plan_job(job, seen, premises, kind.pinned)).collect();
+    let jobs = wanting.into_iter().map(|(job, seen)| at.plan_job(job, seen, premises, kind)).collect();
     let objective = &facts.policy.objective;
     let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
     let usages = facts.usages();
@@ -34,6 +35,7 @@ pub(super) fn build_input(at: Situation<'_>, kind: &RoundKind) -> PlanInput {
         projects: facts.projects.values().map(|project| project.for_round(&usages)).collect(),
         reservations: facts.reservations.values().filter_map(|one| one.for_round(facts.now)).collect(),
         nodes,
+        deferred: BTreeSet::new(),
     }
 }
 
@@ -60,11 +62,11 @@ impl Situation<'_> {
     }
 
     /// What its specification says, and over it what has been seen of the job.
-    fn plan_job(self, job: &Job, seen: &JobSeen, premises: Premises<'_>, pinned: bool) -> PlanJob {
+    fn plan_job(self, job: &Job, seen: &JobSeen, premises: Premises<'_>, kind: &RoundKind) -> PlanJob {
         let facts = self.facts;
         let work = seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
         let told = premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work);
-        let (current, freedom) = self.freedom(job, pinned);
+        let (current, freedom) = self.freedom(job, kind);
         let prior = Downtime::of_restart(job.downtime.unwrap_or(facts.config.restart_prior));
         PlanJob {
             capabilities: job.capabilities.unwrap_or(told.capabilities),
@@ -83,7 +85,7 @@ impl Situation<'_> {
     /// What a job holds, and whether this round may move it. A job that is stopping holds nothing worth keeping. One
     /// that must leave shows where it is, so that the round knows what a move costs it; it cannot stay, since its node
     /// drains, is reserved for others, or its GPUs are not offered.
-    fn freedom(self, job: &Job, pinned: bool) -> (Option<Assignment>, Freedom) {
+    fn freedom(self, job: &Job, kind: &RoundKind) -> (Option<Assignment>, Freedom) {
         let generation = match job.state {
             JobState::Starting { generation, .. } | JobState::Running { generation, .. } => generation,
             _ => return (None, Freedom::Free),
@@ -113,8 +115,14 @@ impl Situation<'_> {
             // Its owner has changed the sizes it takes: it starts afresh at one of them.
             return (None, Freedom::Free);
         }
-        if pinned {
+        if kind.pinned {
             return (current, fixed("moves of running jobs wait for approval".into()));
+        }
+        if kind.restraint.still {
+            return (
+                current,
+                fixed("rounds took too long and were given up: until one ends in time, nobody moves".into()),
+            );
         }
         let elastic = job.spec.elastic;
         let ran = self.facts.now.since(since);

@@ -64,7 +64,7 @@ impl<'a> Situation<'a> {
             let allocation = self.facts.live_allocation(job)?;
             self.must_leave(allocation).map(|_| (job.id, self.may_linger(allocation)))
         };
-        self.facts.jobs.values().filter_map(goes).collect()
+        self.facts.live_jobs().filter_map(goes).collect()
     }
 
     /// The reservation that keeps a job off a node now.

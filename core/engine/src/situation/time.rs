@@ -44,10 +44,9 @@ impl Situation<'_> {
         Some(self.facts.now + Seconds(left.max(0.0) / f64::from(gpus.0.max(1))))
     }
 
-    /// The moment at which a job's state changes by time alone. Hangs are found by the periodic reconcile.
+    /// The moment at which a live job's state changes by time alone. Hangs are found by the periodic reconcile.
     pub fn job_deadline(self, job: &Job) -> Option<Timestamp> {
         match &job.state {
-            JobState::Queued { .. } => job.not_before.filter(|at| *at > self.facts.now),
             JobState::Starting { since, generation } => {
                 Some(self.start_deadline(*since, self.prepared_at(job, *generation)))
             }

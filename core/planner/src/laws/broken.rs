@@ -146,14 +146,59 @@ fn a_number_of_any_size_is_named_or_planned_with() {
             let mut input = full();
             set(&mut input, size);
             match plan(&input, &mut CurveCache::new()) {
-                // The two are checked against each other, and the second is named.
-                Err(PlanError::Field { wrong, .. }) if name == "min_gain" && wrong.field == "fresh_gain" => {}
                 Err(PlanError::Field { wrong, .. }) => assert_eq!((wrong.field, owner(name)), (name, None)),
                 Ok(plan) if plan.report.left_out.is_empty() => assert_eq!(verify(&input, &plan), Ok(()), "{name}"),
                 Ok(plan) => leaves_out(&input, &plan, owner(name).unwrap(), name),
                 Err(other) => panic!("{name} = {size}: {other}"),
             }
         }
+    }
+}
+
+#[test]
+fn a_node_that_nothing_can_be_computed_with_is_left_out_by_name_and_the_others_are_planned() {
+    let good = super::planned(&full());
+    let mut input = full();
+    let mut wrong = input.nodes[0].clone();
+    wrong.node = node(200, "alpha", 8).node;
+    wrong.name = "typo".into();
+    wrong.class.gpus_per_node = GpuCount(5_000);
+    wrong.gpus = (0..5_000).map(|gpu| headway_types::GpuUuid(format!("typo-{gpu}"))).collect();
+    input.nodes.push(wrong);
+    let plan = super::planned(&input);
+    assert_eq!(verify(&input, &plan), Ok(()));
+    assert_eq!(plan.assignments, good.assignments);
+    let named: Vec<_> = plan.report.nodes_left_out.iter().map(|one| (one.name.as_str(), one.reason.as_str())).collect();
+    assert_eq!(named, [("typo", "class.gpus_per_node is 5000, it must be from 0 to 4096")]);
+}
+
+#[test]
+fn what_runs_on_a_node_that_went_wrong_keeps_what_it_has() {
+    let mut input = full();
+    let at = input.jobs.iter().position(|job| job.current.is_some()).unwrap();
+    let node = input.jobs[at].current.as_ref().unwrap().placement.first_node();
+    let of = input.nodes.iter_mut().find(|one| one.node == node).unwrap();
+    of.class.gpus_per_node = GpuCount(5_000);
+    let plan = super::planned(&input);
+    assert_eq!(verify(&input, &plan), Ok(()));
+    let job = &input.jobs[at];
+    assert_eq!(plan.assignments[&job.job].placement, job.current.as_ref().unwrap().placement);
+    assert!(plan.report.left_out.iter().any(|one| one.job == job.job && one.reason.contains("5000")));
+}
+
+#[test]
+fn a_job_whose_curve_was_not_ready_is_left_as_it_is_and_says_so() {
+    for at in 0..full().jobs.len() {
+        let mut input = full();
+        let of = input.jobs[at].clone();
+        input.deferred.insert(of.job);
+        let plan = super::planned(&input);
+        assert_eq!(verify(&input, &plan), Ok(()));
+        let placement = |at: &Assignment| at.placement.clone();
+        assert_eq!(plan.assignments.get(&of.job).map(placement), of.current.as_ref().map(placement));
+        assert_eq!(plan.report.jobs[&of.job].reasons[0].code, ReasonCode::NotReady);
+        let named: Vec<_> = plan.report.left_out.iter().map(|one| (one.job, one.deferred)).collect();
+        assert_eq!(named, [(of.job, true)]);
     }
 }
 

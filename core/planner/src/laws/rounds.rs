@@ -195,7 +195,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 
 /// A round that a failing law shows in a few lines.
 #[derive(Clone)]
-pub(super) struct AnyRound(pub PlanInput);
+pub(crate) struct AnyRound(pub PlanInput);
 
 impl fmt::Debug for AnyRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,7 +243,7 @@ impl fmt::Debug for AnyRound {
 }
 
 /// A round of up to `most` jobs. Those that came first run, placed before there were any rules.
-pub(super) fn any_round(most: usize) -> impl Strategy<Value = AnyRound> {
+pub(crate) fn any_round(most: usize) -> impl Strategy<Value = AnyRound> {
     let rules = (projects(), reservations(), policies());
     (nodes(), jobs(most), rules, 0..most, rarely(0..most)).prop_map(
         |(nodes, jobs, (projects, reservations, policy), running, fixed)| {

@@ -2,15 +2,16 @@
 
 use headway_types::{GpuCount, GpuType, GpuUuid, JobId, NodeCount, NodeId, PlanId};
 
-use crate::check::{PlanError, WrongField};
+use crate::check::PlanError;
+use crate::sound::Why;
 
 /// Why a plan must not be adopted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Violation {
     #[error("the round itself cannot be planned")]
     Round(#[source] PlanError),
-    #[error("job {job} cannot be planned with ({wrong}) and the plan does not name it among those left out")]
-    Unnamed { job: JobId, wrong: WrongField },
+    #[error("job {job} cannot be planned with ({why}) and the plan does not name it among those left out")]
+    Unnamed { job: JobId, why: Why },
     #[error("the plan is {plan}, the round was for {expected}")]
     WrongPlan { plan: PlanId, expected: PlanId },
     #[error("the plan was made from {parent:?}, the round from {expected:?}")]

@@ -3,7 +3,7 @@
 use headway_api::v1;
 use headway_engine::record::{PlanRecord, PlanState, PlanSummary};
 use headway_engine::view::View;
-use headway_types::plan::LeftOut;
+use headway_types::plan::{LeftOut, NodeLeftOut};
 use headway_types::{Assignment, JobId, JobVerdict, Move};
 
 use super::{actor, finite, job_name, slice, time, unmoved};
@@ -49,6 +49,7 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
         scarce: report.scarce.iter().map(Into::into).collect(),
         relaxed: report.relaxed.iter().map(Into::into).collect(),
         left_out: report.left_out.iter().map(|each| left_out(each, view)).collect(),
+        nodes_left_out: report.nodes_left_out.iter().map(node_left_out).collect(),
         unmoved: report.unmoved.iter().map(|each| unmoved(each, view)).collect(),
         assignments: of.plan.assignments.iter().map(|(job, each)| assignment(*job, each, view)).collect(),
         moves: report.moves.iter().map(|each| one_move(each, view)).collect(),
@@ -62,6 +63,10 @@ fn state_reason(of: &PlanState) -> Option<String> {
         PlanState::Rejected { reason } => reason.clone(),
         _ => None,
     }
+}
+
+fn node_left_out(of: &NodeLeftOut) -> v1::NodeLeftOut {
+    v1::NodeLeftOut { node_id: of.node.0, node_name: of.name.clone(), reason: of.reason.clone() }
 }
 
 fn left_out(of: &LeftOut, view: &View) -> v1::LeftOut {

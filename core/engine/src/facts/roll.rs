@@ -1,0 +1,106 @@
+//! Which jobs time and reconcile have to look at, so that a batch looks at no others: most jobs of a long queue only wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_types::{JobId, Timestamp};
+
+use super::Facts;
+use crate::record::{Job, JobState};
+
+/// Jobs by what they are up to; held jobs, and ended ones, are on no list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Roll {
+    /// With a live generation.
+    pub live: BTreeSet<JobId>,
+    /// Queued, and free to start.
+    pub queued: BTreeSet<JobId>,
+    /// Queued after a failure, by the end of their wait, which may be over.
+    pub backing_off: BTreeSet<(Timestamp, JobId)>,
+}
+
+/// The list that a job is on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Place {
+    Live,
+    Queued,
+    BackingOff(Timestamp),
+    None,
+}
+
+impl Place {
+    pub fn of(job: &Job) -> Self {
+        match (&job.state, job.not_before) {
+            (JobState::Queued { .. }, None) => Self::Queued,
+            (JobState::Queued { .. }, Some(at)) => Self::BackingOff(at),
+            (state, _) if state.generation().is_some() => Self::Live,
+            _ => Self::None,
+        }
+    }
+}
+
+impl Roll {
+    pub fn of(jobs: &BTreeMap<JobId, Arc<Job>>) -> Self {
+        let mut roll = Self::default();
+        jobs.iter().for_each(|(id, job)| roll.move_to(*id, Place::None, Place::of(job)));
+        roll
+    }
+
+    pub(super) fn move_to(&mut self, job: JobId, from: Place, to: Place) {
+        if from == to {
+            return;
+        }
+        match from {
+            Place::Live => drop(self.live.remove(&job)),
+            Place::Queued => drop(self.queued.remove(&job)),
+            Place::BackingOff(at) => drop(self.backing_off.remove(&(at, job))),
+            Place::None => {}
+        }
+        match to {
+            Place::Live => drop(self.live.insert(job)),
+            Place::Queued => drop(self.queued.insert(job)),
+            Place::BackingOff(at) => drop(self.backing_off.insert((at, job))),
+            Place::None => {}
+        }
+    }
+
+    /// Queued jobs whose wait after a failure is over.
+    pub fn waited_out(&self, now: Timestamp) -> impl Iterator<Item = JobId> {
+        self.backing_off.iter().take_while(move |(at, _)| *at <= now).map(|(_, job)| *job)
+    }
+
+    /// The next end of such a wait.
+    pub fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
+        self.backing_off.iter().map(|(at, _)| *at).find(|at| *at > now)
+    }
+}
+
+impl Facts {
+    /// Takes in a job that has just been submitted.
+    pub fn add_job(&mut self, job: Arc<Job>) {
+        let id = job.id;
+        self.roll.move_to(id, Place::None, Place::of(&job));
+        self.jobs.insert(id, job);
+        self.draft.jobs.insert(id);
+        self.draft.entered.jobs.insert(id);
+    }
+
+    /// Lets go of a job that is over.
+    pub fn drop_job(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.remove(&id) {
+            self.roll.move_to(id, Place::of(&job), Place::None);
+        }
+    }
+
+    /// Jobs with a live generation.
+    pub fn live_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.roll.live.iter().filter_map(|id| self.jobs.get(id))
+    }
+
+    /// Whether anybody wants GPUs now.
+    pub fn has_demand(&self) -> bool {
+        !self.roll.queued.is_empty()
+            || self.roll.waited_out(self.now).next().is_some()
+            || self.live_jobs().any(|job| job.wants_gpus(self.now))
+    }
+}

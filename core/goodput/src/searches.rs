@@ -1,0 +1,213 @@
+//! Searches of one training on one class, kept from round to round. What layers take, and which configurations can be an allocation's best,
+//! does not change with a report; only what is learnt is weighed anew. It holds nothing that the model does not imply: the answers are those
+//! of a search from nothing.
+
+use std::collections::BTreeMap;
+
+use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount, Prediction};
+
+use crate::choice::{Choice, Learnt, Search};
+use crate::curve::Offer;
+use crate::infeasible::Infeasible;
+use crate::model::JobModel;
+use crate::peaks::{Learned, PeakBounds};
+use crate::shortlist::{Shortlist, nothing_fits};
+use crate::step_time::{PriorTimes, StepTime};
+
+/// See the module. Every question names a model of the same training; [`Self::follow`] says when what it has learnt is another.
+#[derive(Clone, Debug)]
+pub struct Searches {
+    class: NodeClass,
+    prior: Result<PriorTimes, Infeasible>,
+    learnt: Learnt,
+    peaks: Option<Learned>,
+    /// How often what is learnt has changed.
+    age: u64,
+    allocations: BTreeMap<(GpuCount, NodeCount), Kept>,
+    /// Of this age.
+    layouts: BTreeMap<(GpuCount, NodeCount, Layout), Result<Choice, Infeasible>>,
+    refusals: BTreeMap<(GpuCount, NodeCount), Option<Infeasible>>,
+}
+
+/// What is known of an allocation, as of an age.
+#[derive(Clone, Debug)]
+struct Kept {
+    age: u64,
+    found: Found,
+}
+
+#[derive(Clone, Debug)]
+enum Found {
+    /// The first answer. Most models never change again: their jobs wait.
+    Once(Choice),
+    Again(Box<Again>),
+    Nothing {
+        /// Within which nothing fits either.
+        peaks: Option<PeakBounds>,
+    },
+}
+
+/// An answer that has been asked for with different models.
+#[derive(Clone, Debug)]
+struct Again {
+    choice: Choice,
+    /// The choice's.
+    prior: StepTime,
+    list: Option<Shortlist>,
+}
+
+impl Searches {
+    #[must_use]
+    pub fn new(model: &JobModel, class: &NodeClass) -> Self {
+        Self {
+            class: class.clone(),
+            prior: model.prior_times(class),
+            learnt: Learnt::of(model, class),
+            peaks: model.learned_peaks(class).cloned(),
+            age: 0,
+            allocations: BTreeMap::new(),
+            layouts: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn class(&self) -> &NodeClass {
+        &self.class
+    }
+
+    /// The model has changed, its training has not.
+    pub fn follow(&mut self, model: &JobModel) {
+        let (learnt, peaks) = (Learnt::of(model, &self.class), model.learned_peaks(&self.class));
+        if learnt != self.learnt || peaks != self.peaks.as_ref() {
+            (self.learnt, self.peaks) = (learnt, peaks.cloned());
+            self.age += 1;
+            self.layouts.clear();
+            self.refusals.clear();
+        }
+    }
+
+    /// Whether the best of an allocation, or of a layout there, has been searched for since what is learnt last changed.
+    #[must_use]
+    pub fn know(&self, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
+        match only {
+            None => self.allocations.get(&(gpus, nodes)).is_some_and(|known| known.age == self.age),
+            Some(layout) => self.layouts.contains_key(&(gpus, nodes, layout)),
+        }
+    }
+
+    /// The best of an allocation; `None` where nothing is feasible.
+    pub fn best(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<Offer> {
+        if model.shape().is_none() {
+            return model.best(&self.class, gpus, nodes).ok();
+        }
+        let known = self.allocations.get(&(gpus, nodes));
+        let current = known.filter(|known| known.age == self.age);
+        let choice = match current {
+            Some(known) => known.found.choice(),
+            None => {
+                let found = self.find(model, gpus, nodes)?;
+                let choice = found.choice();
+                self.allocations.insert((gpus, nodes), Kept { age: self.age, found });
+                choice
+            }
+        };
+        choice.map(|(configuration, prediction)| Offer { configuration: Some(configuration), prediction })
+    }
+
+    /// Why nothing is feasible on an allocation.
+    pub fn refusal(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<Infeasible> {
+        self.best(model, gpus, nodes).is_none().then_some(())?;
+        let refuse = || model.best(&self.class, gpus, nodes).err();
+        self.refusals.entry((gpus, nodes)).or_insert_with(refuse).clone()
+    }
+
+    /// The best micro-batch and global batch of a layout that stays.
+    pub fn best_batch(
+        &mut self,
+        model: &JobModel,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        layout: Layout,
+    ) -> Result<(Configuration, Prediction), Infeasible> {
+        let key = (gpus, nodes, layout);
+        if let Some(known) = self.layouts.get(&key) {
+            return known.clone();
+        }
+        let prior = self.prior.as_mut().map_err(|why| why.clone())?;
+        let found = Search::with(model, &self.class, prior, self.learnt)?.best_batch(gpus, nodes, layout);
+        self.layouts.insert(key, found.clone());
+        found
+    }
+
+    /// `None` where the class is not known.
+    fn find(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<Found> {
+        let mut search = Search::with(model, &self.class, self.prior.as_mut().ok()?, self.learnt).ok()?;
+        let known = self.allocations.remove(&(gpus, nodes));
+        let asked_before = known.is_some();
+        match known.map(|known| known.found) {
+            Some(Found::Again(mut again)) => {
+                if let Some(configuration) = again.list.as_ref().and_then(|list| list.best(&search)) {
+                    again.take(model, &self.class, (gpus, nodes), configuration)?;
+                    return Some(Found::Again(again));
+                }
+            }
+            Some(Found::Nothing { peaks: Some(peaks) }) if search.memory.is_within(&peaks) => {
+                return Some(Found::Nothing { peaks: Some(peaks) });
+            }
+            Some(Found::Once(_) | Found::Nothing { .. }) | None => {}
+        }
+        let best = search.found(gpus, nodes, 1).ok();
+        let list = best.as_ref().filter(|_| asked_before);
+        let list = list.and_then(|best| Shortlist::around(&mut search, gpus, nodes, best));
+        let Some((_, configuration)) = best.and_then(|best| best.found.into_iter().next()) else {
+            let peaks = if asked_before { nothing_fits(&search, gpus, nodes) } else { None };
+            return Some(Found::Nothing { peaks });
+        };
+        let again = Again::new(model, &self.class, (gpus, nodes), configuration, list)?;
+        Some(if asked_before { Found::Again(Box::new(again)) } else { Found::Once(again.choice) })
+    }
+}
+
+impl Found {
+    fn choice(&self) -> Option<Choice> {
+        match self {
+            Found::Once(choice) => Some(*choice),
+            Found::Again(again) => Some(again.choice),
+            Found::Nothing { .. } => None,
+        }
+    }
+}
+
+impl Again {
+    fn new(
+        model: &JobModel,
+        class: &NodeClass,
+        (gpus, nodes): (GpuCount, NodeCount),
+        configuration: Configuration,
+        list: Option<Shortlist>,
+    ) -> Option<Self> {
+        let prior = model.prior_step_time(class, gpus, nodes, &configuration).ok()?;
+        let prediction = model.corrected_prediction(class, &configuration, &prior);
+        Some(Self { choice: (configuration, prediction), prior, list })
+    }
+
+    /// The model predicts anew.
+    fn take(
+        &mut self,
+        model: &JobModel,
+        class: &NodeClass,
+        (gpus, nodes): (GpuCount, NodeCount),
+        configuration: Configuration,
+    ) -> Option<()> {
+        if configuration != self.choice.0 {
+            self.prior = model.prior_step_time(class, gpus, nodes, &configuration).ok()?;
+        }
+        self.choice = (configuration, model.corrected_prediction(class, &configuration, &self.prior));
+        Some(())
+    }
+}
+
+#[cfg(test)]
+#[path = "searches_tests.rs"]
+mod tests;
