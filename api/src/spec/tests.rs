@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 //! Good specifications and what they become; bad ones and what is said of them.
 
+use headway_types::preset::presets;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
     BatchPolicy, Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Topology, Work,
@@ -152,9 +153,13 @@ fn the_example_is_well_formed() {
 }
 
 #[test]
-fn every_preset_is_a_model() {
-    for name in ["gpt2-124m", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "qwen-2.5-32b"] {
-        read_yaml(&with("gpt2-124m", name)).unwrap();
+fn every_preset_is_a_model_or_says_what_jobs_cannot_be_told() {
+    for (name, preset) in presets() {
+        let read = read_yaml(&with("gpt2-124m", name)).map(|spec| spec.training().unwrap().work.clone());
+        match preset.shape() {
+            Ok(shape) => assert_eq!(read.unwrap(), Work::Model(shape), "{name}"),
+            Err(beyond) => assert!(read.unwrap_err().message.contains(&beyond.to_string()), "{name}"),
+        }
     }
     let spec = read_yaml(&with("gpt2-124m", "{preset: gpt2-124m, seq_len: 512}")).unwrap();
     assert_eq!(spec.training().unwrap().work.seq_len(), 512);
