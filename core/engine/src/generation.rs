@@ -9,6 +9,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
 use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
+use crate::seen::Moving;
 use crate::situation::gang::Part;
 
 impl Engine {
@@ -215,7 +216,7 @@ impl Engine {
         if !self.facts.transition(id, JobEvent::Stop { cause }) {
             return;
         }
-        seen.moving_since = moves.then_some(now);
+        seen.moving = moves.then_some(Moving::Stopping { since: now });
         self.facts.advance(key, AllocationPhase::Stopping);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
         self.facts.edit_job(id, |job| {
@@ -309,7 +310,7 @@ impl Engine {
         let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get_mut(&id)) else {
             return self.facts.impossible("a job that is not kept left its generation", Some(id), None);
         };
-        seen.leave_generation(job);
+        seen.leave_generation(job, self.facts.now);
         if job.save_wanted.is_some() {
             self.facts.edit_job(id, |job| job.save_wanted = None);
         }

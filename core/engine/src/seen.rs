@@ -45,7 +45,7 @@ pub(crate) struct JobSeen {
     /// How long the newest checkpoint took, once one is known: steps may pause that long.
     pub save_time: Option<Seconds>,
     /// Set while a move is under way, to measure its downtime.
-    pub moving_since: Option<Timestamp>,
+    pub moving: Option<Moving>,
     /// The newest generation whose start the log told of.
     pub start_told: Option<Generation>,
     /// The revision of the newest generation whose reshard the log has heard of.
@@ -88,6 +88,19 @@ pub struct LiveNumbers {
 
 /// The newest word of one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
+/// A move in its two parts. What a job waits for GPUs between them is no part of what the move costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Moving {
+    Stopping {
+        since: Timestamp,
+    },
+    /// It had stopped after so long, and has since waited or started.
+    Stopped {
+        at: Timestamp,
+        took: Seconds,
+    },
+}
+
 pub(crate) struct Pace {
     pub busy: Seconds,
     pub at: Timestamp,
@@ -216,7 +229,7 @@ impl JobSeen {
             rate_told_at: None,
             step_time: None,
             save_time: None,
-            moving_since: None,
+            moving: None,
             start_told: None,
             reshard_told: None,
             anomaly_at: None,
@@ -230,7 +243,10 @@ impl JobSeen {
     }
 
     /// A new generation begins at the committed checkpoint, and what was seen of the former says nothing about it.
-    pub fn leave_generation(&mut self, job: &Job) {
+    pub fn leave_generation(&mut self, job: &Job, now: Timestamp) {
+        if let Some(Moving::Stopping { since }) = self.moving {
+            self.moving = Some(Moving::Stopped { at: now, took: now.since(since) });
+        }
         self.reported = None;
         self.former_layout_since = None;
         self.step_time = None;

@@ -63,7 +63,7 @@ pub struct Job {
     /// Keeps it on the GPUs it has.
     #[serde(default)]
     pub pin: Option<Pin>,
-    /// Downtime of a restart as measured, from the stop to the first step after it.
+    /// Downtime of a restart as measured: from the stop to the end, and from the grant of other GPUs to the first step on them.
     #[serde(default)]
     pub downtime: Option<Seconds>,
     /// Downtime of a change of layout in memory, as the script last told.

@@ -9,12 +9,15 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::outcome::Observation;
 use crate::record::{Job, JobState, StopCause};
-use crate::seen::LiveNumbers;
+use crate::seen::{LiveNumbers, Moving};
 
 /// Weight of the newest report in smoothed throughput, and of the newest restart in its learnt downtime.
 const NEWEST: f64 = 0.3;
 
 impl Engine {
+/// What one move counts for at most in what is learnt of moves, over what was expected.
+const OUTLIER: f64 = 4.0;
+
     pub(crate) fn step_reported(&mut self, node: NodeId, report: StepReport) {
         let (job, key) = (report.job, (report.job, report.generation));
         let sane =
@@ -98,6 +101,7 @@ impl Engine {
             return self.facts.impossible("a generation without an allocation trains", Some(job), None);
         };
         // Devices that keep another time than ours may claim to have begun before they were there.
+        let granted = allocation.granted_at;
         let began = (self.facts.now - covered).max(allocation.launched_at.unwrap_or(allocation.granted_at));
         self.facts.edit_allocation(key, |allocation| allocation.training_at = Some(began));
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
@@ -105,19 +109,31 @@ impl Engine {
         };
         let mut message = format!("{} trains under {}", row.spec.name, key.1);
         // A first step that is heard of only after the next stop ends no move.
-        let moved = if matches!(row.state, JobState::Stopping { .. }) { None } else { seen.moving_since.take() };
-        if let Some(stopped) = moved {
-            let took = began.since(stopped);
-            message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
+        let moved = if matches!(row.state, JobState::Stopping { .. }) { None } else { seen.moving.take() };
+        if let Some(Moving::Stopped { at, took: stopping }) = moved {
+            let (starting, waited) = (began.since(granted), granted.since(at));
+            let took = stopping + starting;
+            message.push_str(&format!(": its move took {:.1} s", took.0));
+            if waited.0 >= 1.0 {
+                message.push_str(&format!(", after {:.0} s without GPUs", waited.0));
+            }
+            let assumed = self.facts.config.restart_prior;
             self.facts.edit_job(job, |job| {
-                // The first move that is measured replaces what was only inferred from a start.
-                let known = job.downtime.filter(|_| job.moved_for.0 > 0.0).unwrap_or(took);
-                job.downtime = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
+                job.downtime = Some(learnt(job, assumed, took));
                 job.moved_for += took;
             });
         }
         self.facts.note(Note::new("job.training", message).job(job));
     }
+}
+
+/// What a move that took so long teaches of the next one. The first that is measured replaces what was only inferred from a start;
+/// none counts for more than `OUTLIER` times what was expected, so that one that was held up does not keep a job from ever moving again.
+fn learnt(job: &Job, assumed: Seconds, took: Seconds) -> Seconds {
+    let expected = job.downtime.unwrap_or(assumed).0;
+    let counted = took.0.min(OUTLIER * expected);
+    let known = if job.moved_for.0 > 0.0 { expected } else { counted };
+    Seconds(known + NEWEST * (counted - known))
 }
 
 impl LiveNumbers {
