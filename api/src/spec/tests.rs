@@ -140,6 +140,29 @@ fn what_is_left_out_is_careful() {
 }
 
 #[test]
+#[test]
+fn a_target_says_what_counts_towards_it() {
+    let read = |target: &str| read_yaml(&with("64 sequences", &format!("64 sequences\n  target: {target}"))).unwrap();
+    let counts = |count| Some(Target { tokens: Tokens(3e11), count });
+    for (text, count) in [
+        ("300B tokens", TargetCount::Both),
+        ("{tokens: 300B}", TargetCount::Both),
+        ("{tokens: 300B tokens, count: raw}", TargetCount::Raw),
+        ("{tokens: 300000000000, count: reference}", TargetCount::Reference),
+    ] {
+        let spec = read(text);
+        assert_eq!(spec.training().unwrap().target, counts(count), "{text}");
+        assert_eq!(read_json(&to_json(&spec)).unwrap(), spec, "{text}");
+    }
+}
+
+#[test]
+fn a_whole_number_written_with_a_point_is_a_count() {
+    let spec = read_yaml(&with("{gpus: {min: 1, max: 4}}", "{gpus: {min: 1.0, max: 4.0, sizes: [1.0, 4]}}")).unwrap();
+    assert_eq!(spec.role().gpus.sizes, [GpuCount(1), GpuCount(4)]);
+    assert!(read_yaml(&with("{gpus: {min: 1, max: 4}}", "{gpus: 1.5}")).is_err());
+}
+
 fn a_curve_stands_for_a_model() {
     let spec = read_yaml(&with("  model: gpt2-124m", "  curve: {1: 1.0, 2: 1.9}\n  seq_len: 128")).unwrap();
     let points = [(GpuCount(1), 1.0), (GpuCount(2), 1.9)].into();
