@@ -238,10 +238,10 @@ impl Engine {
         let orderly = !parts.is_empty()
             && parts.iter().all(|(_, one)| matches!(one, Part::Ended(GroupOutcome::Succeeded | GroupOutcome::Stopped)));
         let by_itself = orderly && parts.iter().all(|(_, part)| part.has_succeeded());
-        let target = row.spec.training().and_then(|training| training.target);
-        let saved = target.is_some_and(|target| row.progress.0 >= target.0);
+        let saved = row.target().is_some_and(|target| target.is_reached(row.seen(), row.progress));
         if saved || (by_itself && row.wish.is_none()) || (orderly && cause == StopCause::TargetReached) {
-            self.succeed(id, if saved { "it has reached its target" } else { "all its processes exited 0" });
+            let why = if saved { reached(&row) } else { "all its processes exited 0".into() };
+            self.succeed(id, &why);
             return;
         }
         let preempted = cause == StopCause::Preempt;
@@ -315,4 +315,12 @@ impl Engine {
             self.facts.edit_job(id, |job| job.save_wanted = None);
         }
     }
+}
+
+/// That it has done what its target counts, and how much of that only theory says.
+fn reached(job: &Job) -> String {
+    let target = job.target().map_or(0.0, |target| target.tokens.0);
+    let share = 100.0 * job.credit.0 / target.max(1.0);
+    let credited = format!(", {share:.0} % of it credited to batches below the reference and unconfirmed");
+    format!("it has reached its target{}", if share >= 0.5 { credited.as_str() } else { "" })
 }

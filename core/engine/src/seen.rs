@@ -82,12 +82,12 @@ pub struct LiveNumbers {
     pub noise_error: Option<f64>,
     /// Reference tokens, including those since the last checkpoint.
     pub progress: Tokens,
+    /// Of them what batches below the reference are credited with.
+    pub credit: Tokens,
     /// Until the target at the present goodput.
     pub remaining: Option<Seconds>,
 }
 
-/// The newest word of one rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
 /// A move in its two parts. What a job waits for GPUs between them is no part of what the move costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Moving {
@@ -101,6 +101,8 @@ pub(crate) enum Moving {
     },
 }
 
+/// The newest word of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pace {
     pub busy: Seconds,
     pub at: Timestamp,
@@ -219,7 +221,7 @@ const STOP: &str = "stop";
 impl JobSeen {
     pub fn new(job: &Job, model: Option<JobModel>) -> Self {
         let model = model.or_else(|| job.spec.training().cloned().map(JobModel::new)).map(Arc::new);
-        let mut live = LiveNumbers { progress: job.progress, ..LiveNumbers::default() };
+        let mut live = LiveNumbers::default();
         live.begin_at(job);
         Self {
             model,
@@ -274,7 +276,7 @@ impl LiveNumbers {
     /// Back to the job's last committed checkpoint.
     fn begin_at(&mut self, job: &Job) {
         let checkpoint = job.checkpoint.as_ref();
-        self.progress = job.progress;
+        (self.progress, self.credit) = (job.progress, job.credit);
         self.samples_seen = checkpoint.map_or(Sequences(0), |one| one.samples_seen);
         self.step = checkpoint.map_or(0, |one| one.step);
     }

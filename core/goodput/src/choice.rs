@@ -10,6 +10,7 @@ use headway_types::{
 use crate::batches::{Wanted, batch_grid, interleaved, near};
 use crate::catalog;
 use crate::correction::Factors;
+use crate::efficiency::Worth;
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
@@ -53,8 +54,8 @@ pub(crate) struct Search<'a> {
     factors: Factors,
     prior: PriorTimes,
     memory: Fitting<'a>,
-    /// φκ in sequences.
-    critical: f64,
+    /// What a token counts as at a batch.
+    worth: Worth,
     /// Where the norm test chooses the batch.
     wanted: Option<Wanted>,
 }
@@ -78,7 +79,7 @@ impl<'a> Search<'a> {
             factors: model.factors(&class.gpu_type),
             prior: PriorTimes::new(shape, model.training.precision, device),
             memory: model.fitting(class, &device).ok_or(Infeasible::Opaque)?,
-            critical: model.critical_batch().0 / f64::from(shape.seq_len),
+            worth: model.worth(),
             wanted: model.wanted_batch(),
         })
     }
@@ -192,19 +193,18 @@ impl<'a> Search<'a> {
         highest
     }
 
-    /// Goodput at the best batch of the range, whether or not the batch divides: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b). Where the
-    /// norm test chooses, batches beyond its bounds rank behind whatever they bring.
+    /// Goodput at the best batch of the range, whether or not the batch divides. Where the norm test chooses, batches beyond its bounds rank
+    /// behind whatever they bring.
     fn ceiling_of(&self, line: Line) -> f64 {
         let range = self.model.training.batch;
         let (min, max) = self.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
-        let batch = (line.intercept * self.critical / line.slope).sqrt().max(min).min(max);
+        let batch = self.worth.peak(line.intercept, line.slope).max(min).min(max);
         self.goodput(batch, line.intercept + line.slope * batch)
     }
 
     fn goodput(&self, batch: f64, seconds: f64) -> f64 {
         let seq_len = f64::from(self.model.training.work.seq_len());
-        let reference = self.model.training.reference_batch.0 as f64;
-        batch * seq_len / seconds * (self.critical + reference) / (self.critical + batch)
+        batch * seq_len / seconds * self.worth.at(batch)
     }
 
     /// Prior step time with one micro-batch.
@@ -329,7 +329,7 @@ impl<'a> Search<'a> {
         let straight = straight(layout);
         let likely = match self.wanted {
             Some(_) => grid.split_off(grid.len() - 1),
-            None if straight => near(&grid, (line.intercept * self.critical / line.slope).sqrt()),
+            None if straight => near(&grid, self.worth.peak(line.intercept, line.slope)),
             None => grid,
         };
         for batch in likely {

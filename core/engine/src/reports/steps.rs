@@ -1,8 +1,9 @@
-//! Step reports: folded into the job's model, its live numbers and its progress in reference tokens. All of this is
+//! Step reports: folded into the job's model, its live numbers, the tokens it has seen and its progress. All of this is
 //! observation; only the first step of a generation and a reached target become facts.
 
 use std::sync::Arc;
 
+use headway_types::spec::TargetCount;
 use headway_types::{Generation, JobId, NodeId, Seconds, Sequences, StepReport, Tokens, TokensPerSecond};
 
 use crate::draft::Note;
@@ -14,10 +15,10 @@ use crate::seen::{LiveNumbers, Moving};
 /// Weight of the newest report in smoothed throughput, and of the newest restart in its learnt downtime.
 const NEWEST: f64 = 0.3;
 
-impl Engine {
 /// What one move counts for at most in what is learnt of moves, over what was expected.
 const OUTLIER: f64 = 4.0;
 
+impl Engine {
     pub(crate) fn step_reported(&mut self, node: NodeId, report: StepReport) {
         let (job, key) = (report.job, (report.job, report.generation));
         let sane =
@@ -60,8 +61,7 @@ const OUTLIER: f64 = 4.0;
             self.facts.unsettled = true;
         }
         seen.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
-        let target = row.spec.training().and_then(|training| training.target);
-        let reached = target.is_some_and(|target| seen.live.progress.0 >= target.0);
+        let reached = seen.live.left(row) == Some(Tokens(0.0));
         let noise_scale = seen.live.noise_scale;
         let duration = report.duration;
         self.facts.draft.observations.push(Observation::Steps {
@@ -78,7 +78,7 @@ const OUTLIER: f64 = 4.0;
             self.first_step(key, duration);
         }
         if reached && self.facts.jobs.get(&job).is_some_and(|job| matches!(job.state, JobState::Running { .. })) {
-            self.stop(job, StopCause::TargetReached, "it has reached its target of reference tokens");
+            self.stop(job, StopCause::TargetReached, "it has reached its target");
         }
     }
 
@@ -139,28 +139,42 @@ fn learnt(job: &Job, assumed: Seconds, took: Seconds) -> Seconds {
 impl LiveNumbers {
     /// Takes in a report; `fresh` of its samples were not counted before.
     fn fold(&mut self, job: &Job, report: &StepReport, fresh: Sequences, efficiency: Option<f64>) {
-        let training = job.spec.training();
-        let seq_len = training.map_or(0, |training| training.work.seq_len());
         let rate = (report.tokens / report.duration).0;
         let smooth = self.throughput.map_or(rate, |old| old.0 + NEWEST * (rate - old.0));
         self.throughput = Some(TokensPerSecond(smooth));
         self.efficiency = efficiency;
         self.goodput = efficiency.map(|efficiency| TokensPerSecond(smooth * efficiency));
-        self.progress += fresh.tokens(seq_len) * efficiency.unwrap_or(0.0);
+        let (tokens, worth) = (job.tokens(fresh), efficiency.unwrap_or(0.0));
+        self.progress += tokens * worth;
+        self.credit += tokens * (worth - 1.0).max(0.0);
         self.samples_seen = self.samples_seen.max(report.samples_seen);
         self.step = self.step.max(report.step);
         self.loss = report.loss.or(self.loss);
-        let target = training.and_then(|training| training.target);
-        self.remaining = target.zip(self.goodput).and_then(|(target, goodput)| {
-            (goodput.0 > 0.0).then(|| Tokens((target.0 - self.progress.0).max(0.0)) / goodput)
-        });
+        let goodput = self.goodput.filter(|goodput| goodput.0 > 0.0);
+        self.remaining = self.left(job).zip(goodput).map(|(left, goodput)| left / goodput);
     }
 
-    /// Reference tokens at a point of the sample clock near the newest report.
-    pub(super) fn progress_at(&self, job: &Job, samples: Sequences) -> f64 {
-        let seq_len = job.spec.training().map_or(0, |training| training.work.seq_len());
-        let per_sequence = f64::from(seq_len) * self.efficiency.unwrap_or(1.0);
-        let ahead = samples.0 as f64 - self.samples_seen.0 as f64;
-        (self.progress.0 + ahead * per_sequence).max(0.0)
+    /// Of the goodput what the theory credits to a batch below the reference.
+    #[must_use]
+    pub fn credit_rate(&self) -> Option<TokensPerSecond> {
+        let (goodput, throughput) = self.goodput.zip(self.throughput)?;
+        Some(TokensPerSecond((goodput.0 - throughput.0).max(0.0)))
+    }
+
+    /// Reference tokens still to do. Of a target that counts tokens seen, what those bring at the present batch.
+    pub(crate) fn left(&self, job: &Job) -> Option<Tokens> {
+        let target = job.target()?;
+        let left = target.left(job.tokens(self.samples_seen), self.progress);
+        let worth = if target.count == TargetCount::Raw { self.efficiency.unwrap_or(1.0) } else { 1.0 };
+        Some(left * worth)
+    }
+
+    /// Progress, and the credit in it, at a point of the sample clock near the newest report; never less than the job's row has.
+    pub(super) fn made_by(&self, job: &Job, samples: Sequences) -> (Tokens, Tokens) {
+        let ahead = job.tokens(Sequences(1)) * (samples.0 as f64 - self.samples_seen.0 as f64);
+        let worth = self.efficiency.unwrap_or(1.0);
+        let progress = (self.progress + ahead * worth).0.max(job.progress.0);
+        let credit = (self.credit + ahead * (worth - 1.0).max(0.0)).0.max(job.credit.0);
+        (Tokens(progress), Tokens(credit))
     }
 }
