@@ -5,6 +5,7 @@
 //! they mean to the planner is said where they are converted, in the command line. Additive within a version.
 
 mod allocation;
+mod count;
 mod document;
 mod error;
 mod job;

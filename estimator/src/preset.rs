@@ -1,10 +1,10 @@
-//! Architectures by name, and architectures from the `config.json` of the Hugging Face hub. The built-in names are `presets.toml`.
+//! Architectures by name, and architectures from the `config.json` of the Hugging Face hub. The built-in names are `headway_types::preset`'s.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use headway_goodput::architecture::{Architecture, ArchitectureError, Attention, Experts};
-use serde::Deserialize;
+use headway_types::preset;
 use serde_json::{Map, Value};
 
 /// A model whose architecture its publisher states.
@@ -14,41 +14,6 @@ pub struct Preset {
     /// Published parameters, in billions: all, and those a token passes.
     pub parameters: f64,
     pub active: f64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    parameters: f64,
-    active: Option<f64>,
-    layers: u32,
-    hidden: u32,
-    heads: u32,
-    kv_heads: Option<u32>,
-    head_width: Option<u32>,
-    ffn_hidden: u32,
-    #[serde(default = "gated")]
-    gated: bool,
-    vocab: u32,
-    #[serde(default)]
-    tied: bool,
-    seq_len: u32,
-    experts: Option<Experts>,
-    latent: Option<Latent>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Latent {
-    query_rank: u32,
-    kv_rank: u32,
-    plain_width: u32,
-    rotary_width: u32,
-    value_width: u32,
-}
-
-fn gated() -> bool {
-    true
 }
 
 /// Why a `config.json` is no model.
@@ -65,11 +30,8 @@ pub enum ImportError {
 /// The built-in models, by name.
 #[must_use]
 pub fn presets() -> &'static BTreeMap<String, Preset> {
-    static PRESETS: LazyLock<BTreeMap<String, Preset>> = LazyLock::new(|| {
-        let entries: BTreeMap<String, Entry> =
-            toml::from_str(include_str!("presets.toml")).expect("the committed presets are tested to parse");
-        entries.into_iter().map(|(name, entry)| (name, preset(&entry))).collect()
-    });
+    static PRESETS: LazyLock<BTreeMap<String, Preset>> =
+        LazyLock::new(|| preset::presets().iter().map(|(name, stated)| (name.clone(), of(stated))).collect());
     &PRESETS
 }
 
@@ -81,28 +43,27 @@ pub fn preset_named(name: &str) -> Option<&'static Preset> {
     presets().iter().find(|(known, _)| plain(known) == wanted).map(|(_, preset)| preset)
 }
 
-fn preset(entry: &Entry) -> Preset {
-    let head_width = entry.head_width.unwrap_or(entry.hidden / entry.heads);
-    let grouped = Attention::Grouped { kv_heads: entry.kv_heads.unwrap_or(entry.heads), head_width };
+fn of(stated: &preset::Preset) -> Preset {
+    let grouped = Attention::Grouped { kv_heads: stated.kv_heads(), head_width: stated.head_width() };
     let architecture = Architecture {
-        layers: entry.layers,
-        hidden: entry.hidden,
-        heads: entry.heads,
-        attention: entry.latent.as_ref().map_or(grouped, |latent| Attention::Latent {
+        layers: stated.layers,
+        hidden: stated.hidden,
+        heads: stated.heads,
+        attention: stated.latent.map_or(grouped, |latent| Attention::Latent {
             query_rank: Some(latent.query_rank),
             kv_rank: latent.kv_rank,
             plain_width: latent.plain_width,
             rotary_width: latent.rotary_width,
             value_width: latent.value_width,
         }),
-        ffn_hidden: entry.ffn_hidden,
-        gated: entry.gated,
-        experts: entry.experts,
-        vocab: entry.vocab,
-        tied: entry.tied,
-        seq_len: entry.seq_len,
+        ffn_hidden: stated.ffn_hidden,
+        gated: stated.gated,
+        experts: stated.experts,
+        vocab: stated.vocab,
+        tied: stated.tied,
+        seq_len: stated.seq_len,
     };
-    Preset { architecture, parameters: entry.parameters, active: entry.active.unwrap_or(entry.parameters) }
+    Preset { architecture, parameters: stated.parameters, active: stated.active.unwrap_or(stated.parameters) }
 }
 
 /// Reads the `config.json` of a decoder. Names differ between families; what a family leaves out has that family's usual value.

@@ -55,7 +55,7 @@ def arrivals(count, random_source):
         ]
         work = random_source.lognormvariate(10.0, 0.8)
         jobs.append({"name": f"job-{number}", "arrives": moment, "rows": rows, "left": work, "had": 0.0,
-                     "allocation": None, "paused": 0.0, "starts": 0})
+                     "allocation": None, "paused": 0.0, "starts": 0, "changed": 0.0})
     return jobs
 
 
@@ -71,6 +71,8 @@ def document(number, now, live):
                 "age_seconds": now - job["arrives"],
                 "attained_gpu_seconds": job["had"],
                 "restarts": max(job["starts"] - 1, 0),
+                # Whoever leaves this out is taken to have just moved.
+                "since_move_seconds": now - job["changed"] if job["allocation"] else None,
                 "remaining": job["left"],
                 "restart_seconds": RESTART_SECONDS,
                 "allocation": job["allocation"],
@@ -80,12 +82,13 @@ def document(number, now, live):
     }
 
 
-def carry_out(job, decided):
+def carry_out(job, decided, now):
     """A job whose GPUs change stands still for a restart."""
     given = decided["allocation"]
     if given and (not job["allocation"] or given["nodes"] != job["allocation"]["nodes"]):
         job["paused"] = RESTART_SECONDS
         job["starts"] += 1
+        job["changed"] = now
     job["allocation"] = given
 
 
@@ -123,7 +126,7 @@ def main():
             reply = planner.solve(document(number, now, live))
             moves += len(reply["moves"])
             for job, decided in zip(live, reply["jobs"]):
-                carry_out(job, decided)
+                carry_out(job, decided, now)
             ends = {job["name"]: advance(job, now) for job in live}
             times += [ends[job["name"]] - job["arrives"] for job in live if ends[job["name"]] is not None]
             live = [job for job in live if ends[job["name"]] is None]

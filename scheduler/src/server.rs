@@ -95,18 +95,12 @@ pub async fn serve_reporting(
     let tls = config.tls.as_ref().map(read_tls).transpose()?;
 
     let sessions = Sessions::default();
-    let lease = config.engine.lease;
+    let engine = config.engine.at_speed(config.speed.factor());
+    let lease = engine.lease;
     let leader = Leader::new(options);
-    let started = Driver::start(
-        store.clone(),
-        leader,
-        sessions.clone(),
-        clock.clone(),
-        config.engine,
-        config.retention,
-        config.build,
-    )
-    .await?;
+    let started =
+        Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), engine, config.retention, config.build)
+            .await?;
     let mut ready = started.cluster.readiness();
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
     let state = HttpState::new(started.cluster, config.build, metrics);

@@ -99,7 +99,7 @@ pub fn training(target: Tokens, fenced: bool, live: bool) -> Training {
     let batch = if live { Flexibility::Live } else { Flexibility::Restart };
     Training {
         precision: Precision::Fp32,
-        target: Some(target),
+        target: Some(target.into()),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         reconfigure: Capabilities { batch, layout: Flexibility::Restart },

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("api", &["types"]),
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
     ("agent", &["types", "node", "emulation", "api"]),
-    ("estimator", &["goodput"]),
+    ("estimator", &["types", "goodput"]),
     ("calibration", &["types", "goodput", "estimator"]),
     ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
 ];

@@ -6,6 +6,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::count;
 use crate::v1::Configuration;
 
 /// What a job holds or gets.
@@ -18,7 +19,7 @@ pub struct Allocation {
     /// In a reply always there; in a document checked where it is.
     #[serde(default)]
     pub gpu_type: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub gpus: Option<u32>,
     /// Of the row of the job's goodput table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,6 +52,10 @@ impl<'de> Deserialize<'de> for Held {
             fn visit_u64<E: de::Error>(self, count: u64) -> Result<Held, E> {
                 let wrong = || E::invalid_value(de::Unexpected::Unsigned(count), &self);
                 u32::try_from(count).map(Held::Count).map_err(|_| wrong())
+            }
+            fn visit_f64<E: de::Error>(self, count: f64) -> Result<Held, E> {
+                let whole = count::whole(count).ok_or_else(|| E::invalid_type(de::Unexpected::Float(count), &self))?;
+                self.visit_u64(whole)
             }
             fn visit_seq<A: de::SeqAccess<'de>>(self, items: A) -> Result<Held, A::Error> {
                 Vec::deserialize(de::value::SeqAccessDeserializer::new(items)).map(Held::Indices)

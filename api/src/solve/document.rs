@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::count;
 use super::job::Job;
 use super::policy::Policy;
 
@@ -12,6 +13,7 @@ use super::policy::Policy;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a round")]
 pub struct Document {
+    #[serde(deserialize_with = "count::one")]
     pub version: u32,
     /// Anything; the reply carries it back.
     #[serde(default)]
@@ -36,9 +38,10 @@ pub struct Document {
 #[serde(deny_unknown_fields, expecting = "a mapping of a group of nodes")]
 pub struct NodeGroup {
     pub gpu_type: String,
+    #[serde(deserialize_with = "count::one")]
     pub gpus_per_node: u32,
     /// How many; they are called `<name>-0`, `<name>-1`, … Default 1.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub count: Option<u32>,
     /// Default: the GPU type, and the domain where one is given.
     #[serde(default)]
@@ -56,13 +59,13 @@ pub struct NodeGroup {
     #[serde(default)]
     pub draining: Vec<String>,
     /// Of each node; what is not said is not counted.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub cpus: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub memory_bytes: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub shm_bytes: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub local_disk_bytes: Option<u64>,
 }
 
@@ -74,13 +77,13 @@ pub struct Project {
     #[serde(default)]
     pub parent: Option<String>,
     /// GPUs it may use of right; default: no limit.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub quota: Option<u32>,
     /// GPUs beyond the quota while nobody with a right to them waits.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::one")]
     pub borrow: u32,
     /// GPUs its jobs are sure of while they ask for them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::one")]
     pub floor: u32,
     /// Share relative to its siblings; default 1.
     #[serde(default)]
@@ -89,7 +92,7 @@ pub struct Project {
     #[serde(default)]
     pub usage: f64,
     /// Most GPUs one of its users may hold.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub max_per_user: Option<u32>,
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::allocation::Allocation;
+use super::count;
 
 /// One job. A name and a number of GPUs are enough: a rigid job.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -45,11 +46,11 @@ pub struct Job {
     #[serde(default)]
     pub ran_seconds: f64,
     /// How often it has been stopped and started again.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::one")]
     pub restarts: u32,
     #[serde(default)]
     pub attained_gpu_seconds: f64,
-    /// Since its GPUs last changed.
+    /// Since its GPUs last changed. Default: of a job that holds GPUs `ran_seconds`, else never.
     #[serde(default)]
     pub since_move_seconds: Option<f64>,
     /// Work left, in the unit of its goodput times seconds.
@@ -80,7 +81,7 @@ pub struct Job {
     #[serde(default)]
     pub time_left_seconds: Option<f64>,
     /// GPUs it is owed whenever that is possible.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::one")]
     pub floor: u32,
     /// Nodes it must not start on.
     #[serde(default)]
@@ -104,9 +105,13 @@ pub enum Spread {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostNeeds {
+    #[serde(default, deserialize_with = "count::maybe")]
     pub cpus: Option<u32>,
+    #[serde(default, deserialize_with = "count::maybe")]
     pub memory_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "count::maybe")]
     pub shm_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "count::maybe")]
     pub local_disk_bytes: Option<u64>,
 }
 
@@ -122,6 +127,7 @@ pub enum Reconfigure {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping of a row of goodput")]
 pub struct Way {
+    #[serde(deserialize_with = "count::one")]
     pub gpus: u32,
     /// Tokens per second, or any rate that is the same for all rows of the job.
     pub goodput: f64,
@@ -129,7 +135,7 @@ pub struct Way {
     #[serde(default)]
     pub gpu_type: Option<String>,
     /// Default: as few as hold it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count::maybe")]
     pub nodes: Option<u32>,
     #[serde(default)]
     pub watts_per_gpu: Option<f64>,
@@ -152,8 +158,11 @@ pub enum GpuRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuRequestRange {
+    #[serde(default, deserialize_with = "count::maybe")]
     pub min: Option<u32>,
+    #[serde(default, deserialize_with = "count::maybe")]
     pub max: Option<u32>,
+    #[serde(deserialize_with = "count::many")]
     pub sizes: Vec<u32>,
 }
 
@@ -208,6 +217,10 @@ impl<'de> Deserialize<'de> for GpuRequest {
                 let wrong = || E::invalid_value(de::Unexpected::Unsigned(gpus), &self);
                 u32::try_from(gpus).map(GpuRequest::Exactly).map_err(|_| wrong())
             }
+            fn visit_f64<E: de::Error>(self, gpus: f64) -> Result<GpuRequest, E> {
+                let whole = count::whole(gpus).ok_or_else(|| E::invalid_type(de::Unexpected::Float(gpus), &self))?;
+                self.visit_u64(whole)
+            }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<GpuRequest, A::Error> {
                 GpuRequestRange::deserialize(de::value::MapAccessDeserializer::new(map)).map(GpuRequest::Range)
             }
@@ -227,6 +240,10 @@ impl<'de> Deserialize<'de> for PriorityWord {
             fn visit_u64<E: de::Error>(self, level: u64) -> Result<PriorityWord, E> {
                 let fits = u8::try_from(level).ok().filter(|level| *level <= 100);
                 fits.map(PriorityWord).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(level), &self))
+            }
+            fn visit_f64<E: de::Error>(self, level: f64) -> Result<PriorityWord, E> {
+                let whole = count::whole(level).ok_or_else(|| E::invalid_type(de::Unexpected::Float(level), &self))?;
+                self.visit_u64(whole)
             }
             fn visit_str<E: de::Error>(self, word: &str) -> Result<PriorityWord, E> {
                 match word {

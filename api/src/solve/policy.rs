@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::count;
 use crate::v1::{Objective, PowerCap, SiteRow, Solver, given};
 
 /// The objective and its constants.
@@ -39,6 +40,7 @@ pub struct Policy {
     /// Goodput lost per fabric domain beyond the first.
     pub domain_loss: Option<f64>,
     /// Most jobs whose GPUs the round may change.
+    #[serde(default, deserialize_with = "count::maybe")]
     pub max_moves: Option<u32>,
     pub power_cap: Option<PowerCap>,
     /// The caller's own rules on who may hold how many GPUs of what.
@@ -46,5 +48,6 @@ pub struct Policy {
     /// Relative gap at which the search may stop.
     pub tolerance: Option<f64>,
     /// Branch-and-bound nodes of a solve.
+    #[serde(default, deserialize_with = "count::maybe")]
     pub node_budget: Option<u32>,
 }

@@ -1,8 +1,10 @@
 //! A specification as admitted, defaults filled in, in the shape it is written in: it can be submitted again.
 
 use chrono::{DateTime, SecondsFormat};
-use headway_types::spec::{BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, Topology, Training, Work};
-use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp, Tokens};
+use headway_types::spec::{
+    BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, Target, TargetCount, Topology, Training, Work,
+};
+use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp};
 use serde_json::{Map, Value, json};
 
 /// The JSON form of a specification, as `read_json` reads it.
@@ -100,7 +102,7 @@ fn training(training: &Training) -> Value {
         ("reference_batch", Some(json!(sequences(training.reference_batch)))),
         ("batch", Some(batch(training))),
         ("lr_scaling", Some(json!(training.lr_scaling))),
-        ("target", training.target.map(|Tokens(tokens)| json!(format!("{tokens} tokens")))),
+        ("target", training.target.map(target)),
         ("layouts", Some(layouts)),
         (
             "checkpoint",
@@ -115,6 +117,14 @@ fn training(training: &Training) -> Value {
         ("kappa", Some(json!(training.kappa))),
         ("noise", Some(json!(training.noise))),
     ])
+}
+
+fn target(target: Target) -> Value {
+    let amount = json!(format!("{} tokens", target.tokens.0));
+    match target.count {
+        TargetCount::Both => amount,
+        count => json!({"tokens": amount, "count": count}),
+    }
 }
 
 fn batch(training: &Training) -> Value {

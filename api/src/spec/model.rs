@@ -1,33 +1,10 @@
 //! Shapes of models: presets by name, or dimensions written out.
 
 use headway_types::ModelShape;
+use headway_types::preset::{self, Preset};
 use serde_json::Value;
 
 use super::section::{Findings, Section, kind, nearest};
-
-/// Shapes as their makers published them (configuration files of the released weights).
-const PRESETS: &[(&str, ModelShape)] = &[
-    ("gpt2-124m", shape(12, 768, (12, 12), 3_072, false, 50_257, 1_024, true)),
-    ("llama-2-7b", shape(32, 4_096, (32, 32), 11_008, true, 32_000, 4_096, false)),
-    ("llama-2-13b", shape(40, 5_120, (40, 40), 13_824, true, 32_000, 4_096, false)),
-    ("llama-3-8b", shape(32, 4_096, (32, 8), 14_336, true, 128_256, 8_192, false)),
-    ("llama-3-70b", shape(80, 8_192, (64, 8), 28_672, true, 128_256, 8_192, false)),
-    ("qwen-2.5-32b", shape(64, 5_120, (40, 8), 27_648, true, 152_064, 32_768, false)),
-];
-
-#[allow(clippy::too_many_arguments)] // A row of the table above, which reads best as one.
-const fn shape(
-    layers: u32,
-    hidden: u32,
-    (heads, kv_heads): (u32, u32),
-    ffn_hidden: u32,
-    gated: bool,
-    vocab: u32,
-    seq_len: u32,
-    tied: bool,
-) -> ModelShape {
-    ModelShape { layers, hidden, heads, kv_heads, ffn_hidden, gated, vocab, seq_len, tied }
-}
 
 const DIMENSIONS: &[&str] =
     &["layers", "hidden", "heads", "kv_heads", "ffn_hidden", "gated", "vocab", "seq_len", "tied"];
@@ -57,16 +34,23 @@ pub(super) fn read(value: &Value, path: &str, findings: &Findings) -> Option<Mod
 }
 
 fn preset(name: &str, path: &str, findings: &Findings) -> Option<ModelShape> {
-    let found = PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, shape)| *shape);
-    if found.is_none() {
-        let names = || PRESETS.iter().map(|(preset, _)| *preset);
-        let hint = match nearest(name, names()) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("presets are {}; or write the dimensions out", names().collect::<Vec<_>>().join(", ")),
-        };
-        findings.hint(path, format!("there is no model preset \"{name}\""), hint);
+    let known = preset::presets();
+    match known.get(name).map(Preset::shape) {
+        Some(Ok(shape)) => return Some(shape),
+        Some(Err(beyond)) => {
+            let hint = "`headway model presets` shows which models jobs can be of; a measured curve serves for any";
+            findings.hint(path, format!("is {name}, which jobs cannot be modelled as yet: {beyond}"), hint);
+        }
+        None => {
+            let names = || known.iter().filter(|(_, preset)| preset.shape().is_ok()).map(|(name, _)| name.as_str());
+            let hint = match nearest(name, names()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("presets are {}; or write the dimensions out", names().collect::<Vec<_>>().join(", ")),
+            };
+            findings.hint(path, format!("there is no model preset \"{name}\""), hint);
+        }
     }
-    found
+    None
 }
 
 fn changed(section: &Section<'_>, base: ModelShape) -> ModelShape {

@@ -40,6 +40,11 @@ impl Amount {
         }
     }
 
+    /// `300B`: tokens, where the key says so.
+    pub(super) fn bare(text: &str) -> Option<Self> {
+        Self::parse(&format!("{text} tokens")).ok()
+    }
+
     pub(super) fn tokens(self, seq_len: u32) -> Tokens {
         match self {
             Self::Tokens(tokens) => Tokens(tokens),

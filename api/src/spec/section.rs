@@ -209,8 +209,10 @@ pub(super) fn text(value: &Value, field: &str, findings: &Findings) -> Option<St
 }
 
 pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings) -> Option<u32> {
-    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let number = number.filter(|number| (least..=MOST).contains(number));
+    // JSON and YAML know one kind of number: 8.0 is as whole as 8.
+    let number =
+        value.as_f64().filter(|number| number.fract() == 0.0 && (f64::from(least)..=f64::from(MOST)).contains(number));
+    let number = number.map(|number| number as u32);
     if number.is_none() {
         let got = if value.is_number() { value.to_string() } else { kind(value).to_owned() };
         findings.add(field, format!("must be a whole number from {least} to {MOST}, not {got}"));

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
 //! Good specifications and what they become; bad ones and what is said of them.
 
+use headway_types::preset::presets;
 use headway_types::report::Flexibility;
 use headway_types::spec::{
-    BatchPolicy, Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Topology, Work,
+    BatchPolicy, Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Target, TargetCount, Topology,
+    Work,
 };
 use headway_types::{Capabilities, GpuCount, GpuType, Recompute, Seconds, Sequences, Sharding, Tokens};
 use proptest::prelude::*;
@@ -94,7 +96,7 @@ fn a_full_specification_is_read() {
     let training = spec.training().unwrap();
     assert_eq!(training.reference_batch, Sequences(512));
     assert_eq!((training.batch.min, training.batch.max), (Sequences(128), Sequences(2048)));
-    assert_eq!(training.target, Some(Tokens(3e11)));
+    assert_eq!(training.target, Some(Tokens(3e11).into()));
     assert_eq!(training.lr_scaling, LrScaling::Linear);
     assert_eq!(
         (training.layouts.tp.as_slice(), training.layouts.pp.as_slice()),
@@ -139,6 +141,29 @@ fn what_is_left_out_is_careful() {
 }
 
 #[test]
+fn a_target_says_what_counts_towards_it() {
+    let read = |target: &str| read_yaml(&with("64 sequences", &format!("64 sequences\n  target: {target}"))).unwrap();
+    let counts = |count| Some(Target { tokens: Tokens(3e11), count });
+    for (text, count) in [
+        ("300B tokens", TargetCount::Both),
+        ("{tokens: 300B}", TargetCount::Both),
+        ("{tokens: 300B tokens, count: raw}", TargetCount::Raw),
+        ("{tokens: 300000000000, count: reference}", TargetCount::Reference),
+    ] {
+        let spec = read(text);
+        assert_eq!(spec.training().unwrap().target, counts(count), "{text}");
+        assert_eq!(read_json(&to_json(&spec)).unwrap(), spec, "{text}");
+    }
+}
+
+#[test]
+fn a_whole_number_written_with_a_point_is_a_count() {
+    let spec = read_yaml(&with("{gpus: {min: 1, max: 4}}", "{gpus: {min: 1.0, max: 4.0, sizes: [1.0, 4]}}")).unwrap();
+    assert_eq!(spec.role().gpus.sizes, [GpuCount(1), GpuCount(4)]);
+    assert!(read_yaml(&with("{gpus: {min: 1, max: 4}}", "{gpus: 1.5}")).is_err());
+}
+
+#[test]
 fn a_curve_stands_for_a_model() {
     let spec = read_yaml(&with("  model: gpt2-124m", "  curve: {1: 1.0, 2: 1.9}\n  seq_len: 128")).unwrap();
     let points = [(GpuCount(1), 1.0), (GpuCount(2), 1.9)].into();
@@ -152,9 +177,13 @@ fn the_example_is_well_formed() {
 }
 
 #[test]
-fn every_preset_is_a_model() {
-    for name in ["gpt2-124m", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "qwen-2.5-32b"] {
-        read_yaml(&with("gpt2-124m", name)).unwrap();
+fn every_preset_is_a_model_or_says_what_jobs_cannot_be_told() {
+    for (name, preset) in presets() {
+        let read = read_yaml(&with("gpt2-124m", name)).map(|spec| spec.training().unwrap().work.clone());
+        match preset.shape() {
+            Ok(shape) => assert_eq!(read.unwrap(), Work::Model(shape), "{name}"),
+            Err(beyond) => assert!(read.unwrap_err().message.contains(&beyond.to_string()), "{name}"),
+        }
     }
     let spec = read_yaml(&with("gpt2-124m", "{preset: gpt2-124m, seq_len: 512}")).unwrap();
     assert_eq!(spec.training().unwrap().work.seq_len(), 512);
@@ -212,6 +241,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64 sequences\n  batch: {policy: norm_test}"),
         ("64 sequences", "64 sequences\n  batch: {max: 128 sequences, eta: 0.3}"),
         ("64 sequences", "64 sequences\n  kappa: 0\n  noise: sgd"),
+        ("64 sequences", "64 sequences\n  target: {token: 1B, count: progress}"),
         ("64 sequences", "64 sequences\n  layouts: [{tp: 1}]"),
         ("64 sequences", "64 sequences\n  layouts: {tp: 2048, pp: []}"),
         ("64 sequences", "64 sequences\n  layouts: {sharding: [zero1], recompute: [], cp: 0, schedule: 1f1b}"),

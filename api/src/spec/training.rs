@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use headway_types::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Precision,
-    Training, Work,
+    BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Precision, Target,
+    TargetCount, Training, Work,
 };
 use headway_types::{Capabilities, GpuCount, Seconds, Sequences};
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
     let work = work?;
     let seq_len = work.seq_len();
     let reference_batch = batch_of(&section, "reference_batch", seq_len);
-    let target = section.quantity("target", Amount::parse).map(|amount| amount.tokens(seq_len));
+    let target = target(&section, seq_len);
     let reference_batch = reference_batch?;
     let (batch, batch_policy) = batch(&section, reference_batch, seq_len)?;
     let layouts = layouts(&section, batch.max)?;
@@ -121,6 +121,21 @@ fn curve(section: &Section<'_>, value: &Value) -> Option<BTreeMap<GpuCount, f64>
         section.wrong("curve", "must name one size at least");
     }
     (!points.is_empty()).then_some(points)
+}
+
+/// An amount, or an amount with what counts towards it.
+fn target(training: &Section<'_>, seq_len: u32) -> Option<Target> {
+    let value = training.get("target")?;
+    if !value.is_object() {
+        return Some(training.quantity("target", Amount::parse)?.tokens(seq_len).into());
+    }
+    let path = training.field("target");
+    let section = Section::open(&path, value, &["tokens", "count"], &[], training.findings())?;
+    section.require("tokens", "how much there is to do, as in target: {tokens: 300B tokens, count: both}");
+    let count = section.word_or("count", TargetCount::default());
+    let tokens =
+        section.quantity("tokens", |text| Amount::parse(text).or_else(|error| Amount::bare(text).ok_or(error)));
+    Some(Target { tokens: tokens?.tokens(seq_len), count: count? })
 }
 
 fn batch_of(section: &Section<'_>, key: &str, seq_len: u32) -> Option<Sequences> {

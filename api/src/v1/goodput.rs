@@ -33,6 +33,9 @@ pub struct JobGoodput {
     pub efficiency: Option<f64>,
     /// Measured.
     pub goodput_tokens_per_second: Option<f64>,
+    /// Of the goodput what the theory credits to a batch below the reference; unconfirmed.
+    #[serde(default)]
+    pub credit_tokens_per_second: Option<f64>,
     /// What the plan expected.
     pub predicted_goodput_tokens_per_second: Option<f64>,
     /// Goodput over that of the job's fair share, scaled by what was measured.

@@ -144,10 +144,24 @@ pub struct Job {
     pub loss: Option<f64>,
     pub step: Option<u64>,
     pub samples_seen: Option<u64>,
+    /// Tokens it has seen.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub seen_tokens: f64,
     /// Reference tokens reached.
     pub progress_tokens: f64,
-    /// Reference tokens at which the job is done.
+    /// Of those what the theory credits to batches below the reference, beyond the tokens seen: only where the target counts
+    /// `reference`, and unconfirmed, since nothing compares it with the job's own loss.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub credit_tokens: f64,
+    /// Tokens at which the job is done.
     pub target_tokens: Option<f64>,
+    /// Which tokens count towards the target: those seen and those of progress (`both`), those seen (`raw`) or those of progress
+    /// (`reference`).
+    #[serde(default)]
+    pub target_count: Option<String>,
+    /// Of the target, as it counts.
     pub progress_fraction: Option<f64>,
     pub eta_seconds: Option<f64>,
     pub last_change: Option<LastChange>,
@@ -336,6 +350,10 @@ pub struct CurvePoint {
     pub throughput_tokens_per_second: f64,
     pub efficiency: f64,
     pub goodput_tokens_per_second: f64,
+    /// Of the goodput what the theory credits to a batch below the reference; unconfirmed.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub credit_tokens_per_second: f64,
     /// Of an optimizer step; `null` where the job's own curve decides.
     #[serde(default)]
     pub step_time_seconds: Option<f64>,

@@ -16,7 +16,7 @@ pub struct Curve {
 }
 
 const HEADERS: &[&str] =
-    &["GPUS", "NODES", "CONFIGURATION", "GOODPUT", "P10", "P90", "STEP TIME", "SPEED-UP", "RUNNERS-UP"];
+    &["GPUS", "NODES", "CONFIGURATION", "GOODPUT", "CREDIT", "P10", "P90", "STEP TIME", "SPEED-UP", "RUNNERS-UP"];
 
 pub async fn run(client: &Client, print: &Printer, curve: Curve) -> Result<(), Failure> {
     let reply = client.curve(&resolve_job(client, &curve.job).await?).await?;
@@ -42,6 +42,9 @@ fn text(print: &Printer, curve: &Reply) -> String {
     let goodput = "goodput in reference tokens per second, P10 to P90 by what its reports have taught";
     let chosen = if curve.batch_policy.as_deref() == Some("norm_test") { "; batches by the norm test" } else { "" };
     let mut lines = vec![format!("On {gpu_type}{chosen}; {goodput}; * is the size it has"), table];
+    if curve.points.iter().any(|point| point.credit_tokens_per_second > 0.0) {
+        lines.push("CREDIT is what of the goodput theory gives batches below the reference: unconfirmed.".into());
+    }
     for point in &curve.points {
         lines.extend(point.infeasible.as_ref().map(|why| format!("  not {} GPUs: {why}", point.gpus)));
     }
@@ -67,6 +70,7 @@ fn row(point: &CurvePoint, mixed: bool) -> Vec<String> {
         point.nodes.to_string(),
         point.configuration.as_ref().map_or_else(|| "its own".into(), configuration),
         si(point.goodput_tokens_per_second),
+        if point.credit_tokens_per_second > 0.0 { si(point.credit_tokens_per_second) } else { "-".into() },
         optional(point.goodput_low_tokens_per_second, si),
         optional(point.goodput_high_tokens_per_second, si),
         optional(point.step_time_seconds, |seconds| format!("{seconds:.3} s")),
@@ -107,6 +111,7 @@ mod tests {
             throughput_tokens_per_second: goodput,
             efficiency: 1.0,
             goodput_tokens_per_second: goodput,
+            credit_tokens_per_second: if gpus == 16 { 0.1 * goodput } else { 0.0 },
             step_time_seconds: Some(1.5),
             speed_up: Some(goodput / 50_000.0),
             chosen: gpus == 8,

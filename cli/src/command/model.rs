@@ -104,10 +104,11 @@ fn list_presets(print: &Printer) -> Result<(), Failure> {
     let known: Vec<_> = presets().iter().map(|(name, preset)| (name, preset.architecture)).collect();
     print.list(
         &known,
-        &["NAME", "PARAMETERS", "ACTIVE", "LAYERS", "HIDDEN", "HEADS", "VOCAB", "SEQUENCE"],
+        &["NAME", "JOBS", "PARAMETERS", "ACTIVE", "LAYERS", "HIDDEN", "HEADS", "VOCAB", "SEQUENCE"],
         |(name, model)| {
             vec![
                 (*name).clone(),
+                jobs(name),
                 si(model.parameters()),
                 si(model.active_parameters()),
                 model.layers.to_string(),
@@ -119,6 +120,12 @@ fn list_presets(print: &Printer) -> Result<(), Failure> {
         },
         |(name, _)| (*name).clone(),
     )
+}
+
+/// Whether a job can be of the model, or what of it a specification does not hold.
+fn jobs(name: &str) -> String {
+    let shape = headway_types::preset::presets().get(name).map(headway_types::preset::Preset::shape);
+    shape.map_or_else(String::new, |shape| shape.map_or_else(|beyond| format!("no: {beyond}"), |_| "yes".into()))
 }
 
 fn list_hardware(print: &Printer) -> Result<(), Failure> {

@@ -97,9 +97,16 @@ pub fn row(job: &Job) -> Vec<String> {
         optional(job.efficiency, |e| format!("{e:.2}")),
         optional(job.goodput_tokens_per_second, si),
         optional(job.loss, |loss| format!("{loss:.3}")),
-        optional(job.progress_fraction, |part| format!("{:.0}%", part * 100.0)),
+        done(job),
         optional(job.eta_seconds, duration),
     ]
+}
+
+/// Of the target, and what of that is only credited to small batches.
+fn done(job: &Job) -> String {
+    let credit = job.target_tokens.map_or(0.0, |target| job.credit_tokens / target);
+    let credited = if credit >= 0.005 { format!(" ({:.0}% credit)", credit * 100.0) } else { String::new() };
+    optional(job.progress_fraction, |part| format!("{:.0}%{credited}", part * 100.0))
 }
 
 pub fn gpus(job: &Job) -> String {

@@ -1,5 +1,5 @@
 //! `headway plan solve`: one round for whoever asks, without a server. From a file or line by line, so that other
-//! simulators can use Headway as their planner. Equal documents give equal replies, byte for byte.
+//! simulators can use Headway as their planner. Equal documents give equal replies.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -235,18 +235,21 @@ impl Round<'_> {
             None if fresh => age,
             None => Seconds(0.0),
         };
+        let ran = self.findings.seconds(job.ran_seconds, format_args!("{field}.ran_seconds"));
+        let since_move = job.since_move_seconds;
+        let since_move =
+            since_move.map(|since| self.findings.seconds(since, format_args!("{field}.since_move_seconds")));
         Claim {
             project: job.project.clone(),
             user: job.user.clone(),
             labels: job.labels.clone(),
             floor: GpuCount(job.floor),
             waited,
-            ran: self.findings.seconds(job.ran_seconds, format_args!("{field}.ran_seconds")),
+            ran,
             attained: GpuSeconds(attained),
             restarts: job.restarts,
-            since_move: job
-                .since_move_seconds
-                .map(|since| self.findings.seconds(since, format_args!("{field}.since_move_seconds"))),
+            // Whoever does not say is taken to have moved when it last started: too much caution costs a few gains, too little a restart a round.
+            since_move: since_move.or(runs.then_some(ran)),
         }
     }
 

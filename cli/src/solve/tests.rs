@@ -124,6 +124,51 @@ fn a_job_that_has_run_is_not_taken_to_have_waited_all_its_age() {
 }
 
 #[test]
+fn a_whole_number_with_a_point_is_a_count() {
+    let mut told = document(
+        pair(),
+        json!([
+            {"name": "a", "gpus": {"min": 2.0, "max": 4.0, "sizes": [2.0, 4]}, "priority": 60.0, "restarts": 1.0,
+             "goodput": [{"gpus": 2.0, "nodes": 1.0, "goodput": 1}, {"gpus": 4, "goodput": 2}]},
+            {"name": "b", "gpus": 2.0, "allocation": {"nodes": {"n-0": 2.0}, "gpus": 2.0}},
+        ]),
+    );
+    told["nodes"][0]["gpus_per_node"] = json!(8.0);
+    told["version"] = json!(1.0);
+    let input = round(&told);
+    assert_eq!(input.jobs[0].range.sizes, [GpuCount(2), GpuCount(4)]);
+    assert_eq!(input.jobs[1].current.as_ref().map(|current| current.placement.gpus()), Some(GpuCount(2)));
+    let half = document(pair(), json!([{"name": "b", "gpus": 2.5}]));
+    assert!(wire::read(&half.to_string()).is_err());
+}
+
+#[test]
+fn who_does_not_say_when_its_gpus_changed_is_taken_to_have_just_started() {
+    let holds = json!({"nodes": {"n-0": 2}});
+    let jobs = json!([
+        {"name": "a", "gpus": 2},
+        {"name": "b", "gpus": 2, "allocation": holds},
+        {"name": "c", "gpus": 2, "allocation": holds, "ran_seconds": 900},
+        {"name": "d", "gpus": 2, "allocation": holds, "ran_seconds": 900, "since_move_seconds": 60},
+    ]);
+    let since: Vec<Option<f64>> =
+        round(&document(pair(), jobs)).jobs.iter().map(|job| job.claim.since_move.map(|since| since.0)).collect();
+    assert_eq!(since, [None, Some(0.0), Some(900.0), Some(60.0)]);
+}
+
+#[test]
+fn a_held_shape_without_a_row_is_told_and_not_counted_in_silence() {
+    let rows = json!([{"gpus": 4, "goodput": 3}]);
+    let held = |goodput: Value| json!([{"name": "a", "goodput": rows, "allocation": {"nodes": {"n-0": 2}, "goodput": goodput}}]);
+    let relaxed = |jobs| solved(&document(pair(), jobs)).relaxed;
+    let told = relaxed(held(Value::Null));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].rule, "the goodput table of a");
+    assert!(told[0].reason.contains("no row for the 2 GPUs"), "{told:?}");
+    assert!(relaxed(held(json!(1.5))).is_empty(), "the allocation says what it makes there");
+}
+
+#[test]
 fn what_runs_says_which_row_it_runs_at() {
     let rows = json!([{"gpus": 4, "goodput": 3, "label": "x"}, {"gpus": 4, "goodput": 2, "label": "y"}]);
     let jobs = json!([{"name": "a", "goodput": rows, "allocation": {"nodes": {"n-0": 4}, "label": "y", "goodput": 9}}]);

@@ -14,7 +14,6 @@ use clap::Args;
 use headway_agent::{FleetGroup, WrittenGroup};
 use headway_api::client::{Client, ClientError};
 use headway_api::v1::{DrainRequest, Node};
-use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::postgres::PrivatePostgres;
 use headway_types::{NodeCount, NodePolicyKind};
@@ -29,8 +28,6 @@ use crate::failure::Failure;
 use child::Child;
 pub use directory::DataDirectory;
 
-/// Shortest lease that a fast clock may leave in wall time.
-const LEASE_WALL_SECONDS: f64 = 10.0;
 /// How long a busy scheduler is asked again for one node.
 const BUSY: Duration = Duration::from_secs(60);
 /// Nodes changed at once when the cluster starts or stops.
@@ -205,9 +202,7 @@ fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgr
     ];
     arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
     if let Some(speed) = up.speed {
-        // The lease runs on the cluster's time, the network on ours.
-        let lease = EngineConfig::default().lease.0.max(LEASE_WALL_SECONDS * speed);
-        arguments.extend(["--speed".into(), speed.to_string(), "--lease-seconds".into(), lease.to_string()]);
+        arguments.extend(["--speed".into(), speed.to_string()]);
     }
     arguments
 }

@@ -37,6 +37,35 @@ pub struct EngineConfig {
     pub idempotency_kept: Seconds,
 }
 
+/// What processes, networks and databases may take however fast a cluster's time passes, in seconds of wall time.
+mod wall {
+    pub const LEASE: f64 = 10.0;
+    pub const START: f64 = 30.0;
+    pub const HANG: f64 = 30.0;
+    pub const REPEAT: f64 = 0.5;
+}
+
+impl EngineConfig {
+    /// For a cluster of which `speed` seconds pass per second of wall time. Limits are judged by the cluster's clock, but who is waited for
+    /// also takes real time: of an accelerated cluster none of them is shorter than that.
+    #[must_use]
+    pub fn at_speed(self, speed: f64) -> Self {
+        if speed <= 1.0 {
+            return self;
+        }
+        let floor = |limit: Seconds, least: f64| Seconds(limit.0.max(least * speed));
+        Self {
+            lease: floor(self.lease, wall::LEASE),
+            prepare_deadline: floor(self.prepare_deadline, wall::START),
+            launch_deadline: floor(self.launch_deadline, wall::START),
+            command_repeat: floor(self.command_repeat, wall::REPEAT),
+            first_step_deadline: floor(self.first_step_deadline, wall::START),
+            hang_floor: floor(self.hang_floor, wall::HANG),
+            ..self
+        }
+    }
+}
+
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {

@@ -9,6 +9,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
 use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
+use crate::seen::Moving;
 use crate::situation::gang::Part;
 
 impl Engine {
@@ -215,7 +216,7 @@ impl Engine {
         if !self.facts.transition(id, JobEvent::Stop { cause }) {
             return;
         }
-        seen.moving_since = moves.then_some(now);
+        seen.moving = moves.then_some(Moving::Stopping { since: now });
         self.facts.advance(key, AllocationPhase::Stopping);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
         self.facts.edit_job(id, |job| {
@@ -237,10 +238,10 @@ impl Engine {
         let orderly = !parts.is_empty()
             && parts.iter().all(|(_, one)| matches!(one, Part::Ended(GroupOutcome::Succeeded | GroupOutcome::Stopped)));
         let by_itself = orderly && parts.iter().all(|(_, part)| part.has_succeeded());
-        let target = row.spec.training().and_then(|training| training.target);
-        let saved = target.is_some_and(|target| row.progress.0 >= target.0);
+        let saved = row.target().is_some_and(|target| target.is_reached(row.seen(), row.progress));
         if saved || (by_itself && row.wish.is_none()) || (orderly && cause == StopCause::TargetReached) {
-            self.succeed(id, if saved { "it has reached its target" } else { "all its processes exited 0" });
+            let why = if saved { reached(&row) } else { "all its processes exited 0".into() };
+            self.succeed(id, &why);
             return;
         }
         let preempted = cause == StopCause::Preempt;
@@ -309,9 +310,17 @@ impl Engine {
         let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get_mut(&id)) else {
             return self.facts.impossible("a job that is not kept left its generation", Some(id), None);
         };
-        seen.leave_generation(job);
+        seen.leave_generation(job, self.facts.now);
         if job.save_wanted.is_some() {
             self.facts.edit_job(id, |job| job.save_wanted = None);
         }
     }
+}
+
+/// That it has done what its target counts, and how much of that only theory says.
+fn reached(job: &Job) -> String {
+    let target = job.target().map_or(0.0, |target| target.tokens.0);
+    let share = 100.0 * job.credit.0 / target.max(1.0);
+    let credited = format!(", {share:.0} % of it credited to batches below the reference and unconfirmed");
+    format!("it has reached its target{}", if share >= 0.5 { credited.as_str() } else { "" })
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds, Tokens};
+use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -109,11 +109,13 @@ impl Engine {
         if row.checkpoint.as_ref().is_some_and(older) {
             return;
         }
-        let progress = Tokens(seen.live.progress_at(row, checkpoint.samples_seen).max(row.progress.0));
+        let (progress, credit) = seen.live.made_by(row, checkpoint.samples_seen);
+        let tokens_seen = row.tokens(checkpoint.samples_seen);
         let written_in = self.facts.allocations.get(&(job, generation)).and_then(|one| one.configuration);
         let loss = seen.live.loss;
         // An observation may have been lost; the checkpoint is a fact.
         seen.live.progress.0 = seen.live.progress.0.max(progress.0);
+        seen.live.credit.0 = seen.live.credit.0.max(credit.0);
         let now = self.facts.now;
         let message = format!(
             "{} saved step {} ({} sequences) in {:.1} s",
@@ -123,7 +125,7 @@ impl Engine {
         self.facts.edit_job(job, |job| {
             job.checkpoint = Some(checkpoint);
             job.checkpoint_at = Some(now);
-            job.progress = progress;
+            (job.progress, job.credit) = (progress, credit);
             job.layout = written_in.map(|at| at.layout).or(job.layout);
             job.loss = loss.or(job.loss);
             job.save_wanted = None;
@@ -132,7 +134,8 @@ impl Engine {
         self.facts.edit_allocation((job, generation), |allocation| allocation.saved_at = Some(now));
         self.facts.draft.checkpoints.entry(job).or_default().push(Arc::new(record));
         let note = Note::new("checkpoint.committed", message).by(Actor::Node(node)).job(job);
-        self.facts.note(note.with("generation", generation).with("reference_tokens", format!("{:.0}", progress.0)));
+        let note = note.with("generation", generation).with("tokens_seen", format!("{:.0}", tokens_seen.0));
+        self.facts.note(note.with("reference_tokens", format!("{:.0}", progress.0)));
     }
 
     /// Told in the log, at most once a minute per job; what to do about it is for people to say.

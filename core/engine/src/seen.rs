@@ -45,7 +45,7 @@ pub(crate) struct JobSeen {
     /// How long the newest checkpoint took, once one is known: steps may pause that long.
     pub save_time: Option<Seconds>,
     /// Set while a move is under way, to measure its downtime.
-    pub moving_since: Option<Timestamp>,
+    pub moving: Option<Moving>,
     /// The newest generation whose start the log told of.
     pub start_told: Option<Generation>,
     /// The revision of the newest generation whose reshard the log has heard of.
@@ -80,8 +80,23 @@ pub struct LiveNumbers {
     pub noise_error: Option<f64>,
     /// Reference tokens, including those since the last checkpoint.
     pub progress: Tokens,
+    /// Of them what batches below the reference are credited with.
+    pub credit: Tokens,
     /// Until the target at the present goodput.
     pub remaining: Option<Seconds>,
+}
+
+/// A move in its two parts. What a job waits for GPUs between them is no part of what the move costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Moving {
+    Stopping {
+        since: Timestamp,
+    },
+    /// It had stopped after so long, and has since waited or started.
+    Stopped {
+        at: Timestamp,
+        took: Seconds,
+    },
 }
 
 /// The newest word of one rank.
@@ -204,7 +219,7 @@ const STOP: &str = "stop";
 impl JobSeen {
     pub fn new(job: &Job, model: Option<JobModel>) -> Self {
         let model = model.or_else(|| job.spec.training().cloned().map(JobModel::new)).map(Arc::new);
-        let mut live = LiveNumbers { progress: job.progress, ..LiveNumbers::default() };
+        let mut live = LiveNumbers::default();
         live.begin_at(job);
         Self {
             model,
@@ -214,7 +229,7 @@ impl JobSeen {
             rate_told_at: None,
             step_time: None,
             save_time: None,
-            moving_since: None,
+            moving: None,
             start_told: None,
             reshard_told: None,
             anomaly_at: None,
@@ -227,7 +242,10 @@ impl JobSeen {
     }
 
     /// A new generation begins at the committed checkpoint, and what was seen of the former says nothing about it.
-    pub fn leave_generation(&mut self, job: &Job) {
+    pub fn leave_generation(&mut self, job: &Job, now: Timestamp) {
+        if let Some(Moving::Stopping { since }) = self.moving {
+            self.moving = Some(Moving::Stopped { at: now, took: now.since(since) });
+        }
         self.reported = None;
         self.former_layout_since = None;
         self.step_time = None;
@@ -255,7 +273,7 @@ impl LiveNumbers {
     /// Back to the job's last committed checkpoint.
     fn begin_at(&mut self, job: &Job) {
         let checkpoint = job.checkpoint.as_ref();
-        self.progress = job.progress;
+        (self.progress, self.credit) = (job.progress, job.credit);
         self.samples_seen = checkpoint.map_or(Sequences(0), |one| one.samples_seen);
         self.step = checkpoint.map_or(0, |one| one.step);
     }

@@ -4,10 +4,10 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
-use headway_engine::event::Request;
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
 use headway_engine::{Activity, Change, Event, Refusal, Reply};
-use headway_types::{AgentCommand, GpuCount, GroupPhase, NodeReport, Seconds};
+use headway_types::{AgentCommand, GpuCount, GroupOutcome, GroupPhase, NodeReport, Seconds};
 
 #[test]
 fn a_launch_cut_short_by_a_new_leader_is_finished_with_the_same_port() {
@@ -185,4 +185,47 @@ fn a_node_whose_session_ended_shows_as_out_of_contact_at_once() {
     cluster.disconnect(0);
     assert!(cluster.engine.view().nodes[&node_id(0)].is_away());
     assert_eq!(cluster.engine.view().census()[&Activity::Unreachable], GpuCount(4));
+}
+
+#[test]
+fn what_a_job_waits_for_gpus_between_two_runs_is_no_part_of_what_its_move_costs() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
+    cluster.start(job);
+    cluster.steps(job, 16, None);
+    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
+    cluster.request(Request::Change { job, change, expected: None });
+    cluster.pass_beating(4.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }));
+    cluster.request(Request::Cordon { node: node_id(0), reason: None });
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(3_000.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }));
+    cluster.request(Request::Uncordon { node: node_id(0) });
+    cluster.pass_beating(1.0, &[0]);
+    cluster.start(job);
+    cluster.pass_beating(20.0, &[0]);
+    cluster.steps(job, 32, None);
+    let (downtime, moved_for) = (cluster.jobs[&job].downtime.unwrap().0, cluster.jobs[&job].moved_for.0);
+    assert!((20.0..=40.0).contains(&downtime), "4 s to stop and 20 s to start: {downtime}");
+    assert!((20.0..=40.0).contains(&moved_for), "{moved_for}");
+}
+
+#[test]
+fn one_move_that_took_very_long_teaches_little() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
+    cluster.start(job);
+    cluster.steps(job, 16, None);
+    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
+    cluster.request(Request::Change { job, change, expected: None });
+    cluster.pass_beating(5.0, &[0]);
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(1.0, &[0]);
+    cluster.start(job);
+    cluster.pass_beating(250.0, &[0]);
+    cluster.steps(job, 32, None);
+    let downtime = cluster.jobs[&job].downtime.unwrap().0;
+    assert!(downtime <= 4.0 * 30.0, "of 30 s assumed one measurement makes no {downtime} s");
+    assert!(cluster.jobs[&job].moved_for.0 > 240.0, "it has cost that all the same");
 }

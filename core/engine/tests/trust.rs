@@ -4,14 +4,14 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid, spec, training};
-use headway_engine::Activity;
 use headway_engine::event::{Event, Request};
 use headway_engine::record::{Availability, JobState, Standing, StopCause};
+use headway_engine::{Activity, EngineConfig};
 use headway_types::example::llama2_7b;
 use headway_types::spec::{LayoutLimits, Precision, Training, Work};
 use headway_types::{
-    Blame, BootId, Condition, ConditionKind, Fault, GpuCount, GpuHealth, GpuType, GroupOutcome, GroupPhase, JobId,
-    NodeInventory, NodeReport, Seconds, Sequences,
+    Blame, BootId, Condition, ConditionKind, Fault, Generation, GpuCount, GpuHealth, GpuType, GroupOutcome, GroupPhase,
+    JobId, NodeInventory, NodeReport, Seconds, Sequences,
 };
 
 fn ended(fault: Fault) -> GroupPhase {
@@ -117,6 +117,21 @@ fn a_job_without_steps_for_too_long_hangs_and_starts_again_from_its_checkpoint()
     assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }));
     assert_eq!(cluster.count("job.hung"), 1);
     assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].disruptions), (0, 1), "once is an accident");
+}
+
+#[test]
+fn a_second_in_which_nothing_arrives_is_no_hang_however_fast_the_clusters_time_passes() {
+    let speed = 240.0;
+    let mut cluster = Cluster::of(EngineConfig::default().at_speed(speed), &[4]);
+    let job = cluster.submit(spec("fast", 4, 4, Some(training(true))));
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 16, None);
+    cluster.checkpoint(job, Generation(1), 16);
+    cluster.pass_beating(2.0 * speed, &[0]);
+    assert_eq!(cluster.count("job.hung"), 0, "{:#?}", cluster.messages);
+    cluster.pass_beating(60.0 * speed, &[0]);
+    assert_eq!(cluster.count("job.hung"), 1, "a minute of wall time is one");
 }
 
 #[test]

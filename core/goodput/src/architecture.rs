@@ -2,6 +2,7 @@
 //! which it can be made from; for a dense shape both count the same parameters and FLOPs. It knows no hardware.
 
 use headway_types::ModelShape;
+pub use headway_types::preset::Experts;
 use serde::{Deserialize, Serialize};
 
 /// How queries, keys and values are made.
@@ -12,23 +13,6 @@ pub enum Attention {
     Grouped { kv_heads: u32, head_width: u32 },
     /// Keys and values from a low-rank latent (DeepSeek-V2); widths per head.
     Latent { query_rank: Option<u32>, kv_rank: u32, plain_width: u32, rotary_width: u32, value_width: u32 },
-}
-
-/// The experts of a mixture-of-experts model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Experts {
-    pub count: u32,
-    /// Experts a token is routed to.
-    pub active: u32,
-    /// FFN width of one expert.
-    pub ffn_hidden: u32,
-    /// Summed FFN width of the experts every token passes.
-    #[serde(default)]
-    pub shared_ffn_hidden: u32,
-    /// Leading layers with an ordinary FFN.
-    #[serde(default)]
-    pub dense_layers: u32,
 }
 
 /// A decoder-only transformer.

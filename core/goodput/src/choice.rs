@@ -10,6 +10,7 @@ use headway_types::{
 
 use crate::batches::{Wanted, batch_grid, interleaved, near};
 use crate::correction::Factors;
+use crate::efficiency::Worth;
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
@@ -63,11 +64,6 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Where B/((a + bB)(φκ + B)) has its one peak.
-    pub fn peak(&self, critical: f64) -> f64 {
-        (self.intercept * critical / self.slope).sqrt()
-    }
-
     pub fn at(&self, batch: f64) -> f64 {
         self.intercept + self.slope * batch
     }
@@ -95,8 +91,8 @@ pub(crate) struct Search<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Learnt {
     pub factors: Factors,
-    /// φκ in sequences.
-    pub critical: f64,
+    /// What a token counts as at a batch.
+    pub worth: Worth,
     /// Where the norm test chooses the batch; also of a layout that stays.
     pub wanted: Option<Wanted>,
     pub wanted_of_a_layout: Option<Wanted>,
@@ -106,7 +102,7 @@ impl Learnt {
     pub fn of(model: &JobModel, class: &NodeClass) -> Self {
         Self {
             factors: model.factors(&class.gpu_type),
-            critical: model.critical_batch().0 / f64::from(model.training.work.seq_len()),
+            worth: model.worth(),
             wanted: model.wanted_batch(),
             wanted_of_a_layout: model.wanted_batch_of_a_layout(),
         }
@@ -277,14 +273,13 @@ impl<'a> Search<'a> {
         let range = self.model.training.batch;
         let (min, max) =
             self.learnt.wanted.map_or((range.min.0 as f64, range.max.0 as f64), |wanted| wanted.bounds(range));
-        let batch = line.peak(self.learnt.critical).max(min).min(max);
+        let batch = self.learnt.worth.peak(line.intercept, line.slope).max(min).min(max);
         self.goodput(batch, line.at(batch))
     }
 
     pub(crate) fn goodput(&self, batch: f64, seconds: f64) -> f64 {
         let seq_len = f64::from(self.model.training.work.seq_len());
-        let reference = self.model.training.reference_batch.0 as f64;
-        batch * seq_len / seconds * (self.learnt.critical + reference) / (self.learnt.critical + batch)
+        batch * seq_len / seconds * self.learnt.worth.at(batch)
     }
 
     /// Prior step time with one micro-batch.
@@ -404,7 +399,7 @@ impl<'a> Search<'a> {
         let straight = straight(layout);
         let likely = match self.learnt.wanted {
             Some(_) => grid.split_off(grid.len() - 1),
-            None if straight => near(&grid, line.peak(self.learnt.critical)),
+            None if straight => near(&grid, self.learnt.worth.peak(line.intercept, line.slope)),
             None => grid,
         };
         for batch in likely {

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, Work};
+use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, Target, TargetCount, Work};
 use headway_types::{Generation, JobId, NoiseSample, Recompute, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 use strum::VariantArray;
@@ -61,6 +61,22 @@ fn a_large_model_gets_a_layout_that_fits_its_gpus() {
     assert!(layout.tp * layout.pp >= 2, "{layout}");
     let two_nodes = model.best(&class, GpuCount(16), NodeCount(2)).unwrap();
     assert!(two_nodes.prediction.goodput.0 > 1.5 * offer.prediction.goodput.0);
+}
+
+/// A target that credits batches below the reference.
+fn credited(credit: bool) -> Option<Target> {
+    credit.then_some(Target { tokens: Tokens(1e9), count: TargetCount::Reference })
+}
+
+#[test]
+fn the_batch_falls_below_the_reference_only_where_that_is_credited() {
+    let batch_at = |credit| {
+        let mut model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 64, (8, 1024))), 1.0);
+        model.training.target = credited(credit);
+        model.best(&emulated_class(8), GpuCount(2), NodeCount(1)).unwrap().configuration.unwrap().global_batch
+    };
+    assert!(batch_at(true) < Sequences(64));
+    assert_eq!(batch_at(false), Sequences(64));
 }
 
 #[test]
@@ -141,8 +157,9 @@ proptest! {
     }
 
     #[test]
-    fn no_batch_of_the_grid_beats_the_one_found(phi in 2.0..3000.0f64, dp in 1u32..17) {
-        let model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (8, 2048))), phi);
+    fn no_batch_of_the_grid_beats_the_one_found(phi in 2.0..3000.0f64, dp in 1u32..17, credit: bool) {
+        let mut model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (8, 2048))), phi);
+        model.training.target = credited(credit);
         let (class, gpus, layout) = (emulated_class(16), GpuCount(dp), Layout { dp, tp: 1, pp: 1, ..Layout::single() });
         let (_, found) = model.best_batch(&class, gpus, NodeCount(1), layout).unwrap();
         for micro_batch in [1, 2, 4, 8].map(Sequences) {
@@ -182,8 +199,9 @@ proptest! {
     }
 
     #[test]
-    fn the_batch_found_is_near_its_closed_form(phi in 8.0..2000.0f64, dp in 2u32..17) {
-        let model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (1, 100_000))), phi);
+    fn the_batch_found_is_near_its_closed_form(phi in 8.0..2000.0f64, dp in 2u32..17, credit: bool) {
+        let mut model = with_noise_scale(JobModel::new(training(Work::Model(tiny()), 16, (1, 100_000))), phi);
+        model.training.target = credited(credit);
         let (class, gpus, layout) = (emulated_class(16), GpuCount(dp), Layout { dp, tp: 1, pp: 1, ..Layout::single() });
         let (found, _) = model.best_batch(&class, gpus, NodeCount(1), layout).unwrap();
         let time = |batch: u64| {
@@ -193,7 +211,7 @@ proptest! {
         let dp = u64::from(dp);
         let slope = (time(2 * dp) - time(dp)) / dp as f64;
         let intercept = time(dp) - slope * dp as f64;
-        let closed = (intercept * phi / slope).sqrt().max(dp as f64);
+        let closed = (intercept * phi / slope).sqrt().max(if credit { dp as f64 } else { 16.0 });
         let ratio = found.global_batch.0 as f64 / closed;
         // One step of the grid, and the rounding to multiples of dp.
         let slack = GRID * (1.0 + dp as f64 / closed);
@@ -249,11 +267,13 @@ proptest! {
         gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
         seq_len in prop::sample::select(vec![1024u32, 4096, 8192]), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
         execution in scripts(), off in prop::array::uniform2(0.3..3.0f64), norm_test in prop::option::of(norm_tests()),
+        credit: bool,
     ) {
         let shape = ModelShape { seq_len, ..llama3_8b() };
         let mut training = training(Work::Model(shape), 16, (8, max_batch));
         training.layouts.max_micro_batch = Sequences(micro);
         training.layouts.execution = execution;
+        training.target = credited(credit);
         let (class, gpus) = (class_of(gpu, 8), GpuCount(gpus));
         let nodes = NodeCount(gpus.0.div_ceil(8));
         let mut model = taught(JobModel::new(training), &class, gpus, nodes, off);

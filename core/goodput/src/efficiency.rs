@@ -1,7 +1,7 @@
 //! Statistical efficiency: what a token at batch B is worth, in tokens at the reference batch.
 
-use headway_types::Tokens;
 use headway_types::spec::LrScaling;
+use headway_types::{Sequences, Tokens};
 
 /// E(B) = (φκ + B₀) / (φκ + B), all in tokens (the form of Pollux, Qiao et al. 2021, with McCandlish et al. 2018's
 /// noise scale). 1 at the reference
@@ -9,6 +9,39 @@ use headway_types::spec::LrScaling;
 #[must_use]
 pub fn statistical_efficiency(critical_batch: Tokens, reference_batch: Tokens, batch: Tokens) -> f64 {
     (critical_batch.0 + reference_batch.0) / (critical_batch.0 + batch.0)
+}
+
+/// What a token counts as at each batch, in sequences.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Worth {
+    /// φκ.
+    pub critical: f64,
+    reference: f64,
+    /// 1 where batches below the reference earn nothing, without bound where they do.
+    most: f64,
+}
+
+impl Worth {
+    /// `takes_credit`: whether a token of a batch below the reference counts as more than one.
+    pub fn new(critical: f64, reference: Sequences, takes_credit: bool) -> Self {
+        Self { critical, reference: reference.0 as f64, most: if takes_credit { f64::INFINITY } else { 1.0 } }
+    }
+
+    /// Were φκ another.
+    pub fn with(self, critical: f64) -> Self {
+        Self { critical, ..self }
+    }
+
+    pub fn at(self, batch: f64) -> f64 {
+        statistical_efficiency(Tokens(self.critical), Tokens(self.reference), Tokens(batch)).min(self.most)
+    }
+
+    /// Where goodput peaks over batches that take intercept + slope · batch: B/((a + bB)(φκ + B)) has one peak, at √(a·φκ/b). Without
+    /// credit goodput only rises up to the reference.
+    pub fn peak(self, intercept: f64, slope: f64) -> f64 {
+        let peak = (intercept * self.critical / slope).sqrt();
+        if self.most > 1.0 { peak } else { peak.max(self.reference) }
+    }
 }
 
 /// Factor on the learning rate at a batch, over the one at the reference batch. Square root: Adam (Malladi et al. 2022); linear: SGD (Goyal

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::batches::{Wanted, interleaved};
 use crate::catalog::{self, Device};
 use crate::correction::{Corrected, Correction, Factors};
-use crate::efficiency::{learning_rate_factor, statistical_efficiency};
+use crate::efficiency::{Worth, learning_rate_factor};
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
@@ -168,15 +168,20 @@ impl JobModel {
         Tokens(assumed.0 * libm::exp(trust * libm::log(ratio)))
     }
 
-    /// E(B): what a token at this batch is worth in reference tokens. A user's curve already holds it: 1.
+    /// What a token at this batch counts as, in reference tokens: E(B), at most 1 where the target counts tokens or there is none. A
+    /// user's curve already holds it: 1.
     #[must_use]
     pub fn efficiency(&self, batch: Sequences) -> f64 {
         match &self.training.work {
             Work::Curve { .. } => 1.0,
-            Work::Model(shape) => {
-                statistical_efficiency(self.critical_batch(), self.reference_tokens(), batch.tokens(shape.seq_len))
-            }
+            Work::Model(_) => self.worth().at(batch.0 as f64),
         }
+    }
+
+    /// What tokens count as at each batch.
+    pub(crate) fn worth(&self) -> Worth {
+        let critical = self.critical_batch().0 / f64::from(self.training.work.seq_len());
+        Worth::new(critical, self.training.reference_batch, self.training.takes_credit())
     }
 
     /// What a configuration brings on an allocation, or why it cannot run there. `speed_up` is left 0 for the planner.

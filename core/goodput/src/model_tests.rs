@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::spec::ExecutionLimits;
+use headway_types::spec::{ExecutionLimits, Target, TargetCount};
 use headway_types::{Bytes, Execution, Generation, JobId, NoiseSample, Recompute, Sharding};
 
 use super::*;
@@ -50,6 +50,19 @@ fn before_any_measurement_the_critical_batch_is_assumed_to_be_the_reference_batc
     assert_eq!(model().noise_scale(), None);
     assert_eq!(model().efficiency(Sequences(16)), 1.0);
     assert_eq!(model().efficiency(Sequences(48)), 0.5);
+}
+
+#[test]
+fn a_batch_below_the_reference_earns_only_where_the_target_says_so() {
+    let mut model = model();
+    assert_eq!(model.efficiency(Sequences(8)), 1.0, "whoever ends by itself counts tokens");
+    for (count, worth) in [(TargetCount::Both, 1.0), (TargetCount::Raw, 1.0), (TargetCount::Reference, 4.0 / 3.0)] {
+        model.training.target = Some(Target { tokens: Tokens(1e6), count });
+        assert_eq!(model.efficiency(Sequences(8)), worth, "{count}");
+        let prediction = predicted(&model, 4, &at(4, 2, 8));
+        assert_eq!(prediction.credit() > TokensPerSecond(0.0), worth > 1.0, "{count}");
+        assert_eq!(model.efficiency(Sequences(48)), 0.5, "a larger one costs whatever counts");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! these again, and find what a search from nothing would find, to the last digit.
 //!
 //! For two configurations at fixed batches the ratio of their step times is linear-fractional in the two learnt numbers that do not scale
-//! both alike (σ, the step's factor over the micro-batches', and κ, the fixed seconds over the latter), and that of their efficiencies in
-//! φκ. Such a ratio takes its extremes at the corners of a box. So whoever is beaten at every corner by one that surely fits is beaten
+//! both alike (σ, the step's factor over the micro-batches', and κ, the fixed seconds over the latter), and that of what their tokens
+//! count as in φκ, also where one of them counts 1 whatever φκ is. Such a ratio takes its extremes at the corners of a box. So whoever is beaten at every corner by one that surely fits is beaten
 //! everywhere in the box, and whoever is not is listed.
 
 use headway_types::spec::BatchRange;
@@ -12,6 +12,7 @@ use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Recom
 use crate::batches::{batch_grid, interleaved, near};
 use crate::choice::{Fit, Search, Terms, Units, drop_single_gradients, straight};
 use crate::correction::Factors;
+use crate::efficiency::Worth;
 use crate::layouts::Room;
 use crate::peaks::PeakBounds;
 use crate::rank::{Best, Rank};
@@ -65,7 +66,7 @@ struct Entry {
 impl Point {
     fn of(search: &Search<'_>, overhead: f64) -> Self {
         let Factors { micro, step, extra } = search.learnt.factors;
-        Self { sigma: step / micro, kappa: (overhead + extra) / micro, critical: search.learnt.critical }
+        Self { sigma: step / micro, kappa: (overhead + extra) / micro, critical: search.learnt.worth.critical }
     }
 
     fn factors(&self) -> Factors {
@@ -115,18 +116,19 @@ impl Bounds {
 struct Bar {
     corners: [Point; 8],
     values: [f64; 8],
+    worth: Worth,
     range: BatchRange,
     overhead: f64,
 }
 
 impl Bar {
-    fn new(bounds: &Bounds, winner: &Terms, batch: f64, range: BatchRange) -> Self {
+    fn new(bounds: &Bounds, winner: &Terms, batch: f64, worth: Worth, range: BatchRange) -> Self {
         let corners = bounds.corners();
         let values = corners.map(|at| {
             let seconds = winner.without_overhead().corrected(at.factors()).at(batch);
-            CLEARLY * batch / (seconds * (at.critical + batch))
+            CLEARLY * batch / seconds * worth.with(at.critical).at(batch)
         });
-        Self { corners, values, range, overhead: winner.overhead }
+        Self { corners, values, worth, range, overhead: winner.overhead }
     }
 
     /// Whether a line could be best somewhere within the bounds; `None` if its fixed seconds are not the winner's, which the bounds rest on.
@@ -139,8 +141,9 @@ impl Bar {
         let mut corners = self.corners.iter().zip(&self.values);
         Some(corners.any(|(at, value)| {
             let line = terms.corrected(at.factors());
-            let batch = line.peak(at.critical).max(min).min(max);
-            batch / (line.at(batch) * (at.critical + batch)) >= *value
+            let worth = self.worth.with(at.critical);
+            let batch = worth.peak(line.intercept, line.slope).max(min).min(max);
+            batch / line.at(batch) * worth.at(batch) >= *value
         }))
     }
 }
@@ -163,7 +166,7 @@ impl Shortlist {
         let terms = search.terms_of(spread, winner.layout, winner.micro_batch, &mut Units::default());
         let of_winner = Entry { layout: winner.layout, micro_batch: winner.micro_batch, terms, largest: None };
         let bounds = Bounds::around(search, &of_winner, batch)?;
-        let bar = Bar::new(&bounds, &terms, batch, search.model.training.batch);
+        let bar = Bar::new(&bounds, &terms, batch, search.learnt.worth, search.model.training.batch);
         let mut list = Self { bounds, entries: Vec::new() };
         list.gather(search, &search.room(gpus, nodes), &bar)?;
         let ceiling = |entry: &Entry| search.ceiling_of(entry.terms.corrected(search.learnt.factors));
@@ -315,7 +318,7 @@ impl Entry {
         };
         grid.truncate(fitting);
         drop_single_gradients(&mut grid, range, self.layout, quantum);
-        for batch in near(&grid, line.peak(search.learnt.critical)) {
+        for batch in near(&grid, search.learnt.worth.peak(line.intercept, line.slope)) {
             let goodput = search.goodput(batch.0 as f64, line.at(batch.0 as f64));
             let at = self.at(batch);
             best.admit(Rank::of(range, None, &at, goodput), at);

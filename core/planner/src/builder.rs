@@ -6,10 +6,12 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::example;
 use headway_types::report::Flexibility;
-use headway_types::spec::{BatchRange, LayoutLimits, NodeResources, Precision, Priority, Training, Work};
+use headway_types::spec::{
+    BatchRange, LayoutLimits, NodeResources, Precision, Priority, Target, TargetCount, Training, Work,
+};
 use headway_types::{
     Assignment, Capabilities, EmulatedDevice, GpuCount, GpuType, GpuUuid, JobId, Layout, ModelShape, NodeClass, NodeId,
-    Placement, Plan, PlanId, Prediction, Seconds, Sequences, Timestamp, TokensPerSecond,
+    Placement, Plan, PlanId, Prediction, Seconds, Sequences, Timestamp, Tokens, TokensPerSecond,
 };
 
 use crate::claim::{Bounds, Claim, Needs};
@@ -58,8 +60,10 @@ pub fn model() -> Arc<JobModel> {
     model_of(Work::Model(shape))
 }
 
+/// Batches below the reference are credited, so that there is something to choose all over the range.
 pub fn model_of(work: Work) -> Arc<JobModel> {
     Arc::new(JobModel::new(Training {
+        target: Some(Target { tokens: Tokens(1e9), count: TargetCount::Reference }),
         precision: Precision::Fp32,
         batch: BatchRange { min: Sequences(8), max: Sequences(128) },
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(4)),

@@ -75,7 +75,7 @@ pub struct PlanJob {
     pub downtime: Downtime,
     /// Work that a restart now would redo (time since the last committed checkpoint, zero if it saves before stopping).
     pub rework: Seconds,
-    /// Reference tokens still to do, where the job has a target.
+    /// Reference tokens still to do, where the job has a target; of one that counts tokens seen, what those bring at its present batch.
     pub remaining: Option<Tokens>,
     pub freedom: Freedom,
     /// Who it belongs to, and what it is owed.

@@ -16,14 +16,14 @@ use crate::curves::CurveCache;
 use crate::decide::Decision;
 use crate::due::Patience;
 use crate::guarantee::{self, Guarantees};
-use crate::input::{PlanInput, PlanJob};
+use crate::input::{PlanInput, PlanJob, PlanWork};
 use crate::policies::{self, Approach};
 use crate::project::Tree;
 use crate::rows::Rows;
 use crate::sound::Sound;
 use crate::submitted::Premises;
 use crate::value::Quanta;
-use crate::{due, explain, idle, moves, urgency};
+use crate::{due, explain, idle, moves, table, urgency};
 
 /// Decisions in which those that found no room are left out one by one; then nobody gives way to anybody.
 const PASSES: u32 = 3;
@@ -272,7 +272,26 @@ fn relaxed(
             relaxed.push(headway_types::plan::Relaxed { rule: round.rows.describe(row), reason });
         }
     }
+    relaxed.extend(options.iter().filter_map(|options| without_row(round, options.job)));
     relaxed
+}
+
+/// Of a job whose table does not know what it holds, and of which nobody says what it makes there: it counts as nothing.
+fn without_row(round: &Round<'_>, job: &PlanJob) -> Option<headway_types::plan::Relaxed> {
+    let (PlanWork::Table(table), Some(held)) = (&job.work, &job.current) else { return None };
+    let class = &round.cluster.classes[round.cluster.class_of_placement(&held.placement)?].alike;
+    if held.predicted.goodput.0 > 0.0 || table::present(table, class, held).is_some() {
+        return None;
+    }
+    let (gpus, nodes) = (held.placement.gpus(), held.placement.nodes());
+    let nodes = if nodes.0 == 1 { "1 node".into() } else { format!("{nodes} nodes") };
+    let rule = format!("the goodput table of {}", job.name);
+    let reason = format!(
+        "it has no row for the {} of {} on {nodes} that the job holds, nor says its allocation a goodput: it counts as nothing there",
+        gpus.words(),
+        class.gpu_type
+    );
+    Some(headway_types::plan::Relaxed { rule, reason })
 }
 
 /// What else may keep a job from free GPUs.

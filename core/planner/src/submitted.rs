@@ -52,7 +52,7 @@ impl PlanJob {
             submitted_at,
             range,
             capabilities: work.capabilities(),
-            remaining: work.model().and_then(|model| model.training.target),
+            remaining: work.model().and_then(|model| Some(model.training.target?.tokens)),
             work,
             current: None,
             downtime: Downtime::of_restart(Downtime::RESTART),
@@ -100,7 +100,7 @@ impl<'a> Premises<'a> {
         PlanJob {
             priority: spec.priority,
             capabilities: training.map_or(Capabilities::UNKNOWN_SCRIPT, |training| training.reconfigure),
-            remaining: training.and_then(|training| training.target),
+            remaining: training.and_then(|training| Some(training.target?.tokens)),
             claim: Claim {
                 project: spec.project.clone(),
                 user: user.to_owned(),

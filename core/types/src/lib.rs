@@ -17,6 +17,7 @@ pub mod model;
 pub mod placement;
 pub mod plan;
 pub mod policy;
+pub mod preset;
 pub mod quantile;
 pub mod random;
 pub mod report;

@@ -40,12 +40,21 @@ pub struct Assignment {
 pub struct Prediction {
     pub step_time: Seconds,
     pub throughput: TokensPerSecond,
-    /// Statistical efficiency E(B), 0 to 1 (above 1 below the reference batch).
+    /// Statistical efficiency E(B) as it counts for the job, 0 to 1 (above 1 below the reference batch where its target counts reference
+    /// tokens).
     pub efficiency: f64,
     /// Reference tokens per second.
     pub goodput: TokensPerSecond,
     /// Goodput over that of the job's fair share: comparable across jobs.
     pub speed_up: f64,
+}
+
+impl Prediction {
+    /// Of the goodput what the theory credits to a batch below the reference: reference tokens beyond the tokens seen.
+    #[must_use]
+    pub fn credit(&self) -> TokensPerSecond {
+        TokensPerSecond((self.goodput.0 - self.throughput.0).max(0.0))
+    }
 }
 
 /// The plan's own account of itself.

@@ -1,6 +1,7 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
 mod statistics;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +12,10 @@ use crate::hardware::GpuType;
 use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
 use crate::time::Timestamp;
-use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences, Tokens};
+use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
+pub use target::{Target, TargetCount};
 
 /// A job as submitted. It has one role today; a multi-role job (trainer + rollout) will have several, ganged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -198,8 +200,8 @@ pub struct Training {
     #[serde(default)]
     pub batch_policy: BatchPolicy,
     pub lr_scaling: LrScaling,
-    /// Reference tokens at which the job is done; absent: when its command exits.
-    pub target: Option<Tokens>,
+    /// When the job is done; absent: when its command exits.
+    pub target: Option<Target>,
     pub layouts: LayoutLimits,
     pub checkpoint: CheckpointPolicy,
     /// What the script can change, before the SDK says otherwise.
@@ -209,6 +211,15 @@ pub struct Training {
     /// The noise that the job goes by; κ is of it.
     #[serde(default)]
     pub noise: NoiseKind,
+}
+
+impl Training {
+    /// Whether batches below the reference count as more than the tokens they see. Whoever counts tokens, as a script that ends by
+    /// itself does, gains nothing by them.
+    #[must_use]
+    pub fn takes_credit(&self) -> bool {
+        self.target.is_some_and(|target| target.count == TargetCount::Reference)
+    }
 }
 
 /// Where the goodput curve comes from.

@@ -24,7 +24,7 @@ mod tests {
     use serde::Serialize;
     use strum::VariantArray;
 
-    use crate::spec::{LrScaling, NoiseKind, Precision, RunPer, Topology};
+    use crate::spec::{LrScaling, NoiseKind, Precision, RunPer, TargetCount, Topology};
     use crate::*;
 
     fn spelled_once<T>()
@@ -57,6 +57,7 @@ mod tests {
         spelled_once::<Precision>();
         spelled_once::<LrScaling>();
         spelled_once::<NoiseKind>();
+        spelled_once::<TargetCount>();
         spelled_once::<Topology>();
         spelled_once::<RunPer>();
         spelled_once::<report::Flexibility>();

@@ -34,7 +34,7 @@ fn spec() -> JobSpec {
     let work = Work::Curve { points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(8), 6.0)]), seq_len: 64 };
     let training = Training {
         batch: BatchRange { min: Sequences(16), max: Sequences(64) },
-        target: Some(Tokens(4_000.0)),
+        target: Some(Tokens(4_000.0).into()),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         ..example::training(work)
     };

@@ -212,6 +212,7 @@ fn job_goodput(live: &JobView, view: &View) -> v1::JobGoodput {
         throughput_tokens_per_second: live.live.throughput.map(|rate| rate.0),
         efficiency: live.live.efficiency,
         goodput_tokens_per_second: live.live.goodput.map(|rate| rate.0),
+        credit_tokens_per_second: live.live.credit_rate().map(|rate| rate.0),
         predicted_goodput_tokens_per_second: live.allocation.as_ref().map(|held| held.predicted_goodput),
         speed_up: speed_up(live, view),
     }

@@ -171,7 +171,7 @@ pub fn allocation(job: JobId, node: NodeId, generation: u64) -> Allocation {
 pub fn training() -> Training {
     Training {
         batch: BatchRange { min: Sequences(8), max: Sequences(64) },
-        target: Some(Tokens(1e9)),
+        target: Some(Tokens(1e9).into()),
         reconfigure: Capabilities::UNKNOWN_SCRIPT,
         ..example::training(Work::Curve {
             points: BTreeMap::from([(GpuCount(1), 1.0), (GpuCount(2), 1.9)]),

@@ -87,6 +87,15 @@ function Row({ job, colour }: { job: Job; colour: string | undefined }) {
               <i style={{ width: `${Math.min(100, job.progress_fraction * 100)}%` }} />
             </span>
             {percent(job.progress_fraction)}
+            {job.credit_tokens > 0 && job.target_tokens != null && (
+              <span
+                className="muted"
+                title="theory's credit for batches below the reference: not confirmed by the job's own loss"
+              >
+                {" "}
+                ({percent(job.credit_tokens / job.target_tokens)} credit)
+              </span>
+            )}
           </>
         ) : (
           `${si(job.progress_tokens)} tokens`

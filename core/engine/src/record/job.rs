@@ -3,8 +3,10 @@
 use core::fmt;
 use std::collections::BTreeSet;
 
+use headway_types::spec::Target;
 use headway_types::{
-    Capabilities, CheckpointRef, Generation, GpuSeconds, JobId, JobSpec, Layout, NodeId, Seconds, Timestamp, Tokens,
+    Capabilities, CheckpointRef, Generation, GpuSeconds, JobId, JobSpec, Layout, NodeId, Seconds, Sequences, Timestamp,
+    Tokens,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +30,9 @@ pub struct Job {
     pub checkpoint_at: Option<Timestamp>,
     /// Reference tokens reached at the last committed checkpoint.
     pub progress: Tokens,
+    /// Of that progress what the theory credits to batches below the reference, beyond the tokens seen.
+    #[serde(default)]
+    pub credit: Tokens,
     pub started_at: Option<Timestamp>,
     /// Loss at the last committed checkpoint, or at the end.
     pub loss: Option<f64>,
@@ -63,7 +68,7 @@ pub struct Job {
     /// Keeps it on the GPUs it has.
     #[serde(default)]
     pub pin: Option<Pin>,
-    /// Downtime of a restart as measured, from the stop to the first step after it.
+    /// Downtime of a restart as measured: from the stop to the end, and from the grant of other GPUs to the first step on them.
     #[serde(default)]
     pub downtime: Option<Seconds>,
     /// Downtime of a change of layout in memory, as the script last told.
@@ -127,6 +132,24 @@ impl Job {
         }
     }
 
+    /// Tokens seen at the last committed checkpoint.
+    #[must_use]
+    pub fn seen(&self) -> Tokens {
+        self.tokens(self.checkpoint.as_ref().map_or(Sequences(0), |checkpoint| checkpoint.samples_seen))
+    }
+
+    /// Tokens of so many of its sequences.
+    #[must_use]
+    pub fn tokens(&self, sequences: Sequences) -> Tokens {
+        sequences.tokens(self.spec.training().map_or(0, |training| training.work.seq_len()))
+    }
+
+    /// When it is done, where that is not for its command to say.
+    #[must_use]
+    pub fn target(&self) -> Option<Target> {
+        self.spec.training()?.target
+    }
+
     /// When a running job's minimum runtime on its present GPUs is over.
     pub(crate) fn protection_ends(&self) -> Option<Timestamp> {
         match self.state {
@@ -155,6 +178,7 @@ impl Job {
             checkpoint: None,
             checkpoint_at: None,
             progress: Tokens(0.0),
+            credit: Tokens(0.0),
             started_at: None,
             loss: None,
             failures: 0,
@@ -274,7 +298,7 @@ pub enum StopCause {
     NodeLost {
         node: NodeId,
     },
-    /// Reached its target of reference tokens.
+    /// Has done what its target counts.
     TargetReached,
     TimeLimit,
     /// Its GPU-time is used up.

@@ -1,18 +1,22 @@
-//! Step reports: folded into the job's model, its live numbers and its progress in reference tokens. All of this is
+//! Step reports: folded into the job's model, its live numbers, the tokens it has seen and its progress. All of this is
 //! observation; only the first step of a generation and a reached target become facts.
 
 use std::sync::Arc;
 
+use headway_types::spec::TargetCount;
 use headway_types::{Generation, JobId, NodeId, Seconds, Sequences, StepReport, Tokens, TokensPerSecond};
 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::outcome::Observation;
 use crate::record::{Job, JobState, StopCause};
-use crate::seen::LiveNumbers;
+use crate::seen::{LiveNumbers, Moving};
 
 /// Weight of the newest report in smoothed throughput, and of the newest restart in its learnt downtime.
 const NEWEST: f64 = 0.3;
+
+/// What one move counts for at most in what is learnt of moves, over what was expected.
+const OUTLIER: f64 = 4.0;
 
 impl Engine {
     pub(crate) fn step_reported(&mut self, node: NodeId, report: StepReport) {
@@ -57,8 +61,7 @@ impl Engine {
             self.facts.unsettled = true;
         }
         seen.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
-        let target = row.spec.training().and_then(|training| training.target);
-        let reached = target.is_some_and(|target| seen.live.progress.0 >= target.0);
+        let reached = seen.live.left(row) == Some(Tokens(0.0));
         let noise_scale = seen.live.noise_scale;
         let duration = report.duration;
         self.facts.draft.observations.push(Observation::Steps {
@@ -75,7 +78,7 @@ impl Engine {
             self.first_step(key, duration);
         }
         if reached && self.facts.jobs.get(&job).is_some_and(|job| matches!(job.state, JobState::Running { .. })) {
-            self.stop(job, StopCause::TargetReached, "it has reached its target of reference tokens");
+            self.stop(job, StopCause::TargetReached, "it has reached its target");
         }
     }
 
@@ -98,6 +101,7 @@ impl Engine {
             return self.facts.impossible("a generation without an allocation trains", Some(job), None);
         };
         // Devices that keep another time than ours may claim to have begun before they were there.
+        let granted = allocation.granted_at;
         let began = (self.facts.now - covered).max(allocation.launched_at.unwrap_or(allocation.granted_at));
         self.facts.edit_allocation(key, |allocation| allocation.training_at = Some(began));
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
@@ -105,14 +109,17 @@ impl Engine {
         };
         let mut message = format!("{} trains under {}", row.spec.name, key.1);
         // A first step that is heard of only after the next stop ends no move.
-        let moved = if matches!(row.state, JobState::Stopping { .. }) { None } else { seen.moving_since.take() };
-        if let Some(stopped) = moved {
-            let took = began.since(stopped);
-            message.push_str(&format!(", {:.1} s after it was asked to stop", took.0));
+        let moved = if matches!(row.state, JobState::Stopping { .. }) { None } else { seen.moving.take() };
+        if let Some(Moving::Stopped { at, took: stopping }) = moved {
+            let (starting, waited) = (began.since(granted), granted.since(at));
+            let took = stopping + starting;
+            message.push_str(&format!(": its move took {:.1} s", took.0));
+            if waited.0 >= 1.0 {
+                message.push_str(&format!(", after {:.0} s without GPUs", waited.0));
+            }
+            let assumed = self.facts.config.restart_prior;
             self.facts.edit_job(job, |job| {
-                // The first move that is measured replaces what was only inferred from a start.
-                let known = job.downtime.filter(|_| job.moved_for.0 > 0.0).unwrap_or(took);
-                job.downtime = Some(Seconds(known.0 + NEWEST * (took.0 - known.0)));
+                job.downtime = Some(learnt(job, assumed, took));
                 job.moved_for += took;
             });
         }
@@ -120,31 +127,54 @@ impl Engine {
     }
 }
 
+/// What a move that took so long teaches of the next one. The first that is measured replaces what was only inferred from a start;
+/// none counts for more than `OUTLIER` times what was expected, so that one that was held up does not keep a job from ever moving again.
+fn learnt(job: &Job, assumed: Seconds, took: Seconds) -> Seconds {
+    let expected = job.downtime.unwrap_or(assumed).0;
+    let counted = took.0.min(OUTLIER * expected);
+    let known = if job.moved_for.0 > 0.0 { expected } else { counted };
+    Seconds(known + NEWEST * (counted - known))
+}
+
 impl LiveNumbers {
     /// Takes in a report; `fresh` of its samples were not counted before.
     fn fold(&mut self, job: &Job, report: &StepReport, fresh: Sequences, efficiency: Option<f64>) {
-        let training = job.spec.training();
-        let seq_len = training.map_or(0, |training| training.work.seq_len());
         let rate = (report.tokens / report.duration).0;
         let smooth = self.throughput.map_or(rate, |old| old.0 + NEWEST * (rate - old.0));
         self.throughput = Some(TokensPerSecond(smooth));
         self.efficiency = efficiency;
         self.goodput = efficiency.map(|efficiency| TokensPerSecond(smooth * efficiency));
-        self.progress += fresh.tokens(seq_len) * efficiency.unwrap_or(0.0);
+        let (tokens, worth) = (job.tokens(fresh), efficiency.unwrap_or(0.0));
+        self.progress += tokens * worth;
+        self.credit += tokens * (worth - 1.0).max(0.0);
         self.samples_seen = self.samples_seen.max(report.samples_seen);
         self.step = self.step.max(report.step);
         self.loss = report.loss.or(self.loss);
-        let target = training.and_then(|training| training.target);
-        self.remaining = target.zip(self.goodput).and_then(|(target, goodput)| {
-            (goodput.0 > 0.0).then(|| Tokens((target.0 - self.progress.0).max(0.0)) / goodput)
-        });
+        let goodput = self.goodput.filter(|goodput| goodput.0 > 0.0);
+        self.remaining = self.left(job).zip(goodput).map(|(left, goodput)| left / goodput);
     }
 
-    /// Reference tokens at a point of the sample clock near the newest report.
-    pub(super) fn progress_at(&self, job: &Job, samples: Sequences) -> f64 {
-        let seq_len = job.spec.training().map_or(0, |training| training.work.seq_len());
-        let per_sequence = f64::from(seq_len) * self.efficiency.unwrap_or(1.0);
-        let ahead = samples.0 as f64 - self.samples_seen.0 as f64;
-        (self.progress.0 + ahead * per_sequence).max(0.0)
+    /// Of the goodput what the theory credits to a batch below the reference.
+    #[must_use]
+    pub fn credit_rate(&self) -> Option<TokensPerSecond> {
+        let (goodput, throughput) = self.goodput.zip(self.throughput)?;
+        Some(TokensPerSecond((goodput.0 - throughput.0).max(0.0)))
+    }
+
+    /// Reference tokens still to do. Of a target that counts tokens seen, what those bring at the present batch.
+    pub(crate) fn left(&self, job: &Job) -> Option<Tokens> {
+        let target = job.target()?;
+        let left = target.left(job.tokens(self.samples_seen), self.progress);
+        let worth = if target.count == TargetCount::Raw { self.efficiency.unwrap_or(1.0) } else { 1.0 };
+        Some(left * worth)
+    }
+
+    /// Progress, and the credit in it, at a point of the sample clock near the newest report; never less than the job's row has.
+    pub(super) fn made_by(&self, job: &Job, samples: Sequences) -> (Tokens, Tokens) {
+        let ahead = job.tokens(Sequences(1)) * (samples.0 as f64 - self.samples_seen.0 as f64);
+        let worth = self.efficiency.unwrap_or(1.0);
+        let progress = (self.progress + ahead * worth).0.max(job.progress.0);
+        let credit = (self.credit + ahead * (worth - 1.0).max(0.0)).0.max(job.credit.0);
+        (Tokens(progress), Tokens(credit))
     }
 }

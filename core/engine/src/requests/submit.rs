@@ -104,7 +104,7 @@ fn check_spec(spec: &JobSpec, now: Timestamp) -> Result<(), Refusal> {
     if batch.min.0 == 0 || batch.min > batch.max || training.reference_batch.0 == 0 {
         return invalid("batches must be at least 1 and batch.min at most batch.max");
     }
-    if training.target.is_some_and(|target| !(target.0.is_finite() && target.0 > 0.0)) {
+    if training.target.is_some_and(|target| !(target.tokens.0.is_finite() && target.tokens.0 > 0.0)) {
         return invalid("target must be a positive number of tokens");
     }
     Ok(())

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork, Policy, Premises};
-use headway_types::{Assignment, GpuHealth, JobId, NodeId, Seconds, Tokens};
+use headway_types::{Assignment, GpuHealth, JobId, NodeId, Seconds};
 
 use super::RoundKind;
 use crate::facts::Facts;
@@ -73,7 +73,7 @@ impl Situation<'_> {
             current,
             downtime: Downtime { layout: job.layout_downtime.or(prior.layout), ..prior },
             rework: facts.rework(job),
-            remaining: told.remaining.map(|target| Tokens((target.0 - seen.live.progress.0).max(0.0))),
+            remaining: seen.live.left(job),
             freedom,
             claim: facts.claim(job, told.claim),
             bounds: facts.bounds(job, told.bounds),

@@ -25,7 +25,7 @@ pub fn training(fenced: bool) -> Training {
     Training {
         precision: Precision::Fp32,
         batch: BatchRange { min: Sequences(16), max: Sequences(256) },
-        target: Some(Tokens(5_000_000.0)),
+        target: Some(Tokens(5_000_000.0).into()),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
         checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
         ..example::training(Work::Model(example::small()))

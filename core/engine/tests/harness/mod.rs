@@ -24,6 +24,7 @@ pub use follow::{elastic, follow, gpus, of};
 
 pub struct Cluster {
     pub engine: Engine,
+    config: EngineConfig,
     pub now: Timestamp,
     pub commands: Vec<(NodeId, AgentCommand)>,
     pub events: Vec<String>,
@@ -49,10 +50,16 @@ pub struct Cluster {
 impl Cluster {
     /// Nodes of this many GPUs each, all registered.
     pub fn new(nodes: &[u32]) -> Self {
+        Self::of(EngineConfig::default(), nodes)
+    }
+
+    /// Likewise under limits of their own.
+    pub fn of(config: EngineConfig, nodes: &[u32]) -> Self {
         let now = Timestamp(1_700_000_000_000_000);
-        let engine = Engine::restore(EngineConfig::default(), Term(1), 7, now, Snapshot::default());
+        let engine = Engine::restore(config.clone(), Term(1), 7, now, Snapshot::default());
         let mut cluster = Cluster {
             engine,
+            config,
             now,
             commands: Vec::new(),
             events: Vec::new(),
@@ -146,7 +153,7 @@ impl Cluster {
             models: BTreeMap::new(),
             last_event_seq: self.seq,
         };
-        self.engine = Engine::restore(EngineConfig::default(), Term(self.term), 7 + self.term, self.now, snapshot);
+        self.engine = Engine::restore(self.config.clone(), Term(self.term), 7 + self.term, self.now, snapshot);
         self.commands.clear();
         self.sessions.clear();
         self.feed(Event::Tick);

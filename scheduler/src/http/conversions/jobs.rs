@@ -19,7 +19,7 @@ pub fn live_job(of: &JobView, view: &View) -> v1::Job {
         Some(allocation) => with_allocation(job, allocation, &of.job, view),
         None => job,
     };
-    v1::Job { noise_reports: noise_reports(of), ..with_numbers(job, &of.live) }
+    v1::Job { noise_reports: noise_reports(of), ..with_numbers(job, &of.job, &of.live) }
 }
 
 /// Of a job whose throughput is modelled: of others the noise decides nothing.
@@ -41,7 +41,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
     let spec = &of.spec;
     let role = spec.role();
     let (since, cause, ended) = state_data(&of.state);
-    let target = spec.training().and_then(|training| training.target);
+    let target = of.target();
     v1::Job {
         id: of.id.0,
         name: spec.name.clone(),
@@ -73,8 +73,11 @@ pub fn stored_job(of: &Job) -> v1::Job {
         step: of.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
         samples_seen: of.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen.0),
         progress_tokens: of.progress.0,
-        target_tokens: target.map(|target| target.0),
-        progress_fraction: fraction(of.progress, target),
+        seen_tokens: of.seen().0,
+        credit_tokens: of.credit.0,
+        target_tokens: target.map(|target| target.tokens.0),
+        target_count: target.map(|target| target.count.to_string()),
+        progress_fraction: fraction(of, of.seen(), of.progress),
         eta_seconds: None,
         last_change: of
             .last_change
@@ -132,8 +135,8 @@ fn with_allocation(job: v1::Job, allocation: &Allocation, record: &Job, view: &V
     }
 }
 
-fn with_numbers(job: v1::Job, live: &LiveNumbers) -> v1::Job {
-    let progress = if live.reported_at.is_some() { live.progress } else { Tokens(job.progress_tokens) };
+fn with_numbers(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
+    let job = if live.reported_at.is_some() { with_progress(job, record, live) } else { job };
     v1::Job {
         throughput_tokens_per_second: live.throughput.and_then(|rate| finite(rate.0)),
         goodput_tokens_per_second: live.goodput.and_then(|rate| finite(rate.0)),
@@ -143,9 +146,18 @@ fn with_numbers(job: v1::Job, live: &LiveNumbers) -> v1::Job {
         loss: live.loss.and_then(finite).or(job.loss),
         step: live.reported_at.map(|_| live.step).or(job.step),
         samples_seen: live.reported_at.map(|_| live.samples_seen.0).or(job.samples_seen),
-        progress_tokens: progress.0,
-        progress_fraction: fraction(progress, job.target_tokens.map(Tokens)),
         eta_seconds: live.remaining.and_then(|left| finite(left.0)),
+        ..job
+    }
+}
+
+fn with_progress(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
+    let seen = record.tokens(live.samples_seen);
+    v1::Job {
+        seen_tokens: seen.0,
+        progress_tokens: live.progress.0,
+        credit_tokens: live.credit.0,
+        progress_fraction: fraction(record, seen, live.progress),
         ..job
     }
 }
@@ -193,8 +205,10 @@ pub fn wish_in_words(wish: &Wish) -> String {
     }
 }
 
-fn fraction(progress: Tokens, target: Option<Tokens>) -> Option<f64> {
-    target.filter(|target| target.0 > 0.0).map(|target| (progress.0 / target.0).clamp(0.0, 1.0))
+/// Of the job's target, by what it counts.
+fn fraction(job: &Job, seen: Tokens, progress: Tokens) -> Option<f64> {
+    let target = job.target().filter(|target| target.tokens.0 > 0.0)?;
+    Some((target.counted(seen, progress).0 / target.tokens.0).clamp(0.0, 1.0))
 }
 
 pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {

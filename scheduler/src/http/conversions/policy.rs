@@ -150,6 +150,10 @@ mod tests {
                 min_batch_gain: 0.04,
                 service_exponent: 0.5,
                 patience: None,
+                backlog_share: 0.5,
+                turn: Seconds(7_200.0),
+                shortest_first: 0.5,
+                min_return: 0.3,
                 domain_loss: 0.1,
                 max_moves: Some(7),
                 power_cap: Some(PowerCap {
