@@ -84,6 +84,7 @@ fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
         runs: Seconds(600.0),
         startup: Seconds(rng.random_range(20.0..60.0)),
         cancelled_after: None,
+        hidden: None,
     }
 }
 

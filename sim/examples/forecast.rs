@@ -83,6 +83,7 @@ fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
         runs: Seconds(600.0),
         startup: Seconds(rng.random_range(2.0..15.0)),
         cancelled_after: None,
+        hidden: None,
     }
 }
 

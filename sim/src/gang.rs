@@ -6,6 +6,7 @@ use headway_types::{
     CheckpointRef, Configuration, LaunchOrder, Layout, NodeId, NoiseSample, Seconds, Sequences, StepReport, Timestamp,
 };
 
+use crate::hidden::{HiddenRun, Saves};
 use crate::scenario::SimJob;
 use crate::world::Key;
 
@@ -41,6 +42,9 @@ pub(crate) struct Gang {
     pub trained: f64,
     pub banked: f64,
     pub saves: BTreeMap<Sequences, f64>,
+    /// Of a gang that follows the hidden truth.
+    pub hidden: Option<HiddenRun>,
+    pub progress: Saves,
 }
 
 /// How a gang gets on.
@@ -89,6 +93,8 @@ impl Gang {
             trained: 0.0,
             banked: 0.0,
             saves: BTreeMap::new(),
+            hidden: None,
+            progress: Saves::new(),
         }
     }
 

@@ -98,7 +98,7 @@ impl SimNode {
     }
 }
 
-impl World {
+impl World<'_> {
     pub fn node_index(&self, id: NodeId) -> Option<usize> {
         self.places.get(&id).copied()
     }
@@ -266,7 +266,7 @@ fn words(command: &AgentCommand, store: &crate::store::Store) -> String {
     format!("{verb} {name} {generation}")
 }
 
-impl World {
+impl World<'_> {
     /// Fresh processes for this node's slice of an order.
     pub fn processes(&mut self, node: NodeId, order: &headway_types::LaunchOrder) -> BTreeMap<u32, Process> {
         let Some(share) = headway_node::Share::of(order, node) else { return BTreeMap::new() };

@@ -2,6 +2,7 @@
 
 mod random;
 
+use headway_emulation::Workload;
 use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
@@ -10,6 +11,7 @@ use headway_types::{Capabilities, JobSpec, Seconds, Sequences, Tokens, example};
 
 use crate::deed::Act;
 use crate::faults::Faults;
+use crate::hidden::HiddenWorld;
 
 /// A whole history, but for its consequences.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +32,21 @@ pub struct Scenario {
     pub diary: bool,
     /// Whether every round is kept with its plan.
     pub keep_rounds: bool,
+    pub oversight: Oversight,
     /// Ledgers forget all fences of older commands but so many; `None`: as they do by themselves.
     pub fences_kept: Option<usize>,
+    /// Of the jobs that have a hidden truth.
+    pub hidden: HiddenWorld,
+}
+
+/// How closely promises are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oversight {
+    /// After every event; at the end every job has ended or says why not.
+    #[default]
+    Full,
+    /// What a commit or a launch would break; jobs may still wait at the horizon. For long runs that measure.
+    Light,
 }
 
 /// The GPUs of a node.
@@ -56,6 +71,8 @@ pub struct SimJob {
     pub startup: Seconds,
     /// A user cancels it after this long.
     pub cancelled_after: Option<Seconds>,
+    /// Its workers follow this instead of the linear truth of the fields above.
+    pub hidden: Option<Workload>,
 }
 
 impl Scenario {
@@ -74,7 +91,9 @@ impl Scenario {
             cut: false,
             diary: false,
             keep_rounds: false,
+            oversight: Oversight::Full,
             fences_kept: None,
+            hidden: HiddenWorld::default(),
         }
     }
 }

@@ -122,6 +122,7 @@ impl Replay {
             runs: Seconds(left),
             startup: Seconds(120.0),
             cancelled_after: None,
+            hidden: None,
         }
     }
 

@@ -4,12 +4,15 @@
 //! Pure and seeded: the same seed, times and events give the same reports. It never reads a clock, starts anything or
 //! speaks a protocol; the emulated worker and the emulated fleet of the agent are its shells. Read [`run`] first (one
 //! gang from its start to its end), then what it is made of: [`workload`] (what the gang works on), [`step`], [`noise`],
-//! [`start`], [`checkpoint`]; [`mishap`] says what happens to nodes.
+//! [`start`], [`checkpoint`], [`progress`]; [`nature`] says how far all of it lies from what a scheduler would expect, [`mishap`] what
+//! happens to nodes.
 
 pub mod checkpoint;
 pub mod hardware;
 pub mod mishap;
+pub mod nature;
 pub mod noise;
+pub mod progress;
 mod random;
 pub mod run;
 pub mod start;
@@ -17,7 +20,9 @@ pub mod step;
 pub mod workload;
 
 pub use mishap::{Mishap, MishapRates, Mishaps};
+pub use nature::Nature;
 pub use noise::GradientNoise;
+pub use progress::{Progress, Worth};
 pub use random::{Random, Seed};
 pub use run::{Hearing, Run, RunEvent, Said, Setting};
 pub use workload::{Training, Workload};

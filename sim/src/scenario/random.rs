@@ -94,5 +94,6 @@ fn random_job(rng: &mut StdRng, index: u32, nodes: &[NodeShape]) -> SimJob {
         runs: Seconds(60.0 * minutes),
         startup: Seconds(rng.random_range(2.0..15.0)),
         cancelled_after,
+        hidden: None,
     }
 }
