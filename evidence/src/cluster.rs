@@ -1,10 +1,10 @@
-//! The nodes of a run, as people write them: `H100x8=4,A100-80Gx8=4`.
+//! The nodes of a run, as people write them: `H100x8=4,A100-80Gx8=4`; `H100x8=4@3` has a network of 3 GB/s per GPU.
 
 use core::str::FromStr;
 
 use headway_goodput::catalog::{self, Catalog};
 use headway_sim::NodeShape;
-use headway_types::{Fabric, GpuCount, GpuType, NodeClass};
+use headway_types::{Fabric, GpuCount, GpuType, NodeClass, StatedDevice};
 
 /// Alike nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Group {
     pub gpu_type: GpuType,
     pub gpus: u32,
     pub nodes: u32,
+    /// GB/s per GPU and direction between nodes, where it is not the catalog's.
+    pub network: Option<u32>,
 }
 
 /// All nodes of a run, the type that requests are meant in first.
@@ -21,7 +23,7 @@ pub struct Cluster(Vec<Group>);
 /// Why a text is no cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    #[error("\"{0}\" is not TYPExGPUS=NODES")]
+    #[error("\"{0}\" is not TYPExGPUS=NODES or TYPExGPUS=NODES@GIGABYTES")]
     Form(String),
     #[error("no GPU type of the catalog is meant by \"{0}\"")]
     Unknown(String),
@@ -39,14 +41,18 @@ impl FromStr for Cluster {
 fn group(text: &str) -> Result<Group, ClusterError> {
     let form = || ClusterError::Form(text.to_owned());
     let (kind, nodes) = text.rsplit_once('=').ok_or_else(form)?;
+    let (nodes, network) = match nodes.split_once('@') {
+        Some((nodes, network)) => (nodes, Some(network.parse::<u32>().map_err(|_| form())?)),
+        None => (nodes, None),
+    };
     let (name, gpus) = kind.rsplit_once('x').ok_or_else(form)?;
     let (gpus, nodes): (u32, u32) = (gpus.parse().map_err(|_| form())?, nodes.parse().map_err(|_| form())?);
-    if !(1..=16).contains(&gpus) || !(1..=10_000).contains(&nodes) {
+    if !(1..=16).contains(&gpus) || !(1..=10_000).contains(&nodes) || network == Some(0) {
         return Err(form());
     }
     let known = headway_emulation::hardware::gpu_type(name, &Catalog::default());
     let gpu_type = known.map_err(|_| ClusterError::Unknown(name.to_owned()))?.gpu_type;
-    Ok(Group { gpu_type, gpus, nodes })
+    Ok(Group { gpu_type, gpus, nodes, network })
 }
 
 impl Cluster {
@@ -62,7 +68,8 @@ impl Cluster {
 
     #[must_use]
     pub fn shapes(&self) -> Vec<NodeShape> {
-        let shape = |group: &Group| NodeShape { gpus: group.gpus, gpu_type: group.gpu_type.0.clone() };
+        let shape =
+            |group: &Group| NodeShape { gpus: group.gpus, gpu_type: group.gpu_type.0.clone(), stated: group.stated() };
         self.0.iter().flat_map(|group| vec![shape(group); group.nodes as usize]).collect()
     }
 
@@ -81,8 +88,14 @@ impl Group {
             gpus_per_node: GpuCount(self.gpus),
             emulated: None,
             fabric: Fabric { domain: "rack".into() },
-            stated: None,
+            stated: self.stated(),
         }
+    }
+
+    fn stated(&self) -> Option<StatedDevice> {
+        let network = u64::from(self.network?) * 1_000_000_000;
+        let stated = Catalog::built_in().stated(&self.gpu_type.0)?.clone();
+        Some(StatedDevice { network_bytes_per_second: network, ..stated })
     }
 
     /// Whether the goodput model knows the GPUs.
@@ -96,6 +109,14 @@ impl Group {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_slow_network_is_the_nodes_own() {
+        let class = |text: &str| text.parse::<Cluster>().unwrap().groups()[0].class();
+        assert_eq!(class("H100x8=2@3").stated.unwrap().network_bytes_per_second, 3_000_000_000);
+        assert_eq!(class("H100x8=2").stated, None);
+        assert!("H100x8=2@0".parse::<Cluster>().is_err());
+    }
 
     #[test]
     fn a_cluster_is_written_as_for_an_emulated_fleet() {

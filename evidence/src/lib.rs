@@ -5,13 +5,20 @@
 //! time of its rounds; runs share nothing and go in parallel.
 //!
 //! Read [`workload`] (what comes), [`recipe`] (what a job trains), [`contender`] (who decides, and what jobs allow), [`run`] (one run),
-//! [`measure`] (what it came to), [`table`] (side by side).
+//! [`measure`] (what it came to), [`table`] (side by side); [`study`] and [`single`] (the questions of the report), [`report`] (their answers),
+//! [`gather`] (all of it).
 
 pub mod cluster;
 pub mod contender;
+pub mod document;
+pub mod gather;
 pub mod measure;
+pub mod plot;
 pub mod recipe;
+pub mod report;
 pub mod run;
+pub mod single;
+pub mod study;
 pub mod table;
 mod watch;
 pub mod workload;

@@ -60,40 +60,38 @@ pub struct Column {
     pub name: &'static str,
     pub of: fn(&Measure) -> f64,
     pub digits: usize,
-    /// Whether less is better.
-    pub less: bool,
 }
 
 /// All columns in the order of reports.
 #[must_use]
 pub fn measures() -> Vec<Column> {
-    let column = |name, of: fn(&Measure) -> f64, digits, less| Column { name, of, digits, less };
+    let column = |name, of: fn(&Measure) -> f64, digits| Column { name, of, digits };
     vec![
-        column("mean h", |one| one.mean_time / 3_600.0, 2, true),
-        column("geo h", |one| one.geometric_mean_time / 3_600.0, 2, true),
-        column("p50 h", |one| one.p50_time / 3_600.0, 2, true),
-        column("p99 h", |one| one.p99_time / 3_600.0, 2, true),
-        column("longest h", |one| one.longest_time / 3_600.0, 2, true),
-        column("longest wait h", |one| one.longest_wait / 3_600.0, 2, true),
-        column("makespan h", |one| one.makespan / 3_600.0, 1, true),
-        column("GPU-h", |one| one.gpu_hours, 0, true),
-        column("work/GPU-h", |one| one.work_per_gpu_hour, 3, false),
-        column("uncredited", |one| one.uncredited_work_per_gpu_hour, 3, false),
-        column("work while jobs come", |one| one.work_while_jobs_come, 0, false),
-        column("uncredited work", |one| one.uncredited_work_while_jobs_come, 0, false),
-        column("useful %", |one| 100.0 * one.useful_share, 1, false),
-        column("held %", |one| 100.0 * one.held_share, 1, false),
-        column("restarts/job", |one| one.restarts_per_job, 2, true),
-        column("lost min/job", |one| one.lost_minutes_per_job, 1, true),
-        column("worst unfairness", |one| one.worst_unfairness, 1, true),
-        column("unfair %", |one| 100.0 * one.share_unfair, 0, true),
-        column("prediction error %", |one| 100.0 * one.prediction_error, 1, true),
-        column("at starts %", |one| 100.0 * one.start_prediction_error, 1, true),
-        column("reached", |one| one.reached, 2, false),
-        column("not ended", |one| f64::from(one.jobs - one.ended), 0, true),
-        column("ms/round", |one| 1_000.0 * one.round_cpu, 1, true),
-        column("longest ms", |one| 1_000.0 * one.longest_round_cpu, 0, true),
-        column("run CPU s", |one| one.cpu_seconds, 1, true),
+        column("mean h", |one| one.mean_time / 3_600.0, 2),
+        column("geo h", |one| one.geometric_mean_time / 3_600.0, 2),
+        column("p50 h", |one| one.p50_time / 3_600.0, 2),
+        column("p99 h", |one| one.p99_time / 3_600.0, 2),
+        column("longest h", |one| one.longest_time / 3_600.0, 2),
+        column("longest wait h", |one| one.longest_wait / 3_600.0, 2),
+        column("makespan h", |one| one.makespan / 3_600.0, 1),
+        column("GPU-h", |one| one.gpu_hours, 0),
+        column("work/GPU-h", |one| one.work_per_gpu_hour, 3),
+        column("uncredited", |one| one.uncredited_work_per_gpu_hour, 3),
+        column("work while jobs come", |one| one.work_while_jobs_come, 0),
+        column("uncredited work", |one| one.uncredited_work_while_jobs_come, 0),
+        column("useful %", |one| 100.0 * one.useful_share, 1),
+        column("held %", |one| 100.0 * one.held_share, 1),
+        column("restarts/job", |one| one.restarts_per_job, 2),
+        column("lost min/job", |one| one.lost_minutes_per_job, 1),
+        column("worst unfairness", |one| one.worst_unfairness, 1),
+        column("unfair %", |one| 100.0 * one.share_unfair, 0),
+        column("prediction error %", |one| 100.0 * one.prediction_error, 1),
+        column("at starts %", |one| 100.0 * one.start_prediction_error, 1),
+        column("reached", |one| one.reached, 2),
+        column("not ended", |one| f64::from(one.jobs - one.ended), 0),
+        column("ms/round", |one| 1_000.0 * one.round_cpu, 1),
+        column("longest ms", |one| 1_000.0 * one.longest_round_cpu, 0),
+        column("run CPU s", |one| one.cpu_seconds, 1),
     ]
 }
 
@@ -150,8 +148,9 @@ impl Life<'_> {
     }
 }
 
+/// The columns, and the times of all jobs, ascending.
 #[must_use]
-pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> Measure {
+pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure, Vec<f64>) {
     let began = Timestamp(1_700_000_000_000_000);
     let end = report.makespan.0;
     let mut held: BTreeMap<JobId, Held> = BTreeMap::new();
@@ -185,7 +184,7 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> Measure {
     let done: Vec<f64> =
         lives.iter().filter(|life| life.ended).map(|life| life.shares(life.trained.progress, true).0).collect();
     let unfairness: Vec<f64> = lives.iter().map(|life| unfairness(life, &lives, &workload.cluster)).collect();
-    Measure {
+    let measure = Measure {
         jobs: lives.len() as u32,
         ended: done.len() as u32,
         mean_time: times.iter().sum::<f64>() / count,
@@ -214,7 +213,8 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> Measure {
         round_cpu: watch.round_cpu / f64::from(watch.rounds.max(1)),
         longest_round_cpu: watch.longest_round_cpu,
         cpu_seconds: 0.0,
-    }
+    };
+    (measure, times)
 }
 
 #[derive(Clone, Copy, Default)]

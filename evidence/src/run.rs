@@ -7,7 +7,7 @@ use headway_emulation::{Nature, Seed, Training, Workload as Truth};
 use headway_sim::{Failure, HiddenWorld, Oversight, Report, Scenario, SimJob, simulate_watched};
 use headway_types::Seconds;
 use headway_types::spec::Precision;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
 use crate::measure::{Measure, measure};
@@ -32,7 +32,7 @@ impl Default for Settings {
         Self {
             nature: Nature::HARSH,
             mishaps: 1.0,
-            round_every: Seconds(120.0),
+            round_every: Seconds(300.0),
             report_every: Seconds(120.0),
             patience: Seconds(10.0 * 86_400.0),
         }
@@ -60,13 +60,15 @@ pub struct TrialError {
 }
 
 /// What one run came to.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub contender: String,
     pub workload: String,
     pub seed: u64,
     pub load: f64,
     pub measure: Measure,
+    /// Seconds from submission to end, ascending.
+    pub times: Vec<u32>,
 }
 
 /// Runs all trials on so many threads; the answers are in the order of the trials. `done` hears of each as it ends.
@@ -109,10 +111,11 @@ fn run(trial: &Trial<'_>, settings: &Settings) -> Result<Outcome, TrialError> {
         let (contender, workload) = name();
         TrialError { contender, workload, seed: trial.seed, source }
     })?;
-    let mut measure = measure(trial.workload, &report, &watch);
+    let (mut measure, times) = measure(trial.workload, &report, &watch);
+    let times = times.into_iter().map(|time| time.round() as u32).collect();
     measure.cpu_seconds = cpu_seconds() - began;
     let (contender, workload) = name();
-    Ok(Outcome { contender, workload, seed: trial.seed, load: trial.load, measure })
+    Ok(Outcome { contender, workload, seed: trial.seed, load: trial.load, measure, times })
 }
 
 fn scenario(trial: &Trial<'_>, settings: &Settings) -> Scenario {

@@ -1,7 +1,5 @@
 //! Contenders side by side: means over seeds with their spread.
 
-use std::fmt::Write;
-
 use crate::measure::{Column, measures};
 use crate::run::Outcome;
 
@@ -12,32 +10,6 @@ pub fn over_seeds(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
     (mean, variance.sqrt())
-}
-
-/// A table in Markdown of the outcomes of one workload at one load: one line per contender in the order given.
-#[must_use]
-pub fn markdown(outcomes: &[&Outcome], columns: &[Column]) -> String {
-    let mut text = String::from("| policy |");
-    for column in columns {
-        let _ = write!(text, " {} |", column.name);
-    }
-    text.push_str("\n|---|");
-    columns.iter().for_each(|_| text.push_str("---|"));
-    text.push('\n');
-    for contender in contenders(outcomes) {
-        let _ = write!(text, "| {contender} |");
-        for column in columns {
-            let (mean, spread) = over_seeds(&values(outcomes, contender, column));
-            let digits = column.digits;
-            let several = outcomes.iter().filter(|one| one.contender == contender).count() > 1;
-            let _ = match several {
-                true => write!(text, " {mean:.digits$} ± {spread:.digits$} |"),
-                false => write!(text, " {mean:.digits$} |"),
-            };
-        }
-        text.push('\n');
-    }
-    text
 }
 
 /// Columns as they are printed on a terminal: the contenders stand side by side, for there are fewer of them.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_emulation::Progress;
 use headway_planner::{CurveCache, PlanError, PlanInput, plan};
 use headway_sim::Watcher;
-use headway_types::{Configuration, Generation, JobId, Plan, Prediction, Seconds, StepReport};
+use headway_types::{Assignment, Configuration, Generation, JobId, Plan, Prediction, Seconds, StepReport};
 use nix::time::{ClockId, clock_gettime};
 
 /// What one job trained, over all its generations.
@@ -45,6 +45,7 @@ impl Errors {
 pub struct Watch {
     arrivals: Seconds,
     pub trained: BTreeMap<usize, Trained>,
+    /// By the newest round.
     predicted: BTreeMap<JobId, (Option<Configuration>, Prediction)>,
     /// By the second trained, and by the start.
     pub goodput_errors: Errors,
@@ -85,6 +86,10 @@ impl Watcher for Watch {
         self.rounds += 1;
         self.round_cpu += took;
         self.longest_round_cpu = self.longest_round_cpu.max(took);
+        if let Ok(plan) = &made {
+            let of = |(job, one): (&JobId, &Assignment)| (*job, (one.configuration, one.predicted));
+            self.predicted = plan.assignments.iter().map(of).collect();
+        }
         made
     }
 
@@ -107,10 +112,5 @@ impl Watcher for Watch {
                 self.start_errors.add(error, 1.0);
             }
         }
-    }
-
-    fn adopted(&mut self, plan: &Plan) {
-        let of = |(job, one): (&JobId, &headway_types::Assignment)| (*job, (one.configuration, one.predicted));
-        self.predicted = plan.assignments.iter().map(of).collect();
     }
 }

@@ -91,10 +91,7 @@ impl World<'_> {
                         self.touched.insert(node);
                     }
                 }
-                Change::Plan(record) if record.state == PlanState::Adopted => {
-                    self.check_quotas(&record.plan)?;
-                    self.watcher.adopted(&record.plan);
-                }
+                Change::Plan(record) if record.state == PlanState::Adopted => self.check_quotas(&record.plan)?,
                 Change::Event(event) => self.heard(event),
                 _ => {}
             }

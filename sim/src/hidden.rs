@@ -66,6 +66,7 @@ impl World<'_> {
             gang.hidden = Some(HiddenRun { run, due_at: None, ordered: false });
         }
         self.run_event(key, RunEvent::Begin);
+        self.crowd();
         Ok(())
     }
 
@@ -208,6 +209,25 @@ impl World<'_> {
             gang.done = true;
         }
         self.exit_all(key, exit, fault.as_ref());
+        self.crowd();
+    }
+
+    /// Who shares the fabric has changed: gangs of several nodes hear how many of the other nodes are held by such gangs.
+    fn crowd(&mut self) {
+        if self.scenario.hidden.nature.contention == 0.0 {
+            return;
+        }
+        let wide = |gang: &&crate::gang::Gang| {
+            gang.hidden.is_some() && !gang.done && !gang.alive.is_empty() && gang.order.placement.nodes().0 > 1
+        };
+        let gangs: Vec<(Key, u32)> =
+            self.gangs.values().filter(wide).map(|gang| (gang.key(), gang.order.placement.nodes().0)).collect();
+        let held: u32 = gangs.iter().map(|(_, nodes)| nodes).sum();
+        let all = self.nodes.len() as u32;
+        for (key, own) in gangs {
+            let others = f64::from(held - own) / f64::from(all.saturating_sub(own).max(1));
+            self.run_event(key, RunEvent::Crowd { share: others.min(1.0) });
+        }
     }
 
     /// Enters the next mishap into the clock.

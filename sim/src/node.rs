@@ -63,6 +63,7 @@ impl SimNode {
             boot: boot.clone(),
             gpu_type: GpuType(shape.gpu_type.clone()),
             emulated: (shape.gpu_type == "emulated").then_some(emulated),
+            stated: shape.stated.clone(),
             memory: Bytes(256 << 30),
             shm: Some(Bytes(128 << 30)),
             local_disk: Some(Bytes(1 << 40)),

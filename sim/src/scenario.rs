@@ -7,7 +7,7 @@ use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
 use headway_types::spec::{CheckpointPolicy, Elasticity, GpuRange, LayoutLimits, Precision, Training, Work};
-use headway_types::{Capabilities, JobSpec, Seconds, Sequences, Tokens, example};
+use headway_types::{Capabilities, JobSpec, Seconds, Sequences, StatedDevice, Tokens, example};
 
 use crate::deed::Act;
 use crate::faults::Faults;
@@ -54,6 +54,16 @@ pub enum Oversight {
 pub struct NodeShape {
     pub gpus: u32,
     pub gpu_type: String,
+    /// What the GPUs can do, where it is not what the catalog says.
+    pub stated: Option<StatedDevice>,
+}
+
+impl NodeShape {
+    /// GPUs as the catalog has them.
+    #[must_use]
+    pub fn new(gpus: u32, gpu_type: &str) -> Self {
+        Self { gpus, gpu_type: gpu_type.into(), stated: None }
+    }
 }
 
 /// A job and the truth about it, which neither engine nor planner ever sees.
@@ -81,7 +91,7 @@ impl Scenario {
     pub fn empty(seed: u64, nodes: &[u32]) -> Self {
         Self {
             seed,
-            nodes: nodes.iter().map(|gpus| NodeShape { gpus: *gpus, gpu_type: "emulated".into() }).collect(),
+            nodes: nodes.iter().map(|gpus| NodeShape::new(*gpus, "emulated")).collect(),
             jobs: Vec::new(),
             faults: Faults::calm(),
             script: Vec::new(),

@@ -16,9 +16,6 @@ pub trait Watcher {
     /// A job (by its place in the scenario) has trained: what it reports, what it has really come to, and at which
     /// true reference tokens per second.
     fn trained(&mut self, _job: usize, _at: Seconds, _report: &StepReport, _progress: Progress, _goodput: f64) {}
-
-    /// A plan is the target now.
-    fn adopted(&mut self, _plan: &Plan) {}
 }
 
 /// Nobody.

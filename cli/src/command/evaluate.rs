@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headway_emulation::Nature;
+use headway_evidence::gather::{GatherError, Wanted, gather};
 use headway_evidence::run::Outcome;
 use headway_evidence::table::upright;
 use headway_evidence::workload::traced;
@@ -57,7 +58,7 @@ pub struct Evaluate {
     #[arg(long)]
     pub noise_spread: Option<f64>,
     /// Longest time between rounds, seconds.
-    #[arg(long, default_value_t = 120.0)]
+    #[arg(long, default_value_t = 300.0)]
     pub round_every: f64,
     /// Runs at a time [default: as many as there are processors].
     #[arg(long)]
@@ -65,9 +66,19 @@ pub struct Evaluate {
     /// Also write every run as a line of JSON to DIR/runs.jsonl.
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Run the studies of the evidence report instead, those that DIR/runs.jsonl lacks, and write the report to DIR.
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+    /// Only these studies: loads, bursts, ablations, equals, equals-day, sensitivity, single.
+    #[arg(long, value_delimiter = ',', requires = "report")]
+    pub studies: Vec<String>,
 }
 
 pub fn run(print: &Printer, evaluate: &Evaluate) -> Result<(), Failure> {
+    let threads = evaluate.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    if let Some(dir) = &evaluate.report {
+        return report(evaluate, dir, threads);
+    }
     let cluster: Cluster = evaluate.nodes.parse().map_err(usage)?;
     let contenders = evaluate
         .policies
@@ -81,15 +92,12 @@ pub fn run(print: &Printer, evaluate: &Evaluate) -> Result<(), Failure> {
             contenders.iter().map(|contender| Trial { seed: *seed, load: *load, workload, contender })
         })
         .collect();
-    let threads = evaluate.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
     let told = |one: &Outcome| {
         let (hours, cpu) = (one.measure.mean_time / 3_600.0, one.measure.cpu_seconds);
         eprintln!("{} at {} seed {}: mean {hours:.2} h, {cpu:.1} CPU s", one.contender, one.load, one.seed);
     };
-    let outcomes = run_all(&trials, &settings(evaluate)?, threads, &told).map_err(|error| {
-        let message = std::error::Error::source(&error).map_or(String::new(), |source| format!(": {source}"));
-        Failure::new(Kind::Failed, format!("{error}{message}"))
-    })?;
+    let outcomes = run_all(&trials, &settings(evaluate)?, threads, &told)
+        .map_err(|error| Failure::new(Kind::Failed, chain(&error)))?;
     if let Some(out) = &evaluate.out {
         write_lines(out, &outcomes)?;
     }
@@ -105,6 +113,22 @@ pub fn run(print: &Printer, evaluate: &Evaluate) -> Result<(), Failure> {
         say!("{}", print.table(&headers, rows.into_iter()))?;
     }
     Ok(())
+}
+
+fn report(evaluate: &Evaluate, dir: &Path, threads: usize) -> Result<(), Failure> {
+    let seeds = seeds(&evaluate.seeds)?;
+    let command = format!("headway evaluate --report {} --seeds {}", dir.display(), evaluate.seeds);
+    let wanted = Wanted { dir, studies: &evaluate.studies, seeds, threads, command: &command };
+    gather(&wanted, &|line| eprintln!("{line}")).map_err(|error| {
+        let kind = if matches!(error, GatherError::NoStudy { .. }) { Kind::Usage } else { Kind::Failed };
+        Failure::new(kind, chain(&error))
+    })
+}
+
+/// An error with all that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn workloads(evaluate: &Evaluate, cluster: &Cluster) -> Result<Vec<(u64, f64, Workload)>, Failure> {

@@ -13,6 +13,8 @@ pub struct Nature {
     pub kappa: f64,
     /// Of the noise scale that gradients show over the true one.
     pub noise: f64,
+    /// What a gang of several nodes takes longer to talk between them, as a share, while gangs like it hold all other nodes.
+    pub contention: f64,
     /// Times the ordinary time to start.
     pub starts: f64,
     /// Of the phases of a start.
@@ -29,6 +31,7 @@ impl Nature {
         layout: 0.0,
         kappa: 0.0,
         noise: 0.0,
+        contention: 0.0,
         starts: 1.0,
         start_spread: 0.15,
         failures: 1.0,
@@ -37,8 +40,15 @@ impl Nature {
     /// What evidence is gathered in: every layout has its own factor, efficiency follows another critical batch than the gradients
     /// show, and starts take about a minute. COPUS states 231 to 809 s for a restart from a checkpoint (arXiv 2604.26687, table 2), our own
     /// warm starts of a small model 3 to 45 s (docs/measurements/reconfiguration.md). The rest is our choice.
-    pub const HARSH: Nature =
-        Nature { layout: 0.08, kappa: 0.4, noise: 0.3, starts: 3.0, start_spread: 0.4, ..Nature::GENTLE };
+    pub const HARSH: Nature = Nature {
+        layout: 0.08,
+        kappa: 0.4,
+        noise: 0.3,
+        contention: 0.5,
+        starts: 3.0,
+        start_spread: 0.4,
+        ..Nature::GENTLE
+    };
 }
 
 impl Default for Nature {

@@ -75,6 +75,10 @@ pub enum RunEvent {
     /// A process has died: the others wait for it for ever.
     Break,
     Hang,
+    /// Gangs of several nodes hold this share of the other nodes from now on.
+    Crowd {
+        share: f64,
+    },
     /// `rank` takes `factor` times as long.
     Straggle {
         rank: u32,
@@ -155,8 +159,18 @@ pub struct Run {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Opaque { duration: Seconds },
-    Training { training: Training, worth: Worth, truth: StepTruth, device: Box<Device>, spread: Spread, now: Now },
+    Opaque {
+        duration: Seconds,
+    },
+    Training {
+        training: Training,
+        worth: Worth,
+        truth: StepTruth,
+        device: Box<Device>,
+        spread: Spread,
+        crowd: f64,
+        now: Now,
+    },
 }
 
 /// What training runs with at the moment.
@@ -239,12 +253,12 @@ impl Run {
                 let worth = Worth::hidden(setting.job, nature, training.noise, reference_batch);
                 let training = training.showing(setting.job, nature);
                 let step_time = truth
-                    .step_time(&training.shape, training.precision, &device, spread, &configuration)
+                    .step_time(&training.shape, training.precision, &device, spread, 0.0, &configuration)
                     .ok_or(SettingError::Indivisible(configuration))?;
                 let memory = truth.memory(&training.shape, training.precision, &device, &configuration);
                 let now = Now { revision: 0, configuration, step_time, memory };
                 let state = if resumed.is_some() { checkpoint::bytes(&training.shape) } else { 0.0 };
-                (Work::Training { training, worth, truth, device, spread, now }, state)
+                (Work::Training { training, worth, truth, device, spread, crowd: 0.0, now }, state)
             }
         };
         let step = resumed.map_or(0, |checkpoint| checkpoint.step);
@@ -347,6 +361,7 @@ impl Run {
                 self.stage = Stage::Hung;
             }
             RunEvent::Break | RunEvent::Hang => {}
+            RunEvent::Crowd { share } => self.crowd(share),
             RunEvent::Straggle { rank, factor, lasts } => {
                 self.straggler = Some(Straggler { rank, factor, until: now + lasts });
                 self.cut(now);
@@ -362,6 +377,16 @@ impl Run {
         if revision > newest && configuration.layout == at.configuration.layout {
             self.wanted.change = Some((revision, configuration));
             self.cut(now);
+        }
+    }
+
+    /// Counts from the next stretch of steps on.
+    fn crowd(&mut self, share: f64) {
+        let Work::Training { training, truth, device, spread, crowd, now, .. } = &mut self.work else { return };
+        *crowd = share;
+        let at = &now.configuration;
+        if let Some(time) = truth.step_time(&training.shape, training.precision, device, *spread, share, at) {
+            now.step_time = time;
         }
     }
 
@@ -433,10 +458,11 @@ impl Run {
     }
 
     fn change(&mut self, time: Timestamp, revision: u64, configuration: Configuration) {
-        let Work::Training { training, truth, device, spread, now, .. } = &mut self.work else { return };
+        let Work::Training { training, truth, device, spread, crowd, now, .. } = &mut self.work else { return };
         let tier = now.configuration.tier_to(&configuration);
         // A batch that does not divide is kept out as a script would: it goes on as it was.
-        if let Some(step_time) = truth.step_time(&training.shape, training.precision, device, *spread, &configuration) {
+        let step_time = truth.step_time(&training.shape, training.precision, device, *spread, *crowd, &configuration);
+        if let Some(step_time) = step_time {
             let memory = truth.memory(&training.shape, training.precision, device, &configuration);
             *now = Now { revision, configuration, step_time, memory };
         }

@@ -31,6 +31,7 @@ pub struct StepTruth {
     memory: f64,
     /// Whose layouts have factors of their own, and how far these lie from 1.
     layouts: (Seed, f64),
+    contention: f64,
 }
 
 impl StepTruth {
@@ -43,6 +44,7 @@ impl StepTruth {
             micro: random.around(1.0, nature.micro),
             step: random.around(1.0, nature.step),
             memory: memory.around(1.0, MEMORY_SPREAD),
+            contention: nature.contention,
             layouts: (job.about(b"layout").about(gpu_type.0.as_bytes()), nature.layout),
         }
     }
@@ -70,7 +72,8 @@ impl StepTruth {
         Some((Bytes(bytes as u64), bytes > hardware.memory))
     }
 
-    /// Mean seconds of one optimizer step; `None` where the batch does not divide into micro-batches.
+    /// Mean seconds of one optimizer step; `None` where the batch does not divide into micro-batches. `crowd`: share of the other nodes that
+    /// gangs of several nodes hold, which talk over the same fabric.
     #[must_use]
     pub fn step_time(
         &self,
@@ -78,10 +81,14 @@ impl StepTruth {
         precision: Precision,
         device: &Device,
         spread: Spread,
+        crowd: f64,
         configuration: &Configuration,
     ) -> Option<Seconds> {
         let prior: StepTime = step_time(shape, precision, device, spread, configuration, configuration.accumulation()?);
-        let common = prior.micro() * self.micro + prior.step() * self.step + prior.overhead;
+        let talk =
+            (prior.pipeline_transfers + prior.parameter_collectives) * self.micro + prior.data_collectives * self.step;
+        let crowded = if spread.nodes.0 > 1 { self.contention * crowd } else { 0.0 };
+        let common = prior.micro() * self.micro + prior.step() * self.step + prior.overhead + talk * crowded;
         Some(common * self.of_layout(configuration.layout))
     }
 
@@ -118,7 +125,7 @@ mod tests {
         let (gpus, nodes) = (layout.gpus(), NodeCount(layout.gpus().0.div_ceil(8)));
         let at = Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) };
         let truth = StepTruth::hidden(Seed(seed), &Nature::GENTLE, Seed(0), &llama2_7b(), &gpu_type);
-        truth.step_time(&llama2_7b(), Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap().0
+        truth.step_time(&llama2_7b(), Precision::Bf16, &device, Spread { gpus, nodes }, 0.0, &at).unwrap().0
     }
 
     proptest! {
@@ -161,6 +168,21 @@ mod tests {
         assert_ne!(of(&Nature::HARSH, 1, one), of(&Nature::HARSH, 1, other));
         assert_ne!(of(&Nature::HARSH, 1, one), of(&Nature::HARSH, 2, one));
         assert_eq!(of(&Nature::HARSH, 1, one), of(&Nature::HARSH, 1, one));
+    }
+
+    #[test]
+    fn gangs_of_several_nodes_share_the_fabric() {
+        let (shape, gpu_type) = (llama2_7b(), GpuType("H100-80G".into()));
+        let device = Device::Catalogued(catalog::find(&gpu_type).unwrap());
+        let truth = StepTruth::hidden(Seed(3), &Nature::HARSH, Seed(0), &shape, &gpu_type);
+        let time = |dp: u32, crowd| {
+            let layout = Layout { dp, tp: 4, ..Layout::single() };
+            let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
+            let spread = Spread { gpus: layout.gpus(), nodes: NodeCount(layout.gpus().0.div_ceil(8)) };
+            truth.step_time(&shape, Precision::Bf16, &device, spread, crowd, &at).unwrap().0
+        };
+        assert_eq!(time(2, 0.0), time(2, 1.0));
+        assert!(time(8, 1.0) > time(8, 0.5) && time(8, 0.5) > time(8, 0.0));
     }
 
     #[test]
@@ -215,7 +237,7 @@ mod tests {
                 ended += 1;
                 assert!(ended <= 1, "{at} on {gpus} GPUs");
             };
-            let mean = truth.step_time(&shape, Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap();
+            let mean = truth.step_time(&shape, Precision::Bf16, &device, Spread { gpus, nodes }, 0.0, &at).unwrap();
             let report = StepReport {
                 job: IdSource::seeded(1).job(Timestamp(0)),
                 generation: Generation(1),
