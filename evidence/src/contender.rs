@@ -1,9 +1,11 @@
 //! Who decides over a workload, and how much jobs let be decided: a policy, and what of each job's elasticity is offered to it.
 
+use std::collections::BTreeMap;
+
 use headway_planner::Policy;
 use headway_types::report::Flexibility;
 use headway_types::spec::{BatchRange, GpuRange, LayoutLimits};
-use headway_types::{JobSpec, Objective, example};
+use headway_types::{JobSpec, Objective, Seconds, example};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -121,9 +123,22 @@ impl Contender {
             }
         };
         let mut spec = example::spec(&job.name, range, training);
+        spec.roles[0].run.env = emulated(&job.kind, job.duration);
         spec.limits.max_restarts = 1_000;
         spec
     }
+}
+
+/// What tells the workers of an emulated fleet the same truth.
+fn emulated(kind: &Kind, duration: Seconds) -> BTreeMap<String, String> {
+    let (name, value) = match kind {
+        Kind::Opaque => ("HEADWAY_EMULATED_SECONDS", duration.0.to_string()),
+        Kind::Training(recipe) => {
+            let noise = recipe.noise;
+            ("HEADWAY_EMULATED_NOISE", format!("{},{},{}", noise.start, noise.growth, noise.half))
+        }
+    };
+    BTreeMap::from([(name.to_owned(), value)])
 }
 
 fn with(policy: &Policy, setting: &str) -> Result<Policy, ContenderError> {
@@ -144,7 +159,7 @@ fn with(policy: &Policy, setting: &str) -> Result<Policy, ContenderError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_types::{GpuCount, Seconds};
+    use headway_types::GpuCount;
 
     use super::*;
     use crate::workload::{Named, Plenty};

@@ -13,7 +13,7 @@ use crate::document::Document;
 use crate::plot::PlotError;
 use crate::report::{Record, document};
 use crate::run::{Outcome, Trial, TrialError, run_all};
-use crate::single::CASES;
+use crate::single::{CASES, LAYOUTS};
 use crate::study::{Study, studies};
 use crate::workload::{Plenty, Workload};
 
@@ -163,7 +163,7 @@ fn run_study(
         let record = |outcome: &Outcome| Record::Run {
             study: study.name.into(),
             world: (*world).into(),
-            outcome: outcome.clone(),
+            outcome: Box::new(outcome.clone()),
         };
         let done = |outcome: &Outcome| {
             put(file, &record(outcome));
@@ -186,23 +186,23 @@ fn run_single(
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Record>, GatherError> {
     let mut made = Vec::new();
-    for case in CASES {
-        for seed in wanted.seeds.clone() {
-            let same = |record: &Record| match record {
-                Record::Single(one) => {
-                    (one.model.as_str(), one.cluster.as_str(), one.seed) == (case.model, case.cluster, seed)
-                }
-                Record::Run { .. } => false,
-            };
-            if known.iter().any(same) {
-                continue;
-            }
-            let Some(comparison) = case.compare(seed, wanted.threads)? else { continue };
-            told(&format!("{SINGLE} {} on {} seed {seed}: {:+.1} %", case.model, case.cluster, comparison.gain()));
-            let record = Record::Single(comparison);
-            put(file, &record);
-            made.push(record);
+    let seeds = || wanted.seeds.clone();
+    let all = CASES.iter().flat_map(|case| LAYOUTS.map(|layouts| (case, layouts)));
+    for (case, layouts, seed) in all.flat_map(|(case, layouts)| seeds().map(move |seed| (case, layouts, seed))) {
+        let name = (case.model, case.cluster, layouts, seed);
+        let same = |record: &Record| match record {
+            Record::Single(one) => (one.model.as_str(), one.cluster.as_str(), one.layouts, one.seed) == name,
+            Record::Run { .. } => false,
+        };
+        if known.iter().any(same) {
+            continue;
         }
+        let Some(comparison) = case.compare(layouts, seed, wanted.threads)? else { continue };
+        let (model, cluster, gain) = (case.model, case.cluster, comparison.gain());
+        told(&format!("{SINGLE} {model} on {cluster}, layouts ± {layouts}, seed {seed}: {gain:+.1} %"));
+        let record = Record::Single(comparison);
+        put(file, &record);
+        made.push(record);
     }
     Ok(made)
 }

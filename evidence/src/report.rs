@@ -1,12 +1,14 @@
 //! From runs to the report: tables by question, plots, and the aims it is held against.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::document::Document;
 use crate::measure::{Column, Measure, measures};
 use crate::plot::{Bars, Curves, PlotError};
 use crate::run::Outcome;
-use crate::single::Comparison;
+use crate::single::{Comparison, LAYOUTS};
 use crate::study::{Study, studies};
 use crate::table::{contenders, over_seeds, values};
 
@@ -14,7 +16,7 @@ use crate::table::{contenders, over_seeds, values};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
-    Run { study: String, world: String, outcome: Outcome },
+    Run { study: String, world: String, outcome: Box<Outcome> },
     Single(Comparison),
 }
 
@@ -48,10 +50,13 @@ pub fn document(records: &[Record], command: &str) -> Result<Document, PlotError
         let outcomes: Vec<(&str, &Outcome)> = records
             .iter()
             .filter_map(|record| match record {
-                Record::Run { study: name, world, outcome } if name == study.name => Some((world.as_str(), outcome)),
+                Record::Run { study: name, world, outcome } if name == study.name => {
+                    Some((world.as_str(), outcome.as_ref()))
+                }
                 _ => None,
             })
             .collect();
+        let outcomes = complete(&study, &outcomes);
         if !outcomes.is_empty() {
             of_study(&mut document, &study, &outcomes)?;
         }
@@ -67,6 +72,17 @@ pub fn document(records: &[Record], command: &str) -> Result<Document, PlotError
         of_single_jobs(&mut document, &single)?;
     }
     Ok(document)
+}
+
+/// Of an interrupted study only seeds that every contender has run: means over different seeds cannot be compared.
+fn complete<'a>(study: &Study, outcomes: &[(&'a str, &'a Outcome)]) -> Vec<(&'a str, &'a Outcome)> {
+    let together = |(world, one): &&(&str, &Outcome)| {
+        let beside =
+            outcomes.iter().filter(|(of, other)| of == world && (other.load, other.seed) == (one.load, one.seed));
+        let ran: BTreeSet<&str> = beside.map(|(_, other)| other.contender.as_str()).collect();
+        study.contenders.iter().all(|name| ran.contains(name))
+    };
+    outcomes.iter().filter(together).copied().collect()
 }
 
 fn of_study(document: &mut Document, study: &Study, outcomes: &[(&str, &Outcome)]) -> Result<(), PlotError> {
@@ -236,49 +252,111 @@ fn of_single_jobs(document: &mut Document, single: &[&Comparison]) -> Result<(),
     document.paragraph(
         "Does a batch that follows the noise beat the best batch that stays, as COPUS reports (arXiv 2604.26687: 3.9 to 8.0 % on average over its \
          fastest baseline)? The noise scale rises from 1/32 of the reference batch B₀ by 8 B₀, half of it within the first quarter of the run's tokens; \
-         every fixed batch has the best layout the model finds for it; the same truth, the same starts. Hours to the target in true reference tokens. \
+         every fixed batch has the best layout the model finds for it, and may learn of better ones; the same truth, the same starts. Hours to the target in true reference tokens. \
          Gain: how much longer the best fixed batch takes. A fixed batch is known to be the best only afterwards.",
     );
+    for layouts in LAYOUTS {
+        let these: Vec<&Comparison> = single.iter().copied().filter(|one| one.layouts == layouts).collect();
+        let Some(first) = these.first() else { continue };
+        let (headers, rows, gains) = singles(&these, first);
+        document.heading(
+            3,
+            match layouts {
+                0.0 => "Layouts as the model has them".to_owned(),
+                _ => format!("Each layout off by a factor of its own (± {:.0} %)", 100.0 * layouts),
+            },
+        );
+        document.table(headers, rows);
+        let name = format!("single-gain-{:.0}", 100.0 * layouts);
+        let caption = "Gain of a followed batch over the best fixed one (model, nodes of 8 H100, GB/s per GPU where it is not the usual)";
+        document.figure(name, caption, gains?);
+    }
+    Ok(())
+}
+
+/// Headers, a row per case, and the gains as a plot.
+type Singles = (Vec<String>, Vec<Vec<String>>, Result<String, PlotError>);
+
+fn singles(single: &[&Comparison], first: &Comparison) -> Singles {
     let mut cases: Vec<(&str, &str)> = Vec::new();
-    for one in single {
-        if !cases.contains(&(&one.model, &one.cluster)) {
-            cases.push((&one.model, &one.cluster));
+    for case in single.iter().map(|one| (one.model.as_str(), one.cluster.as_str())) {
+        if !cases.contains(&case) {
+            cases.push(case);
         }
     }
-    let of = |case: &(&str, &str)| -> Vec<&Comparison> {
-        single.iter().copied().filter(|one| (one.model.as_str(), one.cluster.as_str()) == *case).collect()
-    };
     let mut rows = Vec::new();
-    let mut gains = Vec::new();
-    for case in &cases {
-        let these = of(case);
-        let Some(first) = these.first() else { continue };
-        let hours = |at: usize| these.iter().filter_map(|one| Some(one.fixed.get(at)?.1)).collect::<Vec<f64>>();
+    let (mut groups, mut gains) = (Vec::new(), Vec::new());
+    for (model, cluster) in cases {
+        let these: Vec<&&Comparison> =
+            single.iter().filter(|one| (one.model.as_str(), one.cluster.as_str()) == (model, cluster)).collect();
+        let mean = |of: &dyn Fn(&Comparison) -> Option<f64>| {
+            over_seeds(&these.iter().filter_map(|one| of(one)).collect::<Vec<f64>>()).0
+        };
+        let fixed = |name: &str| mean(&|one: &Comparison| Some(one.fixed.iter().find(|(known, _)| known == name)?.1));
         let gain: Vec<f64> = these.iter().map(|one| one.gain()).collect();
-        gains.push(over_seeds(&gain));
-        let fixed = (0..first.fixed.len()).map(|at| format!("{:.2}", over_seeds(&hours(at)).0));
-        let best =
-            these.iter().filter_map(|one| one.best()).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        let mut row = vec![case.0.to_owned(), case.1.to_owned()];
-        row.extend(fixed);
-        row.push(format!("{:.2}", over_seeds(&these.iter().map(|one| one.followed).collect::<Vec<_>>()).0));
-        row.push(best);
+        let best: Vec<&str> = these.iter().filter_map(|one| Some(one.best()?.0.as_str())).collect();
+        let mut row = vec![model.to_owned(), cluster.to_owned()];
+        row.extend(first.fixed.iter().map(|(name, _)| match fixed(name) {
+            0.0 => "–".to_owned(),
+            hours => format!("{hours:.2}"),
+        }));
+        row.push(format!("{:.2}", mean(&|one| Some(one.followed))));
+        row.push(best.join(", "));
         row.push(written(&gain, 1));
-        row.push(format!("{:.1}", over_seeds(&these.iter().map(|one| one.restarts).collect::<Vec<_>>()).0));
+        row.push(format!("{:.1}", mean(&|one| Some(one.restarts))));
         rows.push(row);
+        let size = model.rsplit('-').next().unwrap_or(model);
+        groups.push(format!("{size} {}", cluster.trim_start_matches("H100x8=")));
+        gains.push(over_seeds(&gain));
     }
-    let batches = single.first().map(|one| one.fixed.iter().map(|(name, _)| format!("{name} B₀")).collect::<Vec<_>>());
     let mut headers = vec!["model".to_owned(), "cluster".to_owned()];
-    headers.extend(batches.unwrap_or_default());
+    headers.extend(first.fixed.iter().map(|(name, _)| format!("{name} B₀")));
     headers.extend(["followed", "best fixed", "gain %", "restarts"].map(str::to_owned));
-    document.table(headers, rows);
-    let groups = cases
-        .iter()
-        .map(|(model, cluster)| {
-            format!("{} {}", model.rsplit('-').next().unwrap_or(model), cluster.trim_start_matches("H100x8="))
-        })
-        .collect();
-    let svg = Bars { y: "gain %", groups, series: vec![("over the best fixed batch".into(), gains)] }.svg()?;
-    document.figure("single-gain", "Gain of a followed batch over the best fixed one (model, nodes of 8 H100 and GB/s per GPU where it is not the usual)", svg);
-    Ok(())
+    let bars = Bars { y: "gain %", groups, series: vec![("over the best fixed batch".into(), gains)] };
+    (headers, rows, bars.svg())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn run(contender: &str, load: f64, seed: u64, hours: f64) -> Record {
+        let measure = Measure { jobs: 2, ended: 2, mean_time: 3_600.0 * hours, ..Measure::default() };
+        let (contender, workload) = (contender.to_owned(), "day".to_owned());
+        let outcome = Outcome { contender, workload, seed, load, measure, times: vec![60, 120] };
+        Record::Run { study: "loads".into(), world: "harsh".into(), outcome: Box::new(outcome) }
+    }
+
+    #[test]
+    fn a_report_has_only_what_every_contender_has_run() {
+        let all = studies().into_iter().find(|study| study.name == "loads").unwrap().contenders;
+        let mut records: Vec<Record> = all.iter().map(|name| run(name, 0.9, 1, 2.0)).collect();
+        records.push(run("goodput", 0.9, 2, 77.0));
+        records.push(run("goodput", 2.0, 1, 88.0));
+        let text = document(&records, "make evidence").unwrap().markdown();
+        assert!(
+            text.contains("| goodput | 2.00 |") && text.contains("day at load 0.9: about 2 jobs, 1 seeds"),
+            "{text}"
+        );
+        assert!(!text.contains("77.00") && !text.contains("88.00") && !text.contains("load 2:"), "{text}");
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_seed() {
+        let records = [
+            run("goodput", 0.9, 1, 1.0),
+            run("fifo", 0.9, 1, 2.0),
+            run("goodput", 0.9, 2, 3.0),
+            run("fifo", 0.9, 2, 3.0),
+        ];
+        let outcomes: Vec<&Outcome> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Run { outcome, .. } => Some(outcome.as_ref()),
+                Record::Single(_) => None,
+            })
+            .collect();
+        assert_eq!(paired(&outcomes, "goodput", "fifo", mean_time), vec![0.5, 1.0]);
+    }
 }

@@ -20,6 +20,8 @@ pub struct Settings {
     pub nature: Nature,
     /// Times the published rates of mishaps.
     pub mishaps: f64,
+    /// The hidden world of the emulated fleet of this name, instead of one by the run's seed.
+    pub fleet: Option<String>,
     /// Longest time between rounds, and between reports of a gang.
     pub round_every: Seconds,
     pub report_every: Seconds,
@@ -32,8 +34,9 @@ impl Default for Settings {
         Self {
             nature: Nature::HARSH,
             mishaps: 1.0,
+            fleet: None,
             round_every: Seconds(300.0),
-            report_every: Seconds(120.0),
+            report_every: Seconds(30.0),
             patience: Seconds(10.0 * 86_400.0),
         }
     }
@@ -125,14 +128,14 @@ fn scenario(trial: &Trial<'_>, settings: &Settings) -> Scenario {
     scenario.jobs = workload.jobs.iter().map(|job| sim_job(job, contender, workload)).collect();
     scenario.policy.objective = contender.policy.clone();
     scenario.policy.round_every = settings.round_every;
-    // A cluster of gangs that report every two minutes needs no heartbeat every six seconds.
+    // Few heartbeats: a silent node is one that a mishap has silenced.
     scenario.config.lease = Seconds(300.0);
     scenario.config.reconcile_every = Seconds(30.0);
     scenario.config.restart_prior = headway_planner::Downtime::RESTART;
     scenario.horizon = workload.arrivals + settings.patience;
     scenario.oversight = Oversight::Light;
     scenario.hidden = HiddenWorld {
-        seed: Seed(trial.seed),
+        seed: settings.fleet.as_deref().map_or(Seed(trial.seed), Seed::of),
         nature: settings.nature,
         report_every: settings.report_every,
         mishaps: settings.mishaps,

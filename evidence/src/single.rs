@@ -35,6 +35,9 @@ pub const CASES: [Case; 9] = [
     Case { model: "llama-2-70b", cluster: "H100x8=16" },
 ];
 
+/// Deviations of layouts' own factors: none, so that the batch alone is told apart, and as in all other studies.
+pub const LAYOUTS: [f64; 2] = [0.0, Nature::HARSH.layout];
+
 /// Fixed batches over the reference batch.
 const BATCHES: [(f64, &str); 9] = [
     (0.03125, "1/32"),
@@ -58,6 +61,8 @@ pub const FOLLOWED: &str = "followed";
 pub struct Comparison {
     pub model: String,
     pub cluster: String,
+    /// Deviation of each layout's own factor.
+    pub layouts: f64,
     pub seed: u64,
     /// By fixed batch, over the reference batch.
     pub fixed: Vec<(String, f64)>,
@@ -81,22 +86,19 @@ impl Comparison {
 
 impl Case {
     /// Runs the case: no failures, nothing wrong with φ and κ, layouts off by factors of their own.
-    pub fn compare(&self, seed: u64, threads: usize) -> Result<Option<Comparison>, TrialError> {
+    pub fn compare(&self, layouts: f64, seed: u64, threads: usize) -> Result<Option<Comparison>, TrialError> {
         let Ok(cluster) = self.cluster.parse::<Cluster>() else { return Ok(None) };
-        let nature = Nature { kappa: 0.0, noise: 0.0, contention: 0.0, ..Nature::HARSH };
+        let nature = Nature { layout: layouts, kappa: 0.0, noise: 0.0, contention: 0.0, ..Nature::HARSH };
         let settings = Settings { nature, mishaps: 0.0, ..Settings::default() };
-        let contenders =
-            vec![Contender { name: FOLLOWED.into(), offered: Offered::Elastic, policy: Policy::default() }];
+        let contender = Contender { name: FOLLOWED.into(), offered: Offered::Elastic, policy: Policy::default() };
         let Some(recipe) = self.recipe(&cluster) else { return Ok(None) };
         let batches = BATCHES.iter().filter_map(|(factor, name)| Some(((*name).to_owned(), recipe.at_batch(*factor)?)));
         let workloads: Vec<(String, Workload)> = std::iter::once((FOLLOWED.to_owned(), recipe.clone()))
             .chain(batches)
             .map(|(name, recipe)| (name, workload(self, &cluster, recipe)))
             .collect();
-        let trials: Vec<Trial<'_>> = workloads
-            .iter()
-            .map(|(_, workload)| Trial { seed, load: 0.0, workload, contender: &contenders[0] })
-            .collect();
+        let trials: Vec<Trial<'_>> =
+            workloads.iter().map(|(_, workload)| Trial { seed, load: 0.0, workload, contender: &contender }).collect();
         let outcomes = run_all(&trials, &settings, threads, &|_| {})?;
         // What the scheduler takes for done may be more or less by the truth: the time to the target itself.
         let hours = |one: &Outcome| one.measure.makespan / 3_600.0 / one.measure.reached;
@@ -105,6 +107,7 @@ impl Case {
         Ok(Some(Comparison {
             model: self.model.into(),
             cluster: self.cluster.into(),
+            layouts,
             seed,
             fixed: names.zip(fixed.iter().map(hours)).filter(|(_, hours)| hours.is_finite()).collect(),
             followed: hours(followed),

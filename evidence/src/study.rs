@@ -79,8 +79,8 @@ pub fn studies() -> Vec<Study> {
         },
         Study {
             name: "equals-day",
-            title: "Equals over eight hours",
-            about: "100 such jobs, one every five minutes on average.",
+            title: "A longer queue of equals",
+            about: "100 such jobs at once: twelve and a half waves; work while jobs come is what is done within eight hours, 400 GPU-hours are all.",
             cluster: "H100x8=8",
             workload: Named::EqualsDay,
             loads: &[1.0],

@@ -52,7 +52,7 @@ pub enum Named {
     Bursts,
     /// 48 equal rigid jobs of 8 GPUs and half an hour, at once.
     Equals,
-    /// 100 such jobs over eight hours.
+    /// 100 such jobs at once.
     EqualsDay,
 }
 
@@ -87,7 +87,7 @@ impl Named {
         [("day", Named::Day), ("bursts", Named::Bursts), ("equals", Named::Equals), ("equals-day", Named::EqualsDay)];
 
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, workload)| *workload)
     }
 
@@ -97,22 +97,18 @@ impl Named {
         let name = Self::ALL.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name).to_owned();
         let (jobs, arrivals) = match self {
             Named::Day | Named::Bursts => (drawn(&mut rng, cluster, plenty, self == Named::Bursts), plenty.lasts),
-            Named::Equals => ((0..48).map(|number| equal(number, Seconds(0.0))).collect(), Seconds(1.0)),
-            Named::EqualsDay => {
-                let mut at: Vec<f64> = (0..100).map(|_| rng.random_range(0.0..8.0 * 3_600.0)).collect();
-                at.sort_by(f64::total_cmp);
-                let jobs = at.into_iter().enumerate().map(|(number, at)| equal(number, Seconds(at))).collect();
-                (jobs, Seconds(8.0 * 3_600.0))
-            }
+            Named::Equals => ((0..48).map(equal).collect(), Seconds(1.0)),
+            // Work done "while jobs come" is here what is done within eight hours.
+            Named::EqualsDay => ((0..100).map(equal).collect(), Seconds(8.0 * 3_600.0)),
         };
         Workload { name, cluster: cluster.clone(), jobs, arrivals }
     }
 }
 
-fn equal(number: usize, arrives: Seconds) -> Job {
+fn equal(number: usize) -> Job {
     Job {
         name: format!("equal-{number}"),
-        arrives,
+        arrives: Seconds(0.0),
         requested: GpuCount(8),
         sizes: vec![GpuCount(8)],
         duration: Seconds(1_800.0),

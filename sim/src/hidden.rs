@@ -1,4 +1,4 @@
-//! Gangs that follow the hidden truth of `core/emulation` instead of the linear one of `gang`: this is its shell in virtual time, as the
+//! Gangs that follow the hidden truth of `core/emulation` instead of its linear one, as those of `gang` do: this is its shell in virtual time, as the
 //! emulated fleet is in wall time. Evidence is gathered with them; histories full of faults use the linear truth.
 
 use headway_emulation::{Hearing, Mishap, Mishaps, Nature, Progress, Run, RunEvent, Said, Seed, Setting, Workload};

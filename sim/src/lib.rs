@@ -5,7 +5,7 @@
 //! that a seed names a whole history.
 //!
 //! Read [`scenario`] and [`faults`] (what is simulated), `world` (the loop), `scheduler`, `network`, `node` and `shell`
-//! (the parts of a live cluster), `gang` and `training` (a linear truth about workers), `hidden` (the one emulated fleets follow), `strike`
+//! (the parts of a live cluster), `gang` and `training` (workers that follow a linear truth), `hidden` (workers that follow the truth of emulated fleets), `strike`
 //! (how faults happen), `check` and `account` (the promises), [`watcher`] (who measures).
 
 mod account;

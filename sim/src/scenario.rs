@@ -2,7 +2,7 @@
 
 mod random;
 
-use headway_emulation::Workload;
+use headway_emulation::{Linear, Workload};
 use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
@@ -83,6 +83,12 @@ pub struct SimJob {
     pub cancelled_after: Option<Seconds>,
     /// Its workers follow this instead of the linear truth of the fields above.
     pub hidden: Option<Workload>,
+}
+
+impl SimJob {
+    pub(crate) fn linear(&self) -> Linear {
+        Linear { tokens_per_second: self.tokens_per_second, noise_scale: self.noise_scale }
+    }
 }
 
 impl Scenario {

@@ -57,6 +57,9 @@ pub struct Evaluate {
     pub kappa_spread: Option<f64>,
     #[arg(long)]
     pub noise_spread: Option<f64>,
+    /// The hidden world of an emulated fleet of this name (`headway up --emulate` has "fleet") instead of one per seed.
+    #[arg(long)]
+    pub fleet: Option<String>,
     /// Longest time between rounds, seconds.
     #[arg(long, default_value_t = 300.0)]
     pub round_every: f64,
@@ -66,6 +69,9 @@ pub struct Evaluate {
     /// Also write every run as a line of JSON to DIR/runs.jsonl.
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Also write what arrives when, as the first policy has it, to FILE: a line of JSON per job with its specification.
+    #[arg(long, value_name = "FILE")]
+    pub submissions: Option<PathBuf>,
     /// Run the studies of the evidence report instead, those that DIR/runs.jsonl lacks, and write the report to DIR.
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
@@ -86,6 +92,11 @@ pub fn run(print: &Printer, evaluate: &Evaluate) -> Result<(), Failure> {
         .map(|text| Contender::read(text, &evaluate.policy).map_err(usage))
         .collect::<Result<Vec<_>, _>>()?;
     let workloads = workloads(evaluate, &cluster)?;
+    if let (Some(file), Some((.., workload)), Some(first)) =
+        (&evaluate.submissions, workloads.first(), contenders.first())
+    {
+        write_submissions(file, workload, first)?;
+    }
     let trials: Vec<Trial<'_>> = workloads
         .iter()
         .flat_map(|(seed, load, workload)| {
@@ -143,7 +154,7 @@ fn workloads(evaluate: &Evaluate, cluster: &Cluster) -> Result<Vec<(u64, f64, Wo
             Some((file.file_stem().unwrap_or_default().to_string_lossy().into_owned(), jobs))
         }
     };
-    let named = Named::named(&evaluate.workload)
+    let named = Named::of_name(&evaluate.workload)
         .ok_or_else(|| Failure::new(Kind::Usage, format!("no workload is called \"{}\"", evaluate.workload)))?;
     let draw = |seed, load| match &trace {
         Some((name, jobs)) => traced(name, jobs, seed, cluster, lasts),
@@ -168,7 +179,8 @@ fn settings(evaluate: &Evaluate) -> Result<Settings, Failure> {
         ..world
     };
     let round_every = Seconds(evaluate.round_every);
-    Ok(Settings { nature, mishaps: evaluate.failures, round_every, ..Settings::default() })
+    let fleet = evaluate.fleet.clone();
+    Ok(Settings { nature, mishaps: evaluate.failures, round_every, fleet, ..Settings::default() })
 }
 
 fn seeds(text: &str) -> Result<std::ops::RangeInclusive<u64>, Failure> {
@@ -185,6 +197,15 @@ fn write_lines(out: &Path, outcomes: &[Outcome]) -> Result<(), Failure> {
     let lines: Result<Vec<String>, _> = outcomes.iter().map(serde_json::to_string).collect();
     let lines = lines.map_err(|error| Failure::new(Kind::Failed, format!("writing runs: {error}")))?;
     Ok(std::fs::write(out.join("runs.jsonl"), lines.join("\n") + "\n")?)
+}
+
+fn write_submissions(file: &Path, workload: &Workload, contender: &Contender) -> Result<(), Failure> {
+    let line = |job: &headway_evidence::workload::Job| {
+        let specification = headway_api::spec::to_json(&contender.spec(job, &workload.cluster));
+        serde_json::json!({ "arrives_seconds": job.arrives.0, "specification": specification }).to_string()
+    };
+    let lines: Vec<String> = workload.jobs.iter().map(line).collect();
+    Ok(std::fs::write(file, lines.join("\n") + "\n")?)
 }
 
 fn usage(error: impl std::fmt::Display) -> Failure {

@@ -164,8 +164,8 @@ enum Work {
     },
     Training {
         training: Training,
-        worth: Worth,
-        truth: StepTruth,
+        worth: Box<Worth>,
+        truth: Box<StepTruth>,
         device: Box<Device>,
         spread: Spread,
         crowd: f64,
@@ -258,6 +258,7 @@ impl Run {
                 let memory = truth.memory(&training.shape, training.precision, &device, &configuration);
                 let now = Now { revision: 0, configuration, step_time, memory };
                 let state = if resumed.is_some() { checkpoint::bytes(&training.shape) } else { 0.0 };
+                let (worth, truth) = (Box::new(worth), Box::new(truth));
                 (Work::Training { training, worth, truth, device, spread, crowd: 0.0, now }, state)
             }
         };
