@@ -1,5 +1,5 @@
 # Headway's commands. `make demo` shows it at work, `make test` proves it.
-.PHONY: demo test check fmt bench soak build release web python clean-cache requirements sqlx openapi
+.PHONY: demo test check fmt bench evidence soak build release web python clean-cache requirements sqlx openapi
 
 demo: ## a living cluster with three real training jobs, from a bare machine
 	@scripts/demo.sh
@@ -41,6 +41,9 @@ openapi: ## refresh api/openapi.json and the web client after a change of the RE
 
 bench: ## benchmarks with their committed results under docs/measurements
 	@scripts/bench.sh
+
+evidence: ## policies side by side on drawn workloads, with the report under docs/evidence (SEEDS=1..3)
+	@scripts/evidence.sh
 
 soak: ## the long versions of the crash and simulation tests
 	@scripts/soak.sh

@@ -65,6 +65,7 @@ step "build" cargo build --locked --workspace --all-targets --quiet
 step "core" rust_tests "${core[@]}"
 step "store, scheduler, agent, api, cli" rust_tests headway-api headway-scheduler headway-agent headway-cli
 step "simulation" rust_tests headway-sim
+step "evidence" rust_tests headway-evidence
 step "worker" worker_tests
 export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
 step "end to end and crash" cluster_tests

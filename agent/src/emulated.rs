@@ -8,21 +8,19 @@
 
 mod checkpoint;
 mod link;
-mod truth;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use headway_emulation::noise::loss;
-use headway_emulation::{Random, Seed};
+use headway_emulation::{Random, Seed, StatedTruth};
 use headway_types::{Configuration, Generation, JobId, Layout, Sequences};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use link::{Link, Order};
-use truth::Truth;
 
 /// Reports cover at least this much wall time, so that fast steps do not flood the agent.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
@@ -82,7 +80,7 @@ async fn wait_for_rank_zero(settings: &Settings, mut terminate: Signal) -> Resul
     Ok(End::AsOrdered)
 }
 
-async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Result<End, String> {
+async fn train(settings: &Settings, truth: StatedTruth, mut terminate: Signal) -> Result<End, String> {
     let mut run = Run::begin(settings, truth)?;
     let mut link = Link::open(settings);
     let mut configuration = settings.configuration;
@@ -152,11 +150,11 @@ async fn train(settings: &Settings, truth: Truth, mut terminate: Signal) -> Resu
 struct Run {
     step: u64,
     samples_seen: Sequences,
-    truth: Truth,
+    truth: StatedTruth,
 }
 
 impl Run {
-    fn begin(settings: &Settings, truth: Truth) -> Result<Self, String> {
+    fn begin(settings: &Settings, truth: StatedTruth) -> Result<Self, String> {
         let directory = settings.directory();
         std::fs::create_dir_all(&directory).map_err(|error| format!("making {}: {error}", directory.display()))?;
         let (step, samples_seen) = match &settings.resume {
@@ -228,7 +226,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<(Self, Truth), String> {
+    fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<(Self, StatedTruth), String> {
         fn number<T: std::str::FromStr>(
             variable: &dyn Fn(&str) -> Option<String>,
             name: &str,
@@ -249,7 +247,7 @@ impl Settings {
         let resumed = Sequences(number(variable, "HEADWAY_SAMPLES_SEEN")?.unwrap_or(0));
         let parameters = real("HEADWAY_EMULATED_PARAMETERS", 1e6)?;
         let noise = variable("HEADWAY_EMULATED_NOISE").unwrap_or_else(|| "8,64,20000".to_owned());
-        let truth = Truth {
+        let truth = StatedTruth {
             seq_len: real("HEADWAY_EMULATED_SEQ_LEN", 64.0)?,
             flops_per_token: real("HEADWAY_EMULATED_FLOPS_PER_TOKEN", 6.0 * parameters)?,
             parameters,

@@ -87,6 +87,8 @@ enum Command {
     Events(command::events::Events),
     /// Best configurations of a model on GPUs, from its architecture alone; or the model against measurements.
     Estimate(Box<command::estimate::Estimate>),
+    /// Compare policies on a workload in virtual time, against a truth they are not told.
+    Evaluate(Box<command::evaluate::Evaluate>),
     /// The goodput model: fit its constants, list the models and GPU types it knows by name.
     #[command(subcommand)]
     Model(command::model::Model),
@@ -167,6 +169,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Plan(plan) => command::plan::run(&cli.connection, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
+        Command::Evaluate(evaluate) => command::evaluate::run(&print, &evaluate)?,
         Command::Model(model) => command::model::run(&print, &model)?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
         Command::HandBackCgroups => {

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 fn cluster(seed: u64, jobs: u32, over: f64, (min_gain, fresh_gain, settling): (f64, f64, f64)) -> Scenario {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut scenario = Scenario::empty(seed, &[]);
-    scenario.nodes = vec![NodeShape { gpus: 4, gpu_type: "emulated".into() }; 4];
+    scenario.nodes = vec![NodeShape::new(4, "emulated"); 4];
     scenario.jobs = (0..jobs).map(|index| job(&mut rng, index, over)).collect();
     let objective = &mut scenario.policy.objective;
     (objective.min_gain, objective.fresh_gain, objective.settling) = (min_gain, fresh_gain, Seconds(settling));
@@ -84,6 +84,7 @@ fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
         runs: Seconds(600.0),
         startup: Seconds(rng.random_range(20.0..60.0)),
         cancelled_after: None,
+        hidden: None,
     }
 }
 

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 fn crowd(seed: u64, over: f64) -> Scenario {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut scenario = Scenario::empty(seed, &[]);
-    scenario.nodes = vec![NodeShape { gpus: 4, gpu_type: "emulated".into() }; 3];
+    scenario.nodes = vec![NodeShape::new(4, "emulated"); 3];
     scenario.jobs = (0..12).map(|index| job(&mut rng, index, over)).collect();
     scenario.policy.objective.node_budget = 200;
     (scenario.horizon, scenario.keep_rounds) = (Seconds(86_400.0), true);
@@ -83,6 +83,7 @@ fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
         runs: Seconds(600.0),
         startup: Seconds(rng.random_range(2.0..15.0)),
         cancelled_after: None,
+        hidden: None,
     }
 }
 

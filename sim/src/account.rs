@@ -127,7 +127,7 @@ impl Meter {
     }
 }
 
-impl World {
+impl World<'_> {
     /// Brings the account up to now for nodes on which something may have changed.
     pub fn measure(&mut self) {
         for node in std::mem::take(&mut self.touched) {

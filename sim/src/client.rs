@@ -26,7 +26,7 @@ const AGAIN: Seconds = Seconds(7.0);
 /// Submissions carry the job's place in the scenario; other requests are numbered from here.
 const OTHERS: u64 = 1 << 32;
 
-impl World {
+impl World<'_> {
     pub fn submit(&mut self, index: usize) {
         let spec = self.scenario.jobs[index].spec.clone();
         let key = IdempotencyKey {

@@ -1,11 +1,13 @@
-//! The truth about workers: how fast a gang really trains and what its gradients really look like.
+//! A gang of simulated workers: who of it lives, what it was told, how far it is. How fast it trains and what its gradients look like is
+//! `core/emulation`'s to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::{
-    CheckpointRef, Configuration, LaunchOrder, Layout, NodeId, NoiseSample, Seconds, Sequences, StepReport, Timestamp,
+    CheckpointRef, Configuration, LaunchOrder, Layout, NodeId, Seconds, Sequences, StepReport, Timestamp,
 };
 
+use crate::hidden::{HiddenRun, Saves};
 use crate::scenario::SimJob;
 use crate::world::Key;
 
@@ -41,6 +43,9 @@ pub(crate) struct Gang {
     pub trained: f64,
     pub banked: f64,
     pub saves: BTreeMap<Sequences, f64>,
+    /// Of a gang that follows the hidden truth.
+    pub hidden: Option<HiddenRun>,
+    pub progress: Saves,
 }
 
 /// How a gang gets on.
@@ -54,8 +59,6 @@ pub(crate) enum Pace {
 
 /// What one report of a gang covers, about.
 const REPORT: Seconds = Seconds(8.0);
-/// A step costs this much besides its work, and this much more per node.
-const STEP_OVERHEAD: (f64, f64) = (0.02, 0.01);
 
 impl Gang {
     pub fn new(order: LaunchOrder, truth: usize, now: Timestamp) -> Self {
@@ -89,6 +92,8 @@ impl Gang {
             trained: 0.0,
             banked: 0.0,
             saves: BTreeMap::new(),
+            hidden: None,
+            progress: Saves::new(),
         }
     }
 
@@ -128,13 +133,11 @@ impl Gang {
         factors.fold(1.0, f64::max)
     }
 
-    /// True duration of one step: linear scaling with a fixed overhead.
+    /// True duration of one step.
     pub fn step_time(&self, truth: &SimJob, now: Timestamp) -> f64 {
-        let tokens = self.configuration.global_batch.tokens(seq_len(truth)).0;
-        let gpus = f64::from(self.order.placement.gpus().0);
-        let nodes = f64::from(self.order.placement.nodes().0);
-        let work = tokens / (truth.tokens_per_second * gpus);
-        work * self.drag(now) + STEP_OVERHEAD.0 + STEP_OVERHEAD.1 * nodes
+        let tokens = self.configuration.global_batch.tokens(seq_len(truth));
+        let placement = &self.order.placement;
+        truth.linear().step_time(tokens, placement.gpus(), placement.nodes(), self.drag(now)).0
     }
 
     /// Steps the next report will cover, and how long they take.
@@ -163,16 +166,6 @@ impl Gang {
         self.step += u64::from(steps);
         self.samples += sequences;
         self.trained += duration.0 * f64::from(self.order.placement.gpus().0);
-        // E|g_b|² = |G|² + tr(Σ)/b with |G|² = 1 (McCandlish et al. 2018, eq. A.1).
-        let per_sequence = truth.noise_scale / f64::from(seq_len(truth));
-        let big_batch = self.configuration.global_batch.0 as f64;
-        let small_batch = big_batch / f64::from(self.configuration.layout.dp.max(2));
-        let noise = NoiseSample {
-            small_sqr: 1.0 + per_sequence / small_batch,
-            big_sqr: 1.0 + per_sequence / big_batch,
-            small_batch,
-            big_batch,
-        };
         let (job, generation) = self.key();
         StepReport {
             job,
@@ -184,7 +177,7 @@ impl Gang {
             duration,
             configuration: self.configuration,
             loss: Some(2.0),
-            noise: Some(noise),
+            noise: Some(truth.linear().measure(&self.configuration, seq_len(truth))),
             preconditioned: None,
             memory_peak: None,
         }

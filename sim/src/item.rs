@@ -69,6 +69,14 @@ pub(crate) enum Item {
     Train {
         key: Key,
     },
+    /// The moment of a run with a hidden truth.
+    Hidden {
+        key: Key,
+    },
+    Mishap {
+        node: usize,
+        mishap: headway_emulation::Mishap,
+    },
     Steps {
         key: Key,
         report: u64,

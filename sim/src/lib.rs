@@ -5,8 +5,8 @@
 //! that a seed names a whole history.
 //!
 //! Read [`scenario`] and [`faults`] (what is simulated), `world` (the loop), `scheduler`, `network`, `node` and `shell`
-//! (the parts of a live cluster), `gang` and `training` (the truth about workers), `strike` (how faults happen), `check`
-//! and `account` (the promises).
+//! (the parts of a live cluster), `gang` and `training` (workers that follow a linear truth), `hidden` (workers that follow the truth of emulated fleets), `strike`
+//! (how faults happen), `check` and `account` (the promises), [`watcher`] (who measures).
 
 mod account;
 mod check;
@@ -15,6 +15,7 @@ mod clock;
 pub mod deed;
 pub mod faults;
 mod gang;
+pub mod hidden;
 mod item;
 mod network;
 mod node;
@@ -26,10 +27,13 @@ mod store;
 mod strike;
 pub mod trace;
 mod training;
+pub mod watcher;
 mod world;
 
 pub use account::{Activity, GpuTime};
 pub use faults::{Chance, FaultKind, Faults};
-pub use scenario::{NodeShape, Scenario, SimJob};
+pub use hidden::HiddenWorld;
+pub use scenario::{NodeShape, Oversight, Scenario, SimJob};
 pub use shrink::shrink;
-pub use world::{Failure, Report, simulate};
+pub use watcher::{Unwatched, Watcher};
+pub use world::{Failure, Report, simulate, simulate_watched};

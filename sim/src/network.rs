@@ -36,7 +36,7 @@ const PATIENCE: Seconds = Seconds(15.0);
 /// Step reports an agent keeps while it has no session.
 const RING: usize = 64;
 
-impl World {
+impl World<'_> {
     /// The agent's regular moment: dial, say that all is well, or give a silent scheduler up.
     pub fn pulse(&mut self, node: usize) {
         let next = match self.nodes[node].link {

@@ -63,6 +63,7 @@ impl SimNode {
             boot: boot.clone(),
             gpu_type: GpuType(shape.gpu_type.clone()),
             emulated: (shape.gpu_type == "emulated").then_some(emulated),
+            stated: shape.stated.clone(),
             memory: Bytes(256 << 30),
             shm: Some(Bytes(128 << 30)),
             local_disk: Some(Bytes(1 << 40)),
@@ -98,7 +99,7 @@ impl SimNode {
     }
 }
 
-impl World {
+impl World<'_> {
     pub fn node_index(&self, id: NodeId) -> Option<usize> {
         self.places.get(&id).copied()
     }
@@ -266,7 +267,7 @@ fn words(command: &AgentCommand, store: &crate::store::Store) -> String {
     format!("{verb} {name} {generation}")
 }
 
-impl World {
+impl World<'_> {
     /// Fresh processes for this node's slice of an order.
     pub fn processes(&mut self, node: NodeId, order: &headway_types::LaunchOrder) -> BTreeMap<u32, Process> {
         let Some(share) = headway_node::Share::of(order, node) else { return BTreeMap::new() };

@@ -2,14 +2,16 @@
 
 mod random;
 
+use headway_emulation::{Linear, Workload};
 use headway_engine::EngineConfig;
 use headway_engine::record::PolicySettings;
 use headway_types::report::Flexibility;
 use headway_types::spec::{CheckpointPolicy, Elasticity, GpuRange, LayoutLimits, Precision, Training, Work};
-use headway_types::{Capabilities, JobSpec, Seconds, Sequences, Tokens, example};
+use headway_types::{Capabilities, JobSpec, Seconds, Sequences, StatedDevice, Tokens, example};
 
 use crate::deed::Act;
 use crate::faults::Faults;
+use crate::hidden::HiddenWorld;
 
 /// A whole history, but for its consequences.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +32,21 @@ pub struct Scenario {
     pub diary: bool,
     /// Whether every round is kept with its plan.
     pub keep_rounds: bool,
+    pub oversight: Oversight,
     /// Ledgers forget all fences of older commands but so many; `None`: as they do by themselves.
     pub fences_kept: Option<usize>,
+    /// Of the jobs that have a hidden truth.
+    pub hidden: HiddenWorld,
+}
+
+/// How closely promises are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oversight {
+    /// After every event; at the end every job has ended or says why not.
+    #[default]
+    Full,
+    /// What a commit or a launch would break; jobs may still wait at the horizon. For long runs that measure.
+    Light,
 }
 
 /// The GPUs of a node.
@@ -39,6 +54,16 @@ pub struct Scenario {
 pub struct NodeShape {
     pub gpus: u32,
     pub gpu_type: String,
+    /// What the GPUs can do, where it is not what the catalog says.
+    pub stated: Option<StatedDevice>,
+}
+
+impl NodeShape {
+    /// GPUs as the catalog has them.
+    #[must_use]
+    pub fn new(gpus: u32, gpu_type: &str) -> Self {
+        Self { gpus, gpu_type: gpu_type.into(), stated: None }
+    }
 }
 
 /// A job and the truth about it, which neither engine nor planner ever sees.
@@ -56,6 +81,14 @@ pub struct SimJob {
     pub startup: Seconds,
     /// A user cancels it after this long.
     pub cancelled_after: Option<Seconds>,
+    /// Its workers follow this instead of the linear truth of the fields above.
+    pub hidden: Option<Workload>,
+}
+
+impl SimJob {
+    pub(crate) fn linear(&self) -> Linear {
+        Linear { tokens_per_second: self.tokens_per_second, noise_scale: self.noise_scale }
+    }
 }
 
 impl Scenario {
@@ -64,7 +97,7 @@ impl Scenario {
     pub fn empty(seed: u64, nodes: &[u32]) -> Self {
         Self {
             seed,
-            nodes: nodes.iter().map(|gpus| NodeShape { gpus: *gpus, gpu_type: "emulated".into() }).collect(),
+            nodes: nodes.iter().map(|gpus| NodeShape::new(*gpus, "emulated")).collect(),
             jobs: Vec::new(),
             faults: Faults::calm(),
             script: Vec::new(),
@@ -74,7 +107,9 @@ impl Scenario {
             cut: false,
             diary: false,
             keep_rounds: false,
+            oversight: Oversight::Full,
             fences_kept: None,
+            hidden: HiddenWorld::default(),
         }
     }
 }

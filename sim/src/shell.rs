@@ -9,7 +9,7 @@ use crate::item::Item;
 use crate::node::LiveGroup;
 use crate::world::{Key, World};
 
-impl World {
+impl World<'_> {
     pub fn obey(&mut self, node: usize, incarnation: u32, action: NodeAction) {
         let shell = |event| Item::Shell { node, incarnation, event };
         match action {
@@ -106,6 +106,9 @@ impl World {
             return Ok(());
         }
         gang.started = true;
+        if let Some(workload) = self.scenario.jobs[truth].hidden {
+            return self.begin_hidden(key, workload);
+        }
         gang.saved_at = now;
         let first = gang.first_node();
         let members: Vec<(headway_types::NodeId, u32)> = gang.alive.iter().copied().collect();
@@ -138,6 +141,9 @@ impl World {
     fn order_worker(&mut self, node: usize, key: Key, order: WorkerOrder) {
         let id = self.nodes[node].inventory.node;
         let Some(gang) = self.gangs.get_mut(&key).filter(|gang| gang.first_node() == id) else { return };
+        if gang.hidden.is_some() {
+            return self.order_hidden(key, order);
+        }
         match order {
             WorkerOrder::Configure { configuration, .. } => gang.next_configuration = Some(configuration),
             WorkerOrder::Checkpoint => gang.save_wanted = true,
@@ -149,6 +155,9 @@ impl World {
     fn signal(&mut self, node: usize, key: Key, signal: Signal) {
         let Some(group) = self.nodes[node].alive.get_mut(&key) else { return };
         group.stopping = true;
+        if self.gangs.get(&key).is_some_and(|gang| gang.hidden.is_some()) {
+            return self.signal_hidden(node, key, signal);
+        }
         let ranks: Vec<u32> = group.processes.keys().copied().collect();
         let id = self.nodes[node].inventory.node;
         let hung = self.gangs.get(&key).is_some_and(|gang| gang.hung);

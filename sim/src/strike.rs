@@ -15,7 +15,7 @@ use crate::faults::FaultKind;
 use crate::item::Item;
 use crate::world::{Key, World};
 
-impl World {
+impl World<'_> {
     pub fn next_fault(&mut self, kind: FaultKind) {
         let Some(mean) = self.scenario.faults.every.get(&kind).copied() else { return };
         let chance: f64 = self.rng.random_range(0.0001..1.0);
@@ -200,7 +200,7 @@ impl World {
     }
 
     /// A group of the node, where it has one.
-    fn victim(&mut self, node: usize) -> Option<Key> {
+    pub fn victim(&mut self, node: usize) -> Option<Key> {
         let keys: Vec<Key> = self.nodes[node].alive.keys().copied().collect();
         (!keys.is_empty()).then(|| keys[self.rng.random_range(0..keys.len())])
     }

@@ -84,7 +84,7 @@ impl Replay {
     #[must_use]
     pub fn scenario(&self, jobs: &[TraceJob]) -> Scenario {
         let mut scenario = Scenario::empty(self.seed, &[]);
-        scenario.nodes = vec![NodeShape { gpus: 8, gpu_type: self.gpu_type.clone() }; self.nodes as usize];
+        scenario.nodes = vec![NodeShape::new(8, &self.gpu_type); self.nodes as usize];
         let until = Seconds(self.from.0 + self.lasts.0);
         let present = jobs.iter().filter(|job| {
             job.submitted.0 < until.0 && job.submitted.0 + job.duration.0 > self.from.0 && job.gpus.0 > 0
@@ -122,6 +122,7 @@ impl Replay {
             runs: Seconds(left),
             startup: Seconds(120.0),
             cancelled_after: None,
+            hidden: None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! How gangs train: steps, reports, saves, and their end.
 
+use headway_emulation::RunEvent;
 use headway_node::{Exit, WorkerMessage};
-use headway_types::{NodeReport, Seconds};
+use headway_types::{Fault, NodeReport, Seconds};
 
 use crate::faults::Chance;
 use crate::item::Item;
@@ -10,9 +11,9 @@ use crate::world::{Key, World};
 /// A collective that hangs gives up by itself after this long, as NCCL's watchdog does.
 const WATCHDOG: (f64, f64) = (600.0, 1_800.0);
 /// Between two reports of rank times.
-const RANKS_EVERY: Seconds = Seconds(30.0);
+pub(crate) const RANKS_EVERY: Seconds = Seconds(30.0);
 
-impl World {
+impl World<'_> {
     /// Start-up is over: the first steps begin, or the opaque command's work.
     pub fn train(&mut self, key: Key) {
         let now = self.clock.now;
@@ -140,12 +141,13 @@ impl World {
         let at = self.moment(WATCHDOG.0, WATCHDOG.1);
         let Some(gang) = self.gangs.get_mut(&key).filter(|gang| !gang.hung) else { return };
         gang.hung = true;
+        self.run_event(key, RunEvent::Hang);
         self.clock.at(at, Item::Abort { key });
         self.touch_gang(key);
     }
 
     pub fn abort(&mut self, key: Key) {
-        self.exit_all(key, Exit::Signal(6));
+        self.exit_all(key, Exit::Signal(6), None);
     }
 
     /// All processes of a gang exit 0 by themselves.
@@ -161,17 +163,17 @@ impl World {
         if self.scenario.jobs[gang.truth].spec.training().is_none() {
             gang.trained = self.scenario.jobs[gang.truth].runs.0 * f64::from(gang.order.placement.gpus().0);
         }
-        self.exit_all(key, Exit::Code(0));
+        self.exit_all(key, Exit::Code(0), None);
     }
 
-    fn exit_all(&mut self, key: Key, exit: Exit) {
+    pub fn exit_all(&mut self, key: Key, exit: Exit, fault: Option<&Fault>) {
         let Some(gang) = self.gangs.get(&key) else { return };
         let members: Vec<(headway_types::NodeId, u32)> = gang.alive.iter().copied().collect();
         self.touch_gang(key);
         for (id, rank) in members {
             let at = self.moment(0.01, 0.5);
             if let Some(node) = self.node_index(id) {
-                self.clock.at(at, Item::Die { node, key, rank: Some(rank), exit, fault: None });
+                self.clock.at(at, Item::Die { node, key, rank: Some(rank), exit, fault: fault.cloned() });
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_engine::record::EventRecord;
+use headway_emulation::Mishaps;
+use headway_engine::record::{Allocation, EventRecord, Job};
 use headway_node::Exit;
 use headway_planner::{CurveCache, PlanInput};
 use headway_types::{Generation, IdSource, JobId, NodeId, Plan, Seconds, Timestamp};
@@ -18,9 +19,10 @@ use crate::gang::Gang;
 use crate::item::Item;
 use crate::network::Link;
 use crate::node::SimNode;
-use crate::scenario::Scenario;
+use crate::scenario::{Oversight, Scenario};
 use crate::scheduler::{HostClock, Server};
 use crate::store::Store;
+use crate::watcher::{Unwatched, Watcher};
 
 /// A broken promise, with everything needed to see it again.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -54,6 +56,9 @@ pub struct Report {
     pub makespan: Seconds,
     /// What was planned and the plan of it, where the scenario keeps them.
     pub rounds: Vec<(PlanInput, Plan)>,
+    /// Rows at the end: jobs by their place in the scenario, and every allocation there was.
+    pub jobs: BTreeMap<usize, Job>,
+    pub allocations: Vec<Allocation>,
 }
 
 /// Longer after the last fault than anything stands still.
@@ -61,8 +66,10 @@ const TIDY_AFTER: Seconds = Seconds(300.0);
 
 pub(crate) type Key = (JobId, Generation);
 
-pub(crate) struct World {
+pub(crate) struct World<'a> {
     pub scenario: Scenario,
+    pub watcher: &'a mut dyn Watcher,
+    pub mishaps: Option<Mishaps>,
     pub rng: StdRng,
     pub clock: Clock<Item>,
     pub host_clock: HostClock,
@@ -103,7 +110,12 @@ pub(crate) struct World {
 
 /// Runs a scenario until every job has ended and the faults are over.
 pub fn simulate(scenario: &Scenario) -> Result<Report, Box<Failure>> {
-    let mut world = World::new(scenario.clone());
+    simulate_watched(scenario, &mut Unwatched)
+}
+
+/// The same while someone looks on.
+pub fn simulate_watched(scenario: &Scenario, watcher: &mut dyn Watcher) -> Result<Report, Box<Failure>> {
+    let mut world = World::new(scenario.clone(), watcher);
     let outcome = world.run();
     let at = world.clock.now.since(START).0;
     outcome.map_err(|message| {
@@ -112,8 +124,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Report, Box<Failure>> {
     })
 }
 
-impl World {
-    fn new(scenario: Scenario) -> Self {
+impl<'a> World<'a> {
+    fn new(scenario: Scenario, watcher: &'a mut dyn Watcher) -> Self {
         let (nodes, ids) = SimNode::fleet(&scenario.nodes);
         let mut world = World {
             rng: StdRng::seed_from_u64(scenario.seed ^ 0x5eed),
@@ -145,6 +157,8 @@ impl World {
             diary: scenario.diary.then(Vec::new),
             rounds: Vec::new(),
             broken: None,
+            mishaps: crate::hidden::mishaps(&scenario.hidden, scenario.nodes.len()),
+            watcher,
             scenario,
         };
         world.clock.after(Seconds(0.0), Item::StartServer);
@@ -162,6 +176,7 @@ impl World {
         }
         let kinds: Vec<FaultKind> = world.scenario.faults.every.keys().copied().collect();
         kinds.into_iter().for_each(|kind| world.next_fault(kind));
+        world.expect_mishap();
         let loses =
             [Chance::ReportLost, Chance::CommandLost].iter().any(|one| world.scenario.faults.share.contains_key(one));
         world.clock.after(world.scenario.faults.until + TIDY_AFTER, Item::TidyUp);
@@ -181,7 +196,9 @@ impl World {
             if let Some(broken) = self.broken.take() {
                 return Err(broken);
             }
-            self.measure();
+            if self.scenario.oversight == Oversight::Full {
+                self.measure();
+            }
             if self.is_over() {
                 break;
             }
@@ -189,7 +206,9 @@ impl World {
         self.touched = (0..self.nodes.len()).collect();
         self.clock.now = if self.scenario.cut { horizon } else { self.clock.now };
         self.measure();
-        self.check_account()?;
+        if self.scenario.oversight == Oversight::Full {
+            self.check_account()?;
+        }
         let waiting = self.check_end()?;
         let mut ended = BTreeMap::new();
         for job in self.store.jobs.values() {
@@ -206,6 +225,12 @@ impl World {
             gpu_time: self.meter.time.clone(),
             makespan: self.clock.now.since(START),
             rounds: std::mem::take(&mut self.rounds),
+            jobs: self
+                .acknowledged
+                .iter()
+                .filter_map(|(index, id)| Some((*index, self.store.jobs.get(id)?.clone())))
+                .collect(),
+            allocations: std::mem::take(&mut self.store.allocations).into_values().collect(),
         })
     }
 
@@ -278,6 +303,8 @@ impl World {
             Item::LinkLost { link } => self.close_server_end(link),
             Item::Pulse(node) => self.pulse(node),
             Item::Train { key } => self.train(key),
+            Item::Hidden { key } => self.tick_hidden(key),
+            Item::Mishap { node, mishap } => self.happen(node, mishap),
             Item::Steps { key, report, steps, duration } => self.steps(key, report, steps, duration),
             Item::Finish { key } => self.finish(key),
             Item::Abort { key } => self.abort(key),

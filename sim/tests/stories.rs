@@ -19,6 +19,7 @@ fn job(name: &str, min: u32, max: u32) -> SimJob {
         runs: Seconds(0.0),
         startup: Seconds(5.0),
         cancelled_after: None,
+        hidden: None,
     }
 }
 

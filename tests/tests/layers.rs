@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("estimator", &["types", "goodput"]),
     ("calibration", &["types", "goodput", "estimator"]),
     ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
+    ("evidence", &["types", "goodput", "planner", "engine", "emulation", "estimator", "sim"]),
 ];
 
 /// Crates that may import everything.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, LogChunk, LogRequest};
-use headway_emulation::{MishapRates, Mishaps, Random, Run, RunEvent, Seed, Setting};
+use headway_emulation::{MishapRates, Mishaps, Nature, Progress, Random, Run, RunEvent, Seed, Setting};
 use headway_node::{NodeAction, NodeEvent};
 use headway_types::{Fault, Generation, LaunchOrder, NodeId, NodeSlice, Seconds, Term, Timestamp};
 use tokio::sync::mpsc;
@@ -228,7 +228,15 @@ impl Emulation {
             let nodes = order.placement.slices().iter().map(number).collect::<Result<Vec<usize>, Fault>>()?;
             let workload = workload::read(self.seed, &order).map_err(Fault::of_job)?;
             let class = self.nodes[nodes[0]].inventory().class();
-            let setting = Setting { seed: self.seed, order: &order, class: &class, workload, failures: self.failures };
+            let setting = Setting {
+                seed: self.seed,
+                job: self.seed.about(order.job.0.as_bytes()),
+                nature: Nature { failures: self.failures, ..Nature::GENTLE },
+                order: &order,
+                class: &class,
+                workload,
+                progress: Progress::default(),
+            };
             let mut run = Run::new(&setting).map_err(|error| Fault::of_job(error.to_string()))?;
             run.report_every = self.report_every();
             self.gangs.insert(key, Gang::new(run, order, nodes));

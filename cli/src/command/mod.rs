@@ -7,6 +7,7 @@ pub mod compare;
 pub mod curve;
 pub mod describe;
 pub mod estimate;
+pub mod evaluate;
 pub mod events;
 pub mod job;
 pub mod logs;

@@ -15,7 +15,9 @@ use headway_types::{
 };
 
 use crate::checkpoint;
+use crate::nature::Nature;
 use crate::noise::loss;
+use crate::progress::{Progress, Worth};
 use crate::random::{Random, Seed};
 use crate::start::Start;
 use crate::step::{StepTruth, measured};
@@ -34,12 +36,15 @@ const BUSY_SPREAD: f64 = 0.01;
 pub struct Setting<'a> {
     /// Of the world it lives in.
     pub seed: Seed,
+    /// Of the job: the same over all its generations.
+    pub job: Seed,
+    pub nature: Nature,
     pub order: &'a LaunchOrder,
     /// Class of its nodes.
     pub class: &'a NodeClass,
     pub workload: Workload,
-    /// Times the ordinary rate of failed saves.
-    pub failures: f64,
+    /// What the job had come to at the checkpoint it resumes from.
+    pub progress: Progress,
 }
 
 /// Why there is no truth for an order.
@@ -70,6 +75,10 @@ pub enum RunEvent {
     /// A process has died: the others wait for it for ever.
     Break,
     Hang,
+    /// Gangs of several nodes hold this share of the other nodes from now on.
+    Crowd {
+        share: f64,
+    },
     /// `rank` takes `factor` times as long.
     Straggle {
         rank: u32,
@@ -138,6 +147,7 @@ pub struct Run {
     pub report_every: Seconds,
     step: u64,
     samples: Sequences,
+    progress: Progress,
     saved_step: u64,
     saved_at: Timestamp,
     /// Whether this generation has stepped yet.
@@ -149,8 +159,18 @@ pub struct Run {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Opaque { duration: Seconds },
-    Training { training: Training, truth: StepTruth, device: Box<Device>, spread: Spread, now: Now },
+    Opaque {
+        duration: Seconds,
+    },
+    Training {
+        training: Training,
+        worth: Box<Worth>,
+        truth: Box<StepTruth>,
+        device: Box<Device>,
+        spread: Spread,
+        crowd: f64,
+        now: Now,
+    },
 }
 
 /// What training runs with at the moment.
@@ -217,8 +237,8 @@ impl Run {
     pub fn new(setting: &Setting<'_>) -> Result<Self, SettingError> {
         let order = setting.order;
         let (gpus, nodes) = (order.placement.gpus(), order.placement.nodes());
-        let job_seed = setting.seed.about(order.job.0.as_bytes());
-        let seed = job_seed.about(&order.generation.0.to_le_bytes());
+        let nature = &setting.nature;
+        let seed = setting.job.about(&order.generation.0.to_le_bytes());
         let mut random = Random::new(seed);
         let resumed = order.resume.as_ref();
         let (work, state) = match setting.workload {
@@ -227,14 +247,19 @@ impl Run {
                 let configuration = order.configuration.ok_or(SettingError::NoConfiguration)?;
                 let device = Box::new(catalog::device(setting.class).map_err(SettingError::Hardware)?);
                 let spread = Spread { gpus, nodes };
-                let truth = StepTruth::hidden(setting.seed, &training.shape, &setting.class.gpu_type);
+                let truth =
+                    StepTruth::hidden(setting.seed, nature, setting.job, &training.shape, &setting.class.gpu_type);
+                let reference_batch = order.reference_batch.unwrap_or(configuration.global_batch);
+                let worth = Worth::hidden(setting.job, nature, training.noise, reference_batch);
+                let training = training.showing(setting.job, nature);
                 let step_time = truth
-                    .step_time(&training.shape, training.precision, &device, spread, &configuration)
+                    .step_time(&training.shape, training.precision, &device, spread, 0.0, &configuration)
                     .ok_or(SettingError::Indivisible(configuration))?;
                 let memory = truth.memory(&training.shape, training.precision, &device, &configuration);
                 let now = Now { revision: 0, configuration, step_time, memory };
                 let state = if resumed.is_some() { checkpoint::bytes(&training.shape) } else { 0.0 };
-                (Work::Training { training, truth, device, spread, now }, state)
+                let (worth, truth) = (Box::new(worth), Box::new(truth));
+                (Work::Training { training, worth, truth, device, spread, crowd: 0.0, now }, state)
             }
         };
         let step = resumed.map_or(0, |checkpoint| checkpoint.step);
@@ -243,13 +268,14 @@ impl Run {
             job: order.job,
             generation: order.generation,
             work,
-            start: Start::draw(&mut random, gpus, nodes, state),
+            start: Start::draw(&mut random, nature, gpus, nodes, state),
             checkpoint_every: order.checkpoint_every,
-            failures: setting.failures,
+            failures: nature.failures,
             random,
             report_every: Seconds(10.0),
             step,
             samples: resumed.map_or(Sequences(0), |checkpoint| checkpoint.samples_seen),
+            progress: setting.progress,
             saved_step: step,
             saved_at: Timestamp(0),
             trained: false,
@@ -257,6 +283,21 @@ impl Run {
             straggler: None,
             stage: Stage::Gathering,
         })
+    }
+
+    /// What the job has really come to, by its last report.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// What training comes to per second with what it runs at the moment, in reference tokens; `None` of an opaque script.
+    #[must_use]
+    pub fn goodput(&self) -> Option<f64> {
+        let Work::Training { training, worth, now, .. } = &self.work else { return None };
+        let batch = now.configuration.global_batch;
+        let tokens = batch.tokens(training.shape.seq_len).0;
+        Some(tokens * worth.efficiency(self.samples, batch) / now.step_time.0)
     }
 
     /// When to send `Tick`.
@@ -321,6 +362,7 @@ impl Run {
                 self.stage = Stage::Hung;
             }
             RunEvent::Break | RunEvent::Hang => {}
+            RunEvent::Crowd { share } => self.crowd(share),
             RunEvent::Straggle { rank, factor, lasts } => {
                 self.straggler = Some(Straggler { rank, factor, until: now + lasts });
                 self.cut(now);
@@ -336,6 +378,16 @@ impl Run {
         if revision > newest && configuration.layout == at.configuration.layout {
             self.wanted.change = Some((revision, configuration));
             self.cut(now);
+        }
+    }
+
+    /// Counts from the next stretch of steps on.
+    fn crowd(&mut self, share: f64) {
+        let Work::Training { training, truth, device, spread, crowd, now, .. } = &mut self.work else { return };
+        *crowd = share;
+        let at = &now.configuration;
+        if let Some(time) = truth.step_time(&training.shape, training.precision, device, *spread, share, at) {
+            now.step_time = time;
         }
     }
 
@@ -407,10 +459,11 @@ impl Run {
     }
 
     fn change(&mut self, time: Timestamp, revision: u64, configuration: Configuration) {
-        let Work::Training { training, truth, device, spread, now } = &mut self.work else { return };
+        let Work::Training { training, truth, device, spread, crowd, now, .. } = &mut self.work else { return };
         let tier = now.configuration.tier_to(&configuration);
         // A batch that does not divide is kept out as a script would: it goes on as it was.
-        if let Some(step_time) = truth.step_time(&training.shape, training.precision, device, *spread, &configuration) {
+        let step_time = truth.step_time(&training.shape, training.precision, device, *spread, *crowd, &configuration);
+        if let Some(step_time) = step_time {
             let memory = truth.memory(&training.shape, training.precision, device, &configuration);
             *now = Now { revision, configuration, step_time, memory };
         }
@@ -431,7 +484,7 @@ impl Run {
     }
 
     fn stepped(&mut self, steps: u32, per_step: Seconds, said: &mut Vec<Said>) {
-        let Work::Training { training, now, .. } = &self.work else { return };
+        let Work::Training { training, worth, now, .. } = &self.work else { return };
         let configuration = now.configuration;
         if !self.trained {
             self.trained = true;
@@ -440,6 +493,8 @@ impl Run {
         let consumed = Sequences(configuration.global_batch.0 * u64::from(steps));
         self.step += u64::from(steps);
         self.samples += consumed;
+        let tokens = consumed.tokens(training.shape.seq_len);
+        self.progress = worth.after(self.progress, self.samples, configuration.global_batch, tokens.0);
         let noise = training.noise.measure(&mut self.random, &configuration, self.samples, steps);
         said.push(Said::Steps {
             report: Box::new(StepReport {
@@ -448,7 +503,7 @@ impl Run {
                 step: self.step,
                 steps,
                 samples_seen: self.samples,
-                tokens: consumed.tokens(training.shape.seq_len),
+                tokens,
                 duration: per_step * f64::from(steps),
                 configuration,
                 loss: Some(loss(self.samples)),

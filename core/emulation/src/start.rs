@@ -3,6 +3,7 @@
 
 use headway_types::{GpuCount, NodeCount, Seconds};
 
+use crate::nature::Nature;
 use crate::random::Random;
 
 /// Interpreter, framework, CUDA context.
@@ -14,7 +15,6 @@ const READ_PER_NODE: f64 = 4e9;
 const READ_SHARED: f64 = 80e9;
 /// Compilation and warm-up before the first step, beyond the step itself.
 const WARM_UP: f64 = 3.0;
-const SPREAD: f64 = 0.15;
 
 /// Seconds by phase of one start, without the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,11 +27,11 @@ pub struct Start {
 
 impl Start {
     /// Draws a start that reads `state` bytes.
-    pub fn draw(random: &mut Random, ranks: GpuCount, nodes: NodeCount, state: f64) -> Self {
+    pub fn draw(random: &mut Random, nature: &Nature, ranks: GpuCount, nodes: NodeCount, state: f64) -> Self {
         let ranks = f64::from(ranks.0.max(1));
         let (fixed, doubling, linear) = RENDEZVOUS;
         let rate = (READ_PER_NODE * f64::from(nodes.0.max(1))).min(READ_SHARED);
-        let mut about = |median: f64| Seconds(random.around(median, SPREAD));
+        let mut about = |median: f64| Seconds(nature.starts * random.around(median, nature.start_spread));
         Self {
             import: about(IMPORT),
             rendezvous: about(fixed + doubling * libm::log2(ranks) + linear * ranks),
@@ -53,8 +53,9 @@ mod tests {
 
     #[test]
     fn larger_gangs_start_later_and_resuming_reads() {
-        let start =
-            |ranks, nodes, state| Start::draw(&mut Random::new(Seed(4)), GpuCount(ranks), NodeCount(nodes), state);
+        let start = |ranks, nodes, state| {
+            Start::draw(&mut Random::new(Seed(4)), &Nature::GENTLE, GpuCount(ranks), NodeCount(nodes), state)
+        };
         let totals: Vec<f64> = [8, 64, 512, 4096].map(|ranks| start(ranks, ranks / 8, 0.0).total().0).to_vec();
         assert!(totals.is_sorted(), "{totals:?}");
         assert_eq!(start(8, 1, 0.0).load, Seconds(0.0));

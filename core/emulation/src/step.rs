@@ -1,5 +1,6 @@
 //! The true step time: the scheduler's own prior, off by factors it is not told. They belong to a model shape on a GPU
-//! type, as a better kernel or a slower host would, so that what one layout teaches holds for another.
+//! type, as a better kernel or a slower host would, so that what one layout teaches holds for another; where the world is harsh, each
+//! layout of a job is off by one more that no other layout teaches.
 
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Device;
@@ -9,13 +10,11 @@ use headway_goodput::physics::Parameters;
 use headway_goodput::step_time::{Spread, StepTime, step_time};
 use headway_goodput::strategy::Strategy;
 use headway_types::spec::Precision;
-use headway_types::{Bytes, Configuration, GpuType, ModelShape, Seconds};
+use headway_types::{Bytes, Configuration, GpuType, Layout, ModelShape, Seconds};
 
+use crate::nature::Nature;
 use crate::random::{Random, Seed};
 
-/// Deviation of the logarithm of the hidden factors: about what published runs differ from the prior (docs/goodput.md).
-const MICRO_SPREAD: f64 = 0.15;
-const STEP_SPREAD: f64 = 0.3;
 /// Deviation of the logarithm of hidden memory: the memory model's error on clean runs.
 const MEMORY_SPREAD: f64 = 0.02;
 /// Relative deviation of one step from the mean.
@@ -30,18 +29,23 @@ pub struct StepTruth {
     step: f64,
     /// Over the memory model's bytes.
     memory: f64,
+    /// Whose layouts have factors of their own, and how far these lie from 1.
+    layouts: (Seed, f64),
+    contention: f64,
 }
 
 impl StepTruth {
     #[must_use]
-    pub fn hidden(seed: Seed, shape: &ModelShape, gpu_type: &GpuType) -> Self {
+    pub fn hidden(seed: Seed, nature: &Nature, job: Seed, shape: &ModelShape, gpu_type: &GpuType) -> Self {
         let key = format!("{shape:?}");
         let mut random = Random::new(seed.about(b"step").about(key.as_bytes()).about(gpu_type.0.as_bytes()));
         let mut memory = Random::new(seed.about(b"memory").about(key.as_bytes()).about(gpu_type.0.as_bytes()));
         Self {
-            micro: random.around(1.0, MICRO_SPREAD),
-            step: random.around(1.0, STEP_SPREAD),
+            micro: random.around(1.0, nature.micro),
+            step: random.around(1.0, nature.step),
             memory: memory.around(1.0, MEMORY_SPREAD),
+            contention: nature.contention,
+            layouts: (job.about(b"layout").about(gpu_type.0.as_bytes()), nature.layout),
         }
     }
 
@@ -68,7 +72,8 @@ impl StepTruth {
         Some((Bytes(bytes as u64), bytes > hardware.memory))
     }
 
-    /// Mean seconds of one optimizer step; `None` where the batch does not divide into micro-batches.
+    /// Mean seconds of one optimizer step; `None` where the batch does not divide into micro-batches. `crowd`: share of the other nodes that
+    /// gangs of several nodes hold, which talk over the same fabric.
     #[must_use]
     pub fn step_time(
         &self,
@@ -76,10 +81,21 @@ impl StepTruth {
         precision: Precision,
         device: &Device,
         spread: Spread,
+        crowd: f64,
         configuration: &Configuration,
     ) -> Option<Seconds> {
         let prior: StepTime = step_time(shape, precision, device, spread, configuration, configuration.accumulation()?);
-        Some(prior.micro() * self.micro + prior.step() * self.step + prior.overhead)
+        let talk =
+            (prior.pipeline_transfers + prior.parameter_collectives) * self.micro + prior.data_collectives * self.step;
+        let crowded = if spread.nodes.0 > 1 { self.contention * crowd } else { 0.0 };
+        let common = prior.micro() * self.micro + prior.step() * self.step + prior.overhead + talk * crowded;
+        Some(common * self.of_layout(configuration.layout))
+    }
+
+    /// What this layout of this job is off by, and no other.
+    fn of_layout(&self, layout: Layout) -> f64 {
+        let (seed, spread) = self.layouts;
+        if spread == 0.0 { 1.0 } else { Random::new(seed.about(format!("{layout:?}").as_bytes())).around(1.0, spread) }
     }
 }
 
@@ -96,7 +112,8 @@ mod tests {
     use headway_types::example::{self, llama2_7b};
     use headway_types::spec::{BatchRange, ExecutionLimits, LayoutLimits, Training, Work};
     use headway_types::{
-        Generation, GpuCount, IdSource, Layout, NodeCount, Recompute, Sequences, Sharding, StepReport, Timestamp,
+        Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences, Sharding,
+        StepReport, Timestamp,
     };
     use proptest::prelude::*;
 
@@ -107,8 +124,8 @@ mod tests {
         let device = Device::Catalogued(catalog::find(&gpu_type).unwrap());
         let (gpus, nodes) = (layout.gpus(), NodeCount(layout.gpus().0.div_ceil(8)));
         let at = Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) };
-        let truth = StepTruth::hidden(Seed(seed), &llama2_7b(), &gpu_type);
-        truth.step_time(&llama2_7b(), Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap().0
+        let truth = StepTruth::hidden(Seed(seed), &Nature::GENTLE, Seed(0), &llama2_7b(), &gpu_type);
+        truth.step_time(&llama2_7b(), Precision::Bf16, &device, Spread { gpus, nodes }, 0.0, &at).unwrap().0
     }
 
     proptest! {
@@ -127,7 +144,7 @@ mod tests {
 
         #[test]
         fn the_truth_stays_near_what_published_runs_differ_from_the_prior(seed in 0..2000_u64) {
-            let truth = StepTruth::hidden(Seed(seed), &llama2_7b(), &GpuType("H100-80G".into()));
+            let truth = StepTruth::hidden(Seed(seed), &Nature::GENTLE, Seed(0), &llama2_7b(), &GpuType("H100-80G".into()));
             prop_assert!((0.4..2.5).contains(&truth.micro) && (0.16..6.1).contains(&truth.step));
         }
     }
@@ -135,10 +152,37 @@ mod tests {
     #[test]
     fn the_truth_is_not_the_prior_and_differs_between_gpu_types() {
         let layout = Layout { dp: 2, tp: 4, pp: 1, ..Layout::single() };
-        let of = |gpu: &str| StepTruth::hidden(Seed(3), &llama2_7b(), &GpuType(gpu.into()));
+        let of = |gpu: &str| StepTruth::hidden(Seed(3), &Nature::GENTLE, Seed(0), &llama2_7b(), &GpuType(gpu.into()));
         assert_ne!(of("H100-80G"), of("A100-80G"));
         assert_eq!(of("H100-80G"), of("H100-80G"));
         assert!(time(3, "A100-80G", layout, 1, 64) > time(3, "H100-80G", layout, 1, 64));
+    }
+
+    #[test]
+    fn in_a_harsh_world_every_layout_of_a_job_is_off_by_a_factor_of_its_own() {
+        let of = |nature, job, layout: Layout| {
+            StepTruth::hidden(Seed(3), nature, Seed(job), &llama2_7b(), &GpuType("H100-80G".into())).of_layout(layout)
+        };
+        let (one, other) = (Layout { tp: 4, ..Layout::single() }, Layout { pp: 4, ..Layout::single() });
+        assert_eq!((of(&Nature::GENTLE, 1, one), of(&Nature::GENTLE, 1, other)), (1.0, 1.0));
+        assert_ne!(of(&Nature::HARSH, 1, one), of(&Nature::HARSH, 1, other));
+        assert_ne!(of(&Nature::HARSH, 1, one), of(&Nature::HARSH, 2, one));
+        assert_eq!(of(&Nature::HARSH, 1, one), of(&Nature::HARSH, 1, one));
+    }
+
+    #[test]
+    fn gangs_of_several_nodes_share_the_fabric() {
+        let (shape, gpu_type) = (llama2_7b(), GpuType("H100-80G".into()));
+        let device = Device::Catalogued(catalog::find(&gpu_type).unwrap());
+        let truth = StepTruth::hidden(Seed(3), &Nature::HARSH, Seed(0), &shape, &gpu_type);
+        let time = |dp: u32, crowd| {
+            let layout = Layout { dp, tp: 4, ..Layout::single() };
+            let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
+            let spread = Spread { gpus: layout.gpus(), nodes: NodeCount(layout.gpus().0.div_ceil(8)) };
+            truth.step_time(&shape, Precision::Bf16, &device, spread, crowd, &at).unwrap().0
+        };
+        assert_eq!(time(2, 0.0), time(2, 1.0));
+        assert!(time(8, 1.0) > time(8, 0.5) && time(8, 0.5) > time(8, 0.0));
     }
 
     #[test]
@@ -176,7 +220,7 @@ mod tests {
         for gpus in [8, 16, 32].map(GpuCount) {
             let (shape, mut model) = long_sequences();
             let nodes = NodeCount(gpus.0 / 8);
-            let truth = StepTruth::hidden(Seed(1), &shape, &class.gpu_type).with_memory(1.15);
+            let truth = StepTruth::hidden(Seed(1), &Nature::GENTLE, Seed(0), &shape, &class.gpu_type).with_memory(1.15);
             let mut ended = 0;
             let (at, peak) = loop {
                 let at = model.best(&class, gpus, nodes).unwrap().configuration.unwrap();
@@ -187,7 +231,7 @@ mod tests {
                 ended += 1;
                 assert!(ended <= 1, "{at} on {gpus} GPUs");
             };
-            let mean = truth.step_time(&shape, Precision::Bf16, &device, Spread { gpus, nodes }, &at).unwrap();
+            let mean = truth.step_time(&shape, Precision::Bf16, &device, Spread { gpus, nodes }, 0.0, &at).unwrap();
             let report = StepReport {
                 job: IdSource::seeded(1).job(Timestamp(0)),
                 generation: Generation(1),

@@ -3,6 +3,7 @@
 use headway_types::spec::Precision;
 use headway_types::{ModelShape, Seconds};
 
+use crate::nature::Nature;
 use crate::noise::GradientNoise;
 use crate::random::{Random, Seed};
 
@@ -24,6 +25,15 @@ pub struct Training {
     pub shape: ModelShape,
     pub precision: Precision,
     pub noise: GradientNoise,
+}
+
+impl Training {
+    /// As its gradients show it: their noise is off the true one by a factor of the job's.
+    pub(crate) fn showing(self, job: Seed, nature: &Nature) -> Self {
+        let off = Random::new(job.about(b"shown")).around(1.0, nature.noise);
+        let GradientNoise { start, growth, half } = self.noise;
+        Self { noise: GradientNoise { start: start * off, growth: growth * off, half }, ..self }
+    }
 }
 
 /// The hidden duration of an opaque job.

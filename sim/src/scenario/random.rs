@@ -46,7 +46,7 @@ fn random_nodes(rng: &mut StdRng) -> Vec<NodeShape> {
     (0..rng.random_range(2..=6))
         .map(|_| {
             let gpu_type = if mixed { TYPES[rng.random_range(0..TYPES.len())] } else { "emulated" };
-            NodeShape { gpus: if alike { usual } else { size(rng) }, gpu_type: gpu_type.into() }
+            NodeShape::new(if alike { usual } else { size(rng) }, gpu_type)
         })
         .collect()
 }
@@ -94,5 +94,6 @@ fn random_job(rng: &mut StdRng, index: u32, nodes: &[NodeShape]) -> SimJob {
         runs: Seconds(60.0 * minutes),
         startup: Seconds(rng.random_range(2.0..15.0)),
         cancelled_after,
+        hidden: None,
     }
 }

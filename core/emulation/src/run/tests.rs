@@ -31,7 +31,16 @@ fn workload() -> Workload {
 }
 
 fn run_of(seed: u64, workload: Workload, resume: Option<CheckpointRef>, failures: f64) -> Run {
-    let setting = Setting { seed: Seed(seed), order: &order(resume), class: &class("H100-80G", 8), workload, failures };
+    let order = order(resume);
+    let setting = Setting {
+        seed: Seed(seed),
+        job: Seed(seed).about(order.job.0.as_bytes()),
+        nature: Nature { failures, ..Nature::GENTLE },
+        order: &order,
+        class: &class("H100-80G", 8),
+        workload,
+        progress: Progress::default(),
+    };
     Run::new(&setting).unwrap()
 }
 

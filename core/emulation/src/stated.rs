@@ -1,25 +1,29 @@
-//! The ground truth an emulated worker follows: the stated device keeps the time, the noise is that of all emulation.
-//! Seeded: the same job and generation see the same numbers.
+//! The truth of a device that keeps time on a CPU slot: the stated device says how long a step takes, the noise is that of all emulation.
 
-use headway_emulation::{GradientNoise, Random};
 use headway_types::{Configuration, NoiseSample, Sequences};
+
+use crate::noise::GradientNoise;
+use crate::random::Random;
 
 /// Bytes of gradient per parameter that data-parallel replicas exchange.
 const GRADIENT_BYTES: f64 = 4.0;
 
-pub(super) struct Truth {
-    pub(super) seq_len: f64,
-    pub(super) flops_per_token: f64,
-    pub(super) parameters: f64,
-    pub(super) device_flops: f64,
-    pub(super) link_bytes_per_second: f64,
-    pub(super) noise: GradientNoise,
-    pub(super) random: Random,
+/// A model on stated devices.
+#[derive(Clone, Debug)]
+pub struct StatedTruth {
+    pub seq_len: f64,
+    pub flops_per_token: f64,
+    pub parameters: f64,
+    pub device_flops: f64,
+    pub link_bytes_per_second: f64,
+    pub noise: GradientNoise,
+    pub random: Random,
 }
 
-impl Truth {
+impl StatedTruth {
     /// Device seconds of one optimizer step: compute of all micro-batches, the pipeline's bubble, then a ring all-reduce.
-    pub(super) fn step_time(&self, configuration: &Configuration) -> f64 {
+    #[must_use]
+    pub fn step_time(&self, configuration: &Configuration) -> f64 {
         let layout = configuration.layout;
         let shards = f64::from(layout.tp * layout.pp);
         let replicas = f64::from(layout.dp);
@@ -31,12 +35,7 @@ impl Truth {
     }
 
     /// Mean squared gradient norms of `steps` steps; `None` where a step is one small batch.
-    pub(super) fn measure(
-        &mut self,
-        configuration: &Configuration,
-        samples: Sequences,
-        steps: u32,
-    ) -> Option<NoiseSample> {
+    pub fn measure(&mut self, configuration: &Configuration, samples: Sequences, steps: u32) -> Option<NoiseSample> {
         self.noise.measure(&mut self.random, configuration, samples, steps)
     }
 }
@@ -45,14 +44,14 @@ impl Truth {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use headway_emulation::Seed;
     use headway_types::Layout;
 
     use super::*;
+    use crate::random::Seed;
 
     #[test]
     fn a_step_is_compute_and_bubble_plus_all_reduce() {
-        let truth = Truth {
+        let truth = StatedTruth {
             seq_len: 64.0,
             flops_per_token: 1e6,
             parameters: 1e6,

@@ -1,0 +1,58 @@
+//! How far the truth lies from what a scheduler would expect. Spreads are deviations of the logarithm of a factor around 1.
+
+/// What a world is like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nature {
+    /// Of a model shape on a GPU type, over the terms that follow micro-batches: what one layout teaches holds for another.
+    pub micro: f64,
+    /// The same over the terms paid once per step.
+    pub step: f64,
+    /// Of each layout of each job on a GPU type: what no other layout teaches.
+    pub layout: f64,
+    /// Of a job's critical batch over its noise scale, which the scheduler takes to be its κ.
+    pub kappa: f64,
+    /// Of the noise scale that gradients show over the true one.
+    pub noise: f64,
+    /// What a gang of several nodes takes longer to talk between them, as a share, while gangs like it hold all other nodes.
+    pub contention: f64,
+    /// Times the ordinary time to start.
+    pub starts: f64,
+    /// Of the phases of a start.
+    pub start_spread: f64,
+    /// Times the ordinary rate of failed saves.
+    pub failures: f64,
+}
+
+impl Nature {
+    /// About what published runs differ from the prior (docs/goodput.md); all else as the scheduler believes.
+    pub const GENTLE: Nature = Nature {
+        micro: 0.15,
+        step: 0.3,
+        layout: 0.0,
+        kappa: 0.0,
+        noise: 0.0,
+        contention: 0.0,
+        starts: 1.0,
+        start_spread: 0.15,
+        failures: 1.0,
+    };
+
+    /// What evidence is gathered in: every layout has its own factor, efficiency follows another critical batch than the gradients
+    /// show, and starts take about a minute. COPUS states 231 to 809 s for a restart from a checkpoint (arXiv 2604.26687, table 2), our own
+    /// warm starts of a small model 3 to 45 s (docs/measurements/reconfiguration.md). The rest is our choice.
+    pub const HARSH: Nature = Nature {
+        layout: 0.08,
+        kappa: 0.4,
+        noise: 0.3,
+        contention: 0.5,
+        starts: 3.0,
+        start_spread: 0.4,
+        ..Nature::GENTLE
+    };
+}
+
+impl Default for Nature {
+    fn default() -> Self {
+        Self::GENTLE
+    }
+}
