@@ -18,7 +18,7 @@ struct Shape {
     batch: (u32, u32, u32),
     /// layers, hidden, heads, kv_heads, ffn_hidden
     model: (u32, u32, u32, u32, u32),
-    /// Reference tokens at which the job is done.
+    /// Tokens at which the job is done, seen and of progress.
     target: f64,
 }
 
