@@ -112,8 +112,7 @@ mod tests {
     use headway_types::example::{self, llama2_7b};
     use headway_types::spec::{BatchRange, ExecutionLimits, LayoutLimits, Training, Work};
     use headway_types::{
-        Fabric, Generation, GpuCount, IdSource, Layout, NodeClass, NodeCount, Recompute, Sequences, Sharding,
-        StepReport, Timestamp,
+        Generation, GpuCount, IdSource, Layout, NodeCount, Recompute, Sequences, Sharding, StepReport, Timestamp,
     };
     use proptest::prelude::*;
 
