@@ -96,7 +96,15 @@ fn wants(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Vec<Want> {
     };
     let free = shapes.iter().map(|shape| want(shape, None));
     let kept = shapes.iter().filter(|shape| bound.is_some_and(|layout| layout.gpus() == shape.gpus));
-    free.chain(kept.map(|shape| want(shape, bound))).collect()
+    free.chain(kept.map(|shape| want(shape, bound)))
+        .chain(candidate::in_place(round, job).map(|at| Want {
+            model: Arc::clone(model),
+            class: at.class.clone(),
+            gpus: at.gpus,
+            nodes: at.nodes,
+            only: Some(at.layout),
+        }))
+        .collect()
 }
 
 #[cfg(test)]

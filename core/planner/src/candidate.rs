@@ -8,7 +8,7 @@ use headway_goodput::JobModel;
 use headway_solver::Use;
 use headway_types::report::Flexibility;
 use headway_types::spec::BatchPolicy;
-use headway_types::{Configuration, GpuCount, Layout, Prediction, Seconds, TokensPerSecond};
+use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount, Prediction, Seconds, TokensPerSecond};
 
 use crate::cluster::{Reach, Shape};
 use crate::curves::{self, CurveCache, Offer, Refusal};
@@ -113,7 +113,8 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let reference = reference_goodput(round, job, &unbound);
     let measure = measure(job, reference, &unbound);
     let ways = if bound.is_some() { ways_of(bound) } else { unbound };
-    let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref());
+    let live_batch = model.as_ref().and_then(|model| live_batch(round, job, model, curves));
+    let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
     let obstacle = ways.is_empty().then(|| {
         let nominal = self::shapes(round, job, |class, gpus| round.cluster.nominal_shapes(class, gpus));
         let refuse = |shape| refusal(round, job, model.as_ref(), shape, bound, curves);
@@ -123,7 +124,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
 
     let mut candidates = Vec::new();
     let fixed = matches!(job.freedom, Freedom::Fixed { .. });
-    let stay = maker.stay(model.as_ref(), &ways);
+    let stay = maker.stay(&ways);
     if !fixed || stay.is_none() {
         candidates.push(maker.nothing());
     }
@@ -171,6 +172,33 @@ pub(crate) fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobM
         (_, Some(now)) if model.training.batch_policy != BatchPolicy::Goodput => curves::holding(model, now),
         _ => Arc::clone(model),
     }
+}
+
+/// The best batch and micro-batch of the layout that a job runs in, of a script that takes them live.
+fn live_batch(
+    round: &Round<'_>,
+    job: &PlanJob,
+    model: &Arc<JobModel>,
+    curves: &mut CurveCache,
+) -> Option<(Configuration, Prediction)> {
+    let InPlace { class, gpus, nodes, layout } = in_place(round, job)?;
+    let offer = curves.best(job.job, model, class, gpus, nodes, Some(layout))?;
+    Some((offer.configuration?, offer.prediction))
+}
+
+/// Where and how a job runs that takes another batch live.
+pub(crate) struct InPlace<'r> {
+    pub class: &'r NodeClass,
+    pub gpus: GpuCount,
+    pub nodes: NodeCount,
+    pub layout: Layout,
+}
+
+pub(crate) fn in_place<'r>(round: &'r Round<'_>, job: &PlanJob) -> Option<InPlace<'r>> {
+    let current = job.current.as_ref().filter(|_| job.capabilities.batch == Flexibility::Live)?;
+    let class = &round.cluster.classes[round.cluster.class_of_placement(&current.placement)?].alike;
+    let (gpus, nodes, layout) = (current.placement.gpus(), current.placement.nodes(), current.configuration?.layout);
+    Some(InPlace { class, gpus, nodes, layout })
 }
 
 /// Every shape of every size the job accepts, on the classes that admit it. Rigid jobs have one size.

@@ -213,17 +213,6 @@ pub(crate) fn noise_scale(model: &JobModel) -> Option<f64> {
     model.noise_scale().map(|(tokens, _)| tokens)
 }
 
-/// The best batch and micro-batch of a layout that stays.
-pub(crate) fn best_batch(
-    model: &JobModel,
-    class: &NodeClass,
-    gpus: GpuCount,
-    nodes: NodeCount,
-    layout: Layout,
-) -> Option<(Configuration, Prediction)> {
-    model.best_batch(class, gpus, nodes, layout).ok()
-}
-
 /// What a configuration brings; without one, what the user measured for the size.
 pub(crate) fn predict(
     model: &JobModel,

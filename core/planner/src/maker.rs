@@ -44,6 +44,8 @@ pub(crate) struct Maker<'a, 'r> {
     weight: f64,
     /// What the job does now.
     pub present: Option<Prediction>,
+    /// The best batch of its layout where it is, of a script that takes it live.
+    live_batch: Option<(Configuration, Prediction)>,
     /// The larger batch that its norm test asks for where it is: whoever keeps its GPUs' shape trains with it, whatever the goodput.
     demanded: Option<(Configuration, Prediction)>,
     /// Speed-up of the smallest size it could have.
@@ -61,6 +63,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         reference: TokensPerSecond,
         least_speed_up: f64,
         model: Option<&Arc<JobModel>>,
+        live_batch: Option<(Configuration, Prediction)>,
     ) -> Self {
         let policy = &round.input.policy;
         let weight = value::weight(policy, job, round.tree.share_factor(&job.claim.project), round.input.now);
@@ -71,6 +74,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             reference,
             weight,
             present: None,
+            live_batch,
             demanded: None,
             least_speed_up,
             can_stay,
@@ -121,7 +125,7 @@ impl<'a, 'r> Maker<'a, 'r> {
 
     /// Staying on the present GPUs, at the best live batch or in the best live layout where that gains enough. `None` for a
     /// job that holds nothing, whose GPUs are gone, or that has to leave them.
-    pub fn stay(&self, model: Option<&Arc<JobModel>>, ways: &[Way]) -> Option<(Candidate, Option<BatchChange>)> {
+    pub fn stay(&self, ways: &[Way]) -> Option<(Candidate, Option<BatchChange>)> {
         let current = self.job.current.as_ref()?;
         if !self.fixed() && !self.can_stay {
             return None;
@@ -129,7 +133,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         let present = self.present?;
         let mut chosen = (current.configuration, present, Seconds(0.0));
         let mut change = None;
-        if let Some((to, prediction)) = self.best_live_batch(model) {
+        if let Some((to, prediction)) = self.best_live_batch() {
             let from = current.configuration?;
             let gain = prediction.goodput.0 / present.goodput.0.max(f64::MIN_POSITIVE) - 1.0;
             let cost = self.cost_of(from.tier_to(&to));
@@ -194,23 +198,16 @@ impl<'a, 'r> Maker<'a, 'r> {
         table::watts(of, &self.round.cluster.classes[class].alike, current)
     }
 
-    fn best_live_batch(&self, model: Option<&Arc<JobModel>>) -> Option<(Configuration, Prediction)> {
-        let (model, current) = (model?, self.job.current.as_ref()?);
-        let from = current.configuration?;
-        if self.job.capabilities.batch != Flexibility::Live {
-            return None;
-        }
-        let class = self.round.cluster.class_of_placement(&current.placement)?;
-        let class = &self.round.cluster.classes[class].alike;
-        let (gpus, nodes) = (current.placement.gpus(), current.placement.nodes());
-        let (to, prediction) = curves::best_batch(model, class, gpus, nodes, from.layout)?;
-        (to != from).then(|| (to, self.with_speed_up(prediction)))
+    fn best_live_batch(&self) -> Option<(Configuration, Prediction)> {
+        let from = self.job.current.as_ref()?.configuration?;
+        let (to, prediction) = self.live_batch.filter(|(to, _)| *to != from)?;
+        Some((to, self.with_speed_up(prediction)))
     }
 
     fn demanded_batch(&self, model: Option<&Arc<JobModel>>) -> Option<(Configuration, Prediction)> {
         let from = self.job.current.as_ref()?.configuration?.global_batch;
         model.filter(|model| model.wants_more_than(from))?;
-        self.best_live_batch(model).filter(|(to, _)| to.global_batch > from)
+        self.best_live_batch().filter(|(to, _)| to.global_batch > from)
     }
 
     /// Another layout on the present GPUs, which the script takes in memory, and how long it stands still for it.

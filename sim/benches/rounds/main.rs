@@ -24,9 +24,9 @@ fn main() {
     let wanted = |name: &str| only.is_empty() || only.iter().any(|one| name.contains(one.as_str()));
     println!(
         "\n1,664 GPUs of two types, no two models alike; before each warm round every running job has reported:\n\n\
-         | round | run | candidates | cold | warm | worst warm | unchanged | moves in {} rounds |\n\
+         | round | run | candidates | cold | first {} | from then on | unchanged | moves |\n\
          |---|---|---|---|---|---|---|---|",
-        live::ROUNDS
+        live::FIRST
     );
     for (name, input) in live::rounds().into_iter().filter(|(name, _)| wanted(name)) {
         live::measure(&name, input);

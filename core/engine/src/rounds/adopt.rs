@@ -84,6 +84,10 @@ impl Engine {
             }
         }
         for (job, verdict) in &plan.report.jobs {
+            // Of a long queue most are told the same again, and readers have it already.
+            if self.rounds.verdicts.get(job).is_some_and(|known| **known == *verdict) {
+                continue;
+            }
             self.rounds.verdicts.insert(*job, Arc::new(verdict.clone()));
             self.facts.draft.shown_jobs.insert(*job);
         }
