@@ -218,6 +218,7 @@ fn gpus_that_bring_little_are_left_to_others() {
     let mut job = job(1, 1, 8);
     job.work = PlanWork::Model(model_of(Work::Curve { points, seq_len: 64 }));
     let mut input = round(vec![node(1, "alpha", 8)], vec![job]);
+    input.policy.min_return = 0.2;
     let plan = planned(&input);
     assert_eq!(plan.assignments[&job_id(1)].placement.gpus(), GpuCount(4));
     let told = &plan.report.jobs[&job_id(1)].reasons;
