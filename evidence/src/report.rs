@@ -82,7 +82,11 @@ fn complete<'a>(study: &Study, outcomes: &[(&'a str, &'a Outcome)]) -> Vec<(&'a 
         let ran: BTreeSet<&str> = beside.map(|(_, other)| other.contender.as_str()).collect();
         study.contenders.iter().all(|name| ran.contains(name))
     };
-    outcomes.iter().filter(together).copied().collect()
+    let mut complete: Vec<(&str, &Outcome)> = outcomes.iter().filter(together).copied().collect();
+    // Runs are written down as they end; what others are held against comes first.
+    let place = |one: &Outcome| study.contenders.iter().position(|name| *name == one.contender);
+    complete.sort_by_key(|(_, one)| (place(one), one.seed));
+    complete
 }
 
 fn of_study(document: &mut Document, study: &Study, outcomes: &[(&str, &Outcome)]) -> Result<(), PlotError> {
