@@ -93,7 +93,7 @@ pub enum Reply {
     /// A round was requested; its plan will appear under this id as a proposal.
     Rebalance(PlanId),
     Plan(Arc<PlanRecord>),
-    Policy(PolicySettings),
+    Policy(Box<PolicySettings>),
     Project(Arc<Project>),
     Reservation(Arc<Reservation>),
     Refused(Refusal),

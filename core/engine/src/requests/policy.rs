@@ -25,6 +25,6 @@ impl Engine {
         self.facts.draft.policy = true;
         self.facts.note(Note::new("policy.changed", message).by(actor.clone()));
         self.facts.ask_round("the policy was changed".into());
-        Ok(Reply::Policy(settings))
+        Ok(Reply::Policy(Box::new(settings)))
     }
 }
