@@ -2,9 +2,9 @@
 //!
 //! Read in this order: [`input`] (all a round may look at), `submitted` (what a job is before anything is seen of it), `check` (what it must
 //! promise), `sound` (whom it leaves out), `ahead` (curves made before the round), `cluster` (nodes by class), `curves` (goodput per shape),
-//! `candidate` and `maker` (what each job could get), `value` (what that is worth), `rows` (what is shared out), `site`
-//! (rows that an administrator states), `guarantee` (what is owed), `decide` (solve and place until both agree), `place`
-//! (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
+//! `candidate` and `maker` (what each job could get), `value` (what that is worth), `urgency` (how much hangs on it), `rows` (what is shared
+//! out), `site` (rows that an administrator states), `guarantee` (what is owed), `due` with `backfill` (what long waits give), `decide` (solve and
+//! place until both agree), `idle` (what a decision leaves), `place` (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
 //! shares no code with the rest). Asked by people only: [`counterfactual`] (what if), [`funnel`] (where a job's
 //! possibilities are lost), `sizes` (what each size would bring) and `quota`. The planner never reads a clock and never
 //! fails for lack of a good answer: the present assignment is always one.
