@@ -7,6 +7,7 @@
 //! done; who has waited for most of that time has been passed over often enough.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use headway_solver::Use;
 use headway_types::{GpuCount, Seconds};
@@ -84,20 +85,35 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
     }
 }
 
-/// What a job that is due may take from.
-pub(crate) fn victims(round: &Round<'_>, options: &[Options<'_>], job: usize) -> Victims {
+/// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.
+pub(crate) fn had_their_turn(round: &Round<'_>, options: &[Options<'_>]) -> Arc<BTreeSet<usize>> {
     let turn = round.input.policy.turn;
-    let stoppable = |other: &usize| {
-        let of = options[*other].job;
-        let lost = of.downtime.restart.0 + of.rework.0;
-        let goes_on = options[*other].candidates.get(options[*other].incumbent).map(|now| ends_after(of, now));
-        of.claim.ran.0 >= turn.0 && lost <= LOST_SHARE * turn.0 && goes_on.is_some_and(|left| left >= turn.0)
+    let had = |job: &usize| {
+        let of = &options[*job];
+        let lost = of.job.downtime.restart.0 + of.job.rework.0;
+        let goes_on = of.candidates.get(of.incumbent).map(|now| ends_after(of.job, now));
+        of.job.claim.ran.0 >= turn.0 && lost <= LOST_SHARE * turn.0 && goes_on.is_some_and(|left| left >= turn.0)
     };
-    let stoppable = match is_due(round, options[job].job) {
-        true => (0..options.len()).filter(stoppable).collect(),
-        false => BTreeSet::new(),
-    };
-    Victims::Peers { priority: options[job].job.priority, stoppable }
+    Arc::new((0..options.len()).filter(had).collect())
+}
+
+/// What a job that has waited long may take from.
+pub(crate) fn victims(round: &Round<'_>, job: &PlanJob, had_their_turn: &Arc<BTreeSet<usize>>) -> Victims {
+    let stoppable = is_due(round, job).then(|| Arc::clone(had_their_turn));
+    Victims::Peers { priority: job.priority, stoppable }
+}
+
+/// Whether a job for which no room could be made tells that there is none for another: it may go to the same places, for less, from more.
+pub(crate) fn speaks_for(round: &Round<'_>, refused: (&PlanJob, GpuCount), other: (&PlanJob, GpuCount)) -> bool {
+    let ((one, least), (another, wanted)) = (refused, other);
+    least <= wanted
+        && one.priority >= another.priority
+        && (is_due(round, one) || !is_due(round, another))
+        && one.range.types == another.range.types
+        && one.needs == another.needs
+        && one.claim.labels == another.claim.labels
+        && one.claim.project == another.claim.project
+        && one.claim.user == another.claim.user
 }
 
 /// (row, capacity left for others at that moment, what the job will take of it).
@@ -117,10 +133,11 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usi
     if due.is_empty() {
         return None;
     }
+    let had_their_turn = had_their_turn(round, options);
     let mut witness = Witness::new(round, options);
     for job in by_right(options, due) {
         let least = options[job].candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0).min()?;
-        if witness.raise(job, least, &victims(round, options, job)) {
+        if witness.raise(job, least, &victims(round, options[job].job, &had_their_turn)) {
             witness.protect(job, least);
             continue;
         }

@@ -416,12 +416,24 @@ impl Owed<'_, '_> {
         let due: Vec<usize> = (0..self.options.len()).filter(|&job| due::may_ask(self.round, self.job(job))).collect();
         let (running, waiting): (Vec<usize>, Vec<usize>) =
             by_right(self.options, due).into_iter().partition(|&job| self.job(job).current.is_some());
+        let had_their_turn = due::had_their_turn(self.round, self.options);
         let mut lowest: Option<Priority> = None;
+        // Queues are long, and most that wait in them are alike.
+        let mut refused: Vec<(usize, GpuCount)> = Vec::new();
         for job in running.into_iter().chain(waiting) {
             let Some(least) = self.least(job) else { continue };
-            let priority = self.job(job).priority;
-            if self.secure(job, least, &due::victims(self.round, self.options, job)) {
-                lowest = Some(lowest.map_or(priority, |lowest| lowest.min(priority)));
+            let of = self.options[job].job;
+            let waits = self.witness.gpus(job) < least && !self.hopeless.contains(&job);
+            let told = |(other, size): &(usize, GpuCount)| {
+                due::speaks_for(self.round, (self.options[*other].job, *size), (of, least))
+            };
+            if waits && refused.iter().any(told) {
+                continue;
+            }
+            if self.secure(job, least, &due::victims(self.round, of, &had_their_turn)) {
+                lowest = Some(lowest.map_or(of.priority, |lowest| lowest.min(of.priority)));
+            } else if waits {
+                refused.push((job, least));
             }
         }
         let Some(lowest) = lowest else { return };

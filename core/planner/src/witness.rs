@@ -2,6 +2,7 @@
 //! something that fits, never for the best: that is the solver's part.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_types::GpuCount;
 use headway_types::spec::Priority;
@@ -29,14 +30,14 @@ pub(crate) enum Victims {
     /// The same, but only these may be left with nothing.
     Peers {
         priority: Priority,
-        stoppable: BTreeSet<usize>,
+        stoppable: Option<Arc<BTreeSet<usize>>>,
     },
 }
 
 impl Victims {
     fn may_stop(&self, job: usize) -> bool {
         match self {
-            Self::Peers { stoppable, .. } => stoppable.contains(&job),
+            Self::Peers { stoppable, .. } => stoppable.as_ref().is_some_and(|jobs| jobs.contains(&job)),
             _ => true,
         }
     }
