@@ -49,8 +49,12 @@ class FakeAgent:
 
     def say_raw(self, data: bytes) -> None:
         for connection in self.connections:
-            with contextlib.suppress(BrokenPipeError):  # a worker may just have left
-                connection.sendall(data)
+            self._tell(connection, data)
+
+    @staticmethod
+    def _tell(connection: socket.socket, data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a worker may just have left
+            connection.sendall(data)
 
     def of(self, kind: str) -> list[Message]:
         return [message for message in self.messages if message["type"] == kind]
@@ -88,7 +92,7 @@ class FakeAgent:
                 message = json.loads(line)
                 self.messages.append(message)
                 if message["type"] == "hello" and self.welcoming:
-                    each.sendall(b'{"type":"welcome"}\n')
+                    self._tell(each, b'{"type":"welcome"}\n')
                 hear(message)
 
 
