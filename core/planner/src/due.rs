@@ -69,14 +69,15 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
     round.patience = policy.patience().map(|least| Patience::of(least, policy.backlog_share, backlog));
     let Some((job, promise)) = first_without_room(round, options) else { return };
     round.promised = Some((job, promise.after));
-    let first = round.rows.promise(job, &promise.rows);
+    let first = round.rows.promise(job, &promise.wanted);
     for (other, of) in options.iter_mut().enumerate() {
         for one in &mut of.candidates {
             let stays_on = one.gpus > GpuCount(0) && ends_after(of.job, one) > promise.after.0;
-            let taken = promise.rows.iter().enumerate().filter_map(|(at, (row, _, wanted))| {
-                let held = one.uses.iter().find(|part| part.row == *row && stays_on).map_or(0, |part| part.amount);
+            let taken = promise.wanted.iter().enumerate().filter_map(|(at, wanted)| {
+                let same = |part: &&Use| part.row == wanted.row && stays_on;
+                let held = one.uses.iter().find(same).map_or(0, |part| part.amount);
                 // Who has what was promised waits for it no longer.
-                let amount = if other == job && one.gpus > GpuCount(0) { held - wanted } else { held };
+                let amount = if other == job && one.gpus > GpuCount(0) { held - wanted.amount } else { held };
                 (amount != 0).then_some(Use { row: first + at as u32, amount })
             });
             let taken: Vec<Use> = taken.collect();
@@ -116,12 +117,10 @@ pub(crate) fn speaks_for(round: &Round<'_>, refused: (&PlanJob, GpuCount), other
         && one.claim.user == another.claim.user
 }
 
-/// (row, capacity left for others at that moment, what the job will take of it).
-type Kept = (u32, i64, i64);
-
+/// Of each of these rows a job will take so much after this time.
 struct Promise {
     after: Seconds,
-    rows: Vec<Kept>,
+    wanted: Vec<Use>,
 }
 
 fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usize, Promise)> {
@@ -143,8 +142,10 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usi
         }
         let ways = options[job].candidates.iter().filter(|one| one.gpus == least);
         let promises = ways.filter_map(|way| earliest(round, options, way));
-        let soonest = promises.min_by(|a, b| a.after.0.total_cmp(&b.after.0))?;
-        return Some((job, soonest));
+        // What will never have room keeps nothing from those after it.
+        if let Some(soonest) = promises.min_by(|a, b| a.after.0.total_cmp(&b.after.0)) {
+            return Some((job, soonest));
+        }
     }
     None
 }
@@ -164,8 +165,7 @@ fn earliest(round: &Round<'_>, options: &[Options<'_>], way: &Candidate) -> Opti
         }
     }
     let (after, _) = backfill::earliest(&rows.capacity, used, &wanted, ends)?;
-    let kept = wanted.iter().map(|part| (part.row, rows.capacity[part.row as usize] - part.amount, part.amount));
-    Some(Promise { after: Seconds(after), rows: kept.collect() })
+    Some(Promise { after: Seconds(after), wanted })
 }
 
 /// Seconds from now until a job ends if it gets this, as far as anybody can tell.

@@ -198,11 +198,11 @@ impl<'a> Rows<'a> {
             .collect()
     }
 
-    /// Rows for what is promised to a job: of each row the capacity that is left to others. Tells the first of them.
-    pub fn promise(&mut self, job: usize, kept: &[(u32, i64, i64)]) -> u32 {
+    /// A row for each of which so much is promised to a job: what is left of it to others. Tells the first of them.
+    pub fn promise(&mut self, job: usize, wanted: &[Use]) -> u32 {
         let first = self.kinds.len() as u32;
-        for &(of, capacity, _) in kept {
-            self.add(RowKind::Promised { job, of }, capacity);
+        for part in wanted {
+            self.add(RowKind::Promised { job, of: part.row }, self.capacity[part.row as usize] - part.amount);
         }
         first
     }

@@ -1,9 +1,9 @@
 //! How much hangs on each job: by how much the others' ends come sooner per unit of its work. What a job does is worth
 //! that times the GPUs' work it does, so that a round serves those first whose end lets most others go on.
 //!
-//! heSRPT (Berg, Vesilo, Harchol-Balter, Performance 2020, theorem 8): where work of size x at k GPUs gets done at the rate kᵖ, the sum
-//! of all ends is least when at every moment Σ Jᵢ·rateᵢ is greatest, Jᵢ = (i^(1/(1−p)) − (i−1)^(1/(1−p)))^(1−p) for the i-th
-//! largest of the jobs. p = 0 weighs all alike; towards 1 it becomes shortest remaining work first.
+//! heSRPT (Berg, Vesilo, Harchol-Balter 2020) gives the shares of a cluster for which the sum of all ends is least where k GPUs work at the
+//! rate kᵖ: (i/m)^(1/(1−p)) − ((i−1)/m)^(1/(1−p)) to the i-th largest of m jobs. They are those that make Σ Jᵢ·rateᵢ greatest with
+//! Jᵢ = (i^(1/(1−p)) − (i−1)^(1/(1−p)))^(1−p). p = 0 weighs all alike; towards 1 it becomes shortest remaining work first.
 
 use headway_types::{GpuSeconds, Seconds};
 
@@ -54,15 +54,13 @@ fn urgencies(round: &Round<'_>, options: &[Options<'_>]) -> Vec<f64> {
     // In units of the rank, or the powers of many jobs would not be finite.
     let of_rank = |i: f64| i * libm::pow(1.0 - libm::pow((i - 1.0) / i, power), 1.0 - p) / middle;
     let mut urgencies = vec![1.0; options.len()];
-    let mut first = 0;
-    while first < order.len() {
-        // Of jobs whose ends nobody knows none comes before another that has had as much.
-        let alike = |job: usize| !is_known(options[job].job) && left[job] == left[order[first]];
-        let last = (first + 1..order.len()).find(|&at| !alike(order[at])).unwrap_or(order.len());
-        let last = if alike(order[first]) { last } else { first + 1 };
-        let urgency = of_rank((first + 1 + last) as f64 / 2.0).max(LEAST_URGENCY);
-        order[first..last].iter().for_each(|&job| urgencies[job] = urgency);
-        first = last;
+    // Of jobs whose ends nobody knows none comes before another that has had as much.
+    let unknown = |job: usize| !is_known(options[job].job);
+    let mut before = 0;
+    for alike in order.chunk_by(|&a, &b| unknown(a) && unknown(b) && left[a] == left[b]) {
+        let middle_rank = before as f64 + (alike.len() + 1) as f64 / 2.0;
+        alike.iter().for_each(|&job| urgencies[job] = of_rank(middle_rank).max(LEAST_URGENCY));
+        before += alike.len();
     }
     urgencies
 }

@@ -6,9 +6,10 @@ use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, GpuType, ReasonCode, Seconds, Tier};
 
 use super::planned;
-use crate::builder::{after, job, job_id, model_of, node, rigid, round, table};
+use crate::builder::{after, job, job_id, model_of, node, project, rigid, round, table};
 use crate::input::{PlanInput, PlanJob, PlanWork};
 use crate::policy::PowerCap;
+use crate::project::PlanProject;
 
 #[test]
 fn an_empty_cluster_has_an_empty_plan_with_reasons() {
@@ -193,6 +194,14 @@ fn what_comes_free_is_kept_for_who_waited_long() {
     assert!(!plan.assignments.contains_key(&job_id(4)), "what does not may not");
     let verdict = &plan.report.jobs[&job_id(2)];
     assert!(verdict.reasons.iter().any(|one| one.detail.contains("kept for it")), "{:?}", verdict.reasons);
+    // A job that no end makes room for has waited longer still: it takes the promise from nobody.
+    let mut never = rigid(5, 8);
+    never.claim.waited = Seconds(2e5);
+    never.claim.project = "nlp".into();
+    input.projects = vec![PlanProject { quota: Some(GpuCount(4)), ..project("nlp", None) }];
+    input.jobs.push(never);
+    assert!(!planned(&input).assignments.contains_key(&job_id(4)));
+    input.jobs.pop();
     input.jobs[1].claim.waited = Seconds(60.0);
     input.jobs.remove(2);
     assert!(planned(&input).assignments.contains_key(&job_id(4)), "nobody is promised anything yet");
