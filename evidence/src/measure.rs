@@ -39,6 +39,9 @@ pub struct Measure {
     /// Of all GPUs until the end.
     pub held_share: f64,
     pub restarts_per_job: f64,
+    /// Stops for another shape after which the job started again as it was.
+    #[serde(default)]
+    pub returned: u32,
     pub lost_minutes_per_job: f64,
     /// Time over what an equal share of the cluster would have taken.
     pub worst_unfairness: f64,
@@ -82,6 +85,7 @@ pub fn measures() -> Vec<Column> {
         column("useful %", |one| 100.0 * one.useful_share, 1),
         column("held %", |one| 100.0 * one.held_share, 1),
         column("restarts/job", |one| one.restarts_per_job, 2),
+        column("returned", |one| f64::from(one.returned), 0),
         column("lost min/job", |one| one.lost_minutes_per_job, 1),
         column("worst unfairness", |one| one.worst_unfairness, 1),
         column("unfair %", |one| 100.0 * one.share_unfair, 0),
@@ -202,6 +206,7 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure,
         useful_share: sum(&|life| life.useful().1) / (3_600.0 * gpu_hours).max(1e-9),
         held_share: 3_600.0 * gpu_hours / (f64::from(workload.cluster.gpus().0) * end).max(1e-9),
         restarts_per_job: sum(&|life| life.generations.saturating_sub(1) as f64) / count,
+        returned: report.events.iter().filter(|event| event.verb == "job.returned").count() as u32,
         lost_minutes_per_job: sum(&|life| (life.held_seconds - life.useful().0).max(0.0)) / 60.0 / count,
         worst_unfairness: unfairness.iter().copied().fold(0.0, f64::max),
         share_unfair: unfairness.iter().filter(|ratio| **ratio > 1.0).count() as f64 / count,

@@ -24,7 +24,7 @@ pub enum Record {
 const TABLES: [(&str, &[&str]); 4] = [
     ("Times", &["mean h", "geo h", "p50 h", "p99 h", "longest h", "longest wait h", "makespan h", "not ended"]),
     ("Work", &["GPU-h", "work/GPU-h", "uncredited", "work while jobs come", "uncredited work", "useful %", "held %"]),
-    ("Moves and fairness", &["restarts/job", "lost min/job", "worst unfairness", "unfair %"]),
+    ("Moves and fairness", &["restarts/job", "returned", "lost min/job", "worst unfairness", "unfair %"]),
     ("Model and rounds", &["prediction error %", "at starts %", "reached", "ms/round", "longest ms"]),
 ];
 

@@ -27,6 +27,7 @@ const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
 const ROUNDS_GIVEN_UP: &str = "headway_rounds_given_up_total";
 const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
+const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
@@ -72,6 +73,11 @@ fn describe() {
         "Jobs that the newest round left as they are, since their goodput curves were not ready"
     );
     describe_counter!(
+        MOVES_RETURNED,
+        "Jobs that were stopped for another shape and started again as they were: restarts that gained nothing"
+    );
+    counter!(MOVES_RETURNED).increment(0);
+    describe_counter!(
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
@@ -102,6 +108,11 @@ pub fn engine_faults(kind: &'static str, count: u64) {
 /// A round took too long.
 pub fn round_given_up() {
     counter!(ROUNDS_GIVEN_UP).increment(1);
+}
+
+/// A job was stopped for another shape and started again as it was.
+pub fn move_returned() {
+    counter!(MOVES_RETURNED).increment(1);
 }
 
 /// Jobs whose curves were not ready for the newest round.

@@ -92,7 +92,7 @@ pub struct Policy {
     pub node_budget: u32,
     /// Longest time between rounds while jobs run.
     pub round_every_seconds: f64,
-    /// Shortest time between rounds.
+    /// Shortest time between rounds. Arrivals are gathered: a round waits until none has come for so long, five times as long at most.
     pub round_pause_seconds: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,

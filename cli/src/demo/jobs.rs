@@ -80,7 +80,7 @@ training:
   layouts: {{tp: [1], pp: [1], micro_batch: 8}}
   reconfigure: {{batch: live, layout: restart}}
   checkpoint: {{every: 20s, grace: 30s}}
-elastic: {{min_runtime: 20s, max_resizes_per_hour: 60}}
+elastic: {{min_runtime: 20s, max_resizes_per_hour: 60, max_overhead_pct: 25}}
 run:
   command: [\"{{python}}\", -m, headway.trainer, --layers, \"{layers}\", --hidden, \"{hidden}\", --heads, \"{heads}\",
             --kv-heads, \"{kv_heads}\", --ffn, \"{ffn}\", --vocab, \"256\", --seq-len, \"64\", --tied, --lr, \"3e-3\",

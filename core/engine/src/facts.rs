@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::{
-    AvailabilityKind, Generation, GpuCount, GpuSeconds, GpuUuid, IdSource, JobId, NodeId, NodePolicyKind, PlanId,
-    ReservationId, StandingKind, Term, Timestamp,
+    AvailabilityKind, Configuration, Generation, GpuCount, GpuSeconds, GpuType, GpuUuid, IdSource, JobId, NodeId,
+    NodePolicyKind, Placement, PlanId, ReservationId, StandingKind, Term, Timestamp,
 };
 
 use crate::account::GpuTime;
@@ -20,10 +20,20 @@ use crate::job::JobEvent;
 use crate::keys::Keys;
 use crate::record::{
     Allocation, AllocationPhase, AvailabilityEvent, EventRecord, Job, JobState, Node, PlanRecord, PolicySettings,
-    Project, Reservation,
+    Project, Reservation, Shape,
 };
 use crate::snapshot::Snapshot;
 use roll::{Place, Roll};
+
+/// That a round is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct RoundWanted {
+    /// In words; the first since the newest round stands.
+    pub cause: String,
+    pub since: Timestamp,
+    /// When it was last asked for.
+    pub newest: Timestamp,
+}
 
 /// Subjects of which the log is told that something impossible was met, at most.
 const TOLD_AT_MOST: usize = 1_000;
@@ -53,8 +63,7 @@ pub(crate) struct Facts {
     pub reservations: BTreeMap<ReservationId, Arc<Reservation>>,
     pub keys: Keys,
     pub policy: PolicySettings,
-    /// Why a round is wanted, in words; the first cause since the newest round stands.
-    pub round_wanted: Option<String>,
+    pub round_wanted: Option<RoundWanted>,
     /// Something has changed that reconcile must look at.
     pub unsettled: bool,
     pub draft: Draft,
@@ -95,7 +104,7 @@ impl Facts {
             reservations: snapshot.reservations.into_iter().map(|one| (one.id, Arc::new(one))).collect(),
             keys: Keys::new(snapshot.idempotency),
             policy: snapshot.policy,
-            round_wanted: Some("the scheduler took over".into()),
+            round_wanted: Some(RoundWanted { cause: "the scheduler took over".into(), since: now, newest: now }),
             unsettled: true,
             draft: Draft::default(),
             last_event_seq: snapshot.last_event_seq,
@@ -130,6 +139,29 @@ impl Facts {
             .is_some_and(|allocation| allocation.placement.slices().iter().any(|slice| slice.node == node))
     }
 
+    /// GPUs of a placement by their type; those of nodes that are gone have none.
+    pub fn gpus_by_type(&self, placement: &Placement) -> BTreeMap<GpuType, GpuCount> {
+        let mut gpus: BTreeMap<GpuType, GpuCount> = BTreeMap::new();
+        for slice in placement.slices() {
+            if let Some(node) = self.nodes.get(&slice.node) {
+                gpus.entry(node.inventory.gpu_type.clone()).or_default().0 += slice.gpus.len() as u32;
+            }
+        }
+        gpus
+    }
+
+    pub fn shape_of(&self, placement: &Placement, configuration: Option<Configuration>) -> Shape {
+        Shape { gpus: self.gpus_by_type(placement), nodes: placement.nodes(), configuration }
+    }
+
+    /// The shape of a job that the target gives another one; `None` where it keeps its shape.
+    pub fn leaves(&self, job: &Job) -> Option<Shape> {
+        let held = self.live_allocation(job)?;
+        let to = self.target.as_ref()?.plan.assignments.get(&job.id)?;
+        let shape = self.shape_of(&held.placement, held.configuration);
+        (shape != self.shape_of(&to.placement, to.configuration)).then_some(shape)
+    }
+
     /// Allocations of a job, whatever became of them.
     fn allocations_of(&self, job: JobId) -> impl Iterator<Item = (&(JobId, Generation), &Arc<Allocation>)> {
         self.allocations.range((job, Generation(0))..=(job, Generation(u64::MAX)))
@@ -159,6 +191,11 @@ impl Facts {
         })
     }
 
+    /// Whether a job takes this size, whatever it took when it was planned.
+    pub fn takes(&self, job: JobId, gpus: GpuCount) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.spec.role().gpus.allows(gpus))
+    }
+
     /// A job's name for sentences, or its id where it is gone.
     pub fn job_name(&self, id: JobId) -> String {
         self.jobs.get(&id).map_or_else(|| id.to_string(), |job| job.spec.name.clone())
@@ -176,7 +213,8 @@ impl Facts {
 
     /// Asks for a round; the first cause stands.
     pub fn ask_round(&mut self, cause: String) {
-        self.round_wanted.get_or_insert(cause);
+        let now = self.now;
+        self.round_wanted.get_or_insert(RoundWanted { cause, since: now, newest: now }).newest = now;
     }
 
     /// Runs the transition table and stores its result; false where the table refuses.

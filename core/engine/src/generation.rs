@@ -37,6 +37,8 @@ impl Engine {
         };
         let restarts = job.generation > Generation(0);
         let before = self.facts.newest_allocation(&job).map(|one| one.placement.clone());
+        let shape = self.facts.shape_of(&assignment.placement, assignment.configuration);
+        let returns = matches!(&seen.moving, Some(Moving::Stopped { leaves: Some(left), .. }) if *left == shape);
         let lr_scale = seen.lr_scale(assignment.configuration);
         if !self.transition(id, JobEvent::Grant { generation }) {
             return;
@@ -66,6 +68,10 @@ impl Engine {
         });
         let from = job.checkpoint.as_ref().map_or("from the beginning".into(), |one| format!("from step {}", one.step));
         let (verb, message) = match before {
+            Some(_) if returns => (
+                "job.returned",
+                format!("{name} was stopped for another shape and starts again as it was, {from}: {cause}"),
+            ),
             Some(before) if before == assignment.placement => {
                 ("job.granted", format!("{name} starts again on its {gpus} GPUs, {from}"))
             }
@@ -108,9 +114,14 @@ impl Engine {
         let (now, key) = (self.facts.now, (id, allocation.generation));
         // A script that does not speak to the agent may save at any time from now on, and nobody hears of it.
         let bound = allocation.configuration.filter(|_| job.capabilities.is_none()).map(|at| at.layout);
+        let gpus_by_type = self.facts.gpus_by_type(&allocation.placement);
         self.facts.edit_job(id, |job| {
             job.started_at = job.started_at.or(Some(now));
             job.layout = bound.or(job.layout);
+            for (gpu_type, gpus) in gpus_by_type {
+                let most = job.most_gpus.entry(gpu_type).or_default();
+                *most = gpus.max(*most);
+            }
         });
         self.facts.advance(key, AllocationPhase::Running);
         self.seen.forget_sent(key);
@@ -213,10 +224,11 @@ impl Engine {
         };
         let (now, key) = (self.facts.now, (id, job.generation));
         let moves = matches!(cause, StopCause::Rescale) && running_since.is_some();
+        let leaves = self.facts.leaves(job);
         if !self.facts.transition(id, JobEvent::Stop { cause }) {
             return;
         }
-        seen.moving = moves.then_some(Moving::Stopping { since: now });
+        seen.moving = moves.then_some(Moving::Stopping { since: now, leaves });
         self.facts.advance(key, AllocationPhase::Stopping);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
         self.facts.edit_job(id, |job| {

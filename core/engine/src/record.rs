@@ -10,6 +10,7 @@ mod plan;
 mod project;
 mod reservation;
 
+pub(crate) use allocation::Shape;
 pub use allocation::{Allocation, AllocationPhase, Checkpoint, Release, ReleaseProof};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
 pub(crate) use job::RESIZE_WINDOW;

@@ -13,7 +13,7 @@ use headway_types::{
 use uuid::Uuid;
 
 use crate::event::SessionId;
-use crate::record::Job;
+use crate::record::{Job, Shape};
 
 /// What was seen. It has an entry for exactly the jobs and nodes that have a row.
 #[derive(Clone, Debug)]
@@ -87,16 +87,15 @@ pub struct LiveNumbers {
 }
 
 /// A move in its two parts. What a job waits for GPUs between them is no part of what the move costs.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Moving {
     Stopping {
         since: Timestamp,
+        /// What it was stopped to leave; `None` where it was to start as the same elsewhere.
+        leaves: Option<Shape>,
     },
     /// It had stopped after so long, and has since waited or started.
-    Stopped {
-        at: Timestamp,
-        took: Seconds,
-    },
+    Stopped { at: Timestamp, took: Seconds, leaves: Option<Shape> },
 }
 
 /// The newest word of one rank.
@@ -243,9 +242,10 @@ impl JobSeen {
 
     /// A new generation begins at the committed checkpoint, and what was seen of the former says nothing about it.
     pub fn leave_generation(&mut self, job: &Job, now: Timestamp) {
-        if let Some(Moving::Stopping { since }) = self.moving {
-            self.moving = Some(Moving::Stopped { at: now, took: now.since(since) });
-        }
+        self.moving = self.moving.take().map(|moving| match moving {
+            Moving::Stopping { since, leaves } => Moving::Stopped { at: now, took: now.since(since), leaves },
+            stopped @ Moving::Stopped { .. } => stopped,
+        });
         self.reported = None;
         self.former_layout_since = None;
         self.step_time = None;

@@ -29,6 +29,7 @@ fn give_up(cluster: &mut Cluster, plan: PlanId) {
 fn after_a_round_that_was_given_up_the_next_asks_less_until_all_are_planned_again() {
     let mut cluster = Cluster::new(&[8]);
     cluster.feed(submit("runs", 8));
+    cluster.pass(1.0);
     cluster.now = cluster.now + Seconds(2.0);
     let jobs = (0..1_100).map(|number| rigid(&format!("waits-{number}"), 8)).collect();
     let first = cluster.round_for(Request::Submit { jobs, idempotency: None });
@@ -67,6 +68,7 @@ fn after_a_round_that_was_given_up_the_next_asks_less_until_all_are_planned_agai
 fn a_round_that_is_nobodys_any_more_is_no_incident() {
     let mut cluster = Cluster::new(&[8]);
     cluster.feed(submit("runs", 8));
+    cluster.pass(1.0);
     let known = *cluster.plans.keys().next().unwrap();
     give_up(&mut cluster, known);
     assert_eq!((cluster.count("plan.given_up"), cluster.engine.view().trouble), (0, None));

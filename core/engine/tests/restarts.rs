@@ -195,8 +195,9 @@ fn what_a_job_waits_for_gpus_between_two_runs_is_no_part_of_what_its_move_costs(
     cluster.steps(job, 16, None);
     let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
     cluster.request(Request::Change { job, change, expected: None });
-    cluster.pass_beating(4.0, &[0]);
+    cluster.pass_beating(1.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }));
+    cluster.pass_beating(4.0, &[0]);
     cluster.request(Request::Cordon { node: node_id(0), reason: None });
     cluster.end(job, &GroupOutcome::Stopped);
     cluster.pass_beating(3_000.0, &[0]);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::spec::NodeResources;
-use headway_types::{GpuCount, GpuSeconds, Layout, NodeId, Seconds, Timestamp};
+use headway_types::{GpuCount, GpuSeconds, GpuType, Layout, NodeId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Who a job belongs to, and what it is owed.
@@ -26,6 +26,9 @@ pub struct Claim {
     pub attained: GpuSeconds,
     /// How often it has been stopped and started again.
     pub restarts: u32,
+    /// Most GPUs of each type that it ever ran on.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub most: BTreeMap<GpuType, GpuCount>,
     /// Since its GPUs last changed; `None`: never, or too long ago to matter.
     pub since_move: Option<Seconds>,
 }

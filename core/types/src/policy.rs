@@ -6,13 +6,17 @@ words! {
     /// What the planner maximises.
     #[derive(Default)]
     pub enum Objective {
-        /// Weighted concave speed-up with the cost of moves (Headway's own).
+        /// Weighted work, those first whose end lets most others go on, with the cost of moves (Headway's own).
         #[default]
         Goodput,
         /// Sia (SOSP'23): row-normalised goodput to the power p, restart factor, λ for jobs left out.
         Sia,
+        /// Sia as the simulator of its paper runs it: a change costs nothing.
+        SiaSimulated,
         /// Pollux (OSDI'21): data parallelism only, one power mean of speed-ups.
         Pollux,
+        /// Pollux that splits models too: it tunes layouts like everybody else.
+        PolluxLayouts,
         /// Least attained service first, each at its largest size that fits.
         LeastAttained,
         /// In the order of submission at the requested size, with backfill.

@@ -1,5 +1,5 @@
-//! Faults of the engine's own, counted and logged: transitions that its tables refuse, states that it rules out. They are in
-//! the event log as well; here they reach whoever watches the process.
+//! Faults of the engine's own, counted and logged: transitions that its tables refuse, states that it rules out, moves that led
+//! nowhere. They are in the event log as well; here they reach whoever watches the process.
 
 use headway_engine::{Change, Engine, Outcome};
 
@@ -21,10 +21,12 @@ impl Faults {
         metrics::engine_faults("impossible_state", now.impossible_states - self.impossible_states);
         *self = now;
         for change in &outcome.changes {
-            if let Change::Event(event) = change
-                && event.verb.starts_with("engine.")
-            {
+            let Change::Event(event) = change else { continue };
+            if event.verb.starts_with("engine.") {
                 tracing::error!(verb = event.verb, job_id = ?event.job, node_id = ?event.node, "{}", event.message);
+            }
+            if event.verb == "job.returned" {
+                metrics::move_returned();
             }
         }
     }

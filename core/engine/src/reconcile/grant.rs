@@ -16,6 +16,7 @@ pub(super) fn queued_jobs(at: Situation<'_>) -> Vec<Step> {
     let due = target.plan.assignments.iter().filter(|(job, assignment)| {
         let slices = assignment.placement.slices();
         at.facts.may_start(**job)
+            && at.facts.takes(**job, assignment.placement.gpus())
             && !at.is_kept_off(**job, slices.iter().map(|slice| slice.node))
             && !at.is_exhausted(**job, assignment)
             && slices.iter().all(free)

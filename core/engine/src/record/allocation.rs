@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    Assignment, CheckpointRef, Configuration, Generation, GpuCount, JobId, NodeId, Placement, PlanId, Prediction,
-    Seconds, Timestamp, Tokens, TokensPerSecond,
+    Assignment, CheckpointRef, Configuration, Generation, GpuCount, GpuType, JobId, NodeCount, NodeId, Placement,
+    PlanId, Prediction, Seconds, Timestamp, Tokens, TokensPerSecond,
 };
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +190,14 @@ impl Allocation {
         let held = self.placement.slices().iter().filter(|slice| !self.released.contains_key(&slice.node));
         GpuCount(held.map(|slice| slice.gpus.len() as u32).sum())
     }
+}
+
+/// What a job runs as, whichever GPUs of a type it has.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Shape {
+    pub gpus: BTreeMap<GpuType, GpuCount>,
+    pub nodes: NodeCount,
+    pub configuration: Option<Configuration>,
 }
 
 /// How a node's GPUs were proven free.

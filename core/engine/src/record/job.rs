@@ -1,12 +1,12 @@
 //! A job's row. The transition table of its state is in `job.rs` of the crate.
 
 use core::fmt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::spec::Target;
 use headway_types::{
-    Capabilities, CheckpointRef, Generation, GpuSeconds, JobId, JobSpec, Layout, NodeId, Seconds, Sequences, Timestamp,
-    Tokens,
+    Capabilities, CheckpointRef, Generation, GpuCount, GpuSeconds, GpuType, JobId, JobSpec, Layout, NodeId, Seconds,
+    Sequences, Timestamp, Tokens,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,9 @@ pub struct Job {
     /// GPU-time of generations whose GPUs are all proven free.
     #[serde(default)]
     pub attained: GpuSeconds,
+    /// Most GPUs of each type that it ever ran on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub most_gpus: BTreeMap<GpuType, GpuCount>,
     /// What the job's checkpoints were written in: a script that cannot reshard must start in it again.
     #[serde(default)]
     pub layout: Option<Layout>,
@@ -190,6 +193,7 @@ impl Job {
             ran: Seconds(0.0),
             turn: Turn::default(),
             attained: GpuSeconds(0.0),
+            most_gpus: BTreeMap::new(),
             layout: None,
             pin: None,
             downtime: None,

@@ -114,7 +114,7 @@ pub struct PolicySettings {
     pub objective: headway_planner::Policy,
     /// Longest time between rounds while jobs run.
     pub round_every: Seconds,
-    /// Shortest time between rounds.
+    /// Shortest time between rounds, and for how long one waits for the next arrival.
     pub round_pause: Seconds,
     /// After this long GPU-time counts half in what a project has used.
     #[serde(default = "week")]

@@ -110,7 +110,7 @@ impl Engine {
         let mut message = format!("{} trains under {}", row.spec.name, key.1);
         // A first step that is heard of only after the next stop ends no move.
         let moved = if matches!(row.state, JobState::Stopping { .. }) { None } else { seen.moving.take() };
-        if let Some(Moving::Stopped { at, took: stopping }) = moved {
+        if let Some(Moving::Stopped { at, took: stopping, .. }) = moved {
             let (starting, waited) = (began.since(granted), granted.since(at));
             let took = stopping + starting;
             message.push_str(&format!(": its move took {:.1} s", took.0));

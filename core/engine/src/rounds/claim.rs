@@ -20,6 +20,7 @@ impl Facts {
             ran: turn.ran,
             attained: self.attained(job),
             restarts: job.reconfigurations.saturating_add(job.restarts),
+            most: job.most_gpus.clone(),
             since_move: job.moved_at.last().map(|at| self.now.since(*at)),
             ..told
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_planner::PlanInput;
-use headway_types::{JobId, PlanId, Timestamp};
+use headway_types::{JobId, PlanId, Seconds, Timestamp};
 
 use super::input::build_input;
 use super::{InFlight, RoundKind};
@@ -14,6 +14,8 @@ use crate::record::{Availability, Job, PolicyMode};
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
 const MOVED: f64 = 0.15;
+/// Events are gathered while each comes within a pause of the one before, but for so many pauses at most.
+const GATHERED: f64 = 5.0;
 
 impl Engine {
     /// The input of a round, if one is due.
@@ -31,7 +33,7 @@ impl Engine {
                 (RoundKind { plan, trigger, min_gain, pinned: false, restraint }, Some(actor))
             }
             None => {
-                let trigger = self.facts.round_wanted.take().unwrap_or_else(|| "time has passed".into());
+                let trigger = self.facts.round_wanted.take().map_or_else(|| "time has passed".into(), |one| one.cause);
                 let plan = self.facts.ids.plan(self.facts.now);
                 let pinned = std::mem::take(&mut self.rounds.pinned);
                 (RoundKind { plan, trigger, min_gain: None, pinned, restraint }, None)
@@ -53,9 +55,18 @@ impl Engine {
         if self.rounds.in_flight.is_some() || (policy.mode == PolicyMode::Paused && !manual) {
             return None;
         }
-        let wanted = self.facts.round_wanted.is_some() || manual;
-        let pause = if wanted { policy.round_pause } else { policy.round_every };
-        Some(self.rounds.last_at.map_or(self.facts.now, |last| last + pause))
+        let after = |pause: Seconds| self.rounds.last_at.map_or(self.facts.now, |last| last + pause);
+        let pause = policy.round_pause;
+        Some(match &self.facts.round_wanted {
+            _ if manual => after(pause),
+            None => after(policy.round_every),
+            // Whoever submits one job rarely submits only one, and the nodes of a gang let go one after another: what is decided at the
+            // first of such events is wrong by the last.
+            Some(wanted) => {
+                let quiet = (wanted.newest + pause).min(wanted.since + Seconds(GATHERED * pause.0));
+                after(pause).max(quiet)
+            }
+        })
     }
 
     /// When time alone will begin a round. One that cannot begin yet begins with the event that allows it.
@@ -107,12 +118,15 @@ impl Engine {
             ended.is_some_and(|ended| rounds.last_at.is_some_and(|last| last < ended))
         });
         // Whoever was submitted first is named.
-        self.facts.round_wanted = match (comes.and_then(|id| row(&id)), movable) {
+        let cause = match (comes.and_then(|id| row(&id)), movable) {
             (Some(comes), Some(movable)) if movable.id < comes.id => Some(long_enough(movable)),
             (Some(comes), _) => Some(format!("job {} wants GPUs", comes.spec.name)),
             (None, Some(movable)) => Some(long_enough(movable)),
             (None, None) => None,
         };
+        if let Some(cause) = cause {
+            self.facts.ask_round(cause);
+        }
     }
 
     /// A step report has just been heard: has the job become another than the newest round took it for?
@@ -136,7 +150,7 @@ impl Engine {
             }
             _ => return,
         };
-        self.facts.round_wanted = Some(cause);
+        self.facts.ask_round(cause);
         self.facts.unsettled = true;
     }
 

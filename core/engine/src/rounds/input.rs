@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork, Policy, Premises};
-use headway_types::{Assignment, GpuHealth, JobId, NodeId, Seconds};
+use headway_types::{Assignment, GpuHealth, JobId, NodeId, NodeSlice, Seconds};
 
 use super::RoundKind;
 use crate::facts::Facts;
-use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, RESIZE_WINDOW};
+use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, RESIZE_WINDOW, StopCause};
 use crate::seen::JobSeen;
 use crate::situation::Situation;
 
@@ -82,13 +82,13 @@ impl Situation<'_> {
         }
     }
 
-    /// What a job holds, and whether this round may move it. A job that is stopping holds nothing worth keeping. One
-    /// that must leave shows where it is, so that the round knows what a move costs it; it cannot stay, since its node
+    /// What a job holds, and whether this round may move it. One that is stopped for a move shows where it goes, so that what was decided
+    /// stands unless something better pays for a change of mind. One that must leave shows where it is, so that the round knows what a move costs it; it cannot stay, since its node
     /// drains, is reserved for others, or its GPUs are not offered.
     fn freedom(self, job: &Job, kind: &RoundKind) -> (Option<Assignment>, Freedom) {
         let generation = match job.state {
             JobState::Starting { generation, .. } | JobState::Running { generation, .. } => generation,
-            _ => return (None, Freedom::Free),
+            _ => return (self.on_its_way_to(job), Freedom::Free),
         };
         let Some(allocation) = self.facts.allocations.get(&(job.id, generation)) else { return (None, Freedom::Free) };
         let current = Some(allocation.assignment(self.facts.target.as_deref()));
@@ -140,6 +140,31 @@ impl Situation<'_> {
             return (current, fixed(reason));
         }
         (current, Freedom::Free)
+    }
+
+    /// What the target gives to a job that was stopped for it, while nothing has come between.
+    fn on_its_way_to(self, job: &Job) -> Option<Assignment> {
+        let stopped = match job.state {
+            JobState::Stopping { cause: StopCause::Rescale, .. } => true,
+            JobState::Queued { .. } => self.seen.jobs.get(&job.id).is_some_and(|seen| seen.moving.is_some()),
+            _ => false,
+        };
+        let target = self.facts.target.as_ref().filter(|_| stopped)?;
+        let assignment = target.plan.assignments.get(&job.id)?;
+        let slices = assignment.placement.slices();
+        let stands = self.facts.takes(job.id, assignment.placement.gpus())
+            && !self.is_kept_off(job.id, slices.iter().map(|slice| slice.node))
+            && !self.is_exhausted(job.id, assignment)
+            && slices.iter().all(|slice| self.comes_free(slice));
+        stands.then(|| assignment.clone())
+    }
+
+    /// Whether nobody keeps these GPUs but jobs that stop.
+    fn comes_free(self, slice: &NodeSlice) -> bool {
+        let (grantable, held) = (self.grantable(slice.node), self.held_on(slice.node));
+        let stops =
+            |job: &JobId| self.facts.jobs.get(job).is_some_and(|job| matches!(job.state, JobState::Stopping { .. }));
+        slice.gpus.iter().all(|gpu| grantable.contains(gpu) && held.get(gpu).is_none_or(|(job, _)| stops(job)))
     }
 
     fn out_of_reach(self, allocation: &Allocation) -> Option<String> {

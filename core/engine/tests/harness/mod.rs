@@ -273,24 +273,31 @@ impl Cluster {
 
     /// Submits jobs together; the round that this calls for comes back unanswered.
     pub fn submit_unplanned(&mut self, jobs: Vec<JobSpec>) -> (Vec<JobId>, PlanInput) {
-        let body = Request::Submit { jobs, idempotency: None };
-        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
-        let mut outcome = self.engine.handle(self.now, vec![event]);
-        let input = outcome.plan_request.take().expect("the arrival of jobs calls for a round");
-        let replies = self.commit(outcome);
+        let (replies, input) = self.calls_for_round(Request::Submit { jobs, idempotency: None });
         match replies.into_iter().next() {
-            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), PlanInput::clone(&input)),
+            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), input),
             other => panic!("{other:?}"),
         }
     }
 
     /// One batch that calls for a round, which comes back unanswered.
     pub fn round_for(&mut self, body: Request) -> PlanInput {
+        self.calls_for_round(body).1
+    }
+
+    /// At once, or when the arrivals are gathered.
+    fn calls_for_round(&mut self, body: Request) -> (Vec<Reply>, PlanInput) {
         let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
         let mut outcome = self.engine.handle(self.now, vec![event]);
-        let input = outcome.plan_request.take().expect("this calls for a round");
-        self.commit(outcome);
-        PlanInput::clone(&input)
+        let mut input = outcome.plan_request.take();
+        let replies = self.commit(outcome);
+        if input.is_none() {
+            self.now = self.now + self.policy.round_pause;
+            let mut outcome = self.engine.handle(self.now, vec![Event::Tick]);
+            input = outcome.plan_request.take();
+            self.commit(outcome);
+        }
+        (replies, PlanInput::clone(&input.expect("this calls for a round")))
     }
 
     pub fn plan(&mut self, input: &PlanInput) -> headway_types::Plan {
