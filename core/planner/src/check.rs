@@ -131,7 +131,7 @@ fn check_policy(policy: &Policy) -> Result<(), WrongField> {
     number("fresh_gain", policy.fresh_gain, 0.0..=LONG)?;
     number("min_return", policy.min_return, 0.0..=1.0)?;
     number("shortest_first", policy.shortest_first, 0.0..=0.99)?;
-    number("backlog_share", policy.backlog_share, 0.0..=1.0)?;
+    number("backlog_share", policy.backlog_share, 0.0..=10.0)?;
     number("turn", policy.turn.0, 1.0..=LONG)?;
     number("settling", policy.settling.0, 0.0..=LONG)?;
     number("min_batch_gain", policy.min_batch_gain, 0.0..=LONG)?;

@@ -1,10 +1,10 @@
-//! What a long wait gives a right to. First a job may **ask**: GPUs that are free go to it before others, and jobs that can
-//! shrink make room for its smallest size. Then it is **due**: where that is not enough the earliest moment at which enough comes
-//! free is promised to it, and until then others start only what ends by that moment or takes nothing that it will need
-//! (EASY backfilling, Lifka 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
+//! What a long wait gives a right to. A job that is **due** goes before others to GPUs that are free, and jobs that can shrink
+//! make room for its smallest size. Where that is not enough the earliest moment at which enough comes free is promised to it,
+//! and until then others start only what ends by that moment or takes nothing that it will need (EASY backfilling, Lifka
+//! 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
 //!
 //! A wait is measured by the work that waits. Whatever the order, the last of all that wait starts when the rest is nearly
-//! done; who has waited for most of that time has been passed over often enough.
+//! done; who has waited longer than that has been passed over by work that came later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,42 +23,15 @@ use crate::witness::{Victims, Witness};
 
 /// A job that runs without a known end goes on for as long as it has run, and at least so long.
 const LEAST_LIFE: Seconds = Seconds(600.0);
-/// A job asks after this share of the wait that makes it due.
-const ASK_SHARE: f64 = 0.5;
 /// However much waits, a job is due after so many times the policy's patience.
 const MOST_DUE: f64 = 24.0;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
 const LOST_SHARE: f64 = 0.05;
 
-/// How long a wait gives which right.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    pub ask: Seconds,
-    pub due: Seconds,
-}
-
-impl Patience {
-    /// Where so much work waits.
-    pub fn of(least: Seconds, backlog_share: f64, backlog: Seconds) -> Self {
-        let due = (backlog_share * backlog.0).clamp(least.0, MOST_DUE * least.0);
-        let ask = (ASK_SHARE * due).max(least.0);
-        Self { ask: Seconds(ask), due: Seconds(due) }
-    }
-}
-
 /// Whether a job is due. It stays so until it has run for as long as it had waited.
 pub(crate) fn is_due(round: &Round<'_>, job: &PlanJob) -> bool {
-    has_waited(round.patience.map(|patience| patience.due), job)
-}
-
-/// Whether others shrink for a job.
-pub(crate) fn may_ask(round: &Round<'_>, job: &PlanJob) -> bool {
-    has_waited(round.patience.map(|patience| patience.ask), job)
-}
-
-fn has_waited(least: Option<Seconds>, job: &PlanJob) -> bool {
     let claim = &job.claim;
-    least.is_some_and(|least| claim.waited.0 >= least.0 && claim.ran.0 < claim.waited.0)
+    round.due_after.is_some_and(|least| claim.waited.0 >= least.0 && claim.ran.0 < claim.waited.0)
 }
 
 /// Settles how long a wait makes a job due, and promises the first of those that find no room the earliest moment at
@@ -66,7 +39,8 @@ fn has_waited(least: Option<Seconds>, job: &PlanJob) -> bool {
 pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
     let policy = &round.input.policy;
     let backlog = urgency::backlog(round, options);
-    round.patience = policy.patience().map(|least| Patience::of(least, policy.backlog_share, backlog));
+    round.due_after =
+        policy.patience().map(|least| Seconds((policy.backlog_share * backlog.0).clamp(least.0, MOST_DUE * least.0)));
     let Some((job, promise)) = first_without_room(round, options) else { return };
     round.promised = Some((job, promise.after));
     let first = round.rows.promise(job, &promise.wanted);

@@ -413,7 +413,7 @@ impl Owed<'_, '_> {
     /// Jobs that are due get their smallest size where it is free or others can shrink for it; whoever had waited that
     /// long and runs now goes on. Those of higher priority are sure of going on meanwhile.
     fn serve_the_due(&mut self) {
-        let due: Vec<usize> = (0..self.options.len()).filter(|&job| due::may_ask(self.round, self.job(job))).collect();
+        let due: Vec<usize> = (0..self.options.len()).filter(|&job| due::is_due(self.round, self.job(job))).collect();
         let (running, waiting): (Vec<usize>, Vec<usize>) =
             by_right(self.options, due).into_iter().partition(|&job| self.job(job).current.is_some());
         let had_their_turn = due::had_their_turn(self.round, self.options);

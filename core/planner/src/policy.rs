@@ -37,7 +37,7 @@ pub struct Policy {
     /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
     pub service_exponent: f64,
     /// A job that has waited this long, and for longer than `backlog_share` of the time that all waiting work would take the
-    /// cluster, is due: what comes free goes to it before it goes to others. After half of that others shrink for it. `None`: never.
+    /// cluster, is due: others shrink for it, and what comes free goes to it before it goes to others. `None`: never.
     pub patience: Option<Seconds>,
     pub backlog_share: f64,
     /// For a job that is due a peer may be stopped that has run for so long and will not end within as long again.
@@ -72,7 +72,7 @@ impl Default for Policy {
             min_batch_gain: 0.03,
             service_exponent: 0.0,
             patience: Some(Seconds(3_600.0)),
-            backlog_share: 0.8,
+            backlog_share: 1.5,
             turn: Seconds(4.0 * 3_600.0),
             domain_loss: 0.02,
             max_moves: None,

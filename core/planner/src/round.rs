@@ -14,7 +14,6 @@ use crate::cluster::Cluster;
 use crate::counterfactual::Force;
 use crate::curves::CurveCache;
 use crate::decide::Decision;
-use crate::due::Patience;
 use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob, PlanWork};
 use crate::policies::{self, Approach};
@@ -40,8 +39,8 @@ pub(crate) struct Round<'a> {
     pub approach: &'static dyn Approach,
     /// Who solves its program.
     pub solver: Solver,
-    /// Which wait gives which right (`due`); `None`: none does.
-    pub patience: Option<Patience>,
+    /// A wait of this length gives rights (`due`); `None`: none does.
+    pub due_after: Option<Seconds>,
     /// To whom room is promised, and after what time.
     pub promised: Option<(usize, Seconds)>,
 }
@@ -59,7 +58,7 @@ impl<'a> Round<'a> {
             fair_share,
             approach,
             solver,
-            patience: None,
+            due_after: None,
             promised: None,
         }
     }

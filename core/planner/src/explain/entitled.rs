@@ -3,7 +3,7 @@
 use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::{Account, gpus, reason, span, tokens};
-use crate::due::{is_due, may_ask};
+use crate::due::is_due;
 use crate::input::Freedom;
 
 impl Account<'_> {
@@ -27,10 +27,10 @@ impl Account<'_> {
     }
 
     fn patience(&self, job: usize) -> Option<Reason> {
-        let patience = self.round.patience?;
+        let due_after = self.round.due_after?;
         let of = self.options[job].job;
         let waited = of.claim.waited;
-        if may_ask(self.round, of) {
+        if is_due(self.round, of) {
             let sure = self.owed.sure.contains_key(&job);
             let long = format!("it has waited {}", span(waited));
             let detail = match self.round.promised.filter(|(to, _)| *to == job) {
@@ -41,18 +41,17 @@ impl Account<'_> {
                         span(after)
                     )
                 }
-                None if is_due(self.round, of) => format!("{long}, and others have waited longer for what comes free"),
-                None => {
-                    let left = Seconds((patience.due.0 - waited.0).max(0.0));
-                    format!("{long}, but nobody can shrink for it; in {} what comes free is kept for it", span(left))
-                }
+                None => format!("{long}, and others have waited longer for what comes free"),
             };
             return Some(reason(ReasonCode::Patient, sure, detail));
         }
         let waits = self.chosen(job).gpus == GpuCount(0) && self.options[job].obstacle.is_none();
         waits.then(|| {
-            let left = Seconds((patience.ask.0 - waited.0).max(0.0));
-            let detail = format!("if it still waits in {}, others shrink for it where they can", span(left));
+            let left = Seconds((due_after.0 - waited.0).max(0.0));
+            let detail = format!(
+                "if it still waits in {}, others shrink for it where they can, and what comes free is kept for it",
+                span(left)
+            );
             reason(ReasonCode::Patient, false, detail)
         })
     }

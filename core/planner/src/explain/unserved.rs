@@ -9,7 +9,7 @@ use super::limits::Demand;
 use super::{Account, gpus, list, obstructed, reason, span};
 use crate::candidate::Candidate;
 use crate::cluster::Shape;
-use crate::due::may_ask;
+use crate::due::is_due;
 use crate::input::Freedom;
 use crate::rows::describe_site;
 use crate::urgency;
@@ -56,7 +56,7 @@ impl Account<'_> {
         let goes = format!("they go to {}", other.name);
         Some(if self.owed.reclaiming.contains(&taker) {
             reason(ReasonCode::Reclaim, true, format!("{goes}, which gets back what others borrowed"))
-        } else if sure && may_ask(self.round, other) {
+        } else if sure && is_due(self.round, other) {
             reason(ReasonCode::Patient, true, format!("{goes}, which has waited {}", span(other.claim.waited)))
         } else if sure {
             reason(ReasonCode::Floor, true, format!("{goes}, which is sure of them"))
