@@ -54,12 +54,14 @@ pub enum ContenderError {
     },
 }
 
-const KNOWN: [(&str, Offered, Objective); 12] = [
+const KNOWN: [(&str, Offered, Objective); 14] = [
     ("goodput", Offered::Elastic, Objective::Goodput),
     ("fifo", Offered::AsRequested, Objective::FifoBackfill),
     ("fifo_maximum", Offered::Elastic, Objective::FifoBackfill),
     ("sia", Offered::Elastic, Objective::Sia),
+    ("sia_simulated", Offered::Elastic, Objective::SiaSimulated),
     ("pollux", Offered::Elastic, Objective::Pollux),
+    ("pollux_layouts", Offered::Elastic, Objective::PolluxLayouts),
     ("least_attained", Offered::Elastic, Objective::LeastAttained),
     ("shortest_remaining", Offered::Elastic, Objective::ShortestRemaining),
     ("static", Offered::AsRequested, Objective::Static),

@@ -48,6 +48,9 @@ pub struct Job {
     /// How often it has been stopped and started again.
     #[serde(default, deserialize_with = "count::one")]
     pub restarts: u32,
+    /// Most GPUs of each type that it ever ran on: Sia lets it have twice that. Default: what it holds.
+    #[serde(default)]
+    pub most_gpus: BTreeMap<String, u32>,
     #[serde(default)]
     pub attained_gpu_seconds: f64,
     /// Since its GPUs last changed. Default: of a job that holds GPUs `ran_seconds`, else never.

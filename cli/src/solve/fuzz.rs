@@ -141,7 +141,17 @@ fn job() -> BoxedStrategy<Value> {
 }
 
 fn policy() -> BoxedStrategy<Value> {
-    let objectives = &["goodput", "sia", "pollux", "least_attained", "fifo_backfill", "shortest_remaining", "static"];
+    let objectives = &[
+        "goodput",
+        "sia",
+        "sia_simulated",
+        "pollux",
+        "pollux_layouts",
+        "least_attained",
+        "fifo_backfill",
+        "shortest_remaining",
+        "static",
+    ];
     mapping(
         vec![("objective", name(objectives).boxed())],
         vec![

@@ -1,6 +1,7 @@
 //! What each policy promises, and what all of them must keep.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::plan::MoveKind;
@@ -15,10 +16,12 @@ use crate::project::PlanProject;
 use crate::table::{GoodputTable, TableRow};
 use crate::{plan, verify};
 
-pub(crate) const ALL: [Objective; 7] = [
+pub(crate) const ALL: [Objective; 9] = [
     Objective::Goodput,
     Objective::Sia,
+    Objective::SiaSimulated,
     Objective::Pollux,
+    Objective::PolluxLayouts,
     Objective::LeastAttained,
     Objective::FifoBackfill,
     Objective::ShortestRemaining,
@@ -111,7 +114,8 @@ proptest! {
             let input = by(objective, input.clone());
             let plan = planned(&input);
             prop_assert_eq!(plan.report.jobs.len(), input.jobs.len());
-            let optimises = matches!(objective, Objective::Goodput | Objective::Sia | Objective::Pollux);
+            use Objective::{Goodput, Pollux, PolluxLayouts, Sia, SiaSimulated};
+            let optimises = matches!(objective, Goodput | Sia | SiaSimulated | Pollux | PolluxLayouts);
             prop_assert_eq!(plan.report.bound.is_some(), optimises, "{:?}", objective);
             prop_assert!(plan.report.bound.is_none_or(|bound| bound >= plan.report.objective), "{:?}", objective);
         }
@@ -186,6 +190,31 @@ fn sia_starts_a_job_at_its_smallest_size_and_at_most_doubles_it() {
 }
 
 #[test]
+fn sia_remembers_how_far_a_job_had_grown() {
+    let rows = [(1, 1.0), (2, 1.9), (4, 3.6), (8, 6.5)];
+    let mut input = by(Objective::Sia, old(round(pair(), vec![tabled(1, &rows)])));
+    let had = |gpu_type: &str, gpus| BTreeMap::from([(GpuType(gpu_type.into()), GpuCount(gpus))]);
+    input.jobs[0].claim.most = had("alpha", 2);
+    assert_eq!(gpus(&planned(&input), 1), 4, "it was stopped, and does not begin again at one");
+    input.jobs[0].claim.most = had("beta", 2);
+    assert_eq!(gpus(&planned(&input), 1), 1, "of this type it had none");
+}
+
+#[test]
+fn in_its_simulator_sia_pays_nothing_for_a_change() {
+    // Old jobs: r is 1. Two GPUs cost (1.02)^−0.5 = 0.990 instead of 1, which a change of 2 × 0.01 outweighs.
+    let of = |objective| {
+        let mut input = by(objective, old(round(pair(), vec![tabled(1, &[(1, 1.0), (2, 1.02)])])));
+        input.jobs[0].claim.most = BTreeMap::from([(GpuType("alpha".into()), GpuCount(1))]);
+        let mut first = input.clone();
+        first.jobs[0].claim.most.clear();
+        input.jobs[0].current = planned(&first).assignments.get(&job_id(1)).cloned();
+        gpus(&planned(&input), 1)
+    };
+    assert_eq!((of(Objective::Sia), of(Objective::SiaSimulated)), (1, 2));
+}
+
+#[test]
 fn sia_moves_a_job_only_where_the_gain_outweighs_its_restarts() {
     let of = |restarts, age| {
         let mut input = by(Objective::Sia, round(pair(), vec![tabled(1, &[(2, 1.0), (4, 1.3)])]));
@@ -241,9 +270,12 @@ fn pollux_splits_no_model() {
     for node in &mut nodes {
         (node.class.gpu_type, node.class.emulated) = (GpuType("H100-80G".into()), None);
     }
-    let plan = planned(&by(Objective::Pollux, round(nodes, vec![trained])));
-    let layout = plan.assignments[&job_id(1)].configuration.unwrap().layout;
-    assert_eq!((layout.tp, layout.pp), (1, 1));
+    let input = round(nodes, vec![trained]);
+    let layouts =
+        |objective| planned(&by(objective, input.clone())).assignments[&job_id(1)].configuration.unwrap().layout;
+    let published = layouts(Objective::Pollux);
+    assert_eq!((published.tp, published.pp), (1, 1));
+    assert_eq!(layouts(Objective::PolluxLayouts), layouts(Objective::Goodput), "alone both take the fastest");
 }
 
 #[test]

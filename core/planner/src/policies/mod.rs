@@ -49,8 +49,10 @@ pub(crate) trait Approach: Sync {
 pub(crate) fn approach(objective: Objective) -> &'static dyn Approach {
     match objective {
         Objective::Goodput => &goodput::Goodput,
-        Objective::Sia => &sia::Sia,
-        Objective::Pollux => &pollux::Pollux,
+        Objective::Sia => &sia::PUBLISHED,
+        Objective::SiaSimulated => &sia::SIMULATED,
+        Objective::Pollux => &pollux::Pollux { tunes_layouts: false },
+        Objective::PolluxLayouts => &pollux::Pollux { tunes_layouts: true },
         Objective::LeastAttained => &least_attained::LeastAttained,
         Objective::FifoBackfill => &fifo_backfill::FifoBackfill,
         Objective::ShortestRemaining => &shortest_remaining::ShortestRemaining,

@@ -19,10 +19,16 @@ const POWER: f64 = -1.0;
 /// allocation a job would ask for, and keeps sums of powers apart.
 const NOTHING: f64 = 0.01;
 
-pub(super) struct Pollux;
+pub(super) struct Pollux {
+    /// Where not, a job runs at data parallelism alone, as published; what does not fit one GPU never runs.
+    pub tunes_layouts: bool,
+}
 
 impl Approach for Pollux {
     fn narrowed(&self, model: &Arc<JobModel>) -> Option<Arc<JobModel>> {
+        if self.tunes_layouts {
+            return None;
+        }
         let mut narrowed = JobModel::clone(model);
         let layouts = &mut narrowed.training.layouts;
         (layouts.tp, layouts.pp) = (vec![1], vec![1]);

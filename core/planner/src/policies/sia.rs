@@ -5,7 +5,9 @@
 //! change are those of its artifact (siasosp23/artifacts, `adaptdl/sched/adaptdl_sched/policy/mip.py`); docs/planner.md
 //! says where we differ.
 
-use headway_types::{GpuCount, Seconds};
+use std::collections::BTreeMap;
+
+use headway_types::{GpuCount, GpuType, Seconds};
 
 use super::{Approach, value_each, withdraw};
 use crate::candidate::{Candidate, Options};
@@ -16,15 +18,21 @@ use crate::value::Quanta;
 const POWER: f64 = -0.5;
 /// λ: what leaving a job out costs, more than the worst allocation of a job that never restarted.
 const LEFT_OUT: f64 = 1.1;
-/// λₐ of the artifact: what each entry of a job's row costs that changes, the one it leaves and the one it takes.
-const CHANGED: f64 = 0.01;
 
-pub(super) struct Sia;
+pub(super) struct Sia {
+    /// λₐ: what each entry of a job's row costs that changes, the one it leaves and the one it takes.
+    changed: f64,
+}
+
+/// The program of its artifact.
+pub(super) const PUBLISHED: Sia = Sia { changed: 0.01 };
+/// What its simulator runs: it reads λₐ and leaves it out of the program.
+pub(super) const SIMULATED: Sia = Sia { changed: 0.0 };
 
 impl Approach for Sia {
     fn appraise(&self, round: &Round<'_>, options: &mut Options<'_>) {
-        let most = largest(options);
-        withdraw(options, |one| one.gpus <= most);
+        let growth = Growth::of(round, options);
+        withdraw(options, |one| growth.allows(round, one));
         // A job that can only have nothing is worth nothing: that is where worth is counted from.
         let Some(row) = Row::of(options) else { return value_each(options, |_| Quanta(0)) };
         let holds = options.job.current.is_some();
@@ -32,9 +40,9 @@ impl Approach for Sia {
         value_each(options, |one| {
             let changed = match (holds, one.gpus == GpuCount(0)) {
                 (false, _) => 0.0,
-                (true, true) => CHANGED,
+                (true, true) => self.changed,
                 (true, false) if one.stays => 0.0,
-                (true, false) => 2.0 * CHANGED,
+                (true, false) => 2.0 * self.changed,
             };
             if one.gpus == GpuCount(0) {
                 return Quanta::of(-changed);
@@ -47,16 +55,36 @@ impl Approach for Sia {
     }
 }
 
-/// A job grows to twice its GPUs at most; one that holds none starts at its smallest. What it is owed it may have.
-fn largest(options: &Options<'_>) -> GpuCount {
-    let placed = || options.candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0);
-    let held = options.job.current.as_ref().map_or(GpuCount(0), |current| current.placement.gpus());
-    let grown = GpuCount(held.0.saturating_mul(2));
-    let smallest = placed().min().unwrap_or_default();
-    let owed = options.job.claim.floor;
-    // A floor between two sizes is met by the larger.
-    let floor = placed().filter(|gpus| *gpus >= owed).min().filter(|_| owed > GpuCount(0)).unwrap_or_default();
-    grown.max(smallest).max(floor)
+/// How far a job may grow: to twice the most GPUs of a type that it ever had, its smallest size where it had none. What it
+/// is owed it may have.
+struct Growth {
+    grown: BTreeMap<GpuType, GpuCount>,
+    /// On any type.
+    smallest: GpuCount,
+}
+
+impl Growth {
+    fn of(round: &Round<'_>, options: &Options<'_>) -> Self {
+        let placed = || options.candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0);
+        let owed = options.job.claim.floor;
+        // A floor between two sizes is met by the larger.
+        let floor = placed().filter(|gpus| *gpus >= owed).min().filter(|_| owed > GpuCount(0)).unwrap_or_default();
+        let mut had = options.job.claim.most.clone();
+        if let Some(current) = &options.job.current
+            && let Some(class) = round.cluster.class_of_placement(&current.placement)
+        {
+            let most = had.entry(round.cluster.classes[class].alike.gpu_type.clone()).or_default();
+            *most = current.placement.gpus().max(*most);
+        }
+        let grown = had.into_iter().map(|(gpu_type, most)| (gpu_type, GpuCount(most.0.saturating_mul(2))));
+        Self { grown: grown.collect(), smallest: placed().min().unwrap_or_default().max(floor) }
+    }
+
+    fn allows(&self, round: &Round<'_>, one: &Candidate) -> bool {
+        let class = one.shape.map(|shape| &round.cluster.classes[shape.class].alike);
+        let grown = class.and_then(|alike| self.grown.get(&alike.gpu_type)).copied().unwrap_or_default();
+        one.gpus <= self.smallest.max(grown)
+    }
 }
 
 /// r = max(age − n·S, 0)/(age + S), n restarts of S seconds each. A job that holds nothing has nothing to restart.

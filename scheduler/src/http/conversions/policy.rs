@@ -103,7 +103,7 @@ fn check_ranges(of: &v1::Policy) -> Result<(), Problem> {
         ("settling_seconds", of.settling_seconds, 1.0, 30.0 * DAY),
         ("service_exponent", of.service_exponent, 0.0, 10.0),
         ("patience_seconds", of.patience_seconds.flatten(), 1.0, 365.0 * DAY),
-        ("backlog_share", of.backlog_share, 0.0, 1.0),
+        ("backlog_share", of.backlog_share, 0.0, 10.0),
         ("turn_seconds", of.turn_seconds, 1.0, 365.0 * DAY),
         ("shortest_first", of.shortest_first, 0.0, 0.99),
         ("min_return", of.min_return, 0.0, 1.0),
