@@ -3,11 +3,12 @@
 //! made once.
 //!
 //! Here is what all of it shares; `served`, `unserved` and `obstructed` tell a job's story, `limits` names what is
-//! scarce between a job and more, `givers` who could yield, `entitled` what jobs are owed, `unmoved` who stays.
+//! scarce between a job and more, `line` who is served before whom, `givers` who could yield, `entitled` what jobs are owed, `unmoved` who stays.
 
 mod entitled;
 mod givers;
 mod limits;
+mod line;
 mod obstructed;
 mod served;
 mod unmoved;
@@ -30,6 +31,7 @@ use crate::guarantee::Guarantees;
 use crate::round::Round;
 
 use givers::Givers;
+use line::InLine;
 pub(crate) use obstructed::obstructed;
 pub(crate) use words::{change, gpus, list, percent, span, tokens};
 
@@ -55,6 +57,8 @@ struct Account<'a> {
     /// Which GPUs those hold that do not keep all they have.
     holders: BTreeMap<&'a GpuUuid, usize>,
     givers: Givers,
+    /// Where jobs are served one after another.
+    line: Option<InLine>,
     /// Who gets which GPU that another job holds, made when first asked for.
     takers: OnceCell<BTreeMap<&'a GpuUuid, usize>>,
     /// What the plan leaves free, made when first asked for.
@@ -78,8 +82,9 @@ impl<'a> Account<'a> {
             })
             .collect();
         let givers = Givers::new(round, options, owed, decision);
+        let line = round.approach.line(options).map(|line| InLine::new(line, options, &decision.choice));
         let (takers, rest) = (OnceCell::new(), OnceCell::new());
-        Self { round, options, owed, decision, used, holders, givers, takers, rest }
+        Self { round, options, owed, decision, used, holders, givers, line, takers, rest }
     }
 
     fn chosen(&self, job: usize) -> &'a Candidate {

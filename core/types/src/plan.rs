@@ -212,6 +212,8 @@ words! {
         WrongGpuType,
         MemoryInfeasible,
         PriorityBehind,
+        /// Others come before it in the order in which the policy serves.
+        InLine,
         NodesUnhealthy,
         GainTooSmall,
         Cooldown,

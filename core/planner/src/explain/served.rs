@@ -73,6 +73,9 @@ impl Account<'_> {
         let speed_up = chosen.prediction.speed_up;
         // What the round's account says of it is said here too.
         let free = self.options[job].job.freedom == Freedom::Free;
+        if let Some(line) = self.line.as_ref().filter(|_| free) {
+            return self.no_more_in_line(line, job, larger);
+        }
         if let Some(told) = self.unmoved_job(job).filter(|_| free) {
             return reason(told.code, true, told.detail);
         }

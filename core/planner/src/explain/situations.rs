@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use headway_types::example::llama2_7b;
 use headway_types::spec::{NodeResources, Priority, Work};
-use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Plan, Seconds, Tokens};
+use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Objective, Plan, Seconds, Tokens};
 
 use crate::builder::{NOW, after, job, job_id, model_of, node, rigid, round};
 use crate::curves::CurveCache;
@@ -248,4 +248,30 @@ fn what_keeps_a_job_from_every_node_is_named() {
     input.jobs[0].needs.avoid = [input.nodes[0].node].into();
     let avoided = account(&input, 1);
     assert!(avoided.contains("the nodes that could hold it are ones it must not use"), "{avoided}");
+}
+
+#[test]
+fn policies_that_serve_in_an_order_say_who_comes_first() {
+    let mut text = String::new();
+    for objective in
+        [Objective::FifoBackfill, Objective::Static, Objective::LeastAttained, Objective::ShortestRemaining]
+    {
+        let mut input = busy();
+        input.policy.objective = objective;
+        // The first gives way to whoever has had less, or ends sooner; the others wait, two of them alike.
+        for job in &mut input.jobs {
+            (job.claim.attained, job.remaining) = (GpuSeconds(1e6), Some(Tokens(1e9)));
+        }
+        let mut elastic = job(4, 2, 4);
+        elastic.remaining = Some(Tokens(1e4));
+        input.jobs.extend([elastic, rigid(5, 8), rigid(6, 8)]);
+        for (at, job) in input.jobs.iter_mut().enumerate() {
+            job.submitted_at = NOW - Seconds(900.0 - 60.0 * at as f64);
+        }
+        writeln!(text, "{objective}").unwrap();
+        for number in [1, 4, 6] {
+            writeln!(text, "job {number}: {}", account(&input, number)).unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
 }

@@ -25,7 +25,8 @@ impl Account<'_> {
     pub(super) fn unmoved_job(&self, job: usize) -> Option<Unmoved> {
         let options = &self.options[job];
         let chosen = self.chosen(job);
-        if !chosen.stays || options.job.work.is_opaque() {
+        // Who serves in an order weighs no moves.
+        if !chosen.stays || options.job.work.is_opaque() || self.line.is_some() {
             return None;
         }
         let (to, speed_up, forgone, why) = match &options.job.freedom {

@@ -54,7 +54,10 @@ impl Account<'_> {
         let (other, priority) = (self.options[taker].job, self.options[job].job.priority);
         let sure = self.owed.sure.contains_key(&taker);
         let goes = format!("they go to {}", other.name);
-        Some(if self.owed.reclaiming.contains(&taker) {
+        let line = self.line.as_ref().filter(|_| !sure);
+        Some(if let Some(line) = line {
+            reason(ReasonCode::InLine, true, format!("{goes}, {}", line.why_it_comes_first()))
+        } else if self.owed.reclaiming.contains(&taker) {
             reason(ReasonCode::Reclaim, true, format!("{goes}, which gets back what others borrowed"))
         } else if sure && is_due(self.round, other) {
             reason(ReasonCode::Patient, true, format!("{goes}, which has waited {}", span(other.claim.waited)))
@@ -118,6 +121,9 @@ impl Account<'_> {
 
     /// Not enough GPUs are left: how many are, and who could give the others.
     fn occupied(&self, job: usize, need: &Candidate, alone: bool) -> (String, Vec<Reason>) {
+        if let Some(line) = &self.line {
+            return self.behind(line, job, need, alone);
+        }
         let free = self.most_free(job);
         let (short, gain) = (need.gpus.saturating_sub(free), self.options[job].candidates.iter());
         let gain = gain.map(|candidate| candidate.value).max().unwrap_or_default();
@@ -191,14 +197,17 @@ impl Account<'_> {
                 told(ReasonCode::Fragmented, self.scattered(job, need, ReasonCode::Fragmented))
             };
         }
+        if let Some(line) = &self.line {
+            let told = self.held_back(line, job);
+            return (told.detail.clone(), told);
+        }
         let price = self.price(demands);
         let detail = if price > need.value.units() {
             format!("others lose {price:.2} by it, and it gains {:.2}", need.value.units())
-        } else if let Some(bound) = self.decision.bound {
+        } else {
+            let bound = self.decision.bound.unwrap_or(self.decision.objective);
             let gap = Quanta((bound.0 - self.decision.objective.0).max(0));
             format!("it fits, and the plan is within {:.4} of the best there is", gap.units())
-        } else {
-            "it fits, and others come before it".into()
         };
         told(ReasonCode::BestForCluster, detail)
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_solver::milp::MilpError;
 
-use super::in_order::{self, Running, Sorted, preferred};
+use super::in_order::{self, Sorted, preferred};
 use super::queue::Queue;
-use super::{Approach, at_reference_batch, withdraw};
+use super::{Approach, Line, Running, at_reference_batch, withdraw};
 use crate::candidate::Options;
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
@@ -19,6 +19,10 @@ pub(super) struct AsRequested;
 impl Approach for AsRequested {
     fn narrowed(&self, model: &Arc<JobModel>) -> Option<Arc<JobModel>> {
         at_reference_batch(model)
+    }
+
+    fn line(&self, options: &[Options<'_>]) -> Option<Line> {
+        Some(first_come(options))
     }
 
     fn appraise(&self, _round: &Round<'_>, options: &mut Options<'_>) {
@@ -55,6 +59,11 @@ pub(super) fn serve_arrivals<'a>(
 pub(super) fn keep_requested_size(options: &mut Options<'_>) {
     let most = options.candidates.iter().filter(|one| one.shape.is_some()).map(|one| one.gpus).max();
     withdraw(options, |one| Some(one.gpus) == most);
+}
+
+pub(super) fn first_come(options: &[Options<'_>]) -> Line {
+    let ahead = ("was submitted before it", "were submitted before it");
+    Line { order: by_submission(options), ahead, running: Running::Stays }
 }
 
 /// Those that run first, then the first submitted first.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_solver::milp::MilpError;
 
-use super::as_requested::{by_goodput, keep_requested_size, serve_arrivals};
+use super::as_requested::{by_goodput, first_come, keep_requested_size, serve_arrivals};
 use super::queue::{Queue, amount};
 use super::shortest_remaining::ends_after;
-use super::{Approach, at_reference_batch};
+use super::{Approach, Line, at_reference_batch};
 use crate::backfill;
 use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
@@ -23,6 +23,10 @@ pub(super) struct FifoBackfill;
 impl Approach for FifoBackfill {
     fn narrowed(&self, model: &Arc<JobModel>) -> Option<Arc<JobModel>> {
         at_reference_batch(model)
+    }
+
+    fn line(&self, options: &[Options<'_>]) -> Option<Line> {
+        Some(first_come(options))
     }
 
     fn appraise(&self, _round: &Round<'_>, options: &mut Options<'_>) {

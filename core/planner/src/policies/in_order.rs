@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Running;
 use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
@@ -13,13 +14,6 @@ use crate::value::Quanta;
 
 /// Choices that may prove unplaceable before the last one is taken as it can be placed.
 const ATTEMPTS: usize = 8;
-
-/// Whether jobs that run may be moved for the sake of others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Running {
-    Stays,
-    MayMove,
-}
 
 /// Chooses with `choose`, to which it names the (job, candidate) pairs that found no room.
 pub(super) fn decide(

@@ -10,9 +10,9 @@ use headway_goodput::JobModel;
 use headway_solver::milp::MilpError;
 use headway_types::GpuSeconds;
 
-use super::in_order::{self, Running, Sorted, preferred};
+use super::in_order::{self, Sorted, preferred};
 use super::queue::Queue;
-use super::{Approach, at_reference_batch};
+use super::{Approach, Line, Running, at_reference_batch};
 use crate::candidate::Options;
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
@@ -28,12 +28,13 @@ impl Approach for LeastAttained {
         at_reference_batch(model)
     }
 
+    fn line(&self, options: &[Options<'_>]) -> Option<Line> {
+        let ahead = ("comes before it by the GPU-time it has had", "come before it by the GPU-time they have had");
+        Some(Line { order: by_service(options), ahead, running: Running::MayMove })
+    }
+
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
-        let mut order: Vec<usize> = (0..options.len()).collect();
-        order.sort_by_key(|&job| {
-            let of = options[job].job;
-            (level(of.claim.attained), of.current.is_none(), of.submitted_at, job)
-        });
+        let order = by_service(options);
         Ok(in_order::decide(round, options, owed, Running::MayMove, |forbidden| {
             let mut queue = Queue::new(options, owed, forbidden, order.clone(), |_| false);
             for &job in &order {
@@ -43,6 +44,15 @@ impl Approach for LeastAttained {
             queue.choice
         }))
     }
+}
+
+fn by_service(options: &[Options<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..options.len()).collect();
+    order.sort_by_key(|&job| {
+        let of = options[job].job;
+        (level(of.claim.attained), of.current.is_none(), of.submitted_at, job)
+    });
+    order
 }
 
 fn level(attained: GpuSeconds) -> u32 {

@@ -34,6 +34,11 @@ pub(crate) trait Approach: Sync {
         None
     }
 
+    /// The order in which it serves jobs, where it serves one after another.
+    fn line(&self, _options: &[Options<'_>]) -> Option<Line> {
+        None
+    }
+
     /// Puts its own worth on a job's candidates, and withdraws those it would never choose.
     fn appraise(&self, _round: &Round<'_>, _options: &mut Options<'_>) {}
 
@@ -44,6 +49,21 @@ pub(crate) trait Approach: Sync {
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
         decide::decide(round, options, owed)
     }
+}
+
+/// Jobs as they are served one after another.
+pub(crate) struct Line {
+    pub order: Vec<usize>,
+    /// What whoever comes first has over a job behind it: "was submitted before it", of several "were submitted before it".
+    pub ahead: (&'static str, &'static str),
+    pub running: Running,
+}
+
+/// Whether jobs that run may be moved for the sake of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Running {
+    Stays,
+    MayMove,
 }
 
 pub(crate) fn approach(objective: Objective) -> &'static dyn Approach {

@@ -3,9 +3,9 @@
 
 use headway_solver::milp::MilpError;
 
-use super::Approach;
-use super::in_order::{self, Running, Sorted, preferred};
+use super::in_order::{self, Sorted, preferred};
 use super::queue::Queue;
+use super::{Approach, Line, Running};
 use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
@@ -14,13 +14,14 @@ use crate::round::Round;
 pub(super) struct ShortestRemaining;
 
 impl Approach for ShortestRemaining {
+    fn line(&self, options: &[Options<'_>]) -> Option<Line> {
+        let ahead =
+            ("ends sooner, or came earlier where no end is known", "end sooner, or came earlier where no end is known");
+        Some(Line { order: by_end(options), ahead, running: Running::MayMove })
+    }
+
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
-        let soonest = |of: &Options<'_>| {
-            let placed = of.candidates.iter().filter(|one| one.gpus.0 > 0);
-            placed.map(|one| ends_after(of, one)).fold(f64::INFINITY, f64::min)
-        };
-        let mut order: Vec<usize> = (0..options.len()).collect();
-        order.sort_by_cached_key(|&job| (Sorted(soonest(&options[job])), options[job].job.submitted_at, job));
+        let order = by_end(options);
         Ok(in_order::decide(round, options, owed, Running::MayMove, |forbidden| {
             let mut queue = Queue::new(options, owed, forbidden, order.clone(), |_| false);
             for &job in &order {
@@ -30,6 +31,16 @@ impl Approach for ShortestRemaining {
             queue.choice
         }))
     }
+}
+
+fn by_end(options: &[Options<'_>]) -> Vec<usize> {
+    let soonest = |of: &Options<'_>| {
+        let placed = of.candidates.iter().filter(|one| one.gpus.0 > 0);
+        placed.map(|one| ends_after(of, one)).fold(f64::INFINITY, f64::min)
+    };
+    let mut order: Vec<usize> = (0..options.len()).collect();
+    order.sort_by_cached_key(|&job| (Sorted(soonest(&options[job])), options[job].job.submitted_at, job));
+    order
 }
 
 /// Seconds from now until the job ends if it gets this; infinity where that is not known.
