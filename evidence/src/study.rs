@@ -20,9 +20,19 @@ pub struct Study {
 }
 
 const MIXED: &str = "H100x8=4,A100-80Gx8=4";
-const POLICIES: &[&str] =
-    &["fifo", "goodput", "sia", "pollux", "shortest_remaining", "least_attained", "fifo_maximum", "static"];
-const RIVALS: &[&str] = &["fifo", "goodput", "sia", "pollux", "shortest_remaining"];
+const POLICIES: &[&str] = &[
+    "fifo",
+    "goodput",
+    "sia",
+    "sia_simulated",
+    "pollux",
+    "pollux_layouts",
+    "shortest_remaining",
+    "least_attained",
+    "fifo_maximum",
+    "static",
+];
+const RIVALS: &[&str] = &["fifo", "goodput", "sia", "pollux_layouts", "shortest_remaining"];
 
 impl Study {
     pub fn contenders(&self) -> Result<Vec<Contender>, ContenderError> {

@@ -63,13 +63,15 @@ pub(crate) struct Class {
     with_room: Vec<u32>,
     /// The same in the domain that has most of them.
     with_room_in_domain: Vec<u32>,
+    /// How many kinds of GPUs of the cluster are faster.
+    pub faster: u32,
 }
 
 impl Class {
     fn new(alike: NodeClass, gate: Gate) -> Self {
         let sizes = alike.gpus_per_node.0 as usize + 1;
         let (with_room, with_room_in_domain) = (vec![0; sizes], vec![0; sizes]);
-        Self { alike, gate, nodes: Vec::new(), domains: Vec::new(), with_room, with_room_in_domain }
+        Self { alike, gate, nodes: Vec::new(), domains: Vec::new(), with_room, with_room_in_domain, faster: 0 }
     }
 
     /// GPUs of a whole node.
@@ -85,6 +87,17 @@ impl Class {
     /// Whether domains can make a difference.
     pub fn has_domains(&self) -> bool {
         self.domains.len() > 1
+    }
+}
+
+/// By peak; what no catalog knows is taken for slower than what one does.
+fn rank(classes: &mut [Class]) {
+    let peak = |class: &Class| headway_goodput::catalog::peak_flop_per_second(&class.alike).map_or(0.0, |peak| peak.0);
+    let mut peaks: Vec<f64> = classes.iter().map(peak).collect();
+    peaks.sort_by(|a, b| b.total_cmp(a));
+    peaks.dedup();
+    for class in classes {
+        class.faster = peaks.partition_point(|other| *other > peak(class)) as u32;
     }
 }
 
@@ -125,6 +138,7 @@ impl<'a> Cluster<'a> {
             class.nodes.sort_unstable();
             classes.push(class);
         }
+        rank(&mut classes);
         let slots = nodes
             .iter()
             .enumerate()

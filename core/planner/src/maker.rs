@@ -276,6 +276,9 @@ impl<'a, 'r> Maker<'a, 'r> {
         let matters = shape.nodes.0 > 1 && self.round.cluster.classes[shape.class].has_domains();
         let further_domains = u32::from(matters && shape.reach == Reach::Class);
         let stretch = Stretch { nodes: shape.nodes, further_domains };
+        let worth = self.worth(&prediction, cost, stretch) - self.penalty(shape.gpus);
+        // Of what is worth the same to it the faster GPUs: of a job that says nothing of its work it is all that can be known.
+        let slower = i64::from(self.round.cluster.classes[shape.class].faster);
         Candidate {
             gpus: shape.gpus,
             shape: Some(shape),
@@ -285,7 +288,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost,
             uses: self.round.rows.of_shape(self.job, shape, way.watts_per_gpu, self.leaving_is_a_move()),
-            value: Quanta::of(self.worth(&prediction, cost, stretch) - self.penalty(shape.gpus)),
+            value: Quanta(Quanta::of(worth).0 - slower),
         }
     }
 

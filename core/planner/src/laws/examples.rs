@@ -177,6 +177,16 @@ fn of_equal_jobs_none_is_stopped_for_another_however_long_it_waits() {
 }
 
 #[test]
+fn of_equals_the_faster_gpus_are_taken() {
+    for (fast, slow) in [("H100-80G", "A100-80G"), ("A100-80G", "T4")] {
+        let mut nodes = vec![node(0, slow, 4), node(1, fast, 4)];
+        nodes.iter_mut().for_each(|node| node.class.emulated = None);
+        let plan = planned(&round(nodes.clone(), vec![rigid(1, 4)]));
+        assert_eq!(plan.assignments[&job_id(1)].placement.first_node(), nodes[1].node, "{fast} before {slow}");
+    }
+}
+
+#[test]
 fn what_comes_free_is_kept_for_who_waited_long() {
     // Four GPUs are free; the one that has waited long needs eight, which come free in ten minutes.
     let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 4)]);
