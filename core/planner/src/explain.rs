@@ -43,8 +43,10 @@ pub(crate) fn explain(
     decision: &Decision,
 ) -> (BTreeMap<JobId, JobVerdict>, Vec<Unmoved>) {
     let account = Account::new(round, options, owed, decision);
-    let verdicts = (0..options.len()).map(|job| (options[job].job.job, account.verdict(job))).collect();
-    (verdicts, unmoved::unmoved(&account))
+    let unmoved: Vec<Option<Unmoved>> = (0..options.len()).map(|job| account.unmoved(job)).collect();
+    let verdict =
+        |(job, unmoved): (usize, &Option<Unmoved>)| (options[job].job.job, account.verdict(job, unmoved.as_ref()));
+    (unmoved.iter().enumerate().map(verdict).collect(), unmoved::greatest(unmoved))
 }
 
 struct Account<'a> {
@@ -91,10 +93,10 @@ impl<'a> Account<'a> {
         &self.options[job].candidates[self.decision.choice[job]]
     }
 
-    fn verdict(&self, job: usize) -> JobVerdict {
+    fn verdict(&self, job: usize, unmoved: Option<&Unmoved>) -> JobVerdict {
         let chosen = self.chosen(job);
         let next = self.options[job].sizes.iter().find(|(gpus, _)| *gpus > chosen.gpus);
-        let (headline, mut reasons) = if chosen.gpus.0 > 0 { self.served(job) } else { self.unserved(job) };
+        let (headline, mut reasons) = if chosen.gpus.0 > 0 { self.served(job, unmoved) } else { self.unserved(job) };
         reasons.extend(self.entitled(job));
         reasons.extend(self.bounded(job));
         JobVerdict {

@@ -1,5 +1,6 @@
 //! The story of a job that gets GPUs: what it gets, what one step up would bring, and why it does not get that.
 
+use headway_types::plan::Unmoved;
 use headway_types::{GpuCount, Reason, ReasonCode};
 
 use super::{Account, gpus, percent, reason};
@@ -8,7 +9,7 @@ use crate::curves;
 use crate::input::Freedom;
 
 impl Account<'_> {
-    pub(super) fn served(&self, job: usize) -> (String, Vec<Reason>) {
+    pub(super) fn served(&self, job: usize, unmoved: Option<&Unmoved>) -> (String, Vec<Reason>) {
         let options = &self.options[job];
         let chosen = self.chosen(job);
         let mut reasons = self.being_freed(job);
@@ -29,7 +30,7 @@ impl Account<'_> {
         let next = options.sizes.iter().find(|(gpus, _)| *gpus > chosen.gpus);
         let tail = match next {
             Some(&(larger, then)) => {
-                reasons.push(self.why_not_larger(job, larger, then));
+                reasons.push(self.why_not_larger(job, larger, then, unmoved));
                 let gain = percent(then / speed_up.max(f64::MIN_POSITIVE) - 1.0);
                 format!("{} would add {gain}", gpus(larger))
             }
@@ -68,7 +69,7 @@ impl Account<'_> {
         reasons
     }
 
-    fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64) -> Reason {
+    fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64, unmoved: Option<&Unmoved>) -> Reason {
         let chosen = self.chosen(job);
         let speed_up = chosen.prediction.speed_up;
         // What the round's account says of it is said here too.
@@ -76,8 +77,8 @@ impl Account<'_> {
         if let Some(line) = self.line.as_ref().filter(|_| free) {
             return self.no_more_in_line(line, job, larger);
         }
-        if let Some(told) = self.unmoved_job(job).filter(|_| free) {
-            return reason(told.code, true, told.detail);
+        if let Some(told) = unmoved.filter(|_| free) {
+            return reason(told.code, true, told.detail.clone());
         }
         if let Some((gpus, each)) = self.options[job].spared.filter(|(gpus, _)| *gpus == larger) {
             return reason(ReasonCode::GainTooSmall, true, self.spared(gpus, each));

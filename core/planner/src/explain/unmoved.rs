@@ -14,15 +14,16 @@ const MOST_TOLD: usize = 100;
 /// Less of the objective is not worth a line.
 const LEAST: f64 = 1e-3;
 
-pub(super) fn unmoved(account: &Account<'_>) -> Vec<Unmoved> {
-    let mut all: Vec<Unmoved> = (0..account.options.len()).filter_map(|job| account.unmoved_job(job)).collect();
+/// What is told of a round.
+pub(super) fn greatest(unmoved: Vec<Option<Unmoved>>) -> Vec<Unmoved> {
+    let mut all: Vec<Unmoved> = unmoved.into_iter().flatten().collect();
     all.sort_by(|a, b| b.forgone.total_cmp(&a.forgone).then(a.job.cmp(&b.job)));
     all.truncate(MOST_TOLD);
     all
 }
 
 impl Account<'_> {
-    pub(super) fn unmoved_job(&self, job: usize) -> Option<Unmoved> {
+    pub(super) fn unmoved(&self, job: usize) -> Option<Unmoved> {
         let options = &self.options[job];
         let chosen = self.chosen(job);
         // Who serves in an order weighs no moves.
