@@ -67,6 +67,16 @@ impl Rounds {
         self.verdicts.get(&job).cloned()
     }
 
+    /// Whether the newest rounds could not be planned with a node.
+    pub fn leaves_out(&self, node: NodeId) -> bool {
+        self.nodes_left_out.contains(&node)
+    }
+
+    /// The node was deleted: should it come back wrong again, that is told again.
+    pub fn forget_node(&mut self, node: NodeId) {
+        self.nodes_left_out.remove(&node);
+    }
+
     /// The job is over.
     pub fn forget(&mut self, job: JobId) {
         self.verdicts.remove(&job);
