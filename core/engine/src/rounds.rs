@@ -26,7 +26,7 @@ pub(crate) struct Rounds {
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
     verdicts: BTreeMap<JobId, Arc<JobVerdict>>,
-    /// While rounds were given up of late.
+    /// While rounds gave no plan of late.
     trouble: Option<Trouble>,
     /// Nodes that the newest rounds left out, as the log was told.
     nodes_left_out: BTreeSet<NodeId>,
@@ -52,12 +52,12 @@ struct RoundKind {
     min_gain: Option<f64>,
     /// Running jobs keep their GPUs: their moves wait for approval.
     pinned: bool,
-    /// After rounds that were given up.
+    /// After rounds that gave no plan.
     restraint: Restraint,
 }
 
 impl Rounds {
-    /// Rounds that were given up, if any were of late.
+    /// Rounds that gave no plan, if any were of late.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
     }

@@ -57,7 +57,7 @@ impl Engine {
         }
         let after = |pause: Seconds| self.rounds.last_at.map_or(self.facts.now, |last| last + pause);
         let pause = policy.round_pause;
-        Some(match &self.facts.round_wanted {
+        let due = match &self.facts.round_wanted {
             _ if manual => after(pause),
             None => after(policy.round_every),
             // Whoever submits one job rarely submits only one, and the nodes of a gang let go one after another: what is decided at the
@@ -66,7 +66,10 @@ impl Engine {
                 let quiet = (wanted.newest + pause).min(wanted.since + Seconds(GATHERED * pause.0));
                 after(pause).max(quiet)
             }
-        })
+        };
+        // An operator who asks for a round need not wait until the next that nobody asked for.
+        let again_at = self.rounds.trouble().filter(|_| !manual).and_then(|trouble| trouble.again_at);
+        Some(again_at.map_or(due, |at| due.max(at)))
     }
 
     /// When time alone will begin a round. One that cannot begin yet begins with the event that allows it.
