@@ -21,6 +21,10 @@ use crate::store::{SeriesPoint, Store, StoreError};
 const QUEUE: usize = 8_192;
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+/// Plans that are pruned at a time: each may be a megabyte, and observations wait meanwhile.
+const PLANS_AT_A_TIME: u32 = 100;
+/// Where there are more, the next go after this rest.
+const PRUNE_REST: Duration = Duration::from_secs(1);
 
 /// Takes observations and writes them about once a second.
 pub struct Observer {
@@ -79,6 +83,7 @@ impl Writer {
         let mut writes = tokio::time::interval(WRITE_EVERY);
         writes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut prunes = tokio::time::interval(PRUNE_EVERY);
+        let mut plans = tokio::time::interval(PRUNE_EVERY);
         loop {
             tokio::select! {
                 observation = self.observations.recv() => match observation {
@@ -87,6 +92,7 @@ impl Writer {
                 },
                 _ = writes.tick() => self.write(std::mem::take(&mut gathered)).await,
                 _ = prunes.tick() => self.prune().await,
+                _ = plans.tick() => if self.prune_plans().await { plans.reset_after(PRUNE_REST) },
             }
         }
         self.write(gathered).await;
@@ -103,6 +109,15 @@ impl Writer {
         log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
         log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
         log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
+    }
+
+    /// Some of the plans that are past their time, oldest first; true where there may be more.
+    async fn prune_plans(&self) -> bool {
+        let before = self.clock.now() - self.retention.plans;
+        let pruned = self.store.prune_plans(before, PLANS_AT_A_TIME).await;
+        let more = matches!(pruned, Ok(count) if count == u64::from(PLANS_AT_A_TIME));
+        log(pruned, "plans not pruned");
+        more
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use headway_api::v1;
+use axum::http::StatusCode;
 use headway_engine::record::{Job, PlanRecord};
-use headway_types::{JobId, NodeId, PlanId};
+use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
 
 use super::conversions;
 use super::problem::Problem;
@@ -41,10 +42,24 @@ pub async fn plan(cluster: &Cluster, id: PlanId) -> Result<Arc<PlanRecord>, Prob
         return Ok(proposal.clone());
     }
     let stored = cluster.store().plan(id).await?;
-    stored.map(Arc::new).ok_or_else(|| Problem::not_found(format!("no plan {id}")))
+    stored.map(Arc::new).ok_or_else(|| no_plan(id, cluster.retention().plans, cluster.now()))
 }
 
-/// A node by id or by name.
+/// The id of a plan tells when it was made.
+fn no_plan(id: PlanId, kept: Seconds, now: Timestamp) -> Problem {
+    let made_at = id.0.get_timestamp().map(|made| made.to_unix());
+    if made_at.is_some_and(|(seconds, _)| (seconds as f64) < (now - kept).0 as f64 / 1e6) {
+        let days = kept.0 / 86_400.0;
+        return Problem::new(
+            StatusCode::GONE,
+            "gone",
+            format!("plan {id} is not kept: plans are kept for {days} days"),
+        );
+    }
+    Problem::not_found(format!("no plan {id}"))
+}
+
+/// A node by id or by name; a name that several have is refused, since it would be chance which of them is meant.
 pub fn node(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
     let view = cluster.view();
     if let Ok(id) = text.parse::<NodeId>()

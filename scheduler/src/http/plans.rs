@@ -72,9 +72,10 @@ pub async fn current_plan(State(state): State<HttpState>, _caller: Principal) ->
     Ok(Json(conversions::plan(target, &view)))
 }
 
-/// One plan with its moves and verdicts.
+/// One plan with its moves and verdicts. Kept for 90 days after it was made, or as long as a running job follows it, unless the
+/// scheduler is told otherwise.
 #[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
-    responses((status = 200, body = v1::Plan), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_plan(
     State(state): State<HttpState>,
     _caller: Principal,
