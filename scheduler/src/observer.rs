@@ -139,3 +139,37 @@ fn log<T>(result: Result<T, StoreError>, message: &'static str) {
         tracing::warn!(error = &error as &dyn std::error::Error, "{message}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_engine::Change;
+    use headway_engine::record::{PlanRecord, PlanState};
+    use headway_types::{IdSource, Plan, PlanReport};
+
+    use super::*;
+    use crate::support::{START, TestDatabase};
+
+    #[tokio::test]
+    async fn more_plans_than_are_pruned_at_a_time_are_pruned_in_turns() {
+        let store = TestDatabase::create().await.store().await;
+        let term = store.begin_term().await.unwrap();
+        let mut ids = IdSource::seeded(1);
+        let old = |id| {
+            let plan =
+                Plan { id, parent: None, made_at: START, assignments: BTreeMap::new(), report: PlanReport::default() };
+            let record =
+                PlanRecord { plan: Arc::new(plan), state: PlanState::Superseded, decided_at: None, decided_by: None };
+            Change::Plan(Arc::new(record))
+        };
+        let plans: Vec<Change> = (0..=2 * PLANS_AT_A_TIME).map(|_| old(ids.plan(START))).collect();
+        store.commit(term, &plans).await.unwrap();
+        let clock = Clock::default();
+        clock.advance_to(START + Seconds(1.0));
+        let retention = Retention { plans: Seconds(0.0), ..Retention::default() };
+        let observer = Observer::start(store.clone(), clock, Seconds(0.0), retention);
+        let gone = async { while !store.plans(None, None, 1).await.unwrap().items.is_empty() {} };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+        observer.finish().await;
+    }
+}

@@ -114,6 +114,11 @@ pub enum Request {
         node: NodeId,
         reason: Option<String>,
     },
+    /// Forgets a node that is gone for good and holds nothing. Should it come back, it is a new one.
+    DeleteNode {
+        node: NodeId,
+        reason: Option<String>,
+    },
     /// A round now; the plan comes back as a proposal and waits for approval.
     Rebalance {
         min_gain: Option<f64>,

@@ -1,9 +1,10 @@
 //! Finding one thing by id: live ones in the snapshot, ended ones in the store.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_api::v1;
 use axum::http::StatusCode;
+use headway_api::v1;
 use headway_engine::record::{Job, PlanRecord};
 use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
 
@@ -67,6 +68,44 @@ pub fn node(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
     {
         return Ok(id);
     }
-    let named = view.nodes.iter().find(|(_, node)| node.node.inventory.name == text);
-    named.map(|(id, _)| *id).ok_or_else(|| Problem::not_found(format!("no node {text}")))
+    let named = view.nodes.iter().filter(|(_, node)| node.node.inventory.name == text);
+    only(text, named.map(|(id, node)| (*id, node.node.availability.kind().to_string())).collect())
+}
+
+/// Also one that was deleted, for those who ask about the past.
+pub async fn node_ever(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
+    let known = match node(cluster, text) {
+        Err(problem) if problem.status() == StatusCode::NOT_FOUND => problem,
+        known => return known,
+    };
+    let store = cluster.store();
+    if let Ok(id) = text.parse::<NodeId>() {
+        return if store.former_names(&[id]).await?.is_empty() { Err(known) } else { Ok(id) };
+    }
+    let former = store.formerly_named(text).await?;
+    only(text, former.into_iter().map(|id| (id, "deleted".to_owned())).collect())
+}
+
+/// The only one that is meant; each comes with what tells it from the others.
+fn only(name: &str, meant: Vec<(NodeId, String)>) -> Result<NodeId, Problem> {
+    match meant.as_slice() {
+        [] => Err(Problem::not_found(format!("no node {name}"))),
+        [(id, _)] => Ok(*id),
+        several => {
+            let each: Vec<String> = several.iter().map(|(id, what)| format!("{id} ({what})")).collect();
+            let detail = format!("{} nodes have the name {name}", several.len());
+            Err(Problem::new(StatusCode::CONFLICT, "ambiguous", detail)
+                .hint(format!("name it by its id: {}", each.join(", "))))
+        }
+    }
+}
+
+/// Names that nodes known now do not tell: those of nodes that were deleted.
+pub async fn former_names(
+    cluster: &Cluster,
+    nodes: impl Iterator<Item = NodeId>,
+) -> Result<BTreeMap<NodeId, String>, Problem> {
+    let view = cluster.view();
+    let unknown: BTreeSet<NodeId> = nodes.filter(|node| !view.nodes.contains_key(node)).collect();
+    Ok(cluster.store().former_names(&unknown.into_iter().collect::<Vec<_>>()).await?)
 }
