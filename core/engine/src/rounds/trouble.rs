@@ -15,8 +15,8 @@ use crate::situation::Situation;
 
 /// Waiting jobs that a round names at most after the first that gave no plan; a quarter of that after each further one.
 const MOST_WAITING: usize = 1_024;
-/// And at least.
-const LEAST_WAITING: usize = 4;
+/// After so many quarterings only one is left.
+const QUARTERINGS: u32 = MOST_WAITING.ilog(4);
 /// From so many in a row on, running jobs stay as they are as well.
 const STILL_FROM: u32 = 2;
 
@@ -97,14 +97,21 @@ impl Engine {
     /// What the next round has to leave out.
     pub(super) fn restraint(&self) -> Restraint {
         let Some(trouble) = &self.rounds.trouble else { return Restraint::default() };
-        let most = (MOST_WAITING >> (2 * (trouble.rounds - 1)).min(16)).max(LEAST_WAITING);
-        let left = waiting(self.situation()).into_iter().skip(most).collect();
+        let quarterings = trouble.rounds - 1;
+        let most = MOST_WAITING >> (2 * quarterings.min(QUARTERINGS));
+        let mut waiting = waiting(self.situation());
+        if !waiting.is_empty() {
+            // Where no fewer can be asked, others are: a job that breaks every round it is in keeps nobody else from theirs for ever.
+            let turn = quarterings.saturating_sub(QUARTERINGS) as usize % waiting.len();
+            waiting.rotate_left(turn);
+        }
+        let left = waiting.into_iter().skip(most).collect();
         Restraint { left, still: trouble.rounds >= STILL_FROM }
     }
 
     /// Whoever is left out is told so.
     pub(super) fn tell_left(&mut self, left: &BTreeSet<JobId>) {
-        let detail = "rounds gave no plan, so that only those first in line are planned for now";
+        let detail = "rounds gave no plan, so that only some of those that wait are planned for now";
         let reasons = vec![Reason { code: ReasonCode::NotReady, binding: true, detail: detail.into() }];
         let verdict =
             JobVerdict { headline: format!("Waits for a later round: {detail}"), reasons, ..JobVerdict::default() };
