@@ -166,6 +166,16 @@ fn what_changes_meanwhile_does_not_hurry_rounds_that_break_down() {
 }
 
 #[test]
+fn with_the_last_who_wants_gpus_the_trouble_is_gone() {
+    let mut cluster = Cluster::new(&[8]);
+    cluster.now = cluster.now + Seconds(2.0);
+    let round = cluster.round_for(Request::Submit { jobs: vec![rigid("waits", 8)], idempotency: None });
+    fail(&mut cluster, round.plan);
+    cluster.request(Request::Cancel { job: round.jobs[0].job, reason: None, grace: None });
+    assert_eq!((cluster.engine.view().trouble, cluster.count("plan.recovered")), (None, 1));
+}
+
+#[test]
 fn a_plan_that_is_refused_is_an_incident_too() {
     let mut cluster = Cluster::new(&[8]);
     cluster.now = cluster.now + Seconds(2.0);

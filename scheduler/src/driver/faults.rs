@@ -37,3 +37,38 @@ impl Faults {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use headway_engine::record::EventRecord;
+    use headway_engine::{Actor, EngineConfig, Snapshot};
+    use headway_types::Term;
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+    use crate::support::START;
+
+    #[test]
+    fn rounds_that_break_down_are_counted() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let engine = Engine::restore(EngineConfig::default(), Term(1), 1, START, Snapshot::default());
+        let event = |verb: &str| {
+            Change::Event(EventRecord {
+                seq: 1,
+                at: START,
+                actor: Actor::Scheduler,
+                verb: verb.into(),
+                job: None,
+                node: None,
+                plan: None,
+                message: "no such row".into(),
+                detail: Default::default(),
+            })
+        };
+        let verbs = ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up"];
+        let outcome = Outcome { changes: verbs.map(event).into(), ..Outcome::default() };
+        ::metrics::with_local_recorder(&recorder, || Faults::default().tell(&engine, &outcome));
+        assert!(counted.render().contains("headway_rounds_failed_total 2"), "{}", counted.render());
+    }
+}

@@ -20,6 +20,7 @@ const GATHERED: f64 = 5.0;
 impl Engine {
     /// The input of a round, if one is due.
     pub(crate) fn consider_round(&mut self) -> Option<Arc<PlanInput>> {
+        self.forget_trouble_of_nobody();
         self.notice_newcomers();
         self.notice_changes();
         if self.round_due().is_none_or(|due| due > self.facts.now) || self.awaits_nodes() {

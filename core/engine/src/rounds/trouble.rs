@@ -94,6 +94,14 @@ impl Engine {
         }
     }
 
+    /// While nobody wants GPUs no round is owed to anybody.
+    pub(super) fn forget_trouble_of_nobody(&mut self) {
+        if self.rounds.trouble.is_some() && !self.facts.has_demand() {
+            self.rounds.trouble = None;
+            self.facts.note(Note::new("plan.recovered", "nobody wants GPUs any more that rounds gave no plan for"));
+        }
+    }
+
     /// What the next round has to leave out.
     pub(super) fn restraint(&self) -> Restraint {
         let Some(trouble) = &self.rounds.trouble else { return Restraint::default() };
