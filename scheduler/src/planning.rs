@@ -250,7 +250,6 @@ fn make_ahead(input: &PlanInput, cache: &mut CurveCache, budget: Duration, late:
     late
 }
 
-/// What comes of a round; a failure is logged with its event, once the engine has said what follows from it.
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
     match plan(input, cache) {
         Ok(plan) => Event::PlanReady { plan: Box::new(plan) },
@@ -350,9 +349,8 @@ mod tests {
         };
         let (inbox, mut answers) = mpsc::channel(16);
         let planning = Planning::with(Box::new(solver), ROUND_DEADLINE, CURVE_BUDGET, inbox).unwrap();
-        let mut ids = IdSource::seeded(1);
-        let broken = Arc::new(PlanInput { trigger: "panic".into(), ..Arc::unwrap_or_clone(round(&mut ids)) });
-        let healthy = round(&mut ids);
+        let [broken, healthy] = [1, 2].map(|seed| round(&mut IdSource::seeded(seed)));
+        let broken = Arc::new(PlanInput { trigger: "panic".into(), ..Arc::unwrap_or_clone(broken) });
         planning.request(Arc::clone(&broken));
         assert_eq!(answer(&mut answers).await, (broken.plan, "the planner panicked: no such row".into()));
         planning.request(Arc::clone(&healthy));
