@@ -240,6 +240,7 @@ fn a_registration_by_mistake_can_be_taken_back() {
     let mut cluster = Cluster::new(&[4]);
     cluster.submit(rigid("waits", 8));
     cluster.register(inventory(1, 5_000), Vec::new());
+    cluster.pass_beating(3.0, &[0, 1]);
     assert_eq!(cluster.count("node.left_out"), 1);
     cluster.disconnect(1);
     deleted(&mut cluster, 1);
