@@ -37,7 +37,7 @@ pub use job::{
     JobSpecification, JobSubmission, JobValidation, LastChange, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest,
     RunnerUp, Submitted, Validation,
 };
-pub use node::{DrainRequest, Gpu, Node, NodeHardware, NodeList};
+pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
     Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, NodeLeftOut,

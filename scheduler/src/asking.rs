@@ -181,9 +181,11 @@ async fn learn(asking: Asking) {
     while round.changed().await.is_ok() {
         let Some(newest) = round.borrow_and_update().clone() else { continue };
         let due = Instant::now() >= rest_until;
-        let took = asking.errand(move |desk| desk.learn(&newest, due)).await.flatten();
-        if let Some(took) = took {
-            rest_until = Instant::now() + (REST_PER_WORK * took).max(LEAST_REST);
+        match asking.errand(move |desk| desk.learn(&newest, due)).await {
+            // Nothing was predicted.
+            Some(None) => {}
+            // What broke down rests too, lest it break down at every round.
+            took => rest_until = Instant::now() + (REST_PER_WORK * took.flatten().unwrap_or_default()).max(LEAST_REST),
         }
     }
 }

@@ -41,13 +41,16 @@ pub struct ServerConfig {
 pub struct Retention {
     /// What plans were made from.
     pub plan_inputs: Seconds,
+    /// Plans that have been decided, with what each said of every job.
+    pub plans: Seconds,
     /// What was in which state when.
     pub history: Seconds,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { plan_inputs: Seconds(7.0 * 86_400.0), history: Seconds(90.0 * 86_400.0) }
+        let days = |days: f64| Seconds(days * 86_400.0);
+        Self { plan_inputs: days(7.0), plans: days(90.0), history: days(90.0) }
     }
 }
 

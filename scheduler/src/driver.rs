@@ -326,6 +326,7 @@ fn heard(change: &Change) -> Option<Feed> {
         Change::Event(event) => Some(Feed::Event(event.clone())),
         Change::Job(job) => Some(Feed::Job(job.id)),
         Change::Node(node) => Some(Feed::Node(node.inventory.node)),
+        Change::NodeGone(node) => Some(Feed::Node(*node)),
         Change::Plan(record) => Some(Feed::Plan(record.plan.id)),
         Change::Allocation(_)
         | Change::Checkpoint(_)

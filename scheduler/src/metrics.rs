@@ -26,6 +26,7 @@ const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
 const ROUNDS_GIVEN_UP: &str = "headway_rounds_given_up_total";
+const ROUNDS_FAILED: &str = "headway_rounds_failed_total";
 const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
@@ -66,8 +67,13 @@ fn describe() {
         ROUNDS_GIVEN_UP,
         "Rounds that took too long and gave no plan; any leaves GPUs idle that somebody waits for"
     );
+    describe_counter!(
+        ROUNDS_FAILED,
+        "Rounds that broke down or whose plan was refused; any is a fault of the scheduler and leaves GPUs idle"
+    );
     // Also none is exported, so that an alert can tell none from not known.
     counter!(ROUNDS_GIVEN_UP).increment(0);
+    counter!(ROUNDS_FAILED).increment(0);
     describe_gauge!(
         ROUND_DEFERRED,
         "Jobs that the newest round left as they are, since their goodput curves were not ready"
@@ -108,6 +114,11 @@ pub fn engine_faults(kind: &'static str, count: u64) {
 /// A round took too long.
 pub fn round_given_up() {
     counter!(ROUNDS_GIVEN_UP).increment(1);
+}
+
+/// A round broke down, or its plan was refused.
+pub fn round_failed() {
+    counter!(ROUNDS_FAILED).increment(1);
 }
 
 /// A job was stopped for another shape and started again as it was.

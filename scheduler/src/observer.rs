@@ -21,6 +21,10 @@ use crate::store::{SeriesPoint, Store, StoreError};
 const QUEUE: usize = 8_192;
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+/// Plans that are pruned at a time: each may be a megabyte, and observations wait meanwhile.
+const PLANS_AT_A_TIME: u32 = 100;
+/// Where there are more, the next go after this rest.
+const PRUNE_REST: Duration = Duration::from_secs(1);
 
 /// Takes observations and writes them about once a second.
 pub struct Observer {
@@ -79,6 +83,7 @@ impl Writer {
         let mut writes = tokio::time::interval(WRITE_EVERY);
         writes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut prunes = tokio::time::interval(PRUNE_EVERY);
+        let mut plans = tokio::time::interval(PRUNE_EVERY);
         loop {
             tokio::select! {
                 observation = self.observations.recv() => match observation {
@@ -87,6 +92,7 @@ impl Writer {
                 },
                 _ = writes.tick() => self.write(std::mem::take(&mut gathered)).await,
                 _ = prunes.tick() => self.prune().await,
+                _ = plans.tick() => if self.prune_plans().await { plans.reset_after(PRUNE_REST) },
             }
         }
         self.write(gathered).await;
@@ -103,6 +109,15 @@ impl Writer {
         log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
         log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
         log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
+    }
+
+    /// Some of the plans that are past their time, oldest first; true where there may be more.
+    async fn prune_plans(&self) -> bool {
+        let before = self.clock.now() - self.retention.plans;
+        let pruned = self.store.prune_plans(before, PLANS_AT_A_TIME).await;
+        let more = matches!(pruned, Ok(count) if count == u64::from(PLANS_AT_A_TIME));
+        log(pruned, "plans not pruned");
+        more
     }
 }
 
@@ -122,5 +137,39 @@ impl Gathered {
 fn log<T>(result: Result<T, StoreError>, message: &'static str) {
     if let Err(error) = result {
         tracing::warn!(error = &error as &dyn std::error::Error, "{message}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_engine::Change;
+    use headway_engine::record::{PlanRecord, PlanState};
+    use headway_types::{IdSource, Plan, PlanReport};
+
+    use super::*;
+    use crate::support::{START, TestDatabase};
+
+    #[tokio::test]
+    async fn more_plans_than_are_pruned_at_a_time_are_pruned_in_turns() {
+        let store = TestDatabase::create().await.store().await;
+        let term = store.begin_term().await.unwrap();
+        let mut ids = IdSource::seeded(1);
+        let old = |id| {
+            let plan =
+                Plan { id, parent: None, made_at: START, assignments: BTreeMap::new(), report: PlanReport::default() };
+            let record =
+                PlanRecord { plan: Arc::new(plan), state: PlanState::Superseded, decided_at: None, decided_by: None };
+            Change::Plan(Arc::new(record))
+        };
+        let plans: Vec<Change> = (0..=2 * PLANS_AT_A_TIME).map(|_| old(ids.plan(START))).collect();
+        store.commit(term, &plans).await.unwrap();
+        let clock = Clock::default();
+        clock.advance_to(START + Seconds(1.0));
+        let retention = Retention { plans: Seconds(0.0), ..Retention::default() };
+        let observer = Observer::start(store.clone(), clock, Seconds(0.0), retention);
+        let gone = async { while !store.plans(None, None, 1).await.unwrap().items.is_empty() {} };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+        observer.finish().await;
     }
 }

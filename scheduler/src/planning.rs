@@ -140,7 +140,7 @@ impl Crew {
                 tracing::warn!(plan_id = %id, jobs = late.len(), "curves were not ready in time, their jobs stay as they are");
                 Arc::new(PlanInput { deferred: late.clone(), ..PlanInput::clone(&input) })
             };
-            let event = (self.solver)(&input, &mut cache);
+            let event = self.solve(&input, &mut cache);
             match self.finish(id) {
                 Finish::InTime => {}
                 Finish::GivenUp { replaced } => {
@@ -162,6 +162,17 @@ impl Crew {
                 return;
             }
         }
+    }
+
+    /// A panic is a round that failed, and the thread takes the next.
+    fn solve(&self, input: &PlanInput, cache: &mut CurveCache) -> Event {
+        catch_unwind(AssertUnwindSafe(|| (self.solver)(input, cache))).unwrap_or_else(|panic| {
+            // It may have left the cache half written.
+            *cache = CurveCache::default();
+            let said = panic.downcast_ref::<&str>().copied();
+            let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+            Event::PlanFailed { plan: input.plan, message: format!("the planner panicked: {said}") }
+        })
     }
 
     /// The next round; `None` once nobody can ask for one any more.
@@ -240,23 +251,9 @@ fn make_ahead(input: &PlanInput, cache: &mut CurveCache, budget: Duration, late:
 }
 
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
-    match catch_unwind(AssertUnwindSafe(|| plan(input, cache))) {
-        Ok(Ok(plan)) => Event::PlanReady { plan: Box::new(plan) },
-        Ok(Err(error)) => {
-            tracing::error!(plan_id = %input.plan, error = &error as &dyn std::error::Error, "round failed");
-            Event::PlanFailed { plan: input.plan, message: error.to_string() }
-        }
-        Err(panic) => {
-            // The panic may have left the cache half written.
-            *cache = CurveCache::default();
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".to_owned());
-            tracing::error!(plan_id = %input.plan, %message, "planner panicked");
-            Event::PlanFailed { plan: input.plan, message: format!("the planner panicked: {message}") }
-        }
+    match plan(input, cache) {
+        Ok(plan) => Event::PlanReady { plan: Box::new(plan) },
+        Err(error) => Event::PlanFailed { plan: input.plan, message: error.to_string() },
     }
 }
 
@@ -342,6 +339,22 @@ mod tests {
         assert_eq!(made.report.left_out.iter().filter(|one| one.deferred).count(), 2);
         let last = planning.last_round().borrow().clone().unwrap();
         assert_eq!(plan(&last.input, &mut CurveCache::new()).unwrap(), *made, "decided again it is the same");
+    }
+
+    #[tokio::test]
+    async fn a_round_that_panics_has_failed_and_the_thread_takes_the_next() {
+        let solver = |input: &PlanInput, _: &mut CurveCache| match input.trigger.as_str() {
+            "panic" => panic!("no such row"),
+            _ => Event::PlanFailed { plan: input.plan, message: "solved".into() },
+        };
+        let (inbox, mut answers) = mpsc::channel(16);
+        let planning = Planning::with(Box::new(solver), ROUND_DEADLINE, CURVE_BUDGET, inbox).unwrap();
+        let [broken, healthy] = [1, 2].map(|seed| round(&mut IdSource::seeded(seed)));
+        let broken = Arc::new(PlanInput { trigger: "panic".into(), ..Arc::unwrap_or_clone(broken) });
+        planning.request(Arc::clone(&broken));
+        assert_eq!(answer(&mut answers).await, (broken.plan, "the planner panicked: no such row".into()));
+        planning.request(Arc::clone(&healthy));
+        assert_eq!(answer(&mut answers).await, (healthy.plan, "solved".into()));
     }
 
     #[tokio::test]

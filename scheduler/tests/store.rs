@@ -167,6 +167,79 @@ async fn projects_and_reservations_change_and_go() {
 }
 
 #[tokio::test]
+async fn a_deleted_node_is_known_to_no_later_leader_and_only_by_name() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (stays, gone) = (ids.node(START), ids.node(START));
+    let row = |id| Change::Node(Arc::new(node(id)));
+    store.commit(term, &[row(stays), row(gone)]).await.unwrap();
+    for _ in 0..2 {
+        store.commit(term, &[Change::NodeGone(gone)]).await.unwrap();
+    }
+    assert_eq!(store.load(START).await.unwrap().nodes, [node(stays)]);
+    let name = node(gone).inventory.name;
+    assert_eq!(store.former_names(&[stays, gone]).await.unwrap(), BTreeMap::from([(gone, name.clone())]));
+    assert_eq!(store.formerly_named(&name).await.unwrap(), [gone]);
+    store.commit(term, &[row(gone)]).await.unwrap();
+    assert_eq!(store.load(START).await.unwrap().nodes, [node(stays), node(gone)], "it came back as a new one");
+    store.commit(term, &[Change::NodeGone(gone)]).await.unwrap();
+    assert_eq!(store.formerly_named(&name).await.unwrap(), [gone]);
+    let older = term;
+    store.begin_term().await.unwrap();
+    assert!(matches!(store.commit(older, &[Change::NodeGone(stays)]).await, Err(StoreError::Fenced { .. })));
+    assert_eq!(store.load(START).await.unwrap().nodes, [node(stays)]);
+}
+
+#[tokio::test]
+async fn plans_are_forgotten_by_age_but_for_those_that_somebody_follows() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let node_id = ids.node(START);
+    let names =
+        ["target", "proposal", "of_a_running_job", "of_held_gpus", "with_input", "of_an_ended_job", "nobodys", "young"];
+    let plans: BTreeMap<_, _> = names.map(|name| (name, ids.plan(START))).into();
+    let day = |number: f64| START + Seconds(number * 86_400.0);
+    let record = |name: &str, state, made_at| {
+        let record = plan(plans[name], state);
+        let plan = Arc::new(Plan { made_at, ..Plan::clone(&record.plan) });
+        Change::Plan(Arc::new(PlanRecord { plan, ..record }))
+    };
+    let mut changes: Vec<Change> = names[2..7].iter().map(|name| record(name, PlanState::Superseded, START)).collect();
+    changes.push(record("target", PlanState::Adopted, START));
+    changes.push(record("proposal", PlanState::Proposed, START));
+    changes.push(record("young", PlanState::Stale, day(20.0)));
+    changes.push(Change::Target(plans["target"]));
+    let ended = JobState::Succeeded { at: START };
+    let running = JobState::Running { generation: Generation(2), since: START };
+    let holders =
+        [("of_a_running_job", running, true), ("of_held_gpus", ended.clone(), false), ("of_an_ended_job", ended, true)];
+    for (name, state, released) in holders {
+        let id = ids.job(START);
+        changes.push(Change::Job(Arc::new(headway_engine::record::Job {
+            state,
+            generation: Generation(2),
+            ..job(id, name)
+        })));
+        let mut held = allocation(id, node_id, 1);
+        held.plan = Some(plans[name]);
+        if released {
+            held.released.insert(node_id, Release { at: START, proof: ReleaseProof::Reported });
+        }
+        changes.push(Change::Allocation(Arc::new(held)));
+    }
+    store.commit(term, &changes).await.unwrap();
+    store.add_plan_input(plans["with_input"], START, b"round").await.unwrap();
+
+    assert_eq!(store.prune_plans(START, 10).await.unwrap(), 0, "none is older");
+    assert_eq!(store.prune_plans(day(10.0), 1).await.unwrap(), 1, "so many at a time");
+    assert_eq!(store.prune_plans(day(10.0), 10).await.unwrap(), 1);
+    assert_eq!(store.prune_plans(day(10.0), 10).await.unwrap(), 0);
+    let left = store.plans(None, None, 10).await.unwrap().items;
+    let left: Vec<_> = left.into_iter().map(|line| *plans.iter().find(|(_, id)| **id == line.id).unwrap().0).collect();
+    assert_eq!(left, ["young", "with_input", "of_held_gpus", "of_a_running_job", "proposal", "target"]);
+}
+
+#[tokio::test]
 async fn writing_a_row_twice_changes_nothing() {
     let (store, term) = store().await;
     let mut ids = IdSource::seeded(1);

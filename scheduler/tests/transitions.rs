@@ -111,6 +111,25 @@ async fn all_four_histories_are_of_one_moment() {
 }
 
 #[tokio::test]
+async fn a_deleted_node_is_shown_by_no_moment_after_and_may_begin_anew() {
+    let (store, term) = store().await;
+    let machine = IdSource::seeded(1).node(START);
+    store.commit(term, &[node(1, machine, "available", 8)]).await.unwrap();
+    let gone = [node(5, machine, "lost", 8), entered(5, Entered::NodeGone { node: machine })];
+    for _ in 0..2 {
+        store.commit(term, &gone).await.unwrap();
+    }
+    store.commit(term, &[node(9, machine, "available", 4)]).await.unwrap();
+    let shown = async |at: u32| {
+        let states = store.states_at(second(at)).await.unwrap();
+        states.nodes.get(&machine).map(|then| (then.availability.to_string(), then.healthy_gpus))
+    };
+    assert_eq!(shown(4).await, Some(("available".into(), 8)));
+    assert_eq!((shown(5).await, shown(8).await), (None, None));
+    assert_eq!(shown(9).await, Some(("available".into(), 4)));
+}
+
+#[tokio::test]
 async fn a_commit_repeated_leaves_one_history() {
     let (store, term) = store().await;
     let id = IdSource::seeded(1).job(START);

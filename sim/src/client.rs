@@ -1,8 +1,8 @@
 //! People and scripts: they ask, wait for the answer, and ask again under the same key until they have one.
 
-use headway_engine::Reply;
 use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
 use headway_engine::record::{Availability, JobState, NodePolicy};
+use headway_engine::{Refusal, Reply};
 use headway_types::{JobId, NodeId, Seconds};
 
 use crate::deed::Operation;
@@ -83,7 +83,9 @@ impl World<'_> {
             }
         }
         let refused = Self::is_refusal(&reply);
-        if self.pending.get(&request).is_some_and(|pending| refused && pending.insists) {
+        // Whoever deleted the node meanwhile has said all there was to say.
+        let moot = matches!(reply, Reply::Refused(Refusal::NoSuchNode(_)));
+        if self.pending.get(&request).is_some_and(|pending| refused && !moot && pending.insists) {
             return;
         }
         if let Some(Pending { then: Some((after, body)), .. }) = self.pending.remove(&request)
@@ -131,6 +133,13 @@ impl World<'_> {
                     self.ask_for(Request::MarkLost { node, reason: by_hand() }, None, false);
                 }
             }
+            Operation::DeleteNode { node } => {
+                let node = self.node_id(node);
+                let row = self.store.nodes.get(&node);
+                if row.is_some_and(|row| row.availability != Availability::Available) {
+                    self.ask_for(Request::DeleteNode { node, reason: by_hand() }, None, false);
+                }
+            }
             Operation::Rebalance => self.ask_for(Request::Rebalance { min_gain: None }, None, false),
             Operation::Plain(body) => self.ask_for(*body, None, false),
         }
@@ -149,9 +158,11 @@ impl World<'_> {
         }
     }
 
-    /// Someone writes off a node that is never coming back under this id.
+    /// Someone writes off a node that is never coming back under this id, and has it forgotten.
     pub fn write_off(&mut self, node: NodeId) {
-        self.ask_for(Request::MarkLost { node, reason: Some("reinstalled".into()) }, None, true);
+        let reason = || Some("reinstalled".to_owned());
+        let delete = Request::DeleteNode { node, reason: reason() };
+        self.ask_for(Request::MarkLost { node, reason: reason() }, Some((Seconds(30.0), delete)), true);
     }
 
     fn node_id(&self, node: usize) -> NodeId {

@@ -164,6 +164,10 @@ pub enum Operation {
     MarkLost {
         node: usize,
     },
+    /// Only a node that is out of contact is deleted.
+    DeleteNode {
+        node: usize,
+    },
     Rebalance,
     /// A request as it is.
     Plain(Box<Request>),

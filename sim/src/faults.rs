@@ -62,6 +62,8 @@ pub enum FaultKind {
     Cancel,
     /// An operator writes off an unreachable node whose processes may still run.
     MarkLost,
+    /// An operator deletes a node that is out of contact, lost or not.
+    DeleteNode,
     Rebalance,
     PolicyChange,
     SaveNow,
@@ -93,7 +95,7 @@ pub enum Chance {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 31] = {
+    pub const ALL: [FaultKind; 32] = {
         use FaultKind as F;
         [
             F::SchedulerCrash,
@@ -124,6 +126,7 @@ impl FaultKind {
             F::Hold,
             F::Cancel,
             F::MarkLost,
+            F::DeleteNode,
             F::Rebalance,
             F::PolicyChange,
             F::SaveNow,
@@ -138,7 +141,7 @@ impl FaultKind {
             F::Disconnect => 60.0,
             F::SchedulerCrash | F::AgentCrash | F::FalseReport | F::StaleCheckpoint => 200.0,
             F::SchedulerPause | F::AgentPause | F::WorkerPause | F::WorkerDeath | F::Partition => 300.0,
-            F::ReportsBlocked | F::CommandsBlocked | F::MarkLost | F::Rebalance | F::SaveNow => 300.0,
+            F::ReportsBlocked | F::CommandsBlocked | F::MarkLost | F::DeleteNode | F::Rebalance | F::SaveNow => 300.0,
             F::Takeover | F::ClockJump | F::ClockFreeze | F::NodeReboot | F::DiskLoss => 500.0,
             F::Straggler | F::GpuBreak | F::NodeTrouble | F::BadNode | F::Drain | F::Cordon | F::Hold => 500.0,
             F::Reinstall | F::WorkerHang | F::PolicyChange => 900.0,
@@ -325,8 +328,9 @@ impl Faults {
     #[must_use]
     pub fn operators() -> Self {
         use FaultKind as F;
-        let people = [F::Drain, F::Cordon, F::Hold, F::Cancel, F::MarkLost, F::Rebalance, F::PolicyChange, F::SaveNow];
+        let people = [F::Drain, F::Cordon, F::Hold, F::Cancel, F::MarkLost, F::DeleteNode, F::Rebalance];
         let mut faults = Self::of(&people, &[Chance::AnswerLost]);
+        faults.every.extend([F::PolicyChange, F::SaveNow].map(|kind| (kind, kind.usual())));
         faults.every.extend([F::Partition, F::FalseReport, F::SchedulerCrash].map(|kind| (kind, kind.usual())));
         faults
     }

@@ -71,6 +71,7 @@ impl Store {
             Change::Node(node) => {
                 self.nodes.insert(node.inventory.node, Node::clone(node));
             }
+            Change::NodeGone(node) => drop(self.nodes.remove(node)),
             Change::Allocation(allocation) => self.write_allocation(allocation)?,
             Change::Checkpoint(_) | Change::Transition(_) => {}
             Change::Plan(plan) => {

@@ -104,17 +104,25 @@ impl World<'_> {
             F::Cordon => Operation::Cordon { node, undone_after: self.seconds(30.0, 200.0) },
             F::Hold => Operation::Hold { job, undone_after: self.seconds(5.0, 200.0) },
             F::Cancel => Operation::Cancel { job },
+            // The one who is silent is the one who is written off, and the one who was is the one who is deleted.
             F::MarkLost => {
-                // The one who is silent is the one who is written off.
-                let unreachable = (0..self.nodes.len()).find(|node| {
-                    let row = self.store.nodes.get(&self.nodes[*node].inventory.node);
-                    row.is_some_and(|row| matches!(row.availability, Availability::Unreachable { .. }))
-                });
-                Operation::MarkLost { node: unreachable.unwrap_or(node) }
+                let silent = self.first_node(|seen| matches!(seen, Availability::Unreachable { .. }));
+                Operation::MarkLost { node: silent.unwrap_or(node) }
+            }
+            F::DeleteNode => {
+                let lost = self.first_node(|seen| matches!(seen, Availability::Lost { .. }));
+                let away = || self.first_node(|seen| *seen != Availability::Available);
+                Operation::DeleteNode { node: lost.or_else(away).unwrap_or(node) }
             }
             F::SaveNow => Operation::Save { job },
             _ => Operation::Rebalance,
         }
+    }
+
+    /// The first node of which this is stored.
+    fn first_node(&self, is: impl Fn(&Availability) -> bool) -> Option<usize> {
+        let stored = |node: usize| self.store.nodes.get(&self.nodes[node].inventory.node);
+        (0..self.nodes.len()).find(|node| stored(*node).is_some_and(|row| is(&row.availability)))
     }
 
     /// Advisory or paused for a while, and back.

@@ -107,3 +107,17 @@ fn a_node_marked_lost_comes_back() {
     assert_succeeds(&report, 1);
     insta::assert_snapshot!(report.diary.join("\n"));
 }
+
+#[test]
+fn a_node_that_was_deleted_comes_back_as_a_new_one() {
+    let script = vec![
+        (Moment::At(Seconds(50.0)), Deed::Cut { node: 1, way: Way::Both, lasts: Seconds(70.0) }),
+        (Moment::At(Seconds(70.0)), Deed::Operate(Operation::DeleteNode { node: 1 })),
+        (Moment::At(Seconds(80.0)), Deed::Operate(Operation::MarkLost { node: 1 })),
+        (Moment::At(Seconds(90.0)), Deed::Operate(Operation::DeleteNode { node: 1 })),
+        (Moment::At(Seconds(100.0)), Deed::CrashScheduler { when: Crash::Now, back_after: Seconds(5.0) }),
+    ];
+    let report = tell(vec![job("llama", 1, 4)], script);
+    assert_succeeds(&report, 1);
+    insta::assert_snapshot!(report.diary.join("\n"));
+}

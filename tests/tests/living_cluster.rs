@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use headway_api::client::Client;
-use headway_api::v1::{DrainRequest, Job, JobStateKind as State};
+use headway_api::v1::{DrainRequest, Job, JobStateKind as State, NodePolicyKind};
 use headway_tests::job::EmulatedJob;
 use headway_tests::{Cluster, soon, until};
 
@@ -112,5 +112,26 @@ async fn people_can_see_steer_and_cancel() {
     })
     .await;
     assert!(cancelled.state_cause.unwrap_or_default().contains("seen enough"));
+    cluster.stop(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_agent_is_gone_is_deleted_and_may_come_back_as_a_new_one() {
+    let mut cluster = Cluster::start(2, 2).await;
+    let refused = cluster.client.delete_node("node-2", None).await.unwrap_err().to_string();
+    assert!(refused.contains("stop it first"), "{refused}");
+    cluster.client.cordon("node-2", Some("smells")).await.unwrap();
+    cluster.kill_agent(1);
+    let gone = until("the deletion of a node that has left", soon(), || async {
+        cluster.client.delete_node("node-2", Some("scrapped")).await.ok()
+    })
+    .await;
+    assert_eq!(gone.name, "node-2");
+    let nodes = cluster.client.nodes().await.unwrap();
+    assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["node-1"]);
+    cluster.start_agent(1);
+    cluster.wait_for_nodes(2).await;
+    let back = cluster.client.node("node-2").await.unwrap();
+    assert_eq!((back.id, back.policy), (gone.id, NodePolicyKind::Schedulable));
     cluster.stop(&[]).await;
 }

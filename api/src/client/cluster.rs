@@ -5,8 +5,9 @@ use reqwest::Method;
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    Baseline, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, PastNodeList, PastOverview,
-    Plan, PlanList, Policy, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Version,
+    Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, PastNodeList,
+    PastOverview, Plan, PlanList, Policy, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound,
+    Version,
 };
 
 impl Client {
@@ -42,6 +43,12 @@ impl Client {
     /// Vouches that nothing runs on an unreachable node any more.
     pub async fn lost(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
         self.act_on_node(node, "lost", reason).await
+    }
+
+    /// Forgets a node that is gone for good.
+    pub async fn delete_node(&self, node: &str, reason: Option<&str>) -> Result<DeletedNode, ClientError> {
+        let query: Vec<_> = reason.map(|reason| ("reason", reason)).into_iter().collect();
+        self.read(self.request(Method::DELETE, &["nodes", node]).query(&query)).await
     }
 
     async fn act_on_node(&self, node: &str, action: &str, reason: Option<&str>) -> Result<Node, ClientError> {

@@ -121,6 +121,7 @@ impl Parser {
         let message = match event.as_str() {
             "job" => StreamMessage::Job(read(&data)?),
             "node" => StreamMessage::Node(read(&data)?),
+            "node_gone" => StreamMessage::NodeGone(*read(&data)?),
             "plan" => StreamMessage::Plan(read(&data)?),
             "event" => StreamMessage::Event(read(&data)?),
             "reset" => StreamMessage::Reset,

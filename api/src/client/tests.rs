@@ -8,7 +8,7 @@ use tokio_stream::StreamExt as _;
 use super::jobs::whole_characters;
 use super::stream::Parser;
 use super::*;
-use crate::v1::StreamMessage;
+use crate::v1::{NodeGone, StreamMessage};
 
 const EVENT: &str = r#"{"seq":17,"at":"2026-01-02T03:04:05Z","actor":"scheduler","verb":"plan.adopted","message":"m"}"#;
 
@@ -101,14 +101,17 @@ async fn a_log_page_leaves_a_torn_character_to_the_next() {
 
 #[tokio::test]
 async fn the_stream_yields_messages_until_it_ends() {
-    let body = format!(": alive\n\nevent: event\nid: 17\ndata: {EVENT}\n\nevent: reset\ndata: {{}}\n\n");
+    let gone = "event: node_gone\ndata: {\"id\": \"00000000-0000-0000-0000-000000000000\"}";
+    let body = format!(": alive\n\nevent: event\nid: 17\ndata: {EVENT}\n\n{gone}\n\nevent: reset\ndata: {{}}\n\n");
     let (client, server) = once("200 OK", "content-type: text/event-stream\r\n", &body).await;
     let stream = client.stream(&["events"], Some(16)).await.unwrap();
     let items: Vec<_> = stream.map(|item| item.unwrap()).collect().await;
     assert!(server.await.unwrap().contains("last-event-id: 16"));
     assert!(matches!(&items[0], StreamItem { seq: Some(17), message: StreamMessage::Event(event) } if event.seq == 17));
-    assert_eq!(items[1], StreamItem { seq: Some(17), message: StreamMessage::Reset });
-    assert_eq!(items.len(), 2);
+    let message = StreamMessage::NodeGone(NodeGone { id: uuid::Uuid::nil() });
+    assert_eq!(items[1], StreamItem { seq: Some(17), message });
+    assert_eq!(items[2], StreamItem { seq: Some(17), message: StreamMessage::Reset });
+    assert_eq!(items.len(), 3);
 }
 
 #[test]

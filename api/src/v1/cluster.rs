@@ -41,21 +41,24 @@ pub struct Overview {
     /// Proposals that wait for approval.
     pub plans_waiting: Vec<Uuid>,
     pub policy_mode: PolicyMode,
-    /// While rounds were given up of late: an incident, since nobody plans for whoever waits.
+    /// While rounds gave no plan of late: an incident, since nobody plans for whoever waits.
     #[serde(default)]
     pub planning_trouble: Option<PlanningTrouble>,
     /// The last event this reflects: resume the stream from here.
     pub seq: u64,
 }
 
-/// Rounds that took too long.
+/// Rounds that took too long, or broke down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanningTrouble {
-    /// In a row, less those since then that ended in time.
+    /// In a row, less those since then that gave a plan.
     pub rounds_given_up: u32,
     pub since: DateTime<Utc>,
     /// What was said of the newest.
     pub message: String,
+    /// When the next round may begin, if the newest broke down.
+    #[serde(default)]
+    pub again_at: Option<DateTime<Utc>>,
 }
 
 /// A limit on what the GPUs draw together.

@@ -121,3 +121,22 @@ pub struct Gpu {
 pub struct NodeList {
     pub items: Vec<Node>,
 }
+
+/// A node that was deleted, and what named it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedNode {
+    pub id: Uuid,
+    pub name: String,
+    /// Reservations that go on without it.
+    pub reservations: Vec<String>,
+    /// Reservations that are cancelled, since it was their last node.
+    pub reservations_cancelled: Vec<String>,
+    /// Rows of the policy that still name it; they bind nothing until a node of that name or id is there again.
+    pub policy_rows: Vec<String>,
+}
+
+/// A node that is no more, on the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeGone {
+    pub id: Uuid,
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{EventRecord, Job, Node, PlanSummary};
+use super::{EventRecord, Job, Node, NodeGone, PlanSummary};
 
 /// One message: the event name says which, the data is the content alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -13,6 +13,8 @@ pub enum StreamMessage {
     Job(Box<Job>),
     /// The newest state of a node that changed.
     Node(Box<Node>),
+    /// A node was deleted.
+    NodeGone(NodeGone),
     /// The newest state of a plan that changed.
     Plan(Box<PlanSummary>),
     /// One line of the event log; its `seq` is the id to resume from.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{DrainRequest, Node as NodeReply, PastNode};
+use headway_api::v1::{DeletedNode, DrainRequest, Node as NodeReply, PastNode};
 use headway_types::Seconds;
 
 use crate::failure::Failure;
@@ -23,6 +23,8 @@ pub enum Node {
     Uncordon(Name),
     /// Vouch that nothing runs on an unreachable node any more.
     Lost(Change),
+    /// Forget a node that is gone for good and on which nothing holds GPUs. An agent that comes back registers as a new node.
+    Delete(Change),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -80,6 +82,14 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
         }
         Node::Cordon(change) => client.cordon(&change.node, change.reason.as_deref()).await?,
         Node::Lost(change) => client.lost(&change.node, change.reason.as_deref()).await?,
+        Node::Delete(change) => {
+            let gone = client.delete_node(&change.node, change.reason.as_deref()).await?;
+            if print.structured() {
+                return print.value(&gone);
+            }
+            say!("{}", deleted(&gone))?;
+            return Ok(());
+        }
         Node::Undrain(name) | Node::Uncordon(name) => client.uncordon(&name.node).await?,
     };
     if print.structured() {
@@ -120,6 +130,28 @@ fn past_row(node: &PastNode) -> Vec<String> {
     ]
 }
 
+/// That it is gone, and what named it.
+fn deleted(gone: &DeletedNode) -> String {
+    let named = |names: &[String]| names.join(", ");
+    let mut lines = vec![format!("node {} is gone", gone.name)];
+    if !gone.reservations.is_empty() {
+        lines.push(format!("reservations that go on without it: {}", named(&gone.reservations)));
+    }
+    if !gone.reservations_cancelled.is_empty() {
+        lines.push(format!(
+            "reservations cancelled, since it was their last node: {}",
+            named(&gone.reservations_cancelled)
+        ));
+    }
+    if !gone.policy_rows.is_empty() {
+        lines.push(format!(
+            "rows of the policy that still name it (`headway policy set --rows FILE`): {}",
+            named(&gone.policy_rows)
+        ));
+    }
+    lines.join("\n")
+}
+
 fn within(text: &str) -> Result<Seconds, String> {
     headway_api::spec::duration(text)
 }
@@ -129,4 +161,33 @@ fn reason(node: &NodeReply) -> String {
     let said = [&node.policy_reason, &node.standing_reason].into_iter().flatten().cloned();
     let reasons: Vec<String> = said.chain(node.conditions.iter().chain(&node.remarks).cloned()).collect();
     if reasons.is_empty() { "-".into() } else { reasons.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_says_what_named_the_node() {
+        let alone = DeletedNode {
+            id: uuid::Uuid::nil(),
+            name: "node-7".into(),
+            reservations: Vec::new(),
+            reservations_cancelled: Vec::new(),
+            policy_rows: Vec::new(),
+        };
+        insta::assert_snapshot!(deleted(&alone), @"node node-7 is gone");
+        let named = DeletedNode {
+            reservations: vec!["demo".into()],
+            reservations_cancelled: vec!["burn-in".into(), "talk".into()],
+            policy_rows: vec!["guests".into()],
+            ..alone
+        };
+        insta::assert_snapshot!(deleted(&named), @"
+        node node-7 is gone
+        reservations that go on without it: demo
+        reservations cancelled, since it was their last node: burn-in, talk
+        rows of the policy that still name it (`headway policy set --rows FILE`): guests
+        ");
+    }
 }

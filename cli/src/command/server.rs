@@ -55,6 +55,9 @@ pub struct Server {
     /// Days for which the inputs of plans are kept, so that they can be decided again.
     #[arg(long, default_value_t = 7.0, value_parser = days)]
     pub plan_input_days: f64,
+    /// Days for which plans that have been decided are kept. Those that running jobs follow stay as long as these do.
+    #[arg(long, default_value_t = 90.0, value_parser = days)]
+    pub plan_days: f64,
     /// Days for which the past can be asked for: what was in which state.
     #[arg(long, default_value_t = 90.0, value_parser = days)]
     pub history_days: f64,
@@ -133,6 +136,7 @@ impl Server {
             engine,
             retention: Retention {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),
+                plans: Seconds(self.plan_days * 86_400.0),
                 history: Seconds(self.history_days * 86_400.0),
             },
             tokens,

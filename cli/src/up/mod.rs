@@ -275,8 +275,8 @@ async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result
 /// Undoes the drains of the last stop, and only those.
 async fn return_nodes_to_service(client: &Client) -> anyhow::Result<()> {
     let drained = |node: &Node| node.policy_reason.as_deref() == Some(STOPPING);
-    let names = client.nodes().await?.into_iter().filter(drained).map(|node| node.name).collect();
-    change_nodes(client, names, Change::Uncordon).await
+    let ids = client.nodes().await?.into_iter().filter(drained).map(|node| node.id.to_string()).collect();
+    change_nodes(client, ids, Change::Uncordon).await
 }
 
 #[derive(Clone, Copy)]
@@ -286,14 +286,14 @@ enum Change {
 }
 
 /// Changes many nodes at once, so that the scheduler takes them into few decisions.
-async fn change_nodes(client: &Client, mut names: Vec<String>, change: Change) -> anyhow::Result<()> {
+async fn change_nodes(client: &Client, mut nodes: Vec<String>, change: Change) -> anyhow::Result<()> {
     let mut under_way = JoinSet::new();
     loop {
         while under_way.len() < CHANGES
-            && let Some(name) = names.pop()
+            && let Some(node) = nodes.pop()
         {
             let client = client.clone();
-            under_way.spawn(async move { change_node(&client, &name, change).await });
+            under_way.spawn(async move { change_node(&client, &node, change).await });
         }
         match under_way.join_next().await {
             Some(changed) => changed.context("changing a node")??,
@@ -303,13 +303,13 @@ async fn change_nodes(client: &Client, mut names: Vec<String>, change: Change) -
 }
 
 /// A scheduler that is busy is asked again.
-async fn change_node(client: &Client, name: &str, change: Change) -> Result<Node, ClientError> {
+async fn change_node(client: &Client, node: &str, change: Change) -> Result<Node, ClientError> {
     let stopping = DrainRequest { reason: Some(STOPPING.into()), deadline: None, within_seconds: None };
     let deadline = Instant::now() + BUSY;
     loop {
         let changed = match change {
-            Change::Drain => client.drain(name, &stopping).await,
-            Change::Uncordon => client.uncordon(name).await,
+            Change::Drain => client.drain(node, &stopping).await,
+            Change::Uncordon => client.uncordon(node).await,
         };
         match changed {
             Err(ClientError::Problem(problem)) if problem.status == 503 && Instant::now() < deadline => {
@@ -326,8 +326,8 @@ async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     // A cordoned node would keep what runs on it; it stays cordoned under the operator's reason otherwise.
     let busy =
         |node: &Node| node.policy == NodePolicyKind::Schedulable || node.gpus.iter().any(|gpu| gpu.job_id.is_some());
-    let names = client.nodes().await?.into_iter().filter(busy).map(|node| node.name).collect();
-    change_nodes(client, names, Change::Drain).await?;
+    let ids = client.nodes().await?.into_iter().filter(busy).map(|node| node.id.to_string()).collect();
+    change_nodes(client, ids, Change::Drain).await?;
     loop {
         let busy: usize =
             client.nodes().await?.iter().map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();

@@ -20,7 +20,7 @@ pub enum Event {
     AgentDisconnected { node: NodeId, session: SessionId },
     /// The planning thread has finished.
     PlanReady { plan: Box<Plan> },
-    /// The round gave no plan; the current one stays.
+    /// The round gave no plan; the current one stays, and the next round asks less and waits a while.
     PlanFailed { plan: PlanId, message: String },
     /// The round took too long and is given up; the current plan stays, and the next round asks less.
     PlanGivenUp { plan: PlanId, message: String },
@@ -111,6 +111,11 @@ pub enum Request {
     },
     /// An operator vouches that nothing runs on this unreachable node any more.
     MarkLost {
+        node: NodeId,
+        reason: Option<String>,
+    },
+    /// Forgets a node that is gone for good and holds nothing. Should it come back, it is a new one.
+    DeleteNode {
         node: NodeId,
         reason: Option<String>,
     },

@@ -69,7 +69,10 @@ impl Facts {
     /// Parents before children, so that the store may hold references between rows.
     fn changes(&self, draft: &mut Draft) -> Vec<Change> {
         let mut changes = Vec::new();
-        changes.extend(draft.nodes.iter().filter_map(|id| Some(Change::Node(self.nodes.get(id)?.clone()))));
+        changes.extend(draft.nodes.iter().map(|id| match self.nodes.get(id) {
+            Some(node) => Change::Node(node.clone()),
+            None => Change::NodeGone(*id),
+        }));
         changes.extend(draft.jobs.iter().filter_map(|id| Some(Change::Job(self.jobs.get(id)?.clone()))));
         changes.extend(draft.plans.values().cloned().map(Change::Plan));
         changes.extend(draft.target.map(Change::Target));
@@ -98,16 +101,16 @@ impl Facts {
             let job = self.jobs.get(id)?;
             Some(Entered::Job { job: *id, state: job.state.kind(), generation: job.generation })
         });
-        let nodes = draft.entered.nodes.iter().filter_map(|id| {
-            let node = self.nodes.get(id)?;
-            Some(Entered::Node {
+        let nodes = draft.entered.nodes.iter().map(|id| match self.nodes.get(id) {
+            None => Entered::NodeGone { node: *id },
+            Some(node) => Entered::Node {
                 node: *id,
                 availability: node.availability.kind(),
                 policy: node.policy.kind(),
                 standing: node.health.standing.kind(),
                 gpus: node.inventory.gpus.len() as u32,
                 healthy: node.inventory.healthy().0,
-            })
+            },
         });
         let allocations = draft.entered.allocations.iter().filter_map(|key| {
             let allocation = self.allocations.get(key)?;

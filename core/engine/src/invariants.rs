@@ -25,6 +25,8 @@ pub enum InvariantViolation {
     Progress { job: JobId, progress: f64 },
     #[error("the index of what node {node} holds is wrong")]
     Index { node: NodeId },
+    #[error("node {node} holds or offers GPUs and is not known")]
+    UnknownNode { node: NodeId },
     #[error("the roll of jobs is wrong")]
     Roll,
     #[error("facts and what was seen are not of the same jobs and nodes")]
@@ -43,6 +45,10 @@ impl Engine {
         }
         if facts.roll != Roll::of(&facts.jobs) {
             return Err(V::Roll);
+        }
+        let mut named = facts.holding.keys().chain(facts.homes.values());
+        if let Some(node) = named.find(|node| !facts.nodes.contains_key(node)) {
+            return Err(V::UnknownNode { node: *node });
         }
         let mut held: BTreeMap<&GpuUuid, (JobId, Generation)> = BTreeMap::new();
         for (key, allocation) in &facts.allocations {

@@ -38,7 +38,7 @@ pub use engine::Engine;
 pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationRequest, SessionId};
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
-pub use outcome::{Change, Observation, Outcome, Refusal, Reply};
+pub use outcome::{Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
 pub use rounds::Trouble;
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;

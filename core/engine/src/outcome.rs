@@ -39,6 +39,8 @@ pub struct Outcome {
 pub enum Change {
     Job(Arc<Job>),
     Node(Arc<Node>),
+    /// The node was deleted.
+    NodeGone(NodeId),
     Allocation(Arc<Allocation>),
     Checkpoint(Arc<Checkpoint>),
     Plan(Arc<PlanRecord>),
@@ -90,6 +92,7 @@ pub enum Reply {
     },
     Job(Arc<Job>),
     Node(Arc<Node>),
+    NodeDeleted(NodeDeleted),
     /// A round was requested; its plan will appear under this id as a proposal.
     Rebalance(PlanId),
     Plan(Arc<PlanRecord>),
@@ -97,6 +100,19 @@ pub enum Reply {
     Project(Arc<Project>),
     Reservation(Arc<Reservation>),
     Refused(Refusal),
+}
+
+/// A node that is no more, and what named it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeDeleted {
+    /// As it was.
+    pub node: Arc<Node>,
+    /// Reservations that go on without it, by name.
+    pub reservations: Vec<String>,
+    /// Those of which it was the last node.
+    pub cancelled: Vec<String>,
+    /// Rows of the policy that still name it, by name.
+    pub rows: Vec<String>,
 }
 
 /// Why a request was not done. Nothing was changed.

@@ -1,6 +1,7 @@
 //! Requests of people and scripts. A refusal has changed nothing.
 
 mod change;
+mod deletion;
 mod jobs;
 mod nodes;
 mod once;
@@ -33,6 +34,7 @@ impl Engine {
             Request::Cordon { node, reason } => self.cordon(actor, node, reason),
             Request::Uncordon { node } => self.uncordon(actor, node),
             Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
+            Request::DeleteNode { node, reason } => self.delete_node(actor, node, reason),
             Request::Rebalance { min_gain } => Ok(Reply::Rebalance(self.rebalance(actor, min_gain))),
             Request::Approve { plan } => self.approve(actor, plan),
             Request::Reject { plan, reason } => self.reject(actor, plan, reason),

@@ -26,7 +26,7 @@ pub(crate) struct Rounds {
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
     verdicts: BTreeMap<JobId, Arc<JobVerdict>>,
-    /// While rounds were given up of late.
+    /// While rounds gave no plan of late.
     trouble: Option<Trouble>,
     /// Nodes that the newest rounds left out, as the log was told.
     nodes_left_out: BTreeSet<NodeId>,
@@ -52,12 +52,12 @@ struct RoundKind {
     min_gain: Option<f64>,
     /// Running jobs keep their GPUs: their moves wait for approval.
     pinned: bool,
-    /// After rounds that were given up.
+    /// After rounds that gave no plan.
     restraint: Restraint,
 }
 
 impl Rounds {
-    /// Rounds that were given up, if any were of late.
+    /// Rounds that gave no plan, if any were of late.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
     }
@@ -65,6 +65,16 @@ impl Rounds {
     /// From the newest plan made, adopted or not.
     pub fn verdict(&self, job: JobId) -> Option<Arc<JobVerdict>> {
         self.verdicts.get(&job).cloned()
+    }
+
+    /// Whether the newest rounds could not be planned with a node.
+    pub fn leaves_out(&self, node: NodeId) -> bool {
+        self.nodes_left_out.contains(&node)
+    }
+
+    /// The node was deleted: should it come back wrong again, that is told again.
+    pub fn forget_node(&mut self, node: NodeId) {
+        self.nodes_left_out.remove(&node);
     }
 
     /// The job is over.

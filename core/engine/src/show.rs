@@ -61,7 +61,8 @@ impl Engine {
 
     fn show_node(&mut self, id: NodeId) {
         let (Some(node), Some(seen)) = (self.facts.nodes.get(&id), self.seen.nodes.get(&id)) else {
-            return self.facts.impossible("a node that is not known was touched", None, Some(id));
+            self.view.nodes.remove(&id);
+            return;
         };
         let held = self.situation().held_on(id);
         let shown = NodeView { node: node.clone(), heard_at: seen.heard_at, connected: seen.connected(), held };

@@ -34,7 +34,7 @@ pub struct View {
     pub policy: PolicySettings,
     pub projects: OrdMap<String, Arc<Project>>,
     pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
-    /// While rounds were given up of late.
+    /// While rounds gave no plan of late.
     pub trouble: Option<Trouble>,
 }
 

@@ -52,7 +52,7 @@ impl<'a> Queue<'a> {
         let types: BTreeMap<NodeId, &GpuType> =
             input.nodes.iter().map(|node| (node.node, &node.class.gpu_type)).collect();
         let mut free: BTreeMap<GpuType, u32> = BTreeMap::new();
-        for node in input.nodes.iter().filter(|node| !node.draining) {
+        for node in input.nodes.iter().filter(|node| !node.draining && node.is_sound()) {
             *free.entry(node.class.gpu_type.clone()).or_default() += node.gpus.len() as u32;
         }
         let tree = Tree::new(&input.projects);

@@ -50,13 +50,18 @@ impl Amount {
             && self.label.as_ref().is_none_or(|of| job.claim.labels.get(&of.key) == Some(&of.value))
     }
 
+    /// Whether it counts GPUs of this node and no other.
+    #[must_use]
+    pub fn names(&self, node: NodeId, name: &str) -> bool {
+        self.node.as_ref().is_some_and(|of| of == name || of.parse() == Ok(node))
+    }
+
     /// The nodes it counts GPUs of, by index; `None`: all, those that the round does not know as well.
     fn nodes(&self, all: &[PlanNode]) -> Option<BTreeSet<usize>> {
         if self.gpu_type.is_none() && self.node.is_none() {
             return None;
         }
-        let id: Option<NodeId> = self.node.as_ref().and_then(|text| text.parse().ok());
-        let named = |node: &PlanNode| self.node.as_ref().is_none_or(|of| node.name == *of || Some(node.node) == id);
+        let named = |node: &PlanNode| self.node.is_none() || self.names(node.node, &node.name);
         let of_type = |node: &PlanNode| self.gpu_type.as_ref().is_none_or(|of| node.class.gpu_type == *of);
         let counted = all.iter().enumerate().filter(|(_, node)| named(node) && of_type(node));
         Some(counted.map(|(node, _)| node).collect())

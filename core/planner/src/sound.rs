@@ -21,6 +21,14 @@ pub(crate) struct Sound<'a> {
     nodes_left_out: BTreeMap<NodeId, WrongField>,
 }
 
+impl PlanNode {
+    /// Whether rounds can plan with it. Who counts GPUs ahead of a round counts those of such nodes alone.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        check_node(self).is_ok()
+    }
+}
+
 /// Why a job is left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {

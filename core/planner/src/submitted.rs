@@ -83,7 +83,8 @@ impl<'a> Premises<'a> {
     /// Shared by so many jobs.
     #[must_use]
     pub fn new(nodes: &'a [PlanNode], jobs: usize) -> Self {
-        let usable: usize = nodes.iter().filter(|node| !node.draining).map(|node| node.gpus.len()).sum();
+        let usable: usize =
+            nodes.iter().filter(|node| !node.draining && node.is_sound()).map(|node| node.gpus.len()).sum();
         Self { nodes, fair_share: GpuCount((usable / jobs.max(1)) as u32) }
     }
 

@@ -1,9 +1,12 @@
-//! Faults of the engine's own, counted and logged: transitions that its tables refuse, states that it rules out, moves that led
-//! nowhere. They are in the event log as well; here they reach whoever watches the process.
+//! Faults of the scheduler's own, counted and logged: transitions that the engine's tables refuse, states that it rules out, rounds that
+//! break down, moves that led nowhere. They are in the event log as well; here they reach whoever watches the process.
 
 use headway_engine::{Change, Engine, Outcome};
 
 use crate::metrics;
+
+/// Events of rounds that ended at once without a plan.
+const ROUND_FAILURES: [&str; 2] = ["plan.failed", "plan.refused"];
 
 /// What this term's engine has counted so far.
 #[derive(Debug, Default)]
@@ -22,12 +25,50 @@ impl Faults {
         *self = now;
         for change in &outcome.changes {
             let Change::Event(event) = change else { continue };
-            if event.verb.starts_with("engine.") {
+            if ROUND_FAILURES.contains(&event.verb.as_str()) {
+                metrics::round_failed();
+                tracing::error!(verb = event.verb, plan_id = ?event.plan, "{}", event.message);
+            } else if event.verb.starts_with("engine.") {
                 tracing::error!(verb = event.verb, job_id = ?event.job, node_id = ?event.node, "{}", event.message);
             }
             if event.verb == "job.returned" {
                 metrics::move_returned();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_engine::record::EventRecord;
+    use headway_engine::{Actor, EngineConfig, Snapshot};
+    use headway_types::Term;
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+    use crate::support::START;
+
+    #[test]
+    fn rounds_that_break_down_are_counted() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let engine = Engine::restore(EngineConfig::default(), Term(1), 1, START, Snapshot::default());
+        let event = |verb: &str| {
+            Change::Event(EventRecord {
+                seq: 1,
+                at: START,
+                actor: Actor::Scheduler,
+                verb: verb.into(),
+                job: None,
+                node: None,
+                plan: None,
+                message: "no such row".into(),
+                detail: Default::default(),
+            })
+        };
+        let verbs = ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up"];
+        let outcome = Outcome { changes: verbs.map(event).into(), ..Outcome::default() };
+        ::metrics::with_local_recorder(&recorder, || Faults::default().tell(&engine, &outcome));
+        assert!(counted.render().contains("headway_rounds_failed_total 2"), "{}", counted.render());
     }
 }

@@ -2,17 +2,18 @@
 
 use std::future::Future;
 
-use headway_engine::{IdempotencyKey, Refusal};
-use headway_types::{JobId, JobSpec, PlanId};
+use headway_engine::{IdempotencyKey, Refusal, SessionId};
+use headway_types::{JobId, JobSpec, NodeReport, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::*;
 use crate::cluster::RequestError;
-use crate::support::{TestDatabase, spec};
+use crate::support::{TestDatabase, node, spec};
 
 /// A loop of its own on a test's database.
 struct Running {
     cluster: Cluster,
+    inbox: mpsc::Sender<Input>,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -37,7 +38,7 @@ impl Running {
         let mut ready = started.cluster.readiness();
         let task = tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
         ready.wait_for(|ready| *ready).await.unwrap();
-        Self { cluster: started.cluster, shutdown, task }
+        Self { cluster: started.cluster, inbox: started.inbox, shutdown, task }
     }
 
     async fn stop(self) {
@@ -97,6 +98,27 @@ async fn a_restarted_server_knows_its_jobs_and_its_idempotency_keys() {
     assert!(after.cluster.view().jobs.contains_key(&job));
     let again = submitted(after.cluster.request(ada(), submit("once", Some("k"))).await.unwrap());
     assert_eq!(again, (job, true));
+    after.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_deleted_is_not_known_after_a_restart() {
+    let database = TestDatabase::create().await;
+    let before = Running::on(&database).await;
+    let mut ids = headway_types::IdSource::seeded(9);
+    let [stays, goes] = [1, 2].map(|_| ids.node(crate::support::START));
+    for (id, session) in [(stays, SessionId(1)), (goes, SessionId(2))] {
+        let report = NodeReport::Registered { inventory: Box::new(node(id).inventory), groups: vec![] };
+        before.inbox.send(Input::event(Event::Agent { node: id, session, report })).await.unwrap();
+    }
+    let left = Event::AgentDisconnected { node: goes, session: SessionId(2) };
+    before.inbox.send(Input::event(left)).await.unwrap();
+    let reply = before.cluster.request(ada(), Request::DeleteNode { node: goes, reason: None }).await.unwrap();
+    assert!(matches!(reply, Reply::NodeDeleted(_)), "{reply:?}");
+    before.stop().await;
+
+    let after = Running::on(&database).await;
+    assert_eq!(after.cluster.view().nodes.keys().copied().collect::<Vec<_>>(), [stays]);
     after.stop().await;
 }
 

@@ -74,9 +74,10 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
         plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
         policy_mode: view.policy.mode,
         planning_trouble: view.trouble.as_ref().map(|trouble| v1::PlanningTrouble {
-            rounds_given_up: trouble.given_up,
+            rounds_given_up: trouble.rounds,
             since: conversions::time(trouble.since),
             message: trouble.message.clone(),
+            again_at: trouble.again_at.map(conversions::time),
         }),
         seq,
     }

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use chrono::{DateTime, Utc};
 use headway_api::v1;
-use headway_types::JobId;
+use headway_types::{JobId, NodeId};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -27,7 +27,13 @@ pub async fn allocations(
     lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
     let stored = state.cluster.store().allocations(JobId(id)).await?;
-    Ok(Json(v1::AllocationList { items: stored.iter().map(|each| conversions::allocation(each, &view)).collect() }))
+    let mut items: Vec<_> = stored.iter().map(|each| conversions::allocation(each, &view)).collect();
+    let unnamed = || stored.iter().flat_map(|each| each.placement.slices()).map(|slice| slice.node);
+    let former = lookup::former_names(&state.cluster, unnamed()).await?;
+    for slice in items.iter_mut().flat_map(|item| &mut item.slices).filter(|slice| slice.node_name.is_none()) {
+        slice.node_name = former.get(&NodeId(slice.node_id)).cloned();
+    }
+    Ok(Json(v1::AllocationList { items }))
 }
 
 /// Committed checkpoints of a job, newest first.
@@ -107,7 +113,10 @@ pub async fn job_events(
 }
 
 async fn page(state: &HttpState, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
-    let node = query.node.as_deref().map(|node| lookup::node(&state.cluster, node)).transpose()?;
+    let node = match query.node.as_deref() {
+        None => None,
+        Some(node) => Some(lookup::node_ever(&state.cluster, node).await?),
+    };
     let filter = EventFilter {
         after: query.after,
         before: query.cursor,

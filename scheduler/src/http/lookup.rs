@@ -1,10 +1,12 @@
 //! Finding one thing by id: live ones in the snapshot, ended ones in the store.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use headway_api::v1;
 use headway_engine::record::{Job, PlanRecord};
-use headway_types::{JobId, NodeId, PlanId};
+use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
 
 use super::conversions;
 use super::problem::Problem;
@@ -41,10 +43,24 @@ pub async fn plan(cluster: &Cluster, id: PlanId) -> Result<Arc<PlanRecord>, Prob
         return Ok(proposal.clone());
     }
     let stored = cluster.store().plan(id).await?;
-    stored.map(Arc::new).ok_or_else(|| Problem::not_found(format!("no plan {id}")))
+    stored.map(Arc::new).ok_or_else(|| no_plan(id, cluster.retention().plans, cluster.now()))
 }
 
-/// A node by id or by name.
+/// The id of a plan tells when it was made.
+fn no_plan(id: PlanId, kept: Seconds, now: Timestamp) -> Problem {
+    let made_at = id.0.get_timestamp().map(|made| made.to_unix());
+    if made_at.is_some_and(|(seconds, _)| (seconds as f64) < (now - kept).0 as f64 / 1e6) {
+        let days = kept.0 / 86_400.0;
+        return Problem::new(
+            StatusCode::GONE,
+            "gone",
+            format!("plan {id} is not kept: plans are kept for {days} days"),
+        );
+    }
+    Problem::not_found(format!("no plan {id}"))
+}
+
+/// A node by id or by name; a name that several have is refused, since it would be chance which of them is meant.
 pub fn node(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
     let view = cluster.view();
     if let Ok(id) = text.parse::<NodeId>()
@@ -52,6 +68,44 @@ pub fn node(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
     {
         return Ok(id);
     }
-    let named = view.nodes.iter().find(|(_, node)| node.node.inventory.name == text);
-    named.map(|(id, _)| *id).ok_or_else(|| Problem::not_found(format!("no node {text}")))
+    let named = view.nodes.iter().filter(|(_, node)| node.node.inventory.name == text);
+    only(text, named.map(|(id, node)| (*id, node.node.availability.kind().to_string())).collect())
+}
+
+/// Also one that was deleted, for those who ask about the past.
+pub async fn node_ever(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
+    let known = match node(cluster, text) {
+        Err(problem) if problem.status() == StatusCode::NOT_FOUND => problem,
+        known => return known,
+    };
+    let store = cluster.store();
+    if let Ok(id) = text.parse::<NodeId>() {
+        return if store.former_names(&[id]).await?.is_empty() { Err(known) } else { Ok(id) };
+    }
+    let former = store.formerly_named(text).await?;
+    only(text, former.into_iter().map(|id| (id, "deleted".to_owned())).collect())
+}
+
+/// The only one that is meant; each comes with what tells it from the others.
+fn only(name: &str, meant: Vec<(NodeId, String)>) -> Result<NodeId, Problem> {
+    match meant.as_slice() {
+        [] => Err(Problem::not_found(format!("no node {name}"))),
+        [(id, _)] => Ok(*id),
+        several => {
+            let each: Vec<String> = several.iter().map(|(id, what)| format!("{id} ({what})")).collect();
+            let detail = format!("{} nodes have the name {name}", several.len());
+            Err(Problem::new(StatusCode::CONFLICT, "ambiguous", detail)
+                .hint(format!("name it by its id: {}", each.join(", "))))
+        }
+    }
+}
+
+/// Names that nodes known now do not tell: those of nodes that were deleted.
+pub async fn former_names(
+    cluster: &Cluster,
+    nodes: impl Iterator<Item = NodeId>,
+) -> Result<BTreeMap<NodeId, String>, Problem> {
+    let view = cluster.view();
+    let unknown: BTreeSet<NodeId> = nodes.filter(|node| !view.nodes.contains_key(node)).collect();
+    Ok(cluster.store().former_names(&unknown.into_iter().collect::<Vec<_>>()).await?)
 }

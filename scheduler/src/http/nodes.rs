@@ -3,8 +3,9 @@
 use axum::extract::State;
 use headway_api::v1;
 use headway_engine::event::Request;
-use headway_engine::outcome::Reply;
+use headway_engine::outcome::{NodeDeleted, Reply};
 use headway_types::{Seconds, Timestamp};
+use serde::Deserialize;
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query, reason};
@@ -36,12 +37,13 @@ pub async fn get_node(
     Path(name): Path<String>,
     Query(past::Moment { at }): Query<past::Moment>,
 ) -> Result<Json<past::Reply<v1::Node, v1::PastNode>>, Problem> {
-    let id = lookup::node(&state.cluster, &name)?;
     if let Some(at) = at {
+        let id = lookup::node_ever(&state.cluster, &name).await?;
         let then = past::nodes(&state.cluster, at).await?.items.into_iter().find(|node| node.id == id.0);
-        let then = then.ok_or_else(|| Problem::not_found(format!("node {name} had not registered by then")))?;
+        let then = then.ok_or_else(|| Problem::not_found(format!("node {name} was not registered then")))?;
         return Ok(Json(past::Reply::Then(then)));
     }
+    let id = lookup::node(&state.cluster, &name)?;
     let view = state.cluster.view();
     let node = view.nodes.get(&id).ok_or_else(|| Problem::not_found(format!("no node {name}")))?;
     Ok(Json(past::Reply::Now(conversions::node(node, &view))))
@@ -119,6 +121,36 @@ pub async fn lose_node(
 ) -> Result<Json<v1::Node>, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
     act(&state, &caller, Request::MarkLost { node, reason: reason(body) }).await
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct DeletionQuery {
+    /// Why, for the event log.
+    reason: Option<String>,
+}
+
+/// Forget a node that is gone for good, or was registered wrongly. Refused while its agent is connected or jobs hold GPUs there; the
+/// reply says what named it. An agent that comes back under the id registers as a new node.
+#[utoipa::path(delete, path = "/nodes/{node}", tag = "nodes", params(("node" = String, Path), DeletionQuery),
+    responses((status = 200, body = v1::DeletedNode), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn delete_node(
+    State(state): State<HttpState>,
+    AdminPrincipal(caller): AdminPrincipal,
+    Path(name): Path<String>,
+    Query(DeletionQuery { reason }): Query<DeletionQuery>,
+) -> Result<Json<v1::DeletedNode>, Problem> {
+    let node = lookup::node(&state.cluster, &name)?;
+    match state.ask(caller.actor(), Request::DeleteNode { node, reason }).await? {
+        Reply::NodeDeleted(NodeDeleted { node, reservations, cancelled, rows }) => Ok(Json(v1::DeletedNode {
+            id: node.inventory.node.0,
+            name: node.inventory.name.clone(),
+            reservations,
+            reservations_cancelled: cancelled,
+            policy_rows: rows,
+        })),
+        other => Err(mismatched(&other)),
+    }
 }
 
 async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Node>, Problem> {

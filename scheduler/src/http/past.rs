@@ -2,6 +2,7 @@
 //! what never changes of a job, an allocation or a plan. What the past does not tell is absent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
@@ -13,6 +14,7 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use super::conversions::{self, time};
+use super::lookup;
 use super::problem::Problem;
 use crate::cluster::Cluster;
 use crate::store::{JobFilter, StatesAt};
@@ -64,8 +66,8 @@ pub async fn jobs(cluster: &Cluster, filter: JobFilter, at: DateTime<Utc>) -> Re
     let page = cluster.store().list_jobs(&JobFilter { states: Vec::new(), among: Some(among), ..filter }).await?;
     let shown: BTreeSet<JobId> = page.items.iter().map(|record| record.id).collect();
     let held = allocations(cluster, &states, |job| shown.contains(&job)).await?;
-    let view = cluster.view();
-    let items = page.items.iter().filter_map(|record| job_as_it_was(record, &states, &held, at, &view));
+    let names = NodeNames::of(cluster, held_nodes(&held)).await?;
+    let items = page.items.iter().filter_map(|record| job_as_it_was(record, &states, &held, at, &names));
     Ok(v1::PastJobList { at: time(at), items: items.collect(), next_cursor: page.next.map(|job| job.to_string()) })
 }
 
@@ -74,22 +76,23 @@ pub async fn job(cluster: &Cluster, record: &Job, at: DateTime<Utc>) -> Result<v
     let at = known(cluster, at).await?;
     let states = cluster.store().job_at(record.id, at).await?;
     let held = allocations(cluster, &states, |_| true).await?;
-    job_as_it_was(record, &states, &held, at, &cluster.view())
+    let names = NodeNames::of(cluster, held_nodes(&held)).await?;
+    job_as_it_was(record, &states, &held, at, &names)
         .ok_or_else(|| Problem::not_found(format!("nothing is known of job {} at {}", record.id, written(at))))
 }
 
-/// All nodes that had registered.
+/// All nodes that had registered and had not been deleted.
 pub async fn nodes(cluster: &Cluster, at: DateTime<Utc>) -> Result<v1::PastNodeList, Problem> {
     let at = known(cluster, at).await?;
     let states = cluster.store().states_at(at).await?;
     let held = allocations(cluster, &states, |_| true).await?;
     let jobs: Vec<JobId> = held.iter().map(|one| one.job).collect();
     let names = cluster.store().job_names(&jobs).await?;
-    let view = cluster.view();
+    let nodes = NodeNames::of(cluster, states.nodes.keys().copied()).await?;
     let mut by_node = held_by_node(&states, &held, at, &names);
     let items = states.nodes.iter().map(|(id, then)| v1::PastNode {
         id: id.0,
-        name: conversions::node_name(*id, &view),
+        name: nodes.of_node(*id),
         availability: then.availability,
         policy: then.policy,
         standing: then.standing,
@@ -150,6 +153,26 @@ pub async fn plans(
     Ok(v1::PlanList { items: page.items.iter().map(as_it_was).collect(), next_cursor })
 }
 
+/// What nodes are called, those that have been deleted since included.
+struct NodeNames {
+    view: Arc<View>,
+    former: BTreeMap<NodeId, String>,
+}
+
+impl NodeNames {
+    async fn of(cluster: &Cluster, nodes: impl Iterator<Item = NodeId>) -> Result<Self, Problem> {
+        Ok(Self { view: cluster.view(), former: lookup::former_names(cluster, nodes).await? })
+    }
+
+    fn of_node(&self, node: NodeId) -> String {
+        self.former.get(&node).cloned().unwrap_or_else(|| conversions::node_name(node, &self.view))
+    }
+}
+
+fn held_nodes(held: &[Allocation]) -> impl Iterator<Item = NodeId> {
+    held.iter().flat_map(|one| one.placement.slices()).map(|slice| slice.node)
+}
+
 /// The records of what was held, of the jobs asked for.
 async fn allocations(
     cluster: &Cluster,
@@ -165,7 +188,7 @@ fn job_as_it_was(
     states: &StatesAt,
     held: &[Allocation],
     at: Timestamp,
-    view: &View,
+    names: &NodeNames,
 ) -> Option<v1::PastJob> {
     let then = states.jobs.get(&record.id)?;
     let key = (record.id, then.generation);
@@ -181,7 +204,7 @@ fn job_as_it_was(
         state_since: time(then.since),
         generation: then.generation.0,
         gpus: states.allocations.get(&key).map_or(0, |one| one.gpus),
-        nodes: slices.map(|slice| conversions::node_name(slice.node, view)).collect(),
+        nodes: slices.map(|slice| names.of_node(slice.node)).collect(),
     })
 }
 

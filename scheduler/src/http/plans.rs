@@ -31,7 +31,7 @@ const ROUND_TIME: Duration = Duration::from_secs(25);
 /// A round's end that the feed did not tell (a lagging reader) is seen by looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Events that end a round without a plan.
-const FAILURES: [&str; 2] = ["plan.failed", "plan.refused"];
+const FAILURES: [&str; 3] = ["plan.failed", "plan.given_up", "plan.refused"];
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -72,9 +72,10 @@ pub async fn current_plan(State(state): State<HttpState>, _caller: Principal) ->
     Ok(Json(conversions::plan(target, &view)))
 }
 
-/// One plan with its moves and verdicts.
+/// One plan with its moves and verdicts. Kept for 90 days after it was made, or as long as a running job follows it, unless the
+/// scheduler is told otherwise.
 #[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
-    responses((status = 200, body = v1::Plan), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_plan(
     State(state): State<HttpState>,
     _caller: Principal,

@@ -71,7 +71,6 @@ impl Problem {
             .hint("the scheduler's log says why, under this reply's x-request-id")
     }
 
-    #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }

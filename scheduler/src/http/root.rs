@@ -20,7 +20,7 @@ pub async fn readyz(State(state): State<HttpState>) -> Response {
     if state.cluster.ready() {
         // It answers and reports are heard, so it stays ready; whoever looks sees that plans are late.
         let trouble = state.cluster.view().trouble.as_ref().map(|trouble| {
-            format!("ready, but {} rounds in a row were given up: {}\n", trouble.given_up, trouble.message)
+            format!("ready, but {} rounds in a row gave no plan: {}\n", trouble.rounds, trouble.message)
         });
         (StatusCode::OK, trouble.unwrap_or_else(|| "ready\n".to_owned())).into_response()
     } else {

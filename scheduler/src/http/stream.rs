@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::Stream;
+use headway_api::v1;
 use headway_engine::record::EventRecord;
 use headway_types::{JobId, NodeId, PlanId};
 use serde::{Deserialize, Serialize};
@@ -41,8 +42,8 @@ pub struct StreamQuery {
     since: Option<u64>,
 }
 
-/// Follow what happens, as server-sent events: `job`, `node`, `plan`, `event`, and `reset` when the reader has to
-/// fetch everything again.
+/// Follow what happens, as server-sent events: `job`, `node`, `node_gone` (it was deleted), `plan`, `event`, and `reset` when the
+/// reader has to fetch everything again.
 #[utoipa::path(get, path = "/stream", tag = "cluster", params(StreamQuery),
     responses((status = 200, description = "Server-sent events", content_type = "text/event-stream", body = String)))]
 pub async fn stream(
@@ -182,9 +183,10 @@ async fn newest(cluster: &Cluster, changed: Changed) -> Vec<Event> {
         }
     }
     for node in changed.nodes {
-        if let Some(node) = view.nodes.get(&node) {
-            events.push(named("node", &conversions::node(node, &view)));
-        }
+        events.push(match view.nodes.get(&node) {
+            Some(node) => named("node", &conversions::node(node, &view)),
+            None => named("node_gone", &v1::NodeGone { id: node.0 }),
+        });
     }
     for plan in changed.plans {
         if let Ok(plan) = lookup::plan(cluster, plan).await {

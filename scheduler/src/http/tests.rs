@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod jobs;
+mod nodes;
 mod past;
 mod rounds;
 mod rules;

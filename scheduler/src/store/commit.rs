@@ -4,7 +4,7 @@ use headway_engine::Change;
 use headway_engine::record::{
     Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
 };
-use headway_types::{ReservationId, Term};
+use headway_types::{NodeId, ReservationId, Term};
 
 use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
@@ -29,6 +29,7 @@ impl Store {
             return Err(StoreError::Conflict { row: "job" });
         }
         nodes::upsert(&mut tx, &batch.nodes).await.map_err(failed("saving nodes"))?;
+        nodes::delete(&mut tx, &batch.nodes_gone).await.map_err(failed("deleting nodes"))?;
         plans::upsert(&mut tx, &batch.plans).await.map_err(failed("saving plans"))?;
         projects::upsert(&mut tx, &batch.projects).await.map_err(failed("saving projects"))?;
         projects::delete(&mut tx, &batch.projects_gone).await.map_err(failed("deleting projects"))?;
@@ -49,6 +50,7 @@ impl Store {
 struct Batch<'a> {
     jobs: Vec<&'a Job>,
     nodes: Vec<&'a Node>,
+    nodes_gone: Vec<NodeId>,
     allocations: Vec<&'a Allocation>,
     checkpoints: Vec<&'a Checkpoint>,
     plans: Vec<&'a PlanRecord>,
@@ -67,6 +69,7 @@ impl<'a> Batch<'a> {
         match change {
             Change::Job(job) => self.jobs.push(job),
             Change::Node(node) => self.nodes.push(node),
+            Change::NodeGone(node) => self.nodes_gone.push(*node),
             Change::Allocation(allocation) => self.allocations.push(allocation),
             Change::Checkpoint(checkpoint) => self.checkpoints.push(checkpoint),
             Change::Plan(plan) => self.plans.push(plan),

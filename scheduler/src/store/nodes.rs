@@ -1,10 +1,38 @@
-//! Table `nodes`.
+//! Table `nodes`, and `former_nodes`: who those were that have been deleted.
+
+use std::collections::BTreeMap;
 
 use headway_engine::record::Node;
+use headway_types::NodeId;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use super::column::{document, text, time};
+use super::{Store, StoreError};
+
+impl Store {
+    /// Names of nodes that have been deleted; of others nothing.
+    pub async fn former_names(&self, nodes: &[NodeId]) -> Result<BTreeMap<NodeId, String>, StoreError> {
+        if nodes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let ids: Vec<_> = nodes.iter().map(|node| node.0).collect();
+        let rows = sqlx::query!("SELECT node_id, name FROM former_nodes WHERE node_id = ANY($1)", &ids)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::during("reading names of deleted nodes"))?;
+        Ok(rows.into_iter().map(|row| (NodeId(row.node_id), row.name)).collect())
+    }
+
+    /// Deleted nodes that had this name, oldest id first.
+    pub async fn formerly_named(&self, name: &str) -> Result<Vec<NodeId>, StoreError> {
+        let ids = sqlx::query_scalar!("SELECT node_id FROM former_nodes WHERE name = $1 ORDER BY node_id", text(name))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::during("looking for a deleted node"))?;
+        Ok(ids.into_iter().map(NodeId).collect())
+    }
+}
 
 /// Writes whole rows.
 pub(super) async fn upsert(connection: &mut PgConnection, nodes: &[&Node]) -> Result<(), sqlx::Error> {
@@ -31,6 +59,23 @@ pub(super) async fn upsert(connection: &mut PgConnection, nodes: &[&Node]) -> Re
         &availabilities,
         &registered,
         &bodies,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Deletes nodes and remembers who they were.
+pub(super) async fn delete(connection: &mut PgConnection, nodes: &[NodeId]) -> Result<(), sqlx::Error> {
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = nodes.iter().map(|node| node.0).collect();
+    sqlx::query!(
+        "WITH gone AS (DELETE FROM nodes WHERE node_id = ANY($1) RETURNING node_id, name)
+        INSERT INTO former_nodes (node_id, name) SELECT node_id, name FROM gone
+        ON CONFLICT (node_id) DO UPDATE SET name = excluded.name",
+        &ids,
     )
     .execute(connection)
     .await?;

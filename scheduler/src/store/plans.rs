@@ -1,7 +1,7 @@
 //! Table `plans`.
 
 use headway_engine::record::{PlanRecord, PlanSummary};
-use headway_types::PlanId;
+use headway_types::{PlanId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -44,6 +44,31 @@ impl Store {
             .await
             .map_err(StoreError::during("reading a plan"))?;
         Ok(row.map(|row| row.body.0))
+    }
+
+    /// Forgets plans made before this moment that have been decided, at most so many; returns how many. Whoever runs, or whose GPUs
+    /// are not proven free, keeps the plans that it was granted them by, and a plan stays as long as its input.
+    pub async fn prune_plans(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "WITH named AS MATERIALIZED (
+                SELECT plan_id FROM jobs JOIN allocations USING (job_id)
+                WHERE state IN ('queued', 'held', 'starting', 'running', 'stopping') AND plan_id IS NOT NULL
+                UNION SELECT plan_id FROM allocations WHERE holds AND plan_id IS NOT NULL
+                UNION SELECT target_plan_id FROM cluster WHERE target_plan_id IS NOT NULL
+            )
+            DELETE FROM plans WHERE state NOT IN ('proposed', 'adopted') AND plan_id IN (
+                SELECT plan_id FROM plans
+                WHERE made_at < $1 AND state NOT IN ('proposed', 'adopted') AND plan_id NOT IN (SELECT plan_id FROM named)
+                    AND NOT EXISTS (SELECT FROM plan_inputs WHERE plan_inputs.plan_id = plans.plan_id)
+                ORDER BY made_at LIMIT $2
+            )",
+            time(before),
+            i64::from(most),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning plans"))?;
+        Ok(done.rows_affected())
     }
 }
 

@@ -76,6 +76,8 @@ impl StatesAt {
                 let state = NodeStateAt { since, availability, policy, standing, gpus, healthy_gpus: healthy };
                 self.nodes.insert(node, state);
             }
+            // Over as it began: no moment shows it.
+            Entered::NodeGone { .. } => {}
             Entered::Allocation { job, generation, phase, gpus } => {
                 self.allocations.insert((job, generation), AllocationStateAt { since, phase, gpus });
             }
@@ -203,7 +205,7 @@ impl Transitions {
 fn key(entered: &Entered) -> Key {
     match entered {
         Entered::Job { job, .. } => ("job", job.0, 0),
-        Entered::Node { node, .. } => ("node", node.0, 0),
+        Entered::Node { node, .. } | Entered::NodeGone { node } => ("node", node.0, 0),
         Entered::Allocation { job, generation, .. } => ("allocation", job.0, generation.0),
         Entered::Plan { plan, .. } => ("plan", plan.0, 0),
     }
@@ -214,6 +216,8 @@ fn is_over(entered: &Entered) -> bool {
     match entered {
         Entered::Job { state, .. } => state.is_final(),
         Entered::Node { .. } => false,
+        // Should it come back, that is another beginning.
+        Entered::NodeGone { .. } => true,
         Entered::Allocation { phase, gpus, .. } => *phase == AllocationPhase::Ended && *gpus == 0,
         Entered::Plan { state, .. } => !matches!(state, PlanStateKind::Proposed | PlanStateKind::Adopted),
     }

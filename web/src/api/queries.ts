@@ -85,6 +85,7 @@ const KEY_OF_TOPIC: Record<string, string> = {
   jobs: "jobs",
   node: "nodes",
   nodes: "nodes",
+  node_gone: "nodes",
   plan: "plan",
   plans: "plan",
   event: "events",

@@ -1,4 +1,5 @@
-//! What a restore builds from the rows: indices that are only kept for speed, and what rows of earlier releases lack.
+//! What a restore builds from the rows: indices that are only kept for speed, and what rows of earlier releases lack. And
+//! what goes with the row of a node.
 
 use std::sync::Arc;
 
@@ -26,6 +27,16 @@ impl Facts {
         for (_, id, gpu) in offers {
             self.homes.entry(gpu.uuid.clone()).or_insert(id);
         }
+    }
+
+    /// Lets go of a node that holds nothing; its GPUs are nobody's until some node offers them.
+    pub fn drop_node(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
+        self.holding.remove(&id);
+        self.homes.retain(|_, home| *home != id);
+        self.draft.nodes.insert(id);
+        self.draft.entered.nodes.insert(id);
+        self.unsettled = true;
     }
 
     /// Rows of earlier releases do not say which layout a job's checkpoints are bound to: that of its newest generation

@@ -54,6 +54,10 @@ pub enum Entered {
         gpus: u32,
         healthy: u32,
     },
+    /// It was deleted.
+    NodeGone {
+        node: NodeId,
+    },
     Allocation {
         job: JobId,
         generation: Generation,

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::engine::Engine;
 use crate::event::{Actor, IdempotencyKey, Request};
-use crate::outcome::{Refusal, Reply};
+use crate::outcome::{NodeDeleted, Refusal, Reply};
 use crate::record::IdempotencyRecord;
 
 impl Engine {
@@ -42,7 +42,7 @@ impl Engine {
 fn subject(reply: &Reply) -> Option<Uuid> {
     match reply {
         Reply::Job(job) => Some(job.id.0),
-        Reply::Node(node) => Some(node.inventory.node.0),
+        Reply::Node(node) | Reply::NodeDeleted(NodeDeleted { node, .. }) => Some(node.inventory.node.0),
         Reply::Rebalance(plan) => Some(plan.0),
         Reply::Plan(record) => Some(record.plan.id.0),
         Reply::Reservation(one) => Some(one.id.0),

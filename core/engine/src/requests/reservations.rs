@@ -79,6 +79,32 @@ impl Engine {
         Ok(())
     }
 
+    /// A node goes for good: the names of the reservations that go on without it, and of those that had no other.
+    pub(super) fn leave_reservations(&mut self, actor: &Actor, node: NodeId, name: &str) -> (Vec<String>, Vec<String>) {
+        let (mut smaller, mut cancelled) = (Vec::new(), Vec::new());
+        for one in self.facts.reservations.values_mut().filter(|one| one.nodes.contains(&node)) {
+            self.facts.draft.reservations.insert(one.id);
+            if one.nodes.len() == 1 {
+                cancelled.push((one.id, one.name.clone()));
+            } else {
+                Arc::make_mut(one).nodes.remove(&node);
+                smaller.push(one.name.clone());
+            }
+        }
+        for (id, reservation) in &cancelled {
+            self.facts.reservations.remove(id);
+            let message = format!("reservation {reservation} is cancelled: its last node {name} was deleted");
+            let note = Note::new("reservation.cancelled", message).by(actor.clone()).node(node);
+            self.facts.note(note.with("reservation", reservation));
+        }
+        for reservation in &smaller {
+            let message = format!("reservation {reservation} goes on without node {name}, which was deleted");
+            let note = Note::new("reservation.shrunk", message).by(actor.clone()).node(node);
+            self.facts.note(note.with("reservation", reservation));
+        }
+        (smaller, cancelled.into_iter().map(|(_, name)| name).collect())
+    }
+
     pub(super) fn cancel_reservation(&mut self, actor: &Actor, id: ReservationId) -> Result<Reply, Refusal> {
         let gone = self.facts.reservations.remove(&id).ok_or(Refusal::NoSuchReservation(id))?;
         self.facts.draft.reservations.insert(id);

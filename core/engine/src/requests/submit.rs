@@ -57,7 +57,8 @@ impl Engine {
 
     /// A job larger than the cluster is accepted, since nodes may come, but says so.
     fn too_large(&self, min: u32) -> String {
-        let known: usize = self.facts.nodes.values().map(|node| node.inventory.gpus.len()).sum();
+        let planned = self.facts.nodes.iter().filter(|(id, _)| !self.rounds.leaves_out(**id));
+        let known: usize = planned.map(|(_, node)| node.inventory.gpus.len()).sum();
         if known > 0 && min as usize > known {
             format!("; it cannot start yet, as the cluster has only {known} GPUs")
         } else {

@@ -17,13 +17,6 @@ use crate::outcome::{Refusal, Reply};
 use crate::record::{PlanEvent, PlanRecord, PlanState, PolicyMode};
 
 impl Engine {
-    pub(crate) fn plan_failed(&mut self, plan: PlanId, message: &str) {
-        if self.rounds.in_flight.as_ref().is_some_and(|round| round.kind.plan == plan) {
-            self.rounds.in_flight = None;
-            self.facts.note(Note::new("plan.failed", format!("the round gave no plan: {message}")).plan(plan));
-        }
-    }
-
     pub(crate) fn plan_ready(&mut self, plan: Plan) {
         // Otherwise it answers a round of a former term, or one that was given up and told of as that.
         let Some(round) = self.rounds.in_flight.take_if(|round| round.kind.plan == plan.id) else { return };
@@ -37,8 +30,7 @@ impl Engine {
         };
         if let Err(violation) = verify(&input, &plan) {
             let message = format!("the plan is refused, the target stays: {violation}");
-            self.facts.note(Note::new("plan.refused", message).plan(plan.id));
-            return;
+            return self.broke_down(plan.id, "plan.refused", message);
         }
         self.ease(plan.id);
         if late > 0 {

@@ -20,6 +20,7 @@ const GATHERED: f64 = 5.0;
 impl Engine {
     /// The input of a round, if one is due.
     pub(crate) fn consider_round(&mut self) -> Option<Arc<PlanInput>> {
+        self.forget_trouble_of_nobody();
         self.notice_newcomers();
         self.notice_changes();
         if self.round_due().is_none_or(|due| due > self.facts.now) || self.awaits_nodes() {
@@ -57,7 +58,7 @@ impl Engine {
         }
         let after = |pause: Seconds| self.rounds.last_at.map_or(self.facts.now, |last| last + pause);
         let pause = policy.round_pause;
-        Some(match &self.facts.round_wanted {
+        let due = match &self.facts.round_wanted {
             _ if manual => after(pause),
             None => after(policy.round_every),
             // Whoever submits one job rarely submits only one, and the nodes of a gang let go one after another: what is decided at the
@@ -66,7 +67,10 @@ impl Engine {
                 let quiet = (wanted.newest + pause).min(wanted.since + Seconds(GATHERED * pause.0));
                 after(pause).max(quiet)
             }
-        })
+        };
+        // An operator who asks for a round need not wait until the next that nobody asked for.
+        let again_at = self.rounds.trouble().filter(|_| !manual).and_then(|trouble| trouble.again_at);
+        Some(again_at.map_or(due, |at| due.max(at)))
     }
 
     /// When time alone will begin a round. One that cannot begin yet begins with the event that allows it.

@@ -119,10 +119,7 @@ impl Situation<'_> {
             return (current, fixed("moves of running jobs wait for approval".into()));
         }
         if kind.restraint.still {
-            return (
-                current,
-                fixed("rounds took too long and were given up: until one ends in time, nobody moves".into()),
-            );
+            return (current, fixed("rounds gave no plan: until one does, nobody moves".into()));
         }
         let elastic = job.spec.elastic;
         let ran = self.facts.now.since(since);

@@ -113,6 +113,7 @@ impl Cluster {
             match change {
                 Change::Job(job) => drop(self.jobs.insert(job.id, Job::clone(&job))),
                 Change::Node(node) => drop(self.nodes.insert(node.inventory.node, Node::clone(&node))),
+                Change::NodeGone(node) => drop(self.nodes.remove(&node)),
                 Change::Allocation(one) => {
                     self.allocations.insert((one.job, one.generation), Allocation::clone(&one));
                 }

@@ -14,8 +14,9 @@ use crate::check::PlanError;
 use crate::counterfactual::{self, AskError, Force, Question};
 use crate::curves::CurveCache;
 use crate::funnel::funnel;
-use crate::input::{PlanInput, PlanWork};
+use crate::input::{PlanInput, PlanNode, PlanWork};
 use crate::policy::PowerCap;
+use crate::submitted::Premises;
 use crate::verify::Violation;
 use crate::{plan, verify};
 
@@ -170,6 +171,18 @@ fn a_node_that_nothing_can_be_computed_with_is_left_out_by_name_and_the_others_a
     assert_eq!(plan.assignments, good.assignments);
     let named: Vec<_> = plan.report.nodes_left_out.iter().map(|one| (one.name.as_str(), one.reason.as_str())).collect();
     assert_eq!(named, [("typo", "class.gpus_per_node is 5000, it must be from 0 to 4096")]);
+}
+
+#[test]
+fn gpus_of_a_node_that_is_left_out_are_in_nobodys_fair_share() {
+    let nodes = [node(1, "alpha", 8), node(2, "alpha", 8)];
+    let mut wrong = node(3, "alpha", 8);
+    wrong.class.gpus_per_node = GpuCount(5_000);
+    wrong.gpus = (0..5_000).map(|gpu| headway_types::GpuUuid(format!("typo-{gpu}"))).collect();
+    let share = |nodes: &[PlanNode]| Premises::new(nodes, 4).fair_share();
+    assert_eq!(share(&nodes), GpuCount(4));
+    let [one, two] = nodes;
+    assert_eq!(share(&[one, two, wrong]), GpuCount(4));
 }
 
 #[test]

@@ -48,3 +48,23 @@ async fn a_round_that_is_gone_says_why() {
     assert_eq!(pruned.problem(StatusCode::GONE), "gone");
     assert!(pruned.body["detail"].as_str().unwrap().ends_with("was kept for 0 days"), "{}", pruned.body);
 }
+
+#[tokio::test]
+async fn a_plan_past_its_time_is_gone_unless_somebody_follows_it() {
+    let served =
+        Served::keeping(Retention { plan_inputs: Seconds(0.0), plans: Seconds(0.0), ..Retention::default() }).await;
+    let followed = adopted(&served).await;
+    served.until("eve", &format!("{followed}/input"), |answer| answer.status == StatusCode::OK).await;
+    let rejected = served.post("root", "/plans/rebalance").await;
+    let rejected = format!("/plans/{}", rejected.body["id"].as_str().unwrap());
+    assert_eq!(served.post("root", &format!("{rejected}/reject")).await.status, StatusCode::OK);
+    let prune = async || served.store.prune_plans(served.cluster.now(), 10).await.unwrap();
+    served.until("eve", &format!("{rejected}/input"), |answer| answer.status == StatusCode::OK).await;
+    assert_eq!(prune().await, 0, "their inputs are there");
+    served.store.prune_plan_inputs(served.cluster.now()).await.unwrap();
+    assert!(prune().await >= 1);
+    let gone = served.get("eve", &rejected).await;
+    assert_eq!(gone.problem(StatusCode::GONE), "gone");
+    assert!(gone.body["detail"].as_str().unwrap().ends_with("plans are kept for 0 days"), "{}", gone.body);
+    assert_eq!(served.get("eve", &followed).await.status, StatusCode::OK);
+}

@@ -83,7 +83,7 @@ async fn the_stream_tells_what_happens_and_resumes_where_it_ended() {
 }
 
 /// Reads until `wanted` was said and the message that says it is complete.
-async fn until(body: &mut axum::body::BodyDataStream, wanted: &str) -> String {
+pub async fn until(body: &mut axum::body::BodyDataStream, wanted: &str) -> String {
     let mut heard = String::new();
     let read = async {
         while !heard.contains(wanted) || !heard.ends_with("\n\n") {

@@ -1,0 +1,102 @@
+//! Nodes that are deleted: what is refused, what named them, and what of them can still be asked for.
+
+use chrono::DateTime;
+use headway_types::command::GroupStatus;
+use headway_types::{Generation, GroupOutcome, GroupPhase, JobId};
+
+use super::*;
+
+async fn tell(served: &Served, event: Event) {
+    served.inbox.send(Input::event(event)).await.unwrap();
+}
+
+async fn delete(served: &Served, who: &str, path: &str) -> Answer {
+    served.send(asked(Method::DELETE, who, path).body(Body::empty()).unwrap()).await
+}
+
+/// The agent's stream ends.
+async fn leave(served: &Served, node: NodeId) {
+    tell(served, Event::AgentDisconnected { node, session: SessionId(1) }).await;
+}
+
+/// Deletes once the scheduler has heard that the agent has left.
+async fn deleted(served: &Served, path: &str) -> Answer {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = delete(served, "root", path).await;
+        if answer.status != StatusCode::CONFLICT {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{}", answer.body);
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_can_be_deleted_and_its_past_stays() {
+    let served = Served::start().await;
+    let node = served.add_node().await;
+    let job = served.submit("ada", JOB, "k").await.id();
+    served.until("eve", "/jobs", |answer| answer.body["items"][0]["gpus"] == 1).await;
+    let ran = DateTime::from_timestamp_micros(served.cluster.now().0).unwrap();
+    let ran = ran.to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+    assert_eq!(delete(&served, "ada", "/nodes/node-1").await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let refused = delete(&served, "root", "/nodes/node-1").await;
+    assert_eq!(refused.problem(StatusCode::CONFLICT), "wrong_state");
+    assert!(refused.body["detail"].as_str().unwrap().contains("runs first; drain it"), "{}", refused.body);
+
+    let phase = GroupPhase::Ended { outcome: GroupOutcome::Stopped };
+    let status =
+        GroupStatus { job: JobId(job.parse().unwrap()), generation: Generation(1), gpus: vec![], phase, revision: 0 };
+    tell(&served, Event::Agent { node, session: SessionId(1), report: NodeReport::Group { status } }).await;
+    leave(&served, node).await;
+    let live =
+        served.router.clone().oneshot(asked(Method::GET, "eve", "/stream?topics=nodes").body(Body::empty()).unwrap());
+    let mut live = live.await.unwrap().into_body().into_data_stream();
+    let gone = deleted(&served, "/nodes/node-1?reason=scrapped").await;
+    assert_eq!(gone.status, StatusCode::OK, "{}", gone.body);
+    let nothing: [String; 0] = [];
+    assert_eq!(
+        gone.body,
+        json!({"id": node.0, "name": "node-1", "reservations": nothing, "reservations_cancelled": nothing, "policy_rows": nothing})
+    );
+    let heard = service::until(&mut live, "event: node_gone\n").await;
+    assert!(heard.contains(&node.to_string()), "{heard}");
+
+    assert_eq!(served.get("eve", "/nodes").await.body["items"], json!([]));
+    assert_eq!(served.get("eve", "/overview").await.body["gpus_total"], 0);
+    assert_eq!(served.get("eve", "/nodes/node-1").await.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(delete(&served, "root", "/nodes/node-1").await.problem(StatusCode::NOT_FOUND), "not_found");
+    for name in ["node-1", &node.to_string()] {
+        let told = served.get("eve", &format!("/events?node={name}")).await;
+        assert_eq!(told.body["items"][0]["verb"], "node.deleted", "{}", told.body);
+        assert_eq!(
+            (&told.body["items"][0]["actor"], told.body["items"].as_array().unwrap().len() > 1),
+            (&json!("user:root"), true)
+        );
+        let then = served.get("eve", &format!("/nodes/{name}?at={ran}")).await;
+        assert_eq!((&then.body["name"], &then.body["held"][0]["job_name"]), (&json!("node-1"), &json!("first")));
+    }
+    let then = served.get("eve", &format!("/jobs/{job}?at={ran}")).await;
+    assert_eq!(then.body["nodes"], json!(["node-1"]));
+    let held = served.get("eve", &format!("/jobs/{job}/allocations")).await;
+    assert_eq!(held.body["items"][0]["slices"][0]["node_name"], "node-1", "{}", held.body);
+    assert!(served.store.load(START).await.unwrap().nodes.is_empty(), "the next leader does not know it");
+}
+
+#[tokio::test]
+async fn a_name_that_two_nodes_have_is_nobodys() {
+    let served = Served::start().await;
+    let first = served.add_node().await;
+    let second = IdSource::seeded(10).node(START);
+    let report = NodeReport::Registered { inventory: Box::new(node(second).inventory), groups: vec![] };
+    tell(&served, Event::Agent { node: second, session: SessionId(2), report }).await;
+    served.until("eve", "/nodes", |answer| answer.body["items"].as_array().is_some_and(|items| items.len() == 2)).await;
+    let refused = served.post("root", "/nodes/node-1/drain").await;
+    assert_eq!(refused.problem(StatusCode::CONFLICT), "ambiguous");
+    let hint = refused.body["hint"].as_str().unwrap();
+    assert!(hint.contains(&first.to_string()) && hint.contains(&second.to_string()), "{hint}");
+    leave(&served, first).await;
+    assert_eq!(deleted(&served, &format!("/nodes/{first}")).await.status, StatusCode::OK);
+    assert_eq!(served.post("root", "/nodes/node-1/drain").await.body["id"], json!(second.0));
+}
