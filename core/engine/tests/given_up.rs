@@ -3,9 +3,7 @@
 
 mod harness;
 
-use std::sync::Arc;
-
-use harness::{Cluster, rigid};
+use harness::{Cluster, answer, rigid};
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_planner::{Freedom, PlanInput};
 use headway_types::{PlanId, ReasonCode, Seconds};
@@ -16,9 +14,9 @@ fn submit(name: &str, gpus: u32) -> Event {
 }
 
 /// The round that is asked for once the pause since the last is over.
-fn next_round(cluster: &mut Cluster) -> Option<Arc<PlanInput>> {
+fn next_round(cluster: &mut Cluster) -> Option<PlanInput> {
     cluster.now = cluster.now + Seconds(2.0);
-    cluster.engine.handle(cluster.now, vec![Event::Tick]).plan_request
+    cluster.engine.handle(cluster.now, vec![Event::Tick]).plan_request.map(|round| round.input())
 }
 
 fn give_up(cluster: &mut Cluster, plan: PlanId) {
@@ -41,7 +39,7 @@ fn after_a_round_that_was_given_up_the_next_asks_less_until_all_are_planned_agai
     assert_eq!(second.jobs.len(), 1 + 1_024, "those first in line");
     let told = |cluster: &Cluster| {
         let view = cluster.engine.view();
-        let verdicts = view.jobs.values().filter_map(|shown| shown.verdict.clone());
+        let verdicts = view.jobs.keys().filter_map(|job| view.verdict(*job));
         verdicts.filter(|verdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::NotReady)).count()
     };
     assert_eq!(told(&cluster), 76, "whoever is left out knows why it waits");
@@ -51,14 +49,14 @@ fn after_a_round_that_was_given_up_the_next_asks_less_until_all_are_planned_agai
     assert_eq!(third.jobs.len(), 1 + 256);
     assert!(third.jobs.iter().any(|job| job.current.is_some() && matches!(job.freedom, Freedom::Fixed { .. })));
     let plan = cluster.plan(&third);
-    cluster.feed_unplanned(Event::PlanReady { plan: Box::new(plan) });
+    cluster.feed_unplanned(answer(&third, plan));
     assert_eq!(cluster.engine.view().trouble.unwrap().given_up, 1);
 
     for expected in [1 + 1_024, 1_101] {
         let round = next_round(&mut cluster).unwrap();
         assert_eq!(round.jobs.len(), expected);
         let plan = cluster.plan(&round);
-        cluster.feed_unplanned(Event::PlanReady { plan: Box::new(plan) });
+        cluster.feed_unplanned(answer(&round, plan));
     }
     assert_eq!((cluster.engine.view().trouble, cluster.count("plan.recovered")), (None, 1));
     assert_eq!(told(&cluster), 0);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_types::spec::Priority;
-use headway_types::{JobId, JobVerdict, PlanId, Reason, ReasonCode, Timestamp};
+use headway_types::{JobId, PlanId, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -34,7 +34,7 @@ pub struct Trouble {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Restraint {
     /// Waiting jobs that it does not name.
-    pub left: BTreeSet<JobId>,
+    pub left: Arc<BTreeSet<JobId>>,
     /// Running jobs stay as they are.
     pub still: bool,
 }
@@ -70,21 +70,8 @@ impl Engine {
     pub(super) fn restraint(&self) -> Restraint {
         let Some(trouble) = &self.rounds.trouble else { return Restraint::default() };
         let most = (MOST_WAITING >> (2 * (trouble.given_up - 1)).min(16)).max(LEAST_WAITING);
-        let left = waiting(self.situation()).into_iter().skip(most).collect();
-        Restraint { left, still: trouble.given_up >= STILL_FROM }
-    }
-
-    /// Whoever is left out is told so.
-    pub(super) fn tell_left(&mut self, left: &BTreeSet<JobId>) {
-        let detail = "rounds took too long and were given up, so that only those first in line are planned for now";
-        let reasons = vec![Reason { code: ReasonCode::NotReady, binding: true, detail: detail.into() }];
-        let verdict =
-            JobVerdict { headline: format!("Waits for a later round: {detail}"), reasons, ..JobVerdict::default() };
-        let verdict = Arc::new(verdict);
-        for job in left {
-            self.rounds.verdicts.insert(*job, Arc::clone(&verdict));
-            self.facts.draft.shown_jobs.insert(*job);
-        }
+        let left: BTreeSet<JobId> = waiting(self.situation()).into_iter().skip(most).collect();
+        Restraint { left: Arc::new(left), still: trouble.given_up >= STILL_FROM }
     }
 }
 
