@@ -33,12 +33,15 @@ async fn measure() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
     let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
-    println!("{EXPLAINED} explanations of waiting jobs, one after another, with a submit under way; {NODES} nodes of 8 GPUs\n");
+    println!(
+        "{EXPLAINED} explanations of waiting jobs, one after another, with a submit under way; {NODES} nodes of 8 GPUs\n"
+    );
     println!(
         "| waiting | explain p50 | p99 | longest | told in full | no-op p50 | p99 | submit p50 | p99 | server CPU | MiB | load |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for queued in QUEUED {
+    let only: Vec<u32> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
+    for queued in QUEUED.into_iter().filter(|queued| only.is_empty() || only.contains(queued)) {
         let url = fresh_database(&postgres, &format!("explain_{queued}")).await;
         let (server, _) = Server::start(&url);
         fleet::start(&server, NODES).await;
@@ -122,8 +125,12 @@ async fn waiting(server: &Server) -> Vec<String> {
         let (running, _) = get(&mut sender, server, "/api/v1/jobs?state=running&limit=1000").await;
         let running = running["items"].as_array().map_or(0, Vec::len);
         let (queued, _) = get(&mut sender, server, "/api/v1/jobs?state=queued&limit=1000").await;
-        let queued: Vec<String> =
-            queued["items"].as_array().into_iter().flatten().filter_map(|job| Some(job["id"].as_str()?.to_owned())).collect();
+        let queued: Vec<String> = queued["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|job| Some(job["id"].as_str()?.to_owned()))
+            .collect();
         if running > 0 {
             let (told, _) = get(&mut sender, server, &format!("/api/v1/jobs/{}/explain", queued[0])).await;
             if told["plan_id"].is_string() {

@@ -1,5 +1,6 @@
 //! How fast acknowledged submits are: clients over REST against a bare loop of batched INSERTs of the same rows on the
-//! same Postgres, both with every commit on disk. `make bench` prints the table that docs/measurements/submits.md keeps.
+//! same Postgres, both with every commit on disk. `make bench` prints the table that docs/measurements/submits.md keeps; an argument picks how
+//! many are queued before.
 
 mod server;
 
@@ -40,7 +41,8 @@ async fn measure() {
         "| queued before | who | submits/s | of the bare loop | p50 | p99 | CPU ms per submit: server, Postgres, clients | load |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for queued in QUEUED {
+    let only: Vec<u32> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
+    for queued in QUEUED.into_iter().filter(|queued| only.is_empty() || only.contains(queued)) {
         let mut bare = None;
         for clients in [Clients::One, Clients::Many, Clients::Pipelined] {
             let url = fresh_database(&postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;

@@ -157,7 +157,10 @@ impl Crew {
                     tracing::warn!(plan_id = %id, reason, "round decided by headway's own solver instead of the policy's");
                 }
                 drop(before.take());
-                before = self.last.send_replace(Some(Arc::new(SolvedRound { input, plan }))).map(|round| Arc::clone(&round.plan));
+                before = self
+                    .last
+                    .send_replace(Some(Arc::new(SolvedRound { input, plan })))
+                    .map(|round| Arc::clone(&round.plan));
             }
             if self.inbox.blocking_send(Input::event(event)).is_err() {
                 return;
@@ -267,9 +270,8 @@ fn make_ahead(input: &PlanInput, cache: &mut CurveCache, budget: Duration, late:
 
 /// Plans, and checks the plan against the rules on a code path of its own.
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
-    let made = catch_unwind(AssertUnwindSafe(|| {
-        plan(input, cache).map(|made| Verified::try_new(input, Arc::new(made)))
-    }));
+    let made =
+        catch_unwind(AssertUnwindSafe(|| plan(input, cache).map(|made| Verified::try_new(input, Arc::new(made)))));
     match made {
         Ok(Ok(Ok(plan))) => Event::PlanReady { plan },
         Ok(Ok(Err(violation))) => {

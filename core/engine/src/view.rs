@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ReservationId, Term,
-    Timestamp,
+    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ReservationId, Term, Timestamp,
 };
 use imbl::OrdMap;
 
@@ -44,7 +43,19 @@ impl View {
     pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
         let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
         let (projects, reservations) = (OrdMap::new(), OrdMap::new());
-        Self { at, term, jobs, nodes, target: None, proposals, policy, projects, reservations, verdicts: Verdicts::default(), trouble: None }
+        Self {
+            at,
+            term,
+            jobs,
+            nodes,
+            target: None,
+            proposals,
+            policy,
+            projects,
+            reservations,
+            verdicts: Verdicts::default(),
+            trouble: None,
+        }
     }
 
     /// What projects hold and have used as of the newest batch, sub-projects included.

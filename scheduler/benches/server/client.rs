@@ -56,7 +56,8 @@ pub async fn fill(server: &Server, jobs: u32) {
     for first in (0..jobs).step_by(1_000) {
         let batch: Vec<String> = (first..(first + 1_000).min(jobs)).map(job).collect();
         let body = format!(r#"{{"jobs":[{}]}}"#, batch.join(","));
-        let answer = sender.send_request(post(server.address, body, &format!("fill-{first}"))).await.expect("an answer");
+        let answer =
+            sender.send_request(post(server.address, body, &format!("fill-{first}"))).await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::CREATED);
         answer.into_body().collect().await.expect("a whole answer");
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, wire};
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, Configuration, Generation, GroupOutcome, GroupPhase, IdSource, JobId, NodeId, NodeReport, NoiseSample,
-    Seconds, Sequences, StepReport, Timestamp, Tokens, example,
+    AgentCommand, Configuration, Generation, GroupOutcome, GroupPhase, IdSource, JobId, NodeId, NodeReport,
+    NoiseSample, Seconds, Sequences, StepReport, Timestamp, Tokens, example,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -73,7 +73,8 @@ fn obey(groups: &mut BTreeMap<(JobId, Generation), Group>, node: NodeId, command
     let key = command.subject();
     if let AgentCommand::Prepare { order } = &command {
         let first = order.placement.first_node() == node;
-        let gpus = order.placement.slices().iter().filter(|slice| slice.node == node).flat_map(|slice| slice.gpus.clone());
+        let gpus =
+            order.placement.slices().iter().filter(|slice| slice.node == node).flat_map(|slice| slice.gpus.clone());
         let phase = GroupPhase::Prepared { rendezvous_port: first.then_some(29_500) };
         let status = GroupStatus { job: key.0, generation: key.1, gpus: gpus.collect(), phase, revision: 0 };
         let samples = order.resume.as_ref().map_or(0, |checkpoint| checkpoint.samples_seen.0);

@@ -85,7 +85,11 @@ impl Engine {
         let Some(target) = &self.facts.target else { return true };
         let (before, after) = (&target.plan.assignments, &plan.assignments);
         let at = |one: &Assignment| (one.placement.clone(), one.configuration);
-        before.keys().chain(after.keys()).filter(|id| round.names(**id)).any(|id| before.get(id).map(at) != after.get(id).map(at))
+        before
+            .keys()
+            .chain(after.keys())
+            .filter(|id| round.names(**id))
+            .any(|id| before.get(id).map(at) != after.get(id).map(at))
     }
 
     fn propose(&mut self, plan: Arc<Plan>, asked_by: Option<Actor>) {
@@ -100,12 +104,7 @@ impl Engine {
         }
         let id = plan.id;
         let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
-        let record = Arc::new(PlanRecord {
-            plan,
-            state: PlanState::Proposed,
-            decided_at: None,
-            decided_by: None,
-        });
+        let record = Arc::new(PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None });
         self.facts.proposals.insert(id, record.clone());
         self.facts.draft.plans.insert(id, record);
         self.facts.note(Note::new("plan.proposed", message).by(asked_by.unwrap_or(Actor::Scheduler)).plan(id));

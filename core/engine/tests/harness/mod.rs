@@ -12,7 +12,7 @@ use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, Se
 use headway_engine::record::{
     Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
 };
-use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
+use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, RoundRequest, Snapshot};
 use headway_planner::{CurveCache, PlanInput, Verified, plan};
 use headway_types::command::GroupStatus;
 use headway_types::{
@@ -30,6 +30,10 @@ pub fn answer(input: &PlanInput, plan: Plan) -> Event {
         Ok(plan) => Event::PlanReady { plan },
         Err(violation) => Event::PlanRefused { plan: id, violation: violation.to_string() },
     }
+}
+
+fn by_ada(body: Request) -> Event {
+    Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body }
 }
 
 pub struct Cluster {
@@ -291,15 +295,19 @@ impl Cluster {
         }
     }
 
-    /// One batch that calls for a round, which comes back unanswered.
+    /// What calls for a round, which nobody answers.
+    pub fn asked_for(&mut self, body: Request) -> Arc<RoundRequest> {
+        self.calls_for_round(body).1
+    }
+
+    /// The input of such a round.
     pub fn round_for(&mut self, body: Request) -> PlanInput {
-        self.calls_for_round(body).1.input()
+        self.asked_for(body).input()
     }
 
     /// At once, or when the arrivals are gathered.
-    fn calls_for_round(&mut self, body: Request) -> (Vec<Reply>, Arc<headway_engine::RoundRequest>) {
-        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
-        let mut outcome = self.engine.handle(self.now, vec![event]);
+    fn calls_for_round(&mut self, body: Request) -> (Vec<Reply>, Arc<RoundRequest>) {
+        let mut outcome = self.engine.handle(self.now, vec![by_ada(body)]);
         let mut round = outcome.plan_request.take();
         let replies = self.commit(outcome);
         if round.is_none() {
@@ -309,6 +317,11 @@ impl Cluster {
             self.commit(outcome);
         }
         (replies, round.expect("this calls for a round"))
+    }
+
+    /// One request while a round is under way.
+    pub fn act(&mut self, body: Request) {
+        self.feed_unplanned(by_ada(body));
     }
 
     pub fn plan(&mut self, input: &PlanInput) -> Plan {
