@@ -45,7 +45,7 @@ async fn measure() {
         let url = fresh_database(&postgres, &format!("explain_{queued}")).await;
         let (server, _) = Server::start(&url);
         fleet::start(&server, NODES).await;
-        fill(&server, queued).await;
+        fill(&server, queued, fitting).await;
         let waiting = waiting(&server).await;
         let done = Arc::new(AtomicBool::new(false));
         let submits = tokio::spawn(submit(dial_http1(&server).await, post_of(&server), Arc::clone(&done)));
@@ -145,7 +145,14 @@ type Post = Box<dyn Fn(u32) -> Request<Full<Bytes>> + Send>;
 
 fn post_of(server: &Server) -> Post {
     let address = server.address;
-    Box::new(move |number| post(address, job(number), &format!("key-{number}")))
+    Box::new(move |number| post(address, fitting(number), &format!("key-{number}")))
+}
+
+/// A job that a node can hold, since its script can be told how to lie there.
+fn fitting(number: u32) -> String {
+    let layouts =
+        r#""layouts":{"tp":[1,2,4,8],"pp":4,"sharding":["none","optimizer","parameters"],"recompute":"full"}"#;
+    job(number).replace(r#""training":{"#, &format!(r#""training":{{{layouts},"#))
 }
 
 /// One submit after another; milliseconds each took, sorted.

@@ -47,7 +47,7 @@ async fn measure() {
         for clients in [Clients::One, Clients::Many, Clients::Pipelined] {
             let url = fresh_database(&postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;
             let (server, _) = Server::start(&url);
-            fill(&server, queued).await;
+            fill(&server, queued, job).await;
             let before = resident_mib(server.pid());
             let cpu =
                 [cpu_seconds(server.pid()), postgres_cpu_seconds(postgres.dir()), cpu_seconds(std::process::id())];

@@ -51,7 +51,7 @@ pub fn post(server: SocketAddr, body: String, key: &str) -> Request<Full<Bytes>>
 }
 
 /// Queues jobs a thousand at a time.
-pub async fn fill(server: &Server, jobs: u32) {
+pub async fn fill(server: &Server, jobs: u32, job: fn(u32) -> String) {
     let mut sender = dial_http1(server).await;
     for first in (0..jobs).step_by(1_000) {
         let batch: Vec<String> = (first..(first + 1_000).min(jobs)).map(job).collect();
