@@ -55,8 +55,7 @@ async fn measure() {
         let cores = (cpu_seconds(server.pid()) - cpu) / began.elapsed().as_secs_f64();
         let submits = submits.await.expect("submits go on");
         println!(
-            "| {} | {} | {:.0} ms | {:.0} % | {} | {} | {:.0} % | {:.0} | {} |",
-            waiting.len(),
+            "| {queued} | {} | {:.0} ms | {:.0} % | {} | {} | {:.0} % | {:.0} | {} |",
             spread(&asked.explain),
             asked.explain.iter().copied().fold(0.0, f64::max),
             100.0 * f64::from(asked.in_full) / f64::from(EXPLAINED),

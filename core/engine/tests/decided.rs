@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, answer, elastic, gpus, rigid, spec, training};
-use headway_engine::event::{Event, JobChange, Request};
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::JobState;
 use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds};
 
