@@ -168,7 +168,7 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         objective_before: 1.0,
         bound: Some(1.0),
         gap: Some(0.0),
-        jobs,
+        jobs: Arc::new(jobs),
         candidates: 7,
         ..PlanReport::default()
     };

@@ -1,5 +1,6 @@
 //! How fast acknowledged submits are: clients over REST against a bare loop of batched INSERTs of the same rows on the
-//! same Postgres, both with every commit on disk. `make bench` prints the table that docs/measurements/submits.md keeps.
+//! same Postgres, both with every commit on disk. `make bench` prints the table that docs/measurements/submits.md keeps; an argument picks how
+//! many are queued before.
 
 mod server;
 
@@ -8,15 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use headway_scheduler::PrivatePostgres;
-use headway_scheduler::store::Store;
 use headway_types::quantile::quantile;
 use http_body_util::{BodyExt, Full};
+use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::client::conn::{http1, http2};
-use hyper::{Request, StatusCode};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use server::{SECRET, Server, cpu_seconds, load_average, postgres_cpu_seconds, resident_mib};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use server::client::{connect, dial_http1, fill, fresh_database, job, post};
+use server::{Server, cpu_seconds, load_average, postgres_cpu_seconds, resident_mib};
+use sqlx::{AssertSqlSafe, Connection};
 use tokio::net::TcpStream;
 
 const SUBMITS: u32 = 6_000;
@@ -40,12 +41,13 @@ async fn measure() {
         "| queued before | who | submits/s | of the bare loop | p50 | p99 | CPU ms per submit: server, Postgres, clients | load |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for queued in QUEUED {
+    let only: Vec<u32> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
+    for queued in QUEUED.into_iter().filter(|queued| only.is_empty() || only.contains(queued)) {
         let mut bare = None;
         for clients in [Clients::One, Clients::Many, Clients::Pipelined] {
             let url = fresh_database(&postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;
             let (server, _) = Server::start(&url);
-            fill(&server, queued).await;
+            fill(&server, queued, job).await;
             let before = resident_mib(server.pid());
             let cpu =
                 [cpu_seconds(server.pid()), postgres_cpu_seconds(postgres.dir()), cpu_seconds(std::process::id())];
@@ -130,54 +132,6 @@ impl Run {
     }
 }
 
-async fn fresh_database(postgres: &PrivatePostgres, name: &str) -> String {
-    let url = postgres.url();
-    let mut admin = connect(&url).await;
-    sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.expect("a new database");
-    let options: sqlx::postgres::PgConnectOptions = url.parse().expect("a URL");
-    let url = options.database(name).to_url_lossy().to_string();
-    let store = Store::connect(url.parse().expect("a URL")).await.expect("the new database");
-    store.migrate().await.expect("the schema");
-    store.close().await;
-    url
-}
-
-async fn connect(url: &str) -> PgConnection {
-    PgConnection::connect(url).await.expect("Postgres runs")
-}
-
-fn job(number: u32) -> String {
-    format!(
-        r#"{{"version":1,"name":"job-{number}","project":"nlp","labels":{{"exp":"bench"}},
-        "resources":{{"gpus":{{"min":8,"max":32,"sizes":[8,16,32]}},"per_node":{{"cpus":8,"memory":"64GiB"}}}},
-        "training":{{"model":"llama-3-8b","reference_batch":"4Mi tokens","batch":{{"min":"1Mi tokens","max":"16Mi tokens"}},
-        "target":"300B tokens","reconfigure":{{"batch":"live","layout":"restart"}}}},
-        "limits":{{"time":"48h"}},"run":{{"workdir":"/home/ada/proj","command":"torchrun train.py","env":{{"NCCL_DEBUG":"WARN"}}}}}}"#
-    )
-}
-
-fn post(server: &Server, body: String, key: &str) -> Request<Full<Bytes>> {
-    Request::post(format!("http://{}/api/v1/jobs", server.address))
-        .header("host", server.address.to_string())
-        .header("authorization", format!("Bearer {SECRET}"))
-        .header("content-type", "application/json")
-        .header("idempotency-key", key)
-        .body(Full::new(Bytes::from(body)))
-        .expect("a well-formed request")
-}
-
-/// Queues jobs a thousand at a time.
-async fn fill(server: &Server, jobs: u32) {
-    let mut sender = dial_http1(server).await;
-    for first in (0..jobs).step_by(1_000) {
-        let batch: Vec<String> = (first..(first + 1_000).min(jobs)).map(job).collect();
-        let body = format!(r#"{{"jobs":[{}]}}"#, batch.join(","));
-        let answer = sender.send_request(post(server, body, &format!("fill-{first}"))).await.expect("an answer");
-        assert_eq!(answer.status(), StatusCode::CREATED);
-        answer.into_body().collect().await.expect("a whole answer");
-    }
-}
-
 async fn submit(server: &Server, clients: Clients) -> Run {
     let next = Arc::new(AtomicU32::new(0));
     let shared = match clients {
@@ -194,7 +148,7 @@ async fn submit(server: &Server, clients: Clients) -> Run {
             if number >= clients.submits() {
                 return latencies;
             }
-            let request = post(server, job(number), &format!("key-{number}"));
+            let request = post(server.address, job(number), &format!("key-{number}"));
             let began = Instant::now();
             let answer = match (&mut own, &mut shared) {
                 (Some(own), _) => own.send_request(request).await,
@@ -212,14 +166,6 @@ async fn submit(server: &Server, clients: Clients) -> Run {
     let mut latencies: Vec<_> = latencies.into_iter().flatten().collect();
     latencies.sort();
     Run { rate, latencies }
-}
-
-async fn dial_http1(server: &Server) -> http1::SendRequest<Full<Bytes>> {
-    let stream = TcpStream::connect(server.address).await.expect("the server listens");
-    stream.set_nodelay(true).expect("a TCP socket");
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1.1");
-    tokio::spawn(connection);
-    sender
 }
 
 async fn dial_http2(server: &Server) -> http2::SendRequest<Full<Bytes>> {

@@ -138,11 +138,11 @@ mod tests {
         let input = PlanInput { plan, ..builder::round(vec![], vec![]) };
         let (assignments, report) = (Default::default(), PlanReport::default());
         let plan = Plan { id: plan, parent: None, made_at: START, assignments, report };
-        Arc::new(SolvedRound { input: Arc::new(input), plan })
+        Arc::new(SolvedRound { input: Arc::new(input), plan: Arc::new(plan) })
     }
 
     fn stored(round: &SolvedRound) -> Vec<Change> {
-        let plan = Arc::new(round.plan.clone());
+        let plan = Arc::clone(&round.plan);
         let record = PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None };
         vec![Change::Plan(Arc::new(record))]
     }

@@ -144,10 +144,15 @@ impl Asking {
     /// The rest of what there is to say of a job of the newest round; `None` where it is not part of one, or where it is not known within the
     /// time that a caller can wait: then it is worked out all the same, and whoever asks next finds it.
     pub async fn outcomes(&self, job: JobId) -> Option<Arc<Outcomes>> {
-        let round = self.round()?;
-        round.input.jobs.binary_search_by_key(&job, |one| one.job).ok()?;
-        let patience = if round.input.jobs.len() <= SMALL_ROUND { PATIENCE } else { PATIENCE_OF_LARGE };
-        let found = self.errand(move |desk| desk.outcomes(&round, job));
+        let jobs = self.round()?.input.jobs.len();
+        let patience = if jobs <= SMALL_ROUND { PATIENCE } else { PATIENCE_OF_LARGE };
+        // When its turn comes it is about the round that is the newest then: many that wait must not keep as many rounds in memory.
+        let newest = self.round.clone();
+        let found = self.errand(move |desk| {
+            let round = newest.borrow().clone()?;
+            round.input.jobs.binary_search_by_key(&job, |one| one.job).ok()?;
+            desk.outcomes(&round, job)
+        });
         tokio::time::timeout(patience, found).await.ok()??
     }
 

@@ -286,8 +286,8 @@ impl Driver {
         }
         // Before the next round is asked for, which takes the place of the one these changes come from.
         self.archive.take(&outcome.changes, self.last_round.borrow().as_ref());
-        if let Some(input) = outcome.plan_request {
-            self.planning.request(input);
+        if let Some(round) = outcome.plan_request {
+            self.planning.request(round.plan(), move || round.input());
         }
         if self.feed.receiver_count() > 0 {
             outcome.changes.iter().filter_map(heard).chain(outcome.observations.iter().filter_map(seen)).for_each(

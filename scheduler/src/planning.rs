@@ -1,4 +1,4 @@
-//! The planning thread: runs `headway_planner::plan` off the loop, one round at a time.
+//! The planning thread: makes a round's input, runs `headway_planner::plan` and checks the plan, off the loop, one round at a time.
 //!
 //! Goodput curves are made before the round, on all cores and for as long as their budget lasts; jobs whose curves are not ready then are
 //! named in the input as deferred, so that the stored round is decided the same again. A plan that panics or fails comes back as
@@ -6,6 +6,7 @@
 //! given up cannot be stopped, so its thread is left to it and another takes the next round, up to a bound. The thread
 //! keeps the cache of goodput curves between rounds; it decides nothing about what becomes of a plan.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headway_engine::Event;
-use headway_planner::{CurveCache, Part, PlanInput, plan};
+use headway_planner::{CurveCache, Part, PlanInput, Verified, plan};
 use headway_types::{JobId, Plan, PlanId};
 use tokio::sync::{mpsc, watch};
 
@@ -35,15 +36,21 @@ const MOST_ABANDONED: u32 = 3;
 
 /// Takes rounds to plan; the threads end when this is dropped.
 pub struct Planning {
-    rounds: Sender<Arc<PlanInput>>,
+    rounds: Sender<Wanted>,
     crew: Arc<Crew>,
+}
+
+/// A round that is wanted. Its input is made where it is planned.
+struct Wanted {
+    plan: PlanId,
+    input: Box<dyn FnOnce() -> PlanInput + Send>,
 }
 
 /// A round and the plan made of it, adopted or not: what questions are asked about.
 #[derive(Debug)]
 pub struct SolvedRound {
     pub input: Arc<PlanInput>,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
 }
 
 /// The newest round that has a plan.
@@ -53,7 +60,7 @@ type Solver = Box<dyn Fn(&PlanInput, &mut CurveCache) -> Event + Send + Sync>;
 
 /// What the threads share.
 struct Crew {
-    requests: Mutex<Receiver<Arc<PlanInput>>>,
+    requests: Mutex<Receiver<Wanted>>,
     inbox: mpsc::Sender<Input>,
     work: Mutex<Work>,
     last: watch::Sender<Option<Arc<SolvedRound>>>,
@@ -97,17 +104,18 @@ impl Planning {
         self.crew.last.subscribe()
     }
 
-    /// Asks for a plan; it comes back as an event.
-    pub fn request(&self, input: Arc<PlanInput>) {
+    /// Asks for this plan, from an input that is made when its turn has come; it comes back as an event.
+    pub fn request(&self, plan: PlanId, input: impl FnOnce() -> PlanInput + Send + 'static) {
         if self.crew.work().unmanned {
             metrics::round_given_up();
-            let failed = Event::PlanGivenUp { plan: input.plan, message: "the planner hangs".into() };
+            let failed = Event::PlanGivenUp { plan, message: "the planner hangs".into() };
             let inbox = self.crew.inbox.clone();
             // Not here: the caller is the loop itself, and its inbox may be full. It has ended if this fails.
             tokio::spawn(async move { inbox.send(Input::event(failed)).await.ok() });
             return;
         }
-        self.rounds.send(input).expect("the receiver lives as long as this handle");
+        let wanted = Wanted { plan, input: Box::new(input) };
+        self.rounds.send(wanted).expect("the receiver lives as long as this handle");
     }
 }
 
@@ -123,24 +131,15 @@ impl Crew {
         let _ = rustix::process::nice(NICE);
         let mut cache = CurveCache::default();
         let mut late = BTreeSet::new();
-        while let Some(input) = self.next() {
-            let id = input.plan;
+        // Readers see a plan until they are shown the next, and whoever lets go of a long one last pays for it: not the loop.
+        let mut before = None;
+        while let Some(Wanted { plan: id, input }) = self.next() {
             let started = Instant::now();
             self.work().current = Some((id, started));
-            let made = catch_unwind(AssertUnwindSafe(|| make_ahead(&input, &mut cache, self.curve_budget, &late)));
-            // Whatever broke down breaks down again in the round, which tells of it.
-            late = made.unwrap_or_else(|_| {
-                cache = CurveCache::default();
-                BTreeSet::new()
-            });
-            metrics::jobs_deferred(late.len());
-            let input = if late.is_empty() {
-                input
-            } else {
-                tracing::warn!(plan_id = %id, jobs = late.len(), "curves were not ready in time, their jobs stay as they are");
-                Arc::new(PlanInput { deferred: late.clone(), ..PlanInput::clone(&input) })
+            let (input, event) = match catch_unwind(AssertUnwindSafe(input)) {
+                Ok(input) => self.decide(Arc::new(input), &mut cache, &mut late),
+                Err(panic) => (None, broken_down(id, &*panic)),
             };
-            let event = self.solve(&input, &mut cache);
             match self.finish(id) {
                 Finish::InTime => {}
                 Finish::GivenUp { replaced } => {
@@ -151,12 +150,17 @@ impl Crew {
                     continue;
                 }
             }
-            tracing::debug!(plan_id = %id, jobs = input.jobs.len(), took = ?started.elapsed(), "round ended");
-            if let Event::PlanReady { plan } = &event {
+            tracing::debug!(plan_id = %id, took = ?started.elapsed(), "round ended");
+            if let (Event::PlanReady { plan }, Some(input)) = (&event, input) {
+                let plan = Arc::clone(plan.plan());
                 if let Some(reason) = plan.report.solver.as_ref().and_then(|solver| solver.instead.as_deref()) {
                     tracing::warn!(plan_id = %id, reason, "round decided by headway's own solver instead of the policy's");
                 }
-                self.last.send_replace(Some(Arc::new(SolvedRound { input, plan: Plan::clone(plan) })));
+                drop(before.take());
+                before = self
+                    .last
+                    .send_replace(Some(Arc::new(SolvedRound { input, plan })))
+                    .map(|round| Arc::clone(&round.plan));
             }
             if self.inbox.blocking_send(Input::event(event)).is_err() {
                 return;
@@ -164,19 +168,37 @@ impl Crew {
         }
     }
 
-    /// A panic is a round that failed, and the thread takes the next.
-    fn solve(&self, input: &PlanInput, cache: &mut CurveCache) -> Event {
-        catch_unwind(AssertUnwindSafe(|| (self.solver)(input, cache))).unwrap_or_else(|panic| {
+    /// One round, with the curves that could be made in time. A panic is a round that failed, and the thread takes the next.
+    fn decide(
+        &self,
+        input: Arc<PlanInput>,
+        cache: &mut CurveCache,
+        late: &mut BTreeSet<JobId>,
+    ) -> (Option<Arc<PlanInput>>, Event) {
+        let made = catch_unwind(AssertUnwindSafe(|| make_ahead(&input, cache, self.curve_budget, late)));
+        // Whatever broke down breaks down again in the round, which tells of it.
+        *late = made.unwrap_or_else(|_| {
+            *cache = CurveCache::default();
+            BTreeSet::new()
+        });
+        metrics::jobs_deferred(late.len());
+        let input = if late.is_empty() {
+            input
+        } else {
+            let (id, jobs) = (input.plan, late.len());
+            tracing::warn!(plan_id = %id, jobs, "curves were not ready in time, their jobs stay as they are");
+            Arc::new(PlanInput { deferred: late.clone(), ..PlanInput::clone(&input) })
+        };
+        let event = catch_unwind(AssertUnwindSafe(|| (self.solver)(&input, cache))).unwrap_or_else(|panic| {
             // It may have left the cache half written.
             *cache = CurveCache::default();
-            let said = panic.downcast_ref::<&str>().copied();
-            let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-            Event::PlanFailed { plan: input.plan, message: format!("the planner panicked: {said}") }
-        })
+            broken_down(input.plan, &*panic)
+        });
+        (Some(input), event)
     }
 
     /// The next round; `None` once nobody can ask for one any more.
-    fn next(&self) -> Option<Arc<PlanInput>> {
+    fn next(&self) -> Option<Wanted> {
         self.requests.lock().expect("nothing panics while it waits for a round").recv().ok()
     }
 
@@ -250,11 +272,29 @@ fn make_ahead(input: &PlanInput, cache: &mut CurveCache, budget: Duration, late:
     late
 }
 
+/// Plans, and checks the plan against the rules on a code path of its own.
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
-    match plan(input, cache) {
-        Ok(plan) => Event::PlanReady { plan: Box::new(plan) },
-        Err(error) => Event::PlanFailed { plan: input.plan, message: error.to_string() },
+    match plan(input, cache).map(|made| Verified::try_new(input, Arc::new(made))) {
+        Ok(Ok(plan)) => Event::PlanReady { plan },
+        Ok(Err(violation)) => {
+            tracing::error!(plan_id = %input.plan, error = &violation as &dyn std::error::Error, "plan refused");
+            Event::PlanRefused { plan: input.plan, violation: violation.to_string() }
+        }
+        Err(error) => {
+            tracing::error!(plan_id = %input.plan, error = &error as &dyn std::error::Error, "round failed");
+            Event::PlanFailed { plan: input.plan, message: error.to_string() }
+        }
     }
+}
+
+fn broken_down(plan: PlanId, panic: &(dyn Any + Send)) -> Event {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    tracing::error!(plan_id = %plan, %message, "planner panicked");
+    Event::PlanFailed { plan, message: format!("the planner panicked: {message}") }
 }
 
 /// Gives up rounds that take too long; ends with the loop.
@@ -282,8 +322,8 @@ mod tests {
 
     use super::*;
 
-    fn round(ids: &mut IdSource) -> Arc<PlanInput> {
-        Arc::new(PlanInput {
+    fn round(ids: &mut IdSource) -> PlanInput {
+        PlanInput {
             plan: ids.plan(Timestamp(0)),
             parent: None,
             now: Timestamp(0),
@@ -294,7 +334,11 @@ mod tests {
             projects: vec![],
             reservations: vec![],
             deferred: BTreeSet::new(),
-        })
+        }
+    }
+
+    fn request(planning: &Planning, round: PlanInput) {
+        planning.request(round.plan, move || round);
     }
 
     async fn answer(inbox: &mut mpsc::Receiver<Input>) -> (PlanId, String) {
@@ -314,7 +358,7 @@ mod tests {
             headway_types::spec::Work::Model(headway_types::example::small()),
         ));
         let nodes = vec![headway_planner::builder::node(1, "H100-80G", 8)];
-        PlanInput { nodes, jobs, ..Arc::unwrap_or_clone(round(ids)) }
+        PlanInput { nodes, jobs, ..round(ids) }
     }
 
     #[test]
@@ -332,13 +376,13 @@ mod tests {
         let (inbox, mut answers) = mpsc::channel(16);
         let planning = Planning::with(Box::new(solve), Duration::from_secs(60), Duration::ZERO, inbox).unwrap();
         let mut ids = IdSource::seeded(1);
-        let input = Arc::new(modelled(&mut ids));
-        planning.request(Arc::clone(&input));
+        let input = modelled(&mut ids);
+        planning.request(input.plan, move || input);
         let answer = tokio::time::timeout(Duration::from_secs(10), answers.recv()).await.unwrap().unwrap();
         let Input::Event { event: Event::PlanReady { plan: made }, .. } = answer else { panic!("{answer:?}") };
-        assert_eq!(made.report.left_out.iter().filter(|one| one.deferred).count(), 2);
+        assert_eq!(made.plan().report.left_out.iter().filter(|one| one.deferred).count(), 2);
         let last = planning.last_round().borrow().clone().unwrap();
-        assert_eq!(plan(&last.input, &mut CurveCache::new()).unwrap(), *made, "decided again it is the same");
+        assert_eq!(plan(&last.input, &mut CurveCache::new()).unwrap(), **made.plan(), "decided again it is the same");
     }
 
     #[tokio::test]
@@ -350,11 +394,12 @@ mod tests {
         let (inbox, mut answers) = mpsc::channel(16);
         let planning = Planning::with(Box::new(solver), ROUND_DEADLINE, CURVE_BUDGET, inbox).unwrap();
         let [broken, healthy] = [1, 2].map(|seed| round(&mut IdSource::seeded(seed)));
-        let broken = Arc::new(PlanInput { trigger: "panic".into(), ..Arc::unwrap_or_clone(broken) });
-        planning.request(Arc::clone(&broken));
-        assert_eq!(answer(&mut answers).await, (broken.plan, "the planner panicked: no such row".into()));
-        planning.request(Arc::clone(&healthy));
-        assert_eq!(answer(&mut answers).await, (healthy.plan, "solved".into()));
+        let broken = PlanInput { trigger: "panic".into(), ..broken };
+        let ids = [broken.plan, healthy.plan];
+        planning.request(ids[0], move || broken);
+        assert_eq!(answer(&mut answers).await, (ids[0], "the planner panicked: no such row".into()));
+        planning.request(ids[1], move || healthy);
+        assert_eq!(answer(&mut answers).await, (ids[1], "solved".into()));
     }
 
     #[tokio::test]
@@ -374,22 +419,22 @@ mod tests {
         for _ in 0..=MOST_ABANDONED {
             let healthy = round(&mut ids);
             let id = healthy.plan;
-            planning.request(healthy);
+            request(&planning, healthy);
             assert_eq!(answer(&mut answers).await, (id, "solved".into()));
-            let stuck = Arc::new(PlanInput { trigger: "hang".into(), ..Arc::unwrap_or_clone(round(&mut ids)) });
+            let stuck = PlanInput { trigger: "hang".into(), ..round(&mut ids) };
             let id = stuck.plan;
-            planning.request(stuck);
+            request(&planning, stuck);
             let (failed, message) = answer(&mut answers).await;
             assert_eq!(failed, id);
             assert!(message.starts_with("no plan after"), "{message}");
         }
-        planning.request(round(&mut ids));
+        request(&planning, round(&mut ids));
         assert_eq!(answer(&mut answers).await.1, "the planner hangs");
 
         release.send(()).unwrap();
         let solved = async {
             loop {
-                planning.request(round(&mut ids));
+                request(&planning, round(&mut ids));
                 if answer(&mut answers).await.1 == "solved" {
                     return;
                 }

@@ -138,7 +138,8 @@ impl World<'_> {
         let mut waiting = BTreeMap::new();
         for job in self.store.jobs.values().filter(|job| !job.state.is_final()) {
             let waits = matches!(job.state, JobState::Queued { .. } | JobState::Held { .. });
-            let told = view.as_ref().and_then(|view| view.jobs.get(&job.id)?.verdict.as_deref());
+            let told = view.as_ref().and_then(|view| view.verdict(job.id));
+            let told = told.as_deref();
             // Long after the last fault only a job that no node suits may wait.
             let never = |verdict: &&JobVerdict| verdict.reasons.iter().any(|one| one.code == ReasonCode::Never);
             match told.filter(|verdict| waits && never(verdict)) {

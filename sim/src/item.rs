@@ -3,7 +3,7 @@
 use headway_engine::Request;
 use headway_engine::event::Event;
 use headway_node::{Exit, NodeEvent};
-use headway_types::{AgentCommand, Fault, LaunchOrder, NodeId, NodeReport, Plan, PlanId, Seconds, Serial};
+use headway_types::{AgentCommand, Fault, LaunchOrder, NodeId, NodeReport, PlanId, Seconds, Serial};
 
 use crate::deed::{Comeback, Deed};
 use crate::faults::FaultKind;
@@ -31,7 +31,7 @@ pub(crate) enum Item {
     },
     PlanDone {
         server: u64,
-        result: Result<Box<Plan>, (PlanId, String)>,
+        result: Result<Event, (PlanId, String)>,
     },
     Up {
         link: u64,

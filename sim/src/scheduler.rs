@@ -2,11 +2,12 @@
 //! once; the term decides whose commits count.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headway_engine::event::{Event, RequestId};
 use headway_engine::{Engine, Outcome, Reply};
-use headway_planner::PlanInput;
-use headway_types::{NodeId, Plan, PlanId, Seconds, Timestamp};
+use headway_planner::{PlanInput, Verified};
+use headway_types::{NodeId, PlanId, Seconds, Timestamp};
 use rand::RngExt;
 
 use crate::deed::Crash;
@@ -201,8 +202,8 @@ impl World<'_> {
                 self.close_server_end(link);
             }
         }
-        if let Some(input) = outcome.plan_request {
-            self.make_plan(id, &input);
+        if let Some(request) = outcome.plan_request {
+            self.make_plan(id, &request.input());
         }
         if let (Some(wake), Some(server)) = (outcome.wake_at, self.servers.get_mut(&id)) {
             // The timer counts how long, not until when: a jump of the clock does not move it.
@@ -215,22 +216,25 @@ impl World<'_> {
     }
 
     fn make_plan(&mut self, server: u64, input: &PlanInput) {
-        let result =
-            self.watcher.round(input, &mut self.curves).map(Box::new).map_err(|error| (input.plan, error.to_string()));
-        if let (Ok(plan), true) = (&result, self.scenario.keep_rounds) {
-            self.rounds.push((input.clone(), Plan::clone(plan)));
+        let made = self.watcher.round(input, &mut self.curves).map_err(|error| (input.plan, error.to_string()));
+        if let (Ok(plan), true) = (&made, self.scenario.keep_rounds) {
+            self.rounds.push((input.clone(), plan.clone()));
         }
+        let result = made.map(|plan| match Verified::try_new(input, Arc::new(plan)) {
+            Ok(plan) => Event::PlanReady { plan },
+            Err(violation) => Event::PlanRefused { plan: input.plan, violation: violation.to_string() },
+        });
         let done = self.moment(0.02, 1.5);
         self.clock.at(done, Item::PlanDone { server, result });
     }
 
-    pub fn plan_done(&mut self, server: u64, result: Result<Box<Plan>, (PlanId, String)>) -> Result<(), String> {
+    pub fn plan_done(&mut self, server: u64, result: Result<Event, (PlanId, String)>) -> Result<(), String> {
         if !self.servers.contains_key(&server) {
             return Ok(());
         }
         match result {
-            Ok(plan) => {
-                self.take_in(server, Event::PlanReady { plan });
+            Ok(answer) => {
+                self.take_in(server, answer);
                 Ok(())
             }
             Err((plan, message)) => Err(format!("no plan {plan}: {message}")),

@@ -56,7 +56,11 @@ impl Engine {
             Event::AgentDisconnected { node, session } => self.disconnected(node, session),
             Event::PlanReady { plan } => {
                 self.facts.unsettled = true;
-                self.plan_ready(*plan);
+                self.plan_ready(plan.plan());
+            }
+            Event::PlanRefused { plan, violation } => {
+                self.facts.unsettled = true;
+                self.plan_refused(plan, &violation);
             }
             Event::PlanFailed { plan, message } => {
                 self.facts.unsettled = true;

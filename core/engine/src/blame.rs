@@ -46,7 +46,7 @@ impl Engine {
     fn learn_exhaustion(&mut self, id: JobId) {
         let job = self.facts.jobs.get(&id);
         let allocation = job.and_then(|job| self.facts.newest_allocation(job)).cloned();
-        let (Some(allocation), Some(seen)) = (allocation, self.seen.jobs.get_mut(&id)) else {
+        let (Some(allocation), Some(seen)) = (allocation, self.seen.job_mut(id)) else {
             return self.facts.impossible("a gang broke that holds nothing", Some(id), None);
         };
         let node = self.facts.nodes.get(&allocation.placement.first_node());

@@ -3,8 +3,9 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
+use headway_planner::Verified;
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, JobId, JobSpec, NodeId, NodeReport, Plan, PlanId, ReservationId, Seconds, Timestamp};
+use headway_types::{GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ReservationId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{PolicySettings, ProjectRules};
@@ -18,9 +19,11 @@ pub enum Event {
     Agent { node: NodeId, session: SessionId, report: NodeReport },
     /// The stream ended.
     AgentDisconnected { node: NodeId, session: SessionId },
-    /// The planning thread has finished.
-    PlanReady { plan: Box<Plan> },
-    /// The round gave no plan; the current one stays, and the next round asks less and waits a while.
+    /// The planning thread has finished, and the plan keeps the rules of its round.
+    PlanReady { plan: Verified },
+    /// The round's plan breaks a rule: a fault of the planner. The current plan stays, and the next round asks less and waits a while.
+    PlanRefused { plan: PlanId, violation: String },
+    /// The round gave no plan; likewise.
     PlanFailed { plan: PlanId, message: String },
     /// The round took too long and is given up; the current plan stays, and the next round asks less.
     PlanGivenUp { plan: PlanId, message: String },

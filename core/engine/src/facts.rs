@@ -12,6 +12,7 @@ use headway_types::{
     AvailabilityKind, Configuration, Generation, GpuCount, GpuSeconds, GpuType, GpuUuid, IdSource, JobId, NodeId,
     NodePolicyKind, Placement, PlanId, ReservationId, StandingKind, Term, Timestamp,
 };
+use imbl::OrdMap;
 
 use crate::account::GpuTime;
 use crate::config::EngineConfig;
@@ -46,8 +47,8 @@ pub(crate) struct Facts {
     pub ids: IdSource,
     /// Time of the batch in hand; never steps back.
     pub now: Timestamp,
-    /// Live jobs, and ended ones that still hold GPUs.
-    pub jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Live jobs, and ended ones that still hold GPUs. A round shares them as they are when it is asked for.
+    pub jobs: OrdMap<JobId, Arc<Job>>,
     /// Which of them a batch has to look at.
     pub roll: Roll,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
@@ -77,7 +78,7 @@ pub(crate) struct Facts {
 impl Facts {
     /// Takes over from the store.
     pub fn restore(config: EngineConfig, term: Term, seed: u64, now: Timestamp, snapshot: Snapshot) -> Self {
-        let jobs: BTreeMap<JobId, Arc<Job>> = snapshot.jobs.into_iter().map(|job| (job.id, Arc::new(job))).collect();
+        let jobs: OrdMap<JobId, Arc<Job>> = snapshot.jobs.into_iter().map(|job| (job.id, Arc::new(job))).collect();
         let allocations = snapshot.allocations.into_iter().map(|mut one| {
             // Rows of the first release do not say when their processes were up.
             let running = jobs.get(&one.job).and_then(|job| match job.state {
@@ -164,7 +165,7 @@ impl Facts {
 
     /// Allocations of a job, whatever became of them.
     fn allocations_of(&self, job: JobId) -> impl Iterator<Item = (&(JobId, Generation), &Arc<Allocation>)> {
-        self.allocations.range((job, Generation(0))..=(job, Generation(u64::MAX)))
+        allocations_of(&self.allocations, job)
     }
 
     /// Whether allocations of a job still hold GPUs.
@@ -178,10 +179,8 @@ impl Facts {
         over.map(|(key, _)| *key).collect()
     }
 
-    /// GPU-time in the job's life, that of generations which still hold GPUs included.
     pub fn attained(&self, job: &Job) -> GpuSeconds {
-        let held = self.allocations_of(job.id).filter(|(_, one)| one.holds());
-        job.attained + held.map(|(_, one)| GpuTime::of(one, self.now).total()).sum()
+        attained(job, &self.allocations, self.now)
     }
 
     /// Whether a queued job's wait after a failure, if there was one, is over.
@@ -331,6 +330,23 @@ impl Facts {
     pub fn impossible_states(&self) -> u64 {
         self.impossible_states
     }
+}
+
+/// GPU-time in the job's life, that of generations which still hold GPUs included.
+pub(crate) fn attained(
+    job: &Job,
+    allocations: &BTreeMap<(JobId, Generation), Arc<Allocation>>,
+    now: Timestamp,
+) -> GpuSeconds {
+    let held = allocations_of(allocations, job.id).filter(|(_, one)| one.holds());
+    job.attained + held.map(|(_, one)| GpuTime::of(one, now).total()).sum()
+}
+
+fn allocations_of(
+    allocations: &BTreeMap<(JobId, Generation), Arc<Allocation>>,
+    job: JobId,
+) -> impl Iterator<Item = (&(JobId, Generation), &Arc<Allocation>)> {
+    allocations.range((job, Generation(0))..=(job, Generation(u64::MAX)))
 }
 
 /// What a node's history tells apart.

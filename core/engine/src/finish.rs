@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_planner::PlanInput;
 use headway_types::JobId;
 
 use crate::draft::Draft;
@@ -12,9 +11,10 @@ use crate::engine::Engine;
 use crate::facts::Facts;
 use crate::outcome::{Change, Outcome, Reply};
 use crate::record::{Entered, Job, Transition};
+use crate::rounds::RoundRequest;
 
 impl Engine {
-    pub(crate) fn finish(&mut self, plan_request: Option<Arc<PlanInput>>) -> Outcome {
+    pub(crate) fn finish(&mut self, plan_request: Option<Arc<RoundRequest>>) -> Outcome {
         self.facts.settle_released();
         let mut draft = std::mem::take(&mut self.facts.draft);
         self.facts.raise_versions(&draft);

@@ -190,7 +190,7 @@ impl Engine {
 
     /// Renews the learning-rate factor of a running job.
     pub(crate) fn change_rate(&mut self, key: (JobId, Generation), to: f64) {
-        let Some(seen) = self.seen.jobs.get_mut(&key.0) else {
+        let Some(seen) = self.seen.job_mut(key.0) else {
             return self.facts.impossible("nothing is known of a job that runs", Some(key.0), None);
         };
         seen.rate_told_at = Some(self.facts.now);
@@ -214,7 +214,7 @@ impl Engine {
     /// Sends a generation towards its end; the commands follow from the state. One that stops already goes on stopping for
     /// the cause it has.
     pub(crate) fn stop(&mut self, id: JobId, cause: StopCause, reason: &str) {
-        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get_mut(&id)) else {
+        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.job_mut(id)) else {
             return self.facts.impossible("a job that is not kept was to stop", Some(id), None);
         };
         let running_since = match job.state {
@@ -319,7 +319,7 @@ impl Engine {
 
     /// What was seen of the ended generation says nothing about the next; progress goes back to the checkpoint.
     fn leave_generation(&mut self, id: JobId) {
-        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.jobs.get_mut(&id)) else {
+        let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.job_mut(id)) else {
             return self.facts.impossible("a job that is not kept left its generation", Some(id), None);
         };
         seen.leave_generation(job, self.facts.now);

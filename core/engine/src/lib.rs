@@ -31,6 +31,7 @@ mod seen;
 mod show;
 mod situation;
 mod snapshot;
+mod verdicts;
 
 pub use account::{Activity, GpuTime};
 pub use config::EngineConfig;
@@ -39,8 +40,9 @@ pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestI
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
-pub use rounds::Trouble;
+pub use rounds::{RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
 
+pub use verdicts::Verdicts;
 pub use view::{Holding, JobView, NodeView, View};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_planner::PlanInput;
 use headway_types::{AgentCommand, JobId, NodeId, PlanId, ReservationId, StepReport, Timestamp};
 use uuid::Uuid;
 
@@ -12,6 +11,7 @@ use crate::record::{
     Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project,
     Reservation, Transition,
 };
+use crate::rounds::RoundRequest;
 
 /// The result of one batch of events. The shell commits `changes` in one transaction guarded by the term, then
 /// sends `replies` and `commands`; a crash between the two loses nothing, since the next reconcile sends them again.
@@ -26,8 +26,8 @@ pub struct Outcome {
     pub commands: Vec<(NodeId, AgentCommand)>,
     /// 2. Sessions to end, with the reason their agent is told; sent only after the commit.
     pub refused: Vec<(NodeId, SessionId, String)>,
-    /// 3. Solved off the loop from the input that the engine keeps as well; comes back as `PlanReady` or `PlanFailed`.
-    pub plan_request: Option<Arc<PlanInput>>,
+    /// 3. Made into an input and solved off the loop; comes back as one of the events `Plan…`.
+    pub plan_request: Option<Arc<RoundRequest>>,
     /// 4. The only timer.
     pub wake_at: Option<Timestamp>,
     /// Lossy: for the batched observation writer and the live stream.

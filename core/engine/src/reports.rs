@@ -101,7 +101,7 @@ impl Engine {
         if !self.facts.is_newest(job, generation) || !self.facts.is_placed_on(job, generation, node) {
             return;
         }
-        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("a generation of a job that is not kept saved", Some(job), Some(node));
         };
         seen.save_time = Some(duration);
@@ -150,7 +150,7 @@ impl Engine {
             return;
         }
         let now = self.facts.now;
-        let Some(seen) = self.seen.jobs.get_mut(&job) else {
+        let Some(seen) = self.seen.job_mut(job) else {
             return self.facts.impossible("nothing is known of a job that runs", Some(job), Some(node));
         };
         if seen.anomaly_at.is_some_and(|at| now.since(at).0 < ANOMALY_PAUSE.0) {
@@ -177,7 +177,7 @@ impl Engine {
         if !sane {
             return;
         }
-        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that starts", Some(job), None);
         };
         if phases.keys().all(|phase| phase.starts_with(RESHARD)) {

@@ -5,15 +5,17 @@ mod claim;
 mod consider;
 mod fits;
 mod input;
+mod request;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_planner::PlanInput;
-use headway_types::{JobId, JobVerdict, NodeId, PlanId, Timestamp};
+use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
 
 use crate::event::Actor;
+use crate::verdicts::Verdicts;
+pub use request::RoundRequest;
 use trouble::Restraint;
 pub use trouble::Trouble;
 
@@ -25,20 +27,21 @@ pub(crate) struct Rounds {
     manual: Option<(PlanId, Option<f64>, Actor)>,
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
-    verdicts: BTreeMap<JobId, Arc<JobVerdict>>,
+    verdicts: Verdicts,
     /// While rounds gave no plan of late.
     trouble: Option<Trouble>,
     /// Nodes that the newest rounds left out, as the log was told.
     nodes_left_out: BTreeSet<NodeId>,
-    /// In the newest round's input.
-    named: BTreeSet<JobId>,
-    /// Touched since then, and not in it though they wanted GPUs.
+    newest: Option<Arc<RoundRequest>>,
+    /// That it takes running jobs for.
+    step_times: BTreeMap<JobId, Seconds>,
+    /// Touched since the newest round, and not known to it though they wanted GPUs.
     newcomers: BTreeSet<JobId>,
 }
 
 #[derive(Clone, Debug)]
 struct InFlight {
-    input: Arc<PlanInput>,
+    request: Arc<RoundRequest>,
     kind: RoundKind,
     asked_by: Option<Actor>,
 }
@@ -63,8 +66,13 @@ impl Rounds {
     }
 
     /// From the newest plan made, adopted or not.
-    pub fn verdict(&self, job: JobId) -> Option<Arc<JobVerdict>> {
-        self.verdicts.get(&job).cloned()
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+
+    /// Whether the newest round looks at the job, or leaves it out on purpose.
+    fn knows(&self, job: JobId) -> bool {
+        self.newest.as_ref().is_some_and(|round| round.knows(job))
     }
 
     /// Whether the newest rounds could not be planned with a node.
@@ -79,7 +87,6 @@ impl Rounds {
 
     /// The job is over.
     pub fn forget(&mut self, job: JobId) {
-        self.verdicts.remove(&job);
         self.newcomers.remove(&job);
     }
 }

@@ -10,6 +10,7 @@ use headway_types::{
     AgentCommand, Configuration, Generation, GpuUuid, GroupPhase, JobId, NodeId, Seconds, Sequences, Timestamp, Tokens,
     TokensPerSecond,
 };
+use imbl::OrdMap;
 use uuid::Uuid;
 
 use crate::event::SessionId;
@@ -20,7 +21,8 @@ use crate::record::{Job, Shape};
 pub(crate) struct Seen {
     /// Since when reports have reached the engine without a gap of its own making; leases count from here at the earliest.
     pub listening_since: Timestamp,
-    pub jobs: BTreeMap<JobId, JobSeen>,
+    /// A round shares them as they are when it is asked for.
+    pub jobs: OrdMap<JobId, Arc<JobSeen>>,
     pub nodes: BTreeMap<NodeId, NodeSeen>,
     /// When each command whose effect is not seen yet was last sent.
     sent: BTreeMap<CommandKey, Timestamp>,
@@ -30,7 +32,7 @@ pub(crate) struct Seen {
 type CommandKey = (JobId, Generation, NodeId, &'static str, u64);
 
 /// What was seen of a job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JobSeen {
     pub model: Option<Arc<JobModel>>,
     pub live: LiveNumbers,
@@ -53,10 +55,6 @@ pub(crate) struct JobSeen {
     /// When the log last told of its loss.
     pub anomaly_at: Option<Timestamp>,
     pub model_saved_at: Option<Timestamp>,
-    /// Noise scale in the newest round's input.
-    pub planned_noise: Option<f64>,
-    /// Step time expected of its configuration at that round.
-    pub planned_step_time: Option<f64>,
     /// How fast each rank works, as far as ranks tell.
     pub paces: BTreeMap<u32, Pace>,
     /// Nodes whose ranks keep this generation waiting.
@@ -148,9 +146,13 @@ impl Seen {
         nodes: impl Iterator<Item = NodeId>,
         mut models: BTreeMap<JobId, JobModel>,
     ) -> Self {
-        let jobs = jobs.map(|job| (job.id, JobSeen::new(job, models.remove(&job.id))));
+        let jobs = jobs.map(|job| (job.id, Arc::new(JobSeen::new(job, models.remove(&job.id)))));
         let nodes = nodes.map(|id| (id, NodeSeen::new(None, Contact::Never)));
         Self { listening_since: now, jobs: jobs.collect(), nodes: nodes.collect(), sent: BTreeMap::new() }
+    }
+
+    pub fn job_mut(&mut self, id: JobId) -> Option<&mut JobSeen> {
+        self.jobs.get_mut(&id).map(Arc::make_mut)
     }
 
     pub fn connected(&self, node: NodeId) -> bool {
@@ -233,8 +235,6 @@ impl JobSeen {
             reshard_told: None,
             anomaly_at: None,
             model_saved_at: None,
-            planned_noise: None,
-            planned_step_time: None,
             paces: BTreeMap::new(),
             slow_nodes: BTreeSet::new(),
         }

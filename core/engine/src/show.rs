@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_types::{JobId, JobVerdict, NodeId, Reason, ReasonCode};
+use headway_types::{JobId, NodeId};
 
 use crate::draft::Draft;
 use crate::engine::Engine;
-use crate::record::{Job, JobState};
 use crate::view::{JobView, NodeView, View};
 
 impl Engine {
@@ -39,6 +38,7 @@ impl Engine {
         if !draft.projects.is_empty() || !draft.reservations.is_empty() {
             self.show_rules();
         }
+        self.view.verdicts = self.rounds.verdicts().clone();
         self.view.trouble = self.rounds.trouble().cloned();
         self.view.at = self.facts.now;
     }
@@ -52,7 +52,6 @@ impl Engine {
         let shown = JobView {
             job: job.clone(),
             allocation: self.facts.newest_allocation(job).filter(|one| one.holds()).cloned(),
-            verdict: self.verdict_of(job),
             model: seen.model.clone(),
             live: seen.live.clone(),
         };
@@ -79,27 +78,5 @@ impl Engine {
         let facts = &self.facts;
         self.view.projects = facts.projects.iter().map(|(name, row)| (name.clone(), row.clone())).collect();
         self.view.reservations = facts.reservations.iter().map(|(id, row)| (*id, row.clone())).collect();
-    }
-
-    /// The planner's verdict, or the engine's own where the planner was not asked.
-    fn verdict_of(&self, job: &Job) -> Option<Arc<JobVerdict>> {
-        let own = |code, headline: String| {
-            Arc::new(JobVerdict {
-                headline: headline.clone(),
-                reasons: vec![Reason { code, binding: true, detail: headline }],
-                ..JobVerdict::default()
-            })
-        };
-        match (&job.state, job.not_before) {
-            (JobState::Held { reason, .. }, _) => {
-                let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
-                Some(own(ReasonCode::Held, format!("on hold until it is released{why}")))
-            }
-            (JobState::Queued { .. }, Some(_)) if !self.facts.may_start(job.id) => {
-                let setbacks = job.failures + job.setbacks;
-                Some(own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row")))
-            }
-            _ => self.rounds.verdict(job.id),
-        }
     }
 }

@@ -22,15 +22,10 @@ pub(crate) struct Situation<'a> {
 }
 
 impl<'a> Situation<'a> {
-    /// Every job's row with what was seen of it.
-    pub fn jobs(self) -> impl Iterator<Item = (&'a Arc<Job>, &'a JobSeen)> {
-        // Both maps have the same keys, which `check_invariants` holds.
-        self.facts.jobs.values().zip(self.seen.jobs.values())
-    }
-
-    /// Those with a live generation.
+    /// Rows of jobs with a live generation, and what was seen of them.
     pub fn live_jobs(self) -> impl Iterator<Item = (&'a Arc<Job>, &'a JobSeen)> {
-        self.facts.roll.live.iter().filter_map(move |id| Some((self.facts.jobs.get(id)?, self.seen.jobs.get(id)?)))
+        let seen = move |id| self.seen.jobs.get(id).map(|seen| &**seen);
+        self.facts.roll.live.iter().filter_map(move |id| Some((self.facts.jobs.get(id)?, seen(id)?)))
     }
 
     /// GPUs of a node that may be granted now or as soon as they are free.
@@ -101,5 +96,10 @@ impl<'a> Situation<'a> {
         let (gpus, nodes) = (allocation.placement.gpus(), allocation.placement.nodes());
         let step = seen.model.as_ref()?.step_time(&class, gpus, nodes, &allocation.configuration?);
         step.ok().map(|step| step.time)
+    }
+
+    /// The same for all jobs that have one.
+    pub fn step_times(self) -> BTreeMap<JobId, Seconds> {
+        self.live_jobs().filter_map(|(job, seen)| Some((job.id, self.expected_step_time(job, seen)?))).collect()
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobVerdict, NodeId, PlanId, ReservationId, Term,
-    Timestamp,
+    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ReservationId, Term, Timestamp,
 };
 use imbl::OrdMap;
 
@@ -19,6 +18,7 @@ use crate::record::{
 };
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
+use crate::verdicts::Verdicts;
 
 /// Live jobs only; ended ones are read from the store.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,7 @@ pub struct View {
     pub policy: PolicySettings,
     pub projects: OrdMap<String, Arc<Project>>,
     pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
+    pub verdicts: Verdicts,
     /// While rounds gave no plan of late.
     pub trouble: Option<Trouble>,
 }
@@ -42,7 +43,19 @@ impl View {
     pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
         let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
         let (projects, reservations) = (OrdMap::new(), OrdMap::new());
-        Self { at, term, jobs, nodes, target: None, proposals, policy, projects, reservations, trouble: None }
+        Self {
+            at,
+            term,
+            jobs,
+            nodes,
+            target: None,
+            proposals,
+            policy,
+            projects,
+            reservations,
+            verdicts: Verdicts::default(),
+            trouble: None,
+        }
     }
 
     /// What projects hold and have used as of the newest batch, sub-projects included.
@@ -81,8 +94,6 @@ pub struct JobView {
     pub job: Arc<Job>,
     /// Of the newest generation, while it holds GPUs.
     pub allocation: Option<Arc<Allocation>>,
-    /// From the newest plan made, adopted or not.
-    pub verdict: Option<Arc<JobVerdict>>,
     pub model: Option<Arc<JobModel>>,
     pub live: LiveNumbers,
 }

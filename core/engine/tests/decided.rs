@@ -3,8 +3,8 @@
 
 mod harness;
 
-use harness::{Cluster, elastic, gpus, rigid, spec, training};
-use headway_engine::event::{Event, JobChange, Request};
+use harness::{Cluster, answer, elastic, gpus, rigid, spec, training};
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::JobState;
 use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds};
 
@@ -38,7 +38,7 @@ fn a_job_that_stops_for_a_move_is_shown_where_it_goes() {
     assert_eq!(goes_to.gpus(), GpuCount(4));
     let plan = cluster.plan(&input);
     assert_eq!(plan.assignments[&job].placement, goes_to);
-    cluster.feed(Event::PlanReady { plan: Box::new(plan) });
+    cluster.feed(answer(&input, plan));
 
     cluster.request(Request::Cordon { node: harness::node_id(0), reason: None });
     cluster.pass_beating(2.0, &[0]);

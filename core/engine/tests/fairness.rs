@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, elastic, follow, gpus, inventory, of, rigid};
+use harness::{Cluster, answer, elastic, follow, gpus, inventory, of, rigid};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicySettings, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};
@@ -255,9 +255,9 @@ fn a_partly_outdated_plan_gives_no_project_more_than_its_quota() {
     let mut cluster = Cluster::new(&[4, 4]);
     put(&mut cluster, "nlp", quota(4));
     let (jobs, input) = cluster.submit_unplanned(vec![of("nlp", rigid("one", 2)), of("nlp", rigid("two", 2))]);
-    let plan = Box::new(cluster.plan(&input));
+    let plan = cluster.plan(&input);
     put(&mut cluster, "nlp", quota(2));
-    cluster.feed(headway_engine::Event::PlanReady { plan });
+    cluster.feed(answer(&input, plan));
     cluster.pass_beating(3.0, &[0, 1]);
     assert_eq!(jobs.iter().map(|job| gpus(&cluster, *job)).sum::<u32>(), 2);
 }

@@ -80,7 +80,7 @@ fn a_pin_holds() {
     cluster.pass_beating(200.0, &[0]);
     assert_eq!((gpus(&cluster, job), gpus(&cluster, urgent)), (4, 0));
     let view = cluster.engine.view();
-    let reasons = format!("{:?}", view.jobs[&job].verdict);
+    let reasons = format!("{:?}", view.verdict(job));
     assert!(reasons.contains("pinned by ada: demo at noon"), "{reasons}");
     cluster.request(Request::Unpin { job });
     follow(&mut cluster, &[0]);

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, elastic, rigid};
+use harness::{Cluster, answer, elastic, rigid};
 use headway_engine::Reply;
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::{PlanState, PolicyMode, PolicySettings, ProjectRules};
@@ -42,10 +42,10 @@ fn a_repeated_proposal_leaves_the_causes_that_came_while_it_was_made() {
     let again: Plan = cluster.plan(&input);
     let event = |body| Event::Request { request: RequestId(2), actor: Actor::User("ada".into()), body };
     cluster.feed_unplanned(event(rules("second")));
-    cluster.feed_unplanned(Event::PlanReady { plan: Box::new(again) });
+    cluster.feed_unplanned(answer(&input, again));
     assert_eq!(proposed(&cluster), 1, "it is the proposal that waits already");
     cluster.now = cluster.now + Seconds(2.0);
     let outcome = cluster.engine.handle(cluster.now, vec![Event::Tick]);
-    let trigger = outcome.plan_request.map(|input| input.trigger.clone());
+    let trigger = outcome.plan_request.map(|round| round.trigger().to_owned());
     assert_eq!(trigger.as_deref(), Some("the rules of project second were set"));
 }

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use harness::{Cluster, answer, inventory, node_id, rigid, spec, training};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
 use headway_engine::{Activity, Change, Event, Refusal, Reply};
@@ -110,7 +110,7 @@ fn a_plan_outrun_by_events_is_adopted_as_far_as_it_still_holds() {
         actor: headway_engine::Actor::Scheduler,
         body: Request::Cordon { node: second, reason: None },
     });
-    let outcome = cluster.feed_unplanned(Event::PlanReady { plan: Box::new(plan) });
+    let outcome = cluster.feed_unplanned(answer(&input, plan));
     assert!(outcome.iter().any(|change| matches!(change, Change::Target(_))));
     assert!(matches!(cluster.state(jobs[0]), JobState::Starting { .. }));
     assert!(matches!(cluster.state(jobs[1]), JobState::Queued { .. }));

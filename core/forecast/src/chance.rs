@@ -23,10 +23,31 @@ impl Chance {
         ((self.0.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Lognormal with median 1 (Box and Muller 1958).
+    /// Lognormal with median 1.
     pub fn lognormal(&mut self, spread: f64) -> f64 {
+        libm::exp(spread * self.normal())
+    }
+
+    /// Box and Muller 1958.
+    fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(self.uniform()));
-        libm::exp(spread * radius * libm::cos(2.0 * core::f64::consts::PI * self.uniform()))
+        radius * libm::cos(2.0 * core::f64::consts::PI * self.uniform())
+    }
+
+    /// Gamma with scale 1 (Marsaglia and Tsang 2000; their section 6 below a shape of 1).
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        if shape < 1.0 {
+            return self.gamma(shape + 1.0) * libm::pow(self.uniform(), 1.0 / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / libm::sqrt(9.0 * d);
+        loop {
+            let (x, uniform) = (self.normal(), self.uniform());
+            let v = libm::pow(1.0 + c * x, 3.0);
+            if v > 0.0 && libm::log(uniform) < 0.5 * x * x + d - d * v + d * libm::log(v) {
+                return d * v;
+            }
+        }
     }
 
     pub fn exponential(&mut self, mean: f64) -> f64 {
@@ -78,5 +99,14 @@ mod tests {
         assert!((1_900..2_100).contains(&below), "{below}");
         let mean = (0..4_000).map(|_| chance.exponential(10.0)).sum::<f64>() / 4_000.0;
         assert!((mean - 10.0).abs() < 0.6, "{mean}");
+        for shape in [0.3, 1.0, 7.0] {
+            let drawn: Vec<f64> = (0..4_000).map(|_| chance.gamma(shape)).collect();
+            let mean = drawn.iter().sum::<f64>() / 4_000.0;
+            let variance = drawn.iter().map(|one| (one - mean) * (one - mean)).sum::<f64>() / 4_000.0;
+            assert!(
+                (mean / shape - 1.0).abs() < 0.1 && (variance / shape - 1.0).abs() < 0.2,
+                "{shape}: {mean} {variance}"
+            );
+        }
     }
 }

@@ -17,7 +17,9 @@ const KEPT: usize = 256;
 const LEAST: usize = 8;
 /// Who came longer ago counts less for how many will come: by a factor of e in so many seconds.
 const MEMORY: f64 = 3_600.0;
-/// Newcomers are like one of so many that came last.
+/// Jobs that come within so many seconds come together.
+const TOGETHER: f64 = 60.0;
+/// Newcomers are like one of so many bursts that came last.
 const LIKE: usize = 32;
 /// For so long nothing is known to have come before the first round: a burst at the start is no rate.
 const UNSEEN: f64 = 1_800.0;
@@ -33,6 +35,18 @@ pub(crate) struct Pace {
     pub factor: f64,
     /// Spread (σ of the logarithm), where the past tells it.
     pub spread: Option<f64>,
+}
+
+/// Who came, as far as it tells who will come. Jobs come in bursts: somebody submits a dozen at once, then nobody for an hour, and a dozen at once
+/// are no rate of a dozen an hour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Arrivals<'a> {
+    /// Bursts that came, those long ago counted less.
+    pub count: f64,
+    /// For how long they were watched, likewise.
+    pub watched: Seconds,
+    /// The newest of them: how long after its first each job came.
+    pub bursts: Vec<Vec<(Seconds, &'a PlanJob)>>,
 }
 
 /// Lessons of the rounds so far.
@@ -110,13 +124,26 @@ impl Experience {
         self.calibrations.get(&method).cloned().unwrap_or_default()
     }
 
-    /// Newcomers per second, and what they are like.
-    pub(crate) fn arrivals(&self) -> (f64, Vec<&PlanJob>) {
-        let (Some(began), Some(now)) = (self.began, self.latest) else { return (0.0, Vec::new()) };
+    /// How often some came, and what they were like.
+    pub(crate) fn arrivals(&self) -> Arrivals<'_> {
+        let (Some(began), Some(now)) = (self.began, self.latest) else { return Arrivals::default() };
         let weight = |age: f64| libm::exp(-age.max(0.0) / MEMORY);
-        let came: f64 = self.arrivals.iter().map(|(at, _)| weight(now.since(*at).0)).sum();
+        let mut came: Vec<(Timestamp, &PlanJob)> = self.arrivals.iter().map(|(at, job)| (*at, job)).collect();
+        came.sort_by_key(|(at, job)| (*at, job.job));
+        let mut bursts: Vec<Vec<(Seconds, &PlanJob)>> = Vec::new();
+        let (mut count, mut first) = (0.0, Timestamp(0));
+        for (at, job) in came {
+            if bursts.is_empty() || at.since(first).0 > TOGETHER {
+                (first, count) = (at, count + weight(now.since(at).0));
+                bursts.push(Vec::new());
+            }
+            if let Some(burst) = bursts.last_mut() {
+                burst.push((at.since(first), job));
+            }
+        }
+        bursts.drain(..bursts.len().saturating_sub(LIKE));
         let watched = MEMORY * (1.0 - weight(now.since(began).0)) + UNSEEN;
-        (came / watched, self.arrivals.iter().rev().take(LIKE).map(|(_, job)| job).collect())
+        Arrivals { count, watched: Seconds(watched), bursts }
     }
 
     /// Running times of jobs without a target that have ended, where enough have.

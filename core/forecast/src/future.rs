@@ -8,7 +8,7 @@ use headway_types::{IdSource, JobId, Plan, Seconds, Timestamp};
 
 use crate::chance::{self, Chance, Ending};
 use crate::doubt;
-use crate::experience::{Experience, Pace};
+use crate::experience::{Arrivals, Experience, Pace};
 use crate::start::Effort;
 
 /// Newcomers of one future at most: whoever comes after so many hardly matters to those that wait now.
@@ -33,14 +33,17 @@ pub(crate) struct Prospect<'a> {
     spread: f64,
     pace: Pace,
     lives: Option<&'a VecDeque<f64>>,
-    /// Newcomers per second, and what they are like.
-    arrivals: (f64, Vec<&'a PlanJob>),
+    arrivals: Arrivals<'a>,
+    /// What newcomers are like: the jobs of all bursts, one after another.
+    like: Vec<&'a PlanJob>,
 }
 
 impl<'a> Prospect<'a> {
     pub fn new(input: &PlanInput, plan: &Plan, effort: &Effort, experience: &'a Experience) -> Self {
         let pace = experience.pace();
         let spread = pace.spread.unwrap_or(effort.spread);
+        let arrivals = experience.arrivals();
+        let like = arrivals.bursts.iter().flatten().map(|(_, job)| *job).collect();
         Self {
             now: input.now,
             seed: effort.seed,
@@ -49,7 +52,8 @@ impl<'a> Prospect<'a> {
             spread,
             pace,
             lives: experience.lives(),
-            arrivals: experience.arrivals(),
+            arrivals,
+            like,
         }
     }
 
@@ -70,7 +74,7 @@ impl<'a> Prospect<'a> {
 
     /// What newcomers are like.
     pub fn like(&self) -> &[&'a PlanJob] {
-        &self.arrivals.1
+        &self.like
     }
 
     /// The rest of a life drawn from those that lasted longer than this one so far (Kaplan and Meier 1958, without
@@ -86,23 +90,31 @@ impl<'a> Prospect<'a> {
         Seconds(job.bounds.time_left.map_or(left, |limit| left.min(limit.0)))
     }
 
-    /// Who comes in one future, and when: at random moments at the rate seen, each like one that came.
+    /// Who comes in one future, and when: bursts at random moments, each like one that came. How often they come is drawn as well, by how
+    /// often they came: one that was seen may have been the last for long, and twenty tell the rate.
     pub fn newcomers(&self, sample: u32, until: Timestamp) -> Vec<Newcomer> {
-        let (rate, like) = &self.arrivals;
-        if *rate <= 0.0 || like.is_empty() {
+        let Arrivals { count, watched, bursts } = &self.arrivals;
+        if *count <= 0.0 || bursts.is_empty() {
             return Vec::new();
         }
         let mut chance = Chance::seeded(self.seed ^ 0x6e65_7763, sample);
         let mut ids = IdSource::seeded(self.seed ^ u64::from(sample));
-        let (mut at, mut newcomers) = (self.now, Vec::new());
+        let pause = watched.0 / chance.gamma(*count);
+        let (mut begins, mut newcomers) = (self.now, Vec::new());
         while newcomers.len() < NEWCOMERS {
-            at = at + Seconds(chance.exponential(1.0 / rate));
-            if at > until {
+            begins = begins + Seconds(chance.exponential(pause));
+            if begins > until {
                 break;
             }
-            let like = ((chance.uniform() * like.len() as f64) as usize).min(like.len() - 1);
-            newcomers.push(Newcomer { job: ids.job(at), at, like });
+            let which = ((chance.uniform() * bursts.len() as f64) as usize).min(bursts.len() - 1);
+            let before: usize = bursts[..which].iter().map(Vec::len).sum();
+            newcomers.extend(bursts[which].iter().enumerate().map(|(number, (after, _))| {
+                let at = begins + *after;
+                Newcomer { job: ids.job(at), at, like: before + number }
+            }));
         }
+        newcomers.truncate(NEWCOMERS);
+        newcomers.sort_by_key(|one| (one.at, one.job));
         newcomers
     }
 }

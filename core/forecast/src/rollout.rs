@@ -10,8 +10,8 @@ use crate::chance::Ending;
 use crate::future::Prospect;
 use crate::start::Effort;
 
-/// Ends this close together make one round.
-const TOGETHER: f64 = 1.0;
+/// Ends and arrivals this close together make one round: nobody is told seconds, and a dozen jobs that come at once need not be a dozen rounds.
+const TOGETHER: f64 = 30.0;
 
 /// The first start of each job asked about, in one sample, and how many rounds that took.
 pub(crate) fn future(

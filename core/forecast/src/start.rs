@@ -43,8 +43,8 @@ impl Default for Effort {
             spread: 0.25,
             horizon: Seconds(604_800.0),
             planned_jobs: 40,
-            rounds: 40,
-            rounds_in_all: 400,
+            rounds: 100,
+            rounds_in_all: 1_000,
             looks_in_all: 40_000_000,
         }
     }

@@ -66,4 +66,4 @@ pub use site::{Amount, Label, SiteRow};
 pub use sizes::{SizeGain, SizePoint, Sizes, sizes, sizes_while};
 pub use submitted::Premises;
 pub use table::{GoodputTable, TableRow};
-pub use verify::{Violation, verify, verify_rest};
+pub use verify::{Verified, Violation, verify, verify_rest};

@@ -2,6 +2,7 @@
 //! beyond putting the parts together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_solver::milp::{Backend, MilpError};
 use headway_types::plan::{Price, SolvedBy};
@@ -202,7 +203,7 @@ fn report(
         left_out: Vec::new(),
         nodes_left_out: Vec::new(),
         moves: moves::moves(round, options, decision, &jobs),
-        jobs,
+        jobs: Arc::new(jobs),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
         solver: bound.and_then(|_| solved_by(round, instead)),

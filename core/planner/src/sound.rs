@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headway_types::plan::{LeftOut, NodeLeftOut};
 use headway_types::spec::GpuRange;
@@ -93,7 +94,8 @@ impl<'a> Sound<'a> {
             };
             let reasons = vec![Reason { code, binding: true, detail: reason.clone() }];
             report.left_out.push(LeftOut { job: job.job, reason, deferred });
-            report.jobs.insert(job.job, JobVerdict { headline, gpus, reasons, ..JobVerdict::default() });
+            let verdict = JobVerdict { headline, gpus, reasons, ..JobVerdict::default() };
+            Arc::make_mut(&mut report.jobs).insert(job.job, verdict);
         }
         let named = given.nodes.iter().filter_map(|node| Some((node, self.nodes_left_out.get(&node.node)?)));
         report.nodes_left_out.extend(named.map(|(node, wrong)| NodeLeftOut {

@@ -19,6 +19,7 @@ mod violation;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_types::{GpuUuid, JobId, NodeId, Plan};
 
@@ -47,6 +48,25 @@ pub fn verify(input: &PlanInput, plan: &Plan) -> Result<(), Violation> {
 pub fn verify_rest(input: &PlanInput, plan: &Plan) -> Result<(), Violation> {
     let sound = Sound::of(input).map_err(Violation::Round)?;
     Scene::new(&sound, plan)?.check_safety()
+}
+
+/// A plan that has passed [`verify`] against the input it was made from. Whoever made it looks at the whole round once, on a
+/// thread of his own, and nobody after him has to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified(Arc<Plan>);
+
+impl Verified {
+    /// # Errors
+    /// The first rule that the plan breaks.
+    pub fn try_new(input: &PlanInput, plan: Arc<Plan>) -> Result<Self, Violation> {
+        verify(input, &plan)?;
+        Ok(Self(plan))
+    }
+
+    #[must_use]
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.0
+    }
 }
 
 /// Round and plan side by side.

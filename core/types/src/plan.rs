@@ -1,6 +1,7 @@
 //! A plan: what every job gets, and why. Immutable; names its parent; leaves no choice to execution.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +87,8 @@ pub struct PlanReport {
     /// Nodes that could not be planned with: nothing starts there, and what runs there keeps what it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes_left_out: Vec<NodeLeftOut>,
-    pub jobs: BTreeMap<JobId, JobVerdict>,
+    /// Shared: of a long queue they are most of a plan, and whoever trims a plan leaves them as they are.
+    pub jobs: Arc<BTreeMap<JobId, JobVerdict>>,
     pub moves: Vec<Move>,
     /// Running jobs that another size would serve better and that stay nevertheless, the greatest loss first.
     #[serde(default)]

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // Each benchmark uses a part of it.
 
+pub mod client;
+pub mod fleet;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -22,19 +25,21 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub struct Server {
     process: Child,
     pub address: SocketAddr,
+    /// Where agents dial in.
+    pub agents: SocketAddr,
 }
 
 /// Becomes a server if started as one; otherwise comes back at once.
 pub fn become_server_if_told() {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, word, url, listen] = arguments.as_slice() else { return };
+    let [_, word, url, listen, agents] = arguments.as_slice() else { return };
     if word != "serve" {
         return;
     }
     let config = ServerConfig {
         database_url: url.clone(),
         listen: listen.parse().expect("the parent gives an address"),
-        agent_listen: "127.0.0.1:0".parse().expect("an address"),
+        agent_listen: agents.parse().expect("the parent gives an address"),
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],
@@ -54,14 +59,14 @@ pub fn become_server_if_told() {
 impl Server {
     /// Starts one and says how long it took from `exec` until `/readyz` said yes.
     pub fn start(database_url: &str) -> (Self, Duration) {
-        let address = free_address();
+        let (address, agents) = (free_address(), free_address());
         let began = Instant::now();
         let process = Command::new(std::env::current_exe().expect("this executable has a path"))
-            .args(["serve", database_url, &address.to_string()])
+            .args(["serve", database_url, &address.to_string(), &agents.to_string()])
             .stdin(Stdio::null())
             .spawn()
             .expect("this executable can be started again");
-        let server = Self { process, address };
+        let server = Self { process, address, agents };
         while !server.ready() {
             assert!(began.elapsed() < DEADLINE, "the server did not become ready");
             std::thread::sleep(Duration::from_millis(1));

@@ -26,7 +26,8 @@ pub async fn explain_job(
 ) -> Result<Json<v1::Explanation>, Problem> {
     let job = lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
-    let verdict = view.jobs.get(&job.id).and_then(|live| live.verdict.as_deref());
+    let verdict = view.verdict(job.id);
+    let verdict = verdict.as_deref();
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);

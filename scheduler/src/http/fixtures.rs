@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_engine::LiveNumbers;
 use headway_engine::record::{
     Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings, Project,
     Reservation,
 };
 use headway_engine::view::{JobView, NodeView, View};
+use headway_engine::{LiveNumbers, Verdicts};
 use headway_types::spec::{BatchRange, Training, Work};
 use headway_types::{
     Capabilities, Configuration, Generation, GpuCount, GpuHealth, GpuUuid, IdSource, JobId, JobSpec, Layout, NodeId,
@@ -74,8 +74,7 @@ pub fn running() -> View {
         progress: Tokens(1_000.0),
         ..LiveNumbers::default()
     };
-    let live =
-        JobView { job: Arc::new(record), allocation: Some(Arc::new(allocation)), verdict: None, model: None, live };
+    let live = JobView { job: Arc::new(record), allocation: Some(Arc::new(allocation)), model: None, live };
     let held = BTreeMap::from([(gpu(0), (job_id(), generation)), (gpu(1), (job_id(), generation))]);
     let shown = NodeView { node: Arc::new(node()), heard_at: Some(NOW), connected: true, held };
     View {
@@ -88,6 +87,7 @@ pub fn running() -> View {
         policy: PolicySettings::default(),
         projects: std::iter::empty::<(String, Arc<Project>)>().collect(),
         reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
+        verdicts: Verdicts::default(),
         trouble: None,
     }
 }

@@ -24,8 +24,8 @@ fn main() {
     let wanted = |name: &str| only.is_empty() || only.iter().any(|one| name.contains(one.as_str()));
     println!(
         "\n1,664 GPUs of two types, no two models alike; before each warm round every running job has reported:\n\n\
-         | round | run | candidates | cold | first {} | from then on | unchanged | moves |\n\
-         |---|---|---|---|---|---|---|---|",
+         | round | run | candidates | cold | first {} | from then on | longest of those | unchanged | moves |\n\
+         |---|---|---|---|---|---|---|---|---|",
         live::FIRST
     );
     for (name, input) in live::rounds().into_iter().filter(|(name, _)| wanted(name)) {

@@ -1,9 +1,10 @@
 //! Which jobs time and reconcile have to look at, so that a batch looks at no others: most jobs of a long queue only wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_types::{JobId, Timestamp};
+use imbl::OrdMap;
 
 use super::Facts;
 use crate::record::{Job, JobState};
@@ -40,7 +41,7 @@ impl Place {
 }
 
 impl Roll {
-    pub fn of(jobs: &BTreeMap<JobId, Arc<Job>>) -> Self {
+    pub fn of(jobs: &OrdMap<JobId, Arc<Job>>) -> Self {
         let mut roll = Self::default();
         jobs.iter().for_each(|(id, job)| roll.move_to(*id, Place::None, Place::of(job)));
         roll
@@ -95,6 +96,12 @@ impl Facts {
     /// Jobs with a live generation.
     pub fn live_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.roll.live.iter().filter_map(|id| self.jobs.get(id))
+    }
+
+    /// How many jobs want GPUs now.
+    pub fn wanting(&self) -> usize {
+        let live = self.live_jobs().filter(|job| job.wants_gpus(self.now));
+        self.roll.queued.len() + self.roll.waited_out(self.now).count() + live.count()
     }
 
     /// Whether anybody wants GPUs now.

@@ -29,7 +29,7 @@ impl Engine {
         let Some(allocation) = self.facts.allocations.get(&(job, generation)).cloned() else { return };
         let homes: Vec<NodeId> = allocation.placement.ranks().map(|(node, _)| node).collect();
         let own = |rank: &u32| homes.get(*rank as usize) == Some(&node);
-        let Some(seen) = self.seen.jobs.get_mut(&job) else {
+        let Some(seen) = self.seen.job_mut(job) else {
             return self.facts.impossible("nothing is known of a job whose ranks speak", Some(job), Some(node));
         };
         for (rank, seconds) in busy.into_iter().filter(|(rank, seconds)| own(rank) && seconds.0.is_finite()) {

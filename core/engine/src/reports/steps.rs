@@ -37,7 +37,7 @@ impl Engine {
         let ordered = allocation.configuration.map(|at| at.layout);
         let in_hand = self.situation().taken_revision(allocation) >= allocation.revision;
         let class = self.facts.nodes.get(&node).map(|node| node.inventory.class());
-        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that trains", Some(job), Some(node));
         };
         // Progress follows the sample clock, which no lost or repeated report can bend.
@@ -83,7 +83,7 @@ impl Engine {
     }
 
     fn save_model(&mut self, job: JobId) {
-        let Some(seen) = self.seen.jobs.get_mut(&job) else {
+        let Some(seen) = self.seen.job_mut(job) else {
             return self.facts.impossible("nothing is known of a job that trains", Some(job), None);
         };
         let due =
@@ -104,7 +104,7 @@ impl Engine {
         let granted = allocation.granted_at;
         let began = (self.facts.now - covered).max(allocation.launched_at.unwrap_or(allocation.granted_at));
         self.facts.edit_allocation(key, |allocation| allocation.training_at = Some(began));
-        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.jobs.get_mut(&job)) else {
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that trains", Some(job), None);
         };
         let mut message = format!("{} trains under {}", row.spec.name, key.1);

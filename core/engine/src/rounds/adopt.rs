@@ -1,38 +1,32 @@
 //! What becomes of a round's answer: a plan becomes the target only if its parent still is the target and it still fits the
 //! cluster as it is now.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_planner::{PlanInput, verify};
 use headway_types::plan::MoveKind;
-use headway_types::{JobId, JobVerdict, Plan, PlanId, ReasonCode};
+use headway_types::{Assignment, JobId, JobVerdict, Plan, PlanId, ReasonCode};
 
 use super::fits::what_still_fits;
-use super::{Restraint, RoundKind};
+use super::{Restraint, RoundKind, RoundRequest};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
 use crate::outcome::{Refusal, Reply};
 use crate::record::{PlanEvent, PlanRecord, PlanState, PolicyMode};
+use crate::verdicts::Verdicts;
 
 impl Engine {
-    pub(crate) fn plan_ready(&mut self, plan: Plan) {
+    pub(crate) fn plan_refused(&mut self, plan: PlanId, violation: &str) {
+        if self.rounds.in_flight.take_if(|round| round.kind.plan == plan).is_some() {
+            self.broke_down(plan, "plan.refused", format!("the plan is refused, the target stays: {violation}"));
+        }
+    }
+
+    pub(crate) fn plan_ready(&mut self, plan: &Arc<Plan>) {
         // Otherwise it answers a round of a former term, or one that was given up and told of as that.
         let Some(round) = self.rounds.in_flight.take_if(|round| round.kind.plan == plan.id) else { return };
-        let deferred: BTreeSet<JobId> =
-            plan.report.left_out.iter().filter(|one| one.deferred).map(|one| one.job).collect();
-        let late = deferred.len();
-        let input = match late {
-            0 => Arc::clone(&round.input),
-            // The planning thread has made the plan without waiting for them.
-            _ => Arc::new(PlanInput { deferred, ..PlanInput::clone(&round.input) }),
-        };
-        if let Err(violation) = verify(&input, &plan) {
-            let message = format!("the plan is refused, the target stays: {violation}");
-            return self.broke_down(plan.id, "plan.refused", message);
-        }
         self.ease(plan.id);
+        let late = plan.report.left_out.iter().filter(|one| one.deferred).count();
         if late > 0 {
             let message =
                 format!("the round left {late} jobs as they are, whose goodput curves were not ready in time");
@@ -50,18 +44,18 @@ impl Engine {
         if plan.assignments.len() < before {
             self.facts.ask_round(format!("the cluster changed while planning ({})", round.kind.trigger));
         }
-        self.take_verdicts(&plan);
+        self.take_verdicts(&plan, &round.request);
         let leaving = self.situation().leaving();
         let waits =
             self.facts.policy.mode == PolicyMode::Advisory && moves_running(&plan, |job| !leaving.contains_key(&job));
         if round.asked_by.is_some() || waits {
             self.propose(plan, round.asked_by);
-        } else if self.changes_something(&round.input, &plan) {
-            self.adopt(Arc::new(plan), Actor::Scheduler);
+        } else if self.changes_something(&round.request, &plan) {
+            self.adopt(plan, Actor::Scheduler);
         }
     }
 
-    fn take_verdicts(&mut self, plan: &Plan) {
+    fn take_verdicts(&mut self, plan: &Plan, round: &RoundRequest) {
         let nodes = &plan.report.nodes_left_out;
         for one in nodes.iter().filter(|one| !self.rounds.nodes_left_out.contains(&one.node)) {
             let message = format!("rounds leave node {} out: {}", one.name, one.reason);
@@ -69,33 +63,28 @@ impl Engine {
         }
         self.rounds.nodes_left_out = nodes.iter().map(|one| one.node).collect();
         for one in plan.report.left_out.iter().filter(|one| !one.deferred) {
-            let known = |verdict: &Arc<JobVerdict>| verdict.reasons.iter().any(|it| it.code == ReasonCode::Malformed);
-            if !self.rounds.verdicts.get(&one.job).is_some_and(known) {
+            let known = |verdict: &JobVerdict| verdict.reasons.iter().any(|it| it.code == ReasonCode::Malformed);
+            if !self.rounds.verdicts.said.get(&one.job).is_some_and(known) {
                 let message = format!("rounds leave the job as it is: {}", one.reason);
                 self.facts.note(Note::new("job.left_out", message).job(one.job).plan(plan.id));
             }
         }
-        for (job, verdict) in &plan.report.jobs {
-            // Of a long queue most are told the same again, and readers have it already.
-            if self.rounds.verdicts.get(job).is_some_and(|known| **known == *verdict) {
-                continue;
-            }
-            self.rounds.verdicts.insert(*job, Arc::new(verdict.clone()));
-            self.facts.draft.shown_jobs.insert(*job);
-        }
+        self.rounds.verdicts = Verdicts { said: Arc::clone(&plan.report.jobs), left: Arc::clone(&round.left) };
     }
 
-    fn changes_something(&self, input: &PlanInput, plan: &Plan) -> bool {
+    /// Who has nothing by either plan is not looked at.
+    fn changes_something(&self, round: &RoundRequest, plan: &Plan) -> bool {
         let Some(target) = &self.facts.target else { return true };
-        input.jobs.iter().any(|job| {
-            let before = target.plan.assignments.get(&job.job);
-            let after = plan.assignments.get(&job.job);
-            before.map(|one| (&one.placement, &one.configuration))
-                != after.map(|one| (&one.placement, &one.configuration))
-        })
+        let (before, after) = (&target.plan.assignments, &plan.assignments);
+        let at = |one: &Assignment| (one.placement.clone(), one.configuration);
+        before
+            .keys()
+            .chain(after.keys())
+            .filter(|id| round.names(**id))
+            .any(|id| before.get(id).map(at) != after.get(id).map(at))
     }
 
-    fn propose(&mut self, plan: Plan, asked_by: Option<Actor>) {
+    fn propose(&mut self, plan: Arc<Plan>, asked_by: Option<Actor>) {
         let same = |one: &Arc<PlanRecord>| one.plan.assignments == plan.assignments && one.plan.parent == plan.parent;
         if asked_by.is_none() {
             if self.facts.proposals.values().any(same) {
@@ -107,12 +96,7 @@ impl Engine {
         }
         let id = plan.id;
         let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
-        let record = Arc::new(PlanRecord {
-            plan: Arc::new(plan),
-            state: PlanState::Proposed,
-            decided_at: None,
-            decided_by: None,
-        });
+        let record = Arc::new(PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None });
         self.facts.proposals.insert(id, record.clone());
         self.facts.draft.plans.insert(id, record);
         self.facts.note(Note::new("plan.proposed", message).by(asked_by.unwrap_or(Actor::Scheduler)).plan(id));
@@ -177,7 +161,7 @@ impl Engine {
             pinned: false,
             restraint: Restraint::default(),
         };
-        let fits = what_still_fits(self.situation(), &kind, Plan::clone(&record.plan));
+        let fits = what_still_fits(self.situation(), &kind, &record.plan);
         let whole = fits.is_some_and(|plan| plan.assignments == record.plan.assignments);
         if record.plan.parent != target || !whole {
             return Err(Refusal::StalePlan { plan: id, target });

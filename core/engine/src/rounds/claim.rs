@@ -1,19 +1,18 @@
-//! What has been seen of a job, over what its specification says it is owed, bounded by and in need of. Reads rows;
-//! changes nothing.
+//! What has been seen of a job, over what its specification says it is owed, bounded by and in need of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Bounds, Claim, Needs};
 use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds};
 
-use crate::facts::Facts;
+use super::RoundRequest;
 use crate::record::{Job, JobState, StopCause, Turn};
 
 /// How long a job that waits avoids the nodes that failed it.
 const SUSPICION: Seconds = Seconds(60.0);
 
-impl Facts {
-    pub fn claim(&self, job: &Job, told: Claim) -> Claim {
+impl RoundRequest {
+    pub(super) fn claim(&self, job: &Job, told: Claim) -> Claim {
         let turn = self.turn(job);
         Claim {
             waited: turn.waited,
@@ -21,7 +20,7 @@ impl Facts {
             attained: self.attained(job),
             restarts: job.reconfigurations.saturating_add(job.restarts),
             most: job.most_gpus.clone(),
-            since_move: job.moved_at.last().map(|at| self.now.since(*at)),
+            since_move: job.moved_at.last().map(|at| self.frame.now.since(*at)),
             ..told
         }
     }
@@ -30,14 +29,14 @@ impl Facts {
     fn turn(&self, job: &Job) -> Turn {
         let turn = job.turn;
         match &job.state {
-            JobState::Queued { since } => Turn { waited: turn.waited + self.now.since(*since), ..turn },
-            JobState::Running { since, .. } => Turn { ran: turn.ran + self.now.since(*since), ..turn },
+            JobState::Queued { since } => Turn { waited: turn.waited + self.frame.now.since(*since), ..turn },
+            JobState::Running { since, .. } => Turn { ran: turn.ran + self.frame.now.since(*since), ..turn },
             JobState::Stopping { cause: StopCause::Preempt, .. } => Turn::default(),
             _ => turn,
         }
     }
 
-    pub fn bounds(&self, job: &Job, told: Bounds) -> Bounds {
+    pub(super) fn bounds(&self, job: &Job, told: Bounds) -> Bounds {
         let left = |budget: GpuSeconds| GpuSeconds((budget.0 - self.attained(job).0).max(0.0));
         Bounds { budget_left: told.budget_left.map(left), time_left: self.time_left(job), ..told }
     }
@@ -45,13 +44,13 @@ impl Facts {
     /// Running time until `limits.time` stops the job.
     fn time_left(&self, job: &Job) -> Option<Seconds> {
         let now = match job.state {
-            JobState::Running { since, .. } => self.now.since(since),
+            JobState::Running { since, .. } => self.frame.now.since(since),
             _ => Seconds(0.0),
         };
         job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
     }
 
-    pub fn needs(&self, job: &Job, told: Needs) -> Needs {
+    pub(super) fn needs(&self, job: &Job, told: Needs) -> Needs {
         let mistrusted: BTreeSet<NodeId> = told.avoid.union(&job.suspects).copied().collect();
         let beside = !job.suspects.is_empty() && self.could_run_beside(job, &mistrusted);
         Needs { avoid: if beside { mistrusted } else { told.avoid }, layout: job.layout, ..told }
@@ -61,13 +60,13 @@ impl Facts {
     /// could hold its least size, and it has not waited for them for long. Where not, another attempt on a node that
     /// failed it beats waiting for ever.
     fn could_run_beside(&self, job: &Job, avoid: &BTreeSet<NodeId>) -> bool {
-        if matches!(job.state, JobState::Queued { since } if self.now.since(since).0 > SUSPICION.0) {
+        if matches!(job.state, JobState::Queued { since } if self.frame.now.since(since).0 > SUSPICION.0) {
             return false;
         }
         let range = &job.spec.role().gpus;
         let least = if job.spec.training().is_some() { range.min } else { range.max };
         let mut alike: BTreeMap<GpuCount, u32> = BTreeMap::new();
-        for (id, node) in &self.nodes {
+        for (id, node) in &self.rows {
             let inventory = &node.inventory;
             if !avoid.contains(id) && node.takes_work() && range.accepts(&inventory.gpu_type) {
                 *alike.entry(inventory.healthy()).or_default() += 1;

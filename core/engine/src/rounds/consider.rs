@@ -1,13 +1,11 @@
 //! When to ask for a plan. At most one round is in flight.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_planner::PlanInput;
 use headway_types::{JobId, PlanId, Seconds, Timestamp};
 
-use super::input::build_input;
-use super::{InFlight, RoundKind};
+use super::input::take_down;
+use super::{InFlight, RoundKind, RoundRequest};
 use crate::engine::Engine;
 use crate::event::Actor;
 use crate::record::{Availability, Job, PolicyMode};
@@ -18,8 +16,8 @@ const MOVED: f64 = 0.15;
 const GATHERED: f64 = 5.0;
 
 impl Engine {
-    /// The input of a round, if one is due.
-    pub(crate) fn consider_round(&mut self) -> Option<Arc<PlanInput>> {
+    /// A round, if one is due.
+    pub(crate) fn consider_round(&mut self) -> Option<Arc<RoundRequest>> {
         self.forget_trouble_of_nobody();
         self.notice_newcomers();
         self.notice_changes();
@@ -27,7 +25,9 @@ impl Engine {
             return None;
         }
         let restraint = self.restraint();
-        self.tell_left(&restraint.left);
+        if !restraint.left.is_empty() {
+            self.rounds.verdicts.left = Arc::clone(&restraint.left);
+        }
         let (kind, asked_by) = match self.rounds.manual.take() {
             Some((plan, min_gain, actor)) => {
                 let trigger = format!("{actor} asked for it");
@@ -40,14 +40,16 @@ impl Engine {
                 (RoundKind { plan, trigger, min_gain: None, pinned, restraint }, None)
             }
         };
-        let input = Arc::new(build_input(self.situation(), &kind));
-        if input.jobs.is_empty() && asked_by.is_none() {
+        let request = Arc::new(take_down(self.situation(), &kind));
+        if request.count == 0 && asked_by.is_none() {
             return None;
         }
         self.rounds.last_at = Some(self.facts.now);
-        self.remember_what_was_planned(&input, &kind.restraint.left);
-        self.rounds.in_flight = Some(InFlight { input: input.clone(), kind, asked_by });
-        Some(input)
+        self.rounds.newcomers.clear();
+        self.rounds.newest = Some(Arc::clone(&request));
+        self.rounds.step_times = self.situation().step_times();
+        self.rounds.in_flight = Some(InFlight { request: Arc::clone(&request), kind, asked_by });
+        Some(request)
     }
 
     /// When the next round may or must begin.
@@ -84,25 +86,12 @@ impl Engine {
         self.facts.nodes.values().any(|node| matches!(node.availability, Availability::Registering { .. }))
     }
 
-    fn remember_what_was_planned(&mut self, input: &PlanInput, left: &BTreeSet<JobId>) {
-        let named: BTreeSet<JobId> = input.jobs.iter().map(|job| job.job).collect();
-        let situation = self.situation();
-        let step_times: Vec<Option<f64>> =
-            situation.jobs().map(|(job, seen)| Some(situation.expected_step_time(job, seen)?.0)).collect();
-        for (seen, step_time) in self.seen.jobs.values_mut().zip(step_times) {
-            (seen.planned_step_time, seen.planned_noise) = (step_time, seen.noise_scale());
-        }
-        self.rounds.newcomers.clear();
-        // Whoever was left out on purpose is no newcomer.
-        self.rounds.named = named.into_iter().chain(left.iter().copied()).collect();
-    }
-
     /// Of what this batch has touched, the jobs that want GPUs and are not in the newest round.
     fn notice_newcomers(&mut self) {
         let facts = &self.facts;
-        let wants = |id: &&JobId| facts.jobs.get(id).is_some_and(|job| job.wants_gpus(facts.now));
+        let wants = |id: &&JobId| facts.jobs.get(*id).is_some_and(|job| job.wants_gpus(facts.now));
         let touched = facts.draft.jobs.iter().filter(wants);
-        let newcomers = touched.filter(|id| !self.rounds.named.contains(id)).copied().collect::<Vec<_>>();
+        let newcomers = touched.filter(|id| !self.rounds.knows(**id)).copied().collect::<Vec<_>>();
         self.rounds.newcomers.extend(newcomers);
     }
 
@@ -113,7 +102,7 @@ impl Engine {
         }
         let (facts, rounds) = (&self.facts, &self.rounds);
         let row = |id: &JobId| facts.jobs.get(id);
-        let waited_out = facts.roll.waited_out(facts.now).filter(|id| !rounds.named.contains(id));
+        let waited_out = facts.roll.waited_out(facts.now).filter(|id| !rounds.knows(*id));
         let newcomers =
             rounds.newcomers.iter().copied().filter(|id| row(id).is_some_and(|it| it.wants_gpus(facts.now)));
         let comes = waited_out.min().into_iter().chain(newcomers.take(1)).min();
@@ -143,10 +132,11 @@ impl Engine {
         };
         let name = &job.spec.name;
         let moved = |now: f64, before: f64| (now - before).abs() > MOVED * before.abs();
-        let pace = seen.planned_step_time.zip(self.situation().expected_step_time(job, seen));
-        let cause = match (pace, seen.noise_scale(), seen.planned_noise) {
-            (Some((before, now)), ..) if moved(now.0, before) => {
-                format!("steps of {name} turn out to take {:.3} s instead of {before:.3} s", now.0)
+        let planned = self.rounds.newest.as_ref();
+        let pace = self.rounds.step_times.get(&id).zip(self.situation().expected_step_time(job, seen));
+        let cause = match (pace, seen.noise_scale(), planned.and_then(|round| round.noise_scale(id))) {
+            (Some((before, now)), ..) if moved(now.0, before.0) => {
+                format!("steps of {name} turn out to take {:.3} s instead of {:.3} s", now.0, before.0)
             }
             (_, Some(now), None) => format!("the noise scale of {name} is known: {now:.0} tokens"),
             (_, Some(now), Some(before)) if moved(now, before) => {

@@ -3,25 +3,29 @@
 //! adopted, so that churn never stops planning.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_planner::{Freedom, PlanInput, PlanJob, verify_rest};
 use headway_types::{Assignment, GpuUuid, JobId, Plan};
 
 use super::RoundKind;
-use super::input::build_input;
+use super::input::take_down;
 use crate::situation::Situation;
 
-/// The part of a plan that could be made from the cluster as it is now, or nothing if even that does not verify.
-pub(super) fn what_still_fits(at: Situation<'_>, kind: &RoundKind, mut plan: Plan) -> Option<Plan> {
-    let fresh = build_input(at, kind);
+/// The part of a plan that could be made from the cluster as it is now, or nothing if even that does not verify. A job that has nothing and
+/// is given nothing breaks no rule and keeps nobody from anything, so the queue is not looked at.
+pub(super) fn what_still_fits(at: Situation<'_>, kind: &RoundKind, plan: &Arc<Plan>) -> Option<Arc<Plan>> {
+    let round = take_down(at, kind);
+    let fresh = round.part(&round.lots.keys().chain(plan.assignments.keys()).copied().collect());
     let known = |job: &PlanJob| plan.report.jobs.contains_key(&job.job);
-    if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify_rest(&fresh, &plan).is_ok() {
-        return Some(plan);
+    if fresh.jobs.iter().all(|job| known(job) || job.current.is_none()) && verify_rest(&fresh, plan).is_ok() {
+        return Some(Arc::clone(plan));
     }
-    let kept = keep(&fresh, &plan);
-    plan.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
-    plan.assignments = kept;
-    verify_rest(&fresh, &plan).is_ok().then_some(plan)
+    let kept = keep(&fresh, plan);
+    let mut rest = Plan::clone(plan);
+    rest.report.moves.retain(|one| kept.get(&one.job) == plan.assignments.get(&one.job));
+    rest.assignments = kept;
+    verify_rest(&fresh, &rest).is_ok().then(|| Arc::new(rest))
 }
 
 fn keep(fresh: &PlanInput, plan: &Plan) -> BTreeMap<JobId, Assignment> {

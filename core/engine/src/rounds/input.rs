@@ -1,55 +1,68 @@
 //! What the planner may look at in a round: usable GPUs, jobs that want some, what each holds, and what it is free
-//! to do. Building it changes nothing.
+//! to do. Taking it down changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork, Policy, Premises};
-use headway_types::{Assignment, GpuHealth, JobId, NodeId, NodeSlice, Seconds};
+use headway_planner::{Freedom, PlanInput, PlanNode, Policy};
+use headway_types::{Assignment, GpuHealth, JobId, NodeId, NodeSlice};
 
-use super::RoundKind;
+use super::request::Lot;
+use super::{RoundKind, RoundRequest};
 use crate::facts::Facts;
 use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, RESIZE_WINDOW, StopCause};
-use crate::seen::JobSeen;
 use crate::situation::Situation;
 
 /// What a round may look at, as things are.
-pub(super) fn build_input(at: Situation<'_>, kind: &RoundKind) -> PlanInput {
+pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
     let facts = at.facts;
-    let named = |job: &Job| job.wants_gpus(facts.now) && !kind.restraint.left.contains(&job.id);
-    let wanting: Vec<_> = at.jobs().filter(|(job, _)| named(job)).collect();
-    let named: BTreeSet<JobId> = wanting.iter().map(|(job, _)| job.id).collect();
     let leaving = at.leaving();
-    let nodes: Vec<PlanNode> = facts.nodes.iter().map(|(id, node)| at.plan_node(*id, node, &named, &leaving)).collect();
-    let premises = Premises::new(&nodes, wanting.len());
-    let jobs = wanting.into_iter().map(|(job, seen)| at.plan_job(job, seen, premises, kind)).collect();
-    let objective = &facts.policy.objective;
-    let min_gain = kind.min_gain.unwrap_or(objective.min_gain);
+    let nodes = facts.nodes.iter().map(|(id, node)| at.plan_node(*id, node, kind, &leaving)).collect();
     let usages = facts.usages();
-    PlanInput {
-        plan: kind.plan,
-        parent: facts.target.as_ref().map(|target| target.plan.id),
-        now: facts.now,
-        trigger: kind.trigger.clone(),
-        policy: Policy { min_gain, ..objective.clone() },
-        jobs,
-        projects: facts.projects.values().map(|project| project.for_round(&usages)).collect(),
-        reservations: facts.reservations.values().filter_map(|one| one.for_round(facts.now)).collect(),
-        nodes,
-        deferred: BTreeSet::new(),
+    let still = |id: &&JobId| facts.jobs.get(*id).is_some_and(|job| job.wants_gpus(facts.now));
+    RoundRequest {
+        frame: PlanInput {
+            plan: kind.plan,
+            parent: facts.target.as_ref().map(|target| target.plan.id),
+            now: facts.now,
+            trigger: kind.trigger.clone(),
+            policy: kind.policy(&facts.policy.objective),
+            jobs: Vec::new(),
+            projects: facts.projects.values().map(|project| project.for_round(&usages)).collect(),
+            reservations: facts.reservations.values().filter_map(|one| one.for_round(facts.now)).collect(),
+            nodes,
+            deferred: BTreeSet::new(),
+        },
+        jobs: facts.jobs.clone(),
+        seen: at.seen.jobs.clone(),
+        lots: at.lots(kind),
+        left: Arc::clone(&kind.restraint.left),
+        count: facts.wanting() - kind.restraint.left.iter().filter(still).count(),
+        rows: facts.nodes.clone(),
+        allocations: facts.allocations.clone(),
+        restart_prior: facts.config.restart_prior,
+    }
+}
+
+impl RoundKind {
+    fn policy(&self, objective: &Policy) -> Policy {
+        Policy { min_gain: self.min_gain.unwrap_or(objective.min_gain), ..objective.clone() }
     }
 }
 
 impl Situation<'_> {
-    fn plan_node(self, id: NodeId, node: &Node, jobs: &BTreeSet<JobId>, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
+    fn plan_node(self, id: NodeId, node: &Node, kind: &RoundKind, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
         let held = self.held_on(id);
         let grantable = self.grantable(id);
         node.for_round(|gpu| match held.get(&gpu.uuid) {
             None => grantable.contains(&gpu.uuid),
             Some((job, generation)) => {
-                let state = self.facts.jobs.get(job).map(|job| &job.state);
+                let row = self.facts.jobs.get(job);
+                let state = row.map(|row| &row.state);
+                let named = row.is_some_and(|row| row.wants_gpus(self.facts.now)) && !kind.restraint.left.contains(job);
                 // A node that came back under another id offers GPUs that are still held under the old one.
                 let here = self.facts.is_placed_on(*job, *generation, id);
-                let present = state.and_then(JobState::generation) == Some(*generation) && jobs.contains(job) && here;
+                let present = state.and_then(JobState::generation) == Some(*generation) && named && here;
                 let stops = matches!(state, Some(JobState::Stopping { .. }));
                 let goes = stops || leaving.contains_key(job);
                 let lingers = !stops && leaving.get(job) == Some(&true);
@@ -61,30 +74,21 @@ impl Situation<'_> {
         })
     }
 
-    /// What its specification says, and over it what has been seen of the job.
-    fn plan_job(self, job: &Job, seen: &JobSeen, premises: Premises<'_>, kind: &RoundKind) -> PlanJob {
+    /// What only the loop knows of jobs: of those that run or stop, and of those that have stopped for the target. All others hold nothing.
+    fn lots(self, kind: &RoundKind) -> BTreeMap<JobId, Lot> {
         let facts = self.facts;
-        let work = seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
-        let told = premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work);
-        let (current, freedom) = self.freedom(job, kind);
-        let prior = Downtime::of_restart(job.downtime.unwrap_or(facts.config.restart_prior));
-        PlanJob {
-            capabilities: job.capabilities.unwrap_or(told.capabilities),
-            current,
-            downtime: Downtime { layout: job.layout_downtime.or(prior.layout), ..prior },
-            rework: facts.rework(job),
-            remaining: seen.live.left(job),
-            freedom,
-            claim: facts.claim(job, told.claim),
-            bounds: facts.bounds(job, told.bounds),
-            needs: facts.needs(job, told.needs),
-            ..told
-        }
+        let target = facts.target.iter().flat_map(|target| target.plan.assignments.keys());
+        let queued = target.filter_map(|id| facts.jobs.get(id)).filter(|job| facts.may_start(job.id));
+        let lot = |job: &Arc<Job>| {
+            let (current, freedom) = self.freedom(job, kind);
+            (job.id, Lot { current, freedom })
+        };
+        facts.live_jobs().chain(queued).map(lot).collect()
     }
 
     /// What a job holds, and whether this round may move it. One that is stopped for a move shows where it goes, so that what was decided
-    /// stands unless something better pays for a change of mind. One that must leave shows where it is, so that the round knows what a move costs it; it cannot stay, since its node
-    /// drains, is reserved for others, or its GPUs are not offered.
+    /// stands unless something better pays for a change of mind. One that must leave shows where it is, so that the round knows what a move
+    /// costs it; it cannot stay, since its node drains, is reserved for others, or its GPUs are not offered.
     fn freedom(self, job: &Job, kind: &RoundKind) -> (Option<Assignment>, Freedom) {
         let generation = match job.state {
             JobState::Starting { generation, .. } | JobState::Running { generation, .. } => generation,
@@ -174,16 +178,6 @@ impl Situation<'_> {
 }
 
 impl Facts {
-    /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
-    fn rework(&self, job: &Job) -> Seconds {
-        match job.state {
-            JobState::Running { since, .. } if job.capabilities.is_none() => {
-                self.now.since(job.checkpoint_at.map_or(since, |at| at.max(since)))
-            }
-            _ => Seconds(0.0),
-        }
-    }
-
     /// Whether one more move would take the job's downtime beyond the share of its time that it allows.
     fn moves_cost_too_much(&self, job: &Job) -> Option<String> {
         let age = self.now.since(job.started_at?).0;

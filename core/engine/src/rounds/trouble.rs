@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_types::spec::Priority;
-use headway_types::{JobId, JobVerdict, PlanId, Reason, ReasonCode, Seconds, Timestamp};
+use headway_types::{JobId, PlanId, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -41,7 +41,7 @@ pub struct Trouble {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Restraint {
     /// Waiting jobs that it does not name.
-    pub left: BTreeSet<JobId>,
+    pub left: Arc<BTreeSet<JobId>>,
     /// Running jobs stay as they are.
     pub still: bool,
 }
@@ -113,21 +113,8 @@ impl Engine {
             let turn = quarterings.saturating_sub(QUARTERINGS) as usize % waiting.len();
             waiting.rotate_left(turn);
         }
-        let left = waiting.into_iter().skip(most).collect();
-        Restraint { left, still: trouble.rounds >= STILL_FROM }
-    }
-
-    /// Whoever is left out is told so.
-    pub(super) fn tell_left(&mut self, left: &BTreeSet<JobId>) {
-        let detail = "rounds gave no plan, so that only some of those that wait are planned for now";
-        let reasons = vec![Reason { code: ReasonCode::NotReady, binding: true, detail: detail.into() }];
-        let verdict =
-            JobVerdict { headline: format!("Waits for a later round: {detail}"), reasons, ..JobVerdict::default() };
-        let verdict = Arc::new(verdict);
-        for job in left {
-            self.rounds.verdicts.insert(*job, Arc::clone(&verdict));
-            self.facts.draft.shown_jobs.insert(*job);
-        }
+        let left: BTreeSet<JobId> = waiting.into_iter().skip(most).collect();
+        Restraint { left: Arc::new(left), still: trouble.rounds >= STILL_FROM }
     }
 }
 

@@ -6,21 +6,35 @@ mod fixtures;
 mod follow;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
 use headway_engine::record::{
     Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
 };
-use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
-use headway_planner::{CurveCache, PlanInput, plan};
+use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, RoundRequest, Snapshot};
+use headway_planner::{CurveCache, PlanInput, Verified, plan};
 use headway_types::command::GroupStatus;
 use headway_types::{
     AgentCommand, CheckpointRef, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeId, NodeInventory,
-    NodeReport, PlanId, ReservationId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp,
+    NodeReport, Plan, PlanId, ReservationId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp,
 };
 
 pub use fixtures::{inventory, node_id, rigid, spec, training};
 pub use follow::{elastic, follow, gpus, of};
+
+/// What the planning thread says of a plan made of this input.
+pub fn answer(input: &PlanInput, plan: Plan) -> Event {
+    let id = plan.id;
+    match Verified::try_new(input, Arc::new(plan)) {
+        Ok(plan) => Event::PlanReady { plan },
+        Err(violation) => Event::PlanRefused { plan: id, violation: violation.to_string() },
+    }
+}
+
+fn by_ada(body: Request) -> Event {
+    Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body }
+}
 
 pub struct Cluster {
     pub engine: Engine,
@@ -99,9 +113,10 @@ impl Cluster {
             let outcome = self.engine.handle(self.now, std::mem::take(&mut next));
             self.engine.check_invariants().unwrap();
             assert_eq!((self.engine.illegal_transitions(), self.engine.impossible_states()), (0, 0));
-            if let Some(input) = &outcome.plan_request {
-                let plan = Box::new(plan(input, &mut self.curves).unwrap());
-                next.push(Event::PlanReady { plan });
+            if let Some(round) = &outcome.plan_request {
+                let input = round.input();
+                let plan = self.plan(&input);
+                next.push(answer(&input, plan));
             }
             replies.extend(self.commit(outcome));
         }
@@ -274,34 +289,43 @@ impl Cluster {
 
     /// Submits jobs together; the round that this calls for comes back unanswered.
     pub fn submit_unplanned(&mut self, jobs: Vec<JobSpec>) -> (Vec<JobId>, PlanInput) {
-        let (replies, input) = self.calls_for_round(Request::Submit { jobs, idempotency: None });
+        let (replies, round) = self.calls_for_round(Request::Submit { jobs, idempotency: None });
         match replies.into_iter().next() {
-            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), input),
+            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), round.input()),
             other => panic!("{other:?}"),
         }
     }
 
-    /// One batch that calls for a round, which comes back unanswered.
-    pub fn round_for(&mut self, body: Request) -> PlanInput {
+    /// What calls for a round, which nobody answers.
+    pub fn asked_for(&mut self, body: Request) -> Arc<RoundRequest> {
         self.calls_for_round(body).1
     }
 
-    /// At once, or when the arrivals are gathered.
-    fn calls_for_round(&mut self, body: Request) -> (Vec<Reply>, PlanInput) {
-        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
-        let mut outcome = self.engine.handle(self.now, vec![event]);
-        let mut input = outcome.plan_request.take();
-        let replies = self.commit(outcome);
-        if input.is_none() {
-            self.now = self.now + self.policy.round_pause;
-            let mut outcome = self.engine.handle(self.now, vec![Event::Tick]);
-            input = outcome.plan_request.take();
-            self.commit(outcome);
-        }
-        (replies, PlanInput::clone(&input.expect("this calls for a round")))
+    /// The input of such a round.
+    pub fn round_for(&mut self, body: Request) -> PlanInput {
+        self.asked_for(body).input()
     }
 
-    pub fn plan(&mut self, input: &PlanInput) -> headway_types::Plan {
+    /// At once, or when the arrivals are gathered.
+    fn calls_for_round(&mut self, body: Request) -> (Vec<Reply>, Arc<RoundRequest>) {
+        let mut outcome = self.engine.handle(self.now, vec![by_ada(body)]);
+        let mut round = outcome.plan_request.take();
+        let replies = self.commit(outcome);
+        if round.is_none() {
+            self.now = self.now + self.policy.round_pause;
+            let mut outcome = self.engine.handle(self.now, vec![Event::Tick]);
+            round = outcome.plan_request.take();
+            self.commit(outcome);
+        }
+        (replies, round.expect("this calls for a round"))
+    }
+
+    /// One request while a round is under way.
+    pub fn act(&mut self, body: Request) {
+        self.feed_unplanned(by_ada(body));
+    }
+
+    pub fn plan(&mut self, input: &PlanInput) -> Plan {
         plan(input, &mut self.curves).unwrap()
     }
 

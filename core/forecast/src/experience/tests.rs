@@ -7,6 +7,7 @@ use headway_types::Tokens;
 use headway_types::spec::Priority;
 
 use super::*;
+use crate::future::Prospect;
 use crate::start::{Effort, starts};
 
 /// A job of 8 GPUs at 100 tokens per second.
@@ -81,14 +82,32 @@ fn who_comes_is_counted_and_a_first_round_full_of_old_jobs_is_no_arrival() {
     let old = PlanJob { submitted_at: NOW - Seconds(5_000.0), ..job(0, Some(1e6)) };
     let first = round(0.0, vec![old.clone()]);
     experience.observe(&first, &planned(&first));
-    assert_eq!(experience.arrivals().0, 0.0);
+    assert_eq!(experience.arrivals(), Arrivals { watched: Seconds(UNSEEN), ..Arrivals::default() });
     let comes = PlanJob { submitted_at: NOW + Seconds(1_000.0), ..job(1, Some(1e6)) };
     let second = round(1_000.0, vec![old, comes.clone()]);
     experience.observe(&second, &planned(&second));
-    let (rate, like) = experience.arrivals();
+    let Arrivals { count, watched, bursts } = experience.arrivals();
+    let rate = count / watched.0;
     assert!((0.9 / 2_800.0..1.2 / 2_600.0).contains(&rate), "{rate}");
-    assert_eq!(like[0].name, comes.name);
-    assert!(like[0].current.is_none());
+    assert_eq!(bursts[0][0].1.name, comes.name);
+    assert!(bursts[0][0].1.current.is_none());
+}
+
+#[test]
+fn who_came_together_comes_together_and_is_no_rate_of_its_own() {
+    let mut experience = Experience::default();
+    let come = |number: u32| PlanJob { submitted_at: NOW + Seconds(f64::from(number)), ..job(number, Some(1e6)) };
+    let input = round(60.0, (0..12).map(come).collect());
+    experience.observe(&input, &planned(&input));
+    let Arrivals { count, bursts, .. } = experience.arrivals();
+    assert!((0.9..=1.0).contains(&count), "{count}");
+    assert_eq!(bursts.iter().map(Vec::len).collect::<Vec<_>>(), [12]);
+    let prospect = Prospect::new(&input, &planned(&input), &Effort::default(), &experience);
+    let until = input.now + Seconds(1_800.0);
+    let quiet = (0..400).filter(|sample| prospect.newcomers(*sample, until).is_empty()).count();
+    // One burst in half an hour: of the half hours to come about half have none.
+    assert!((160..240).contains(&quiet), "{quiet}");
+    assert!((0..400).all(|sample| matches!(prospect.newcomers(sample, until).len(), 0 | 12 | 24 | 36 | 48)));
 }
 
 #[test]
@@ -99,10 +118,11 @@ fn newcomers_of_higher_priority_put_off_a_start() {
     let made = planned(&input);
     let mut busy = Experience::default();
     for number in 2..40 {
-        let urgent = PlanJob { priority: Priority(100), submitted_at: NOW, ..job(number, Some(60_000.0)) };
-        keep(&mut busy.arrivals, (NOW, urgent));
+        let at = NOW - Seconds(100.0 * f64::from(number));
+        let urgent = PlanJob { priority: Priority(100), submitted_at: at, ..job(number, Some(60_000.0)) };
+        keep(&mut busy.arrivals, (at, urgent));
     }
-    (busy.began, busy.latest) = (Some(NOW), Some(NOW));
+    (busy.began, busy.latest) = (Some(NOW - Seconds(4_000.0)), Some(NOW));
     for planned_jobs in [40, 0] {
         let effort = Effort { planned_jobs, ..Effort::default() };
         let middle = |experience: &Experience| {

@@ -1,0 +1,130 @@
+//! What a round asks. The loop takes it down as of one moment and goes on; whoever plans makes the planner's input of it on a thread of his own.
+//! Taking it costs what runs and what the nodes are: the queue is shared with the engine, never copied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanWork, Premises};
+use headway_types::{Assignment, Generation, GpuSeconds, JobId, NodeId, PlanId, Seconds};
+use imbl::OrdMap;
+
+use crate::facts::attained;
+use crate::record::{Allocation, Job, JobState, Node};
+use crate::seen::JobSeen;
+
+/// A round that is wanted: everything that its input is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundRequest {
+    /// The input without its jobs.
+    pub(super) frame: PlanInput,
+    /// Every row, and what was seen of it. Both have the same keys.
+    pub(super) jobs: OrdMap<JobId, Arc<Job>>,
+    pub(super) seen: OrdMap<JobId, Arc<JobSeen>>,
+    /// Of jobs that hold something, or are on their way to it.
+    pub(super) lots: BTreeMap<JobId, Lot>,
+    /// Jobs that it does not name, on purpose.
+    pub(super) left: Arc<BTreeSet<JobId>>,
+    /// How many it names.
+    pub(super) count: usize,
+    pub(super) rows: BTreeMap<NodeId, Arc<Node>>,
+    pub(super) allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
+    pub(super) restart_prior: Seconds,
+}
+
+/// What a job has, and whether the round may move it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Lot {
+    pub current: Option<Assignment>,
+    pub freedom: Freedom,
+}
+
+impl RoundRequest {
+    /// The plan to be made.
+    #[must_use]
+    pub fn plan(&self) -> PlanId {
+        self.frame.plan
+    }
+
+    /// Why the round runs, in words.
+    #[must_use]
+    pub fn trigger(&self) -> &str {
+        &self.frame.trigger
+    }
+
+    /// What the planner is told. Looks at every job: not for the loop.
+    #[must_use]
+    pub fn input(&self) -> PlanInput {
+        let input = self.input_of(self.jobs.iter().zip(self.seen.values()).map(|((id, job), seen)| (*id, job, seen)));
+        debug_assert_eq!(input.jobs.len(), self.count, "the roll counts whom the rows name");
+        input
+    }
+
+    /// The part of it that is about these jobs, in the order of their ids.
+    pub(super) fn part(&self, jobs: &BTreeSet<JobId>) -> PlanInput {
+        self.input_of(jobs.iter().filter_map(|id| Some((*id, self.jobs.get(id)?, self.seen.get(id)?))))
+    }
+
+    fn input_of<'a>(&'a self, rows: impl Iterator<Item = (JobId, &'a Arc<Job>, &'a Arc<JobSeen>)>) -> PlanInput {
+        let premises = Premises::new(&self.frame.nodes, self.count);
+        let named = rows.filter(|(id, job, _)| self.wants(*id, job));
+        let jobs = named.map(|(_, job, seen)| self.plan_job(job, seen, premises)).collect();
+        PlanInput { jobs, ..self.frame.clone() }
+    }
+
+    /// Whether the job is in the input.
+    pub(super) fn names(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| self.wants(id, job))
+    }
+
+    /// Whether the job is in the input, or was left out of it on purpose.
+    pub(super) fn knows(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.wants_gpus(self.frame.now))
+    }
+
+    fn wants(&self, id: JobId, job: &Job) -> bool {
+        job.wants_gpus(self.frame.now) && !self.left.contains(&id)
+    }
+
+    /// Noise scale that the round takes a job for, once known.
+    pub(super) fn noise_scale(&self, id: JobId) -> Option<f64> {
+        self.seen.get(&id)?.noise_scale()
+    }
+
+    /// What its specification says, and over it what has been seen of the job.
+    fn plan_job(&self, job: &Job, seen: &JobSeen, premises: Premises<'_>) -> PlanJob {
+        let work = seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
+        let told = premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work);
+        let (current, freedom) = match self.lots.get(&job.id) {
+            Some(lot) => (lot.current.clone(), lot.freedom.clone()),
+            None => (None, Freedom::Free),
+        };
+        let prior = Downtime::of_restart(job.downtime.unwrap_or(self.restart_prior));
+        PlanJob {
+            capabilities: job.capabilities.unwrap_or(told.capabilities),
+            current,
+            downtime: Downtime { layout: job.layout_downtime.or(prior.layout), ..prior },
+            rework: self.rework(job),
+            remaining: seen.live.left(job),
+            freedom,
+            claim: self.claim(job, told.claim),
+            bounds: self.bounds(job, told.bounds),
+            needs: self.needs(job, told.needs),
+            ..told
+        }
+    }
+
+    /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
+    fn rework(&self, job: &Job) -> Seconds {
+        match job.state {
+            JobState::Running { since, .. } if job.capabilities.is_none() => {
+                self.frame.now.since(job.checkpoint_at.map_or(since, |at| at.max(since)))
+            }
+            _ => Seconds(0.0),
+        }
+    }
+
+    /// GPU-time in the job's life.
+    pub(super) fn attained(&self, job: &Job) -> GpuSeconds {
+        attained(job, &self.allocations, self.frame.now)
+    }
+}

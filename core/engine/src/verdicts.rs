@@ -1,0 +1,50 @@
+//! What readers are told of a job: the newest plan's word, or the engine's own where the planner was not asked. A plan's words are taken over all
+//! at once, shared with the plan, so that a long queue costs the loop nothing.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use headway_types::{JobId, JobVerdict, Reason, ReasonCode};
+
+use crate::record::JobState;
+use crate::view::View;
+
+/// What rounds say of jobs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdicts {
+    /// By the newest plan made, adopted or not.
+    pub said: Arc<BTreeMap<JobId, JobVerdict>>,
+    /// Whom rounds leave for later since some gave no plan.
+    pub left: Arc<BTreeSet<JobId>>,
+}
+
+impl View {
+    /// Why a live job is where it is; nothing of one that no round has looked at yet.
+    #[must_use]
+    pub fn verdict(&self, job: JobId) -> Option<Cow<'_, JobVerdict>> {
+        let row = &self.jobs.get(&job)?.job;
+        let own = |code, headline: String| Some(Cow::Owned(own(code, headline.clone(), headline)));
+        match (&row.state, row.not_before) {
+            (JobState::Held { reason, .. }, _) => {
+                let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+                own(ReasonCode::Held, format!("on hold until it is released{why}"))
+            }
+            (JobState::Queued { .. }, Some(until)) if until > self.at => {
+                let setbacks = row.failures + row.setbacks;
+                own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row"))
+            }
+            _ if self.verdicts.left.contains(&job) => Some(Cow::Owned(left())),
+            _ => self.verdicts.said.get(&job).map(Cow::Borrowed),
+        }
+    }
+}
+
+fn left() -> JobVerdict {
+    let detail = "rounds gave no plan, so that only some of those that wait are planned for now";
+    own(ReasonCode::NotReady, format!("Waits for a later round: {detail}"), detail.into())
+}
+
+fn own(code: ReasonCode, headline: String, detail: String) -> JobVerdict {
+    JobVerdict { headline, reasons: vec![Reason { code, binding: true, detail }], ..JobVerdict::default() }
+}

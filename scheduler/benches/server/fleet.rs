@@ -1,0 +1,130 @@
+//! Nodes that obey: they start what they are told at once, take every change, report steps every second and never fail.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headway_api::agent::{AgentToScheduler, SchedulerToAgent, wire};
+use headway_types::command::GroupStatus;
+use headway_types::{
+    AgentCommand, Configuration, Generation, GroupOutcome, GroupPhase, IdSource, JobId, NodeId, NodeReport,
+    NoiseSample, Seconds, Sequences, StepReport, Timestamp, Tokens, example,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use wire::agent_gateway_client::AgentGatewayClient;
+
+use super::{SECRET, Server};
+
+/// GPUs of a node.
+const GPUS: u32 = 8;
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Registers so many nodes; they live as long as the runtime.
+pub async fn start(server: &Server, nodes: u64) {
+    let url = format!("http://{}", server.agents);
+    let channel = Channel::from_shared(url).expect("a URL").connect().await.expect("the server listens for agents");
+    let mut ids = IdSource::seeded(9);
+    for index in 0..nodes {
+        tokio::spawn(live(channel.clone(), ids.node(Timestamp(0)), index));
+    }
+}
+
+struct Group {
+    status: GroupStatus,
+    configuration: Option<Configuration>,
+    /// Whether this node has its first rank, which tells of steps.
+    first: bool,
+    step: u64,
+    samples: u64,
+}
+
+/// Until the server is gone.
+async fn live(channel: Channel, node: NodeId, index: u64) -> Option<()> {
+    let (reports, outgoing) = mpsc::channel(256);
+    let say = async |report: NodeReport| reports.send((&AgentToScheduler::Report(report)).into()).await.ok();
+    let inventory = Box::new(example::inventory(node, index, GPUS));
+    say(NodeReport::Registered { inventory, groups: Vec::new() }).await?;
+    let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+    request.metadata_mut().insert("authorization", format!("Bearer {SECRET}").parse().expect("it is text"));
+    let mut incoming = AgentGatewayClient::new(channel).session(request).await.ok()?.into_inner();
+    let mut groups: BTreeMap<(JobId, Generation), Group> = BTreeMap::new();
+    let mut beat = tokio::time::interval(BEAT);
+    loop {
+        tokio::select! {
+            message = incoming.message() => {
+                let SchedulerToAgent::Command { command, .. } = message.ok()??.try_into().ok()? else { continue };
+                for report in obey(&mut groups, node, command) {
+                    say(report).await?;
+                }
+            }
+            _ = beat.tick() => {
+                say(NodeReport::Heartbeat).await?;
+                let steps: Vec<NodeReport> = groups.values_mut().filter_map(train).collect();
+                for report in steps {
+                    say(report).await?;
+                }
+            }
+        }
+    }
+}
+
+fn obey(groups: &mut BTreeMap<(JobId, Generation), Group>, node: NodeId, command: AgentCommand) -> Vec<NodeReport> {
+    let key = command.subject();
+    if let AgentCommand::Prepare { order } = &command {
+        let first = order.placement.first_node() == node;
+        let gpus =
+            order.placement.slices().iter().filter(|slice| slice.node == node).flat_map(|slice| slice.gpus.clone());
+        let phase = GroupPhase::Prepared { rendezvous_port: first.then_some(29_500) };
+        let status = GroupStatus { job: key.0, generation: key.1, gpus: gpus.collect(), phase, revision: 0 };
+        let samples = order.resume.as_ref().map_or(0, |checkpoint| checkpoint.samples_seen.0);
+        let group = Group { status, configuration: order.configuration, first, step: 0, samples };
+        groups.entry(key).or_insert(group);
+    }
+    let Some(group) = groups.get_mut(&key) else { return Vec::new() };
+    match command {
+        AgentCommand::Prepare { .. } | AgentCommand::Checkpoint { .. } => {}
+        AgentCommand::Launch { .. } => group.status.phase = GroupPhase::Running,
+        AgentCommand::Stop { .. } => group.status.phase = GroupPhase::Ended { outcome: GroupOutcome::Stopped },
+        AgentCommand::Configure { revision, configuration, .. } => {
+            (group.status.revision, group.configuration) = (revision, Some(configuration));
+        }
+        AgentCommand::Forget { .. } => {
+            groups.remove(&key);
+            return Vec::new();
+        }
+    }
+    let told = NodeReport::Group { status: group.status.clone() };
+    let declared = || NodeReport::Declared { job: key.0, generation: key.1, capabilities: example::FLEXIBLE };
+    let up = group.first && group.status.phase == GroupPhase::Running;
+    std::iter::once(told).chain(up.then(declared)).collect()
+}
+
+/// Another second of training.
+fn train(group: &mut Group) -> Option<NodeReport> {
+    let configuration = group.configuration.filter(|_| group.first && group.status.phase == GroupPhase::Running)?;
+    let batch = configuration.global_batch;
+    (group.step, group.samples) = (group.step + 1, group.samples + batch.0);
+    let (small_batch, big_batch) = (configuration.micro_batch.0 as f64, batch.0 as f64);
+    let noise = (big_batch > small_batch).then(|| NoiseSample {
+        small_sqr: 1.0 + 100.0 / small_batch,
+        big_sqr: 1.0 + 100.0 / big_batch,
+        small_batch,
+        big_batch,
+    });
+    let report = StepReport {
+        job: group.status.job,
+        generation: group.status.generation,
+        step: group.step,
+        steps: 1,
+        samples_seen: Sequences(group.samples),
+        tokens: Tokens(8192.0 * batch.0 as f64),
+        duration: Seconds(1.0),
+        configuration,
+        loss: Some(2.0),
+        noise,
+        preconditioned: None,
+        memory_peak: None,
+    };
+    Some(NodeReport::Steps { report: Box::new(report) })
+}
