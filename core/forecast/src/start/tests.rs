@@ -68,7 +68,7 @@ fn a_queue_starts_one_after_the_other() {
 
 #[test]
 fn who_has_waited_long_enough_starts_before_the_other_ends() {
-    let mut jobs = vec![job(1, 8, Some(1e9)), job(2, 8, Some(1e5))];
+    let mut jobs = vec![job(1, 8, Some(1e9)), job(2, 8, Some(5e4))];
     jobs[1].claim.waited = Seconds(300.0);
     let round = round(jobs.clone(), Some(900.0));
     for planned_jobs in [40, 0] {
