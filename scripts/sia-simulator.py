@@ -6,7 +6,7 @@ SIMULATOR is the folder `sia-simulator` of https://github.com/siasosp23/artifact
 --headway its own Sia decides, at the settings of its run_experiment.sh. With it, `plan solve --stream` gets the rows that Sia
 would get, every round, and its answers are carried out. Prints one line of JSON.
 
-    python3.11 -m venv venv && venv/bin/pip install numpy==1.23.5 pandas==1.5.3 scipy==1.10.1 cvxpy==1.3.2 cvxopt==1.3.2 autograd==1.5 rich
+    python3.11 -m venv venv && venv/bin/pip install numpy==1.26.4 pandas==1.5.3 scipy==1.10.1 cvxpy==1.3.2 cylp==0.94.1 autograd==1.5 psutil
     venv/bin/python scripts/sia-simulator.py artifacts/sia-simulator artifacts/sia-simulator/workloads/philly/workload-1.csv --headway ./headway
 """
 
