@@ -109,7 +109,7 @@ def advance(job, now):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--headway", default="headway", help="the binary")
-    parser.add_argument("--policy", help="goodput, sia, pollux, least_attained, fifo_backfill, shortest_remaining, static")
+    parser.add_argument("--policy", help="goodput, sia, sia_simulated, pollux, pollux_layouts, least_attained, fifo_backfill, shortest_remaining, static")
     parser.add_argument("--jobs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
