@@ -30,6 +30,7 @@ const TOLD: &[&str] = &[
     "job.submitted",
     "job.started",
     "job.moved",
+    "job.returned",
     "job.batch_changed",
     "job.preempted",
     "job.resumed",

@@ -224,7 +224,7 @@ impl Engine {
         };
         let (now, key) = (self.facts.now, (id, job.generation));
         let moves = matches!(cause, StopCause::Rescale) && running_since.is_some();
-        let leaves = self.facts.leaves(job);
+        let leaves = if moves { self.facts.leaves(job) } else { None };
         if !self.facts.transition(id, JobEvent::Stop { cause }) {
             return;
         }

@@ -3,23 +3,17 @@
 
 mod harness;
 
-use harness::{Cluster, answer, elastic, gpus, rigid, spec, training};
-use headway_engine::event::{JobChange, Request};
+use harness::{Cluster, answer, elastic, gpus, resize, rigid, spec, training};
+use headway_engine::event::Request;
 use headway_engine::record::JobState;
 use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds};
-
-fn sized(cluster: &mut Cluster, job: JobId, gpus: u32) {
-    let gpus = Some(GpuCount(gpus));
-    let change = JobChange { min: gpus, max: gpus, ..JobChange::default() };
-    cluster.request(Request::Change { job, change, expected: None });
-}
 
 /// A job on 2 of 8 GPUs that is being stopped for 4.
 fn growing(cluster: &mut Cluster) -> JobId {
     let job = cluster.submit(spec("grows", 2, 2, Some(training(true))));
     cluster.start(job);
     cluster.steps(job, 16, None);
-    sized(cluster, job, 4);
+    resize(cluster, job, 4);
     cluster.pass_beating(4.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Stopping { .. }));
     job
@@ -50,7 +44,7 @@ fn a_job_that_stops_for_a_move_is_shown_where_it_goes() {
 fn a_stop_that_leads_back_to_the_old_shape_is_told() {
     let mut cluster = Cluster::new(&[8]);
     let job = growing(&mut cluster);
-    sized(&mut cluster, job, 2);
+    resize(&mut cluster, job, 2);
     // The target still says 4: what its owner took back is not granted.
     cluster.end(job, &GroupOutcome::Stopped);
     assert_eq!(gpus(&cluster, job), 0);

@@ -3,8 +3,8 @@
 
 mod harness;
 
-use harness::{Cluster, answer, inventory, node_id, rigid, spec, training};
-use headway_engine::event::{JobChange, Request};
+use harness::{Cluster, answer, inventory, node_id, resize, rigid, spec, training};
+use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
 use headway_engine::{Activity, Change, Event, Refusal, Reply};
 use headway_types::{AgentCommand, GpuCount, GroupOutcome, GroupPhase, NodeReport, Seconds};
@@ -193,8 +193,7 @@ fn what_a_job_waits_for_gpus_between_two_runs_is_no_part_of_what_its_move_costs(
     let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
     cluster.start(job);
     cluster.steps(job, 16, None);
-    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
-    cluster.request(Request::Change { job, change, expected: None });
+    resize(&mut cluster, job, 4);
     cluster.pass_beating(1.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }));
     cluster.pass_beating(4.0, &[0]);
@@ -218,8 +217,7 @@ fn one_move_that_took_very_long_teaches_little() {
     let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
     cluster.start(job);
     cluster.steps(job, 16, None);
-    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
-    cluster.request(Request::Change { job, change, expected: None });
+    resize(&mut cluster, job, 4);
     cluster.pass_beating(5.0, &[0]);
     cluster.end(job, &GroupOutcome::Stopped);
     cluster.pass_beating(1.0, &[0]);

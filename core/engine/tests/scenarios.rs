@@ -3,9 +3,9 @@
 
 mod harness;
 
-use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use harness::{Cluster, inventory, node_id, resize, rigid, spec, training};
 use headway_engine::Reply;
-use headway_engine::event::{JobChange, Request};
+use headway_engine::event::Request;
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
 use headway_types::{
     AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, Seconds,
@@ -192,8 +192,7 @@ fn a_first_step_that_is_heard_of_after_the_next_stop_ends_no_move() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(spec("moved", 2, 2, Some(training(true))));
     cluster.start(job);
-    let change = JobChange { min: Some(GpuCount(4)), max: Some(GpuCount(4)), ..JobChange::default() };
-    assert!(matches!(cluster.request(Request::Change { job, change, expected: None }), Reply::Job(_)));
+    resize(&mut cluster, job, 4);
     cluster.pass_beating(1.0, &[0]);
     assert!(
         matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Rescale, .. }),

@@ -1,7 +1,8 @@
 //! What several test files say of jobs and of time passing.
 
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::JobState;
-use headway_types::{GroupOutcome, GroupPhase, JobId, JobSpec};
+use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec};
 
 use super::{Cluster, spec, training};
 
@@ -11,6 +12,13 @@ pub fn of(project: &str, spec: JobSpec) -> JobSpec {
 
 pub fn elastic(name: &str, most: u32) -> JobSpec {
     spec(name, 1, most, Some(training(true)))
+}
+
+/// Its owner wants it to run on so many GPUs.
+pub fn resize(cluster: &mut Cluster, job: JobId, gpus: u32) {
+    let gpus = Some(GpuCount(gpus));
+    let change = JobChange { min: gpus, max: gpus, ..JobChange::default() };
+    cluster.request(Request::Change { job, change, expected: None });
 }
 
 pub fn gpus(cluster: &Cluster, job: JobId) -> u32 {

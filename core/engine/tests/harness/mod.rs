@@ -4,6 +4,7 @@
 
 mod fixtures;
 mod follow;
+mod unplanned;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, Se
 use headway_engine::record::{
     Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
 };
-use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, RoundRequest, Snapshot};
+use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
 use headway_planner::{CurveCache, PlanInput, Verified, plan};
 use headway_types::command::GroupStatus;
 use headway_types::{
@@ -21,20 +22,8 @@ use headway_types::{
 };
 
 pub use fixtures::{inventory, node_id, rigid, spec, training};
-pub use follow::{elastic, follow, gpus, of};
-
-/// What the planning thread says of a plan made of this input.
-pub fn answer(input: &PlanInput, plan: Plan) -> Event {
-    let id = plan.id;
-    match Verified::try_new(input, Arc::new(plan)) {
-        Ok(plan) => Event::PlanReady { plan },
-        Err(violation) => Event::PlanRefused { plan: id, violation: violation.to_string() },
-    }
-}
-
-fn by_ada(body: Request) -> Event {
-    Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body }
-}
+pub use follow::{elastic, follow, gpus, of, resize};
+pub use unplanned::answer;
 
 pub struct Cluster {
     pub engine: Engine,
@@ -276,57 +265,6 @@ impl Cluster {
         let generation = self.jobs[&job].generation;
         let busy = busy.iter().map(|(rank, seconds)| (*rank, Seconds(*seconds))).collect();
         self.report(node, NodeReport::RankTimes { job, generation, busy });
-    }
-
-    /// One batch whose plan request, if any, nobody answers.
-    pub fn feed_unplanned(&mut self, event: Event) -> Vec<Change> {
-        let outcome = self.engine.handle(self.now, vec![event]);
-        self.engine.check_invariants().unwrap();
-        let changes = outcome.changes.clone();
-        self.commit(outcome);
-        changes
-    }
-
-    /// Submits jobs together; the round that this calls for comes back unanswered.
-    pub fn submit_unplanned(&mut self, jobs: Vec<JobSpec>) -> (Vec<JobId>, PlanInput) {
-        let (replies, round) = self.calls_for_round(Request::Submit { jobs, idempotency: None });
-        match replies.into_iter().next() {
-            Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), round.input()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// What calls for a round, which nobody answers.
-    pub fn asked_for(&mut self, body: Request) -> Arc<RoundRequest> {
-        self.calls_for_round(body).1
-    }
-
-    /// The input of such a round.
-    pub fn round_for(&mut self, body: Request) -> PlanInput {
-        self.asked_for(body).input()
-    }
-
-    /// At once, or when the arrivals are gathered.
-    fn calls_for_round(&mut self, body: Request) -> (Vec<Reply>, Arc<RoundRequest>) {
-        let mut outcome = self.engine.handle(self.now, vec![by_ada(body)]);
-        let mut round = outcome.plan_request.take();
-        let replies = self.commit(outcome);
-        if round.is_none() {
-            self.now = self.now + self.policy.round_pause;
-            let mut outcome = self.engine.handle(self.now, vec![Event::Tick]);
-            round = outcome.plan_request.take();
-            self.commit(outcome);
-        }
-        (replies, round.expect("this calls for a round"))
-    }
-
-    /// One request while a round is under way.
-    pub fn act(&mut self, body: Request) {
-        self.feed_unplanned(by_ada(body));
-    }
-
-    pub fn plan(&mut self, input: &PlanInput) -> Plan {
-        plan(input, &mut self.curves).unwrap()
     }
 
     pub fn state(&self, job: JobId) -> &JobState {

@@ -45,11 +45,11 @@ pub(super) fn serve_arrivals<'a>(
     owed: &Guarantees,
     serve: impl Fn(&mut Queue<'a, '_>, &[usize]),
 ) -> Decision {
-    let order = by_submission(options);
-    in_order::decide(round, options, owed, Running::Stays, |forbidden| {
-        let mut queue = Queue::new(options, owed, forbidden, order.clone(), |job| runs(&options[job]));
+    let line = first_come(options);
+    in_order::decide(round, options, owed, &line, |forbidden| {
+        let mut queue = Queue::new(options, owed, forbidden, line.order.clone(), |job| runs(&options[job]));
         let waits = |job: &usize| !options[*job].candidates[queue.choice[*job]].stays;
-        let waiting: Vec<usize> = order.iter().copied().filter(waits).collect();
+        let waiting: Vec<usize> = line.order.iter().copied().filter(waits).collect();
         serve(&mut queue, &waiting);
         queue.choice
     })
@@ -61,16 +61,11 @@ pub(super) fn keep_requested_size(options: &mut Options<'_>) {
     withdraw(options, |one| Some(one.gpus) == most);
 }
 
-pub(super) fn first_come(options: &[Options<'_>]) -> Line {
-    let ahead = ("was submitted before it", "were submitted before it");
-    Line { order: by_submission(options), ahead, running: Running::Stays }
-}
-
 /// Those that run first, then the first submitted first.
-fn by_submission(options: &[Options<'_>]) -> Vec<usize> {
+pub(super) fn first_come(options: &[Options<'_>]) -> Line {
     let mut order: Vec<usize> = (0..options.len()).collect();
     order.sort_by_key(|&job| (!runs(&options[job]), options[job].job.submitted_at, job));
-    order
+    Line { order, ahead: ("was submitted before it", "were submitted before it"), running: Running::Stays }
 }
 
 fn runs(options: &Options<'_>) -> bool {

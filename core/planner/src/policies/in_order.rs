@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Running;
+use super::{Line, Running};
 use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
@@ -20,7 +20,7 @@ pub(super) fn decide(
     round: &Round<'_>,
     options: &[Options<'_>],
     owed: &Guarantees,
-    running: Running,
+    line: &Line,
     choose: impl Fn(&BTreeSet<(usize, usize)>) -> Vec<usize>,
 ) -> Decision {
     let mut forbidden = BTreeSet::new();
@@ -29,7 +29,7 @@ pub(super) fn decide(
     let (choice, placements) = loop {
         attempts += 1;
         let wanted = choose(&forbidden);
-        let (offered, numbers) = offered(options, &wanted, running);
+        let (offered, numbers) = offered(options, &wanted, line.running);
         let at: Vec<usize> = numbers.iter().map(|kept| kept.len() - 1).collect();
         let placed = place::place(round, &offered, &owed.capacity, &at, &BTreeSet::new());
         match placed.no_room {

@@ -29,15 +29,14 @@ impl Approach for LeastAttained {
     }
 
     fn line(&self, options: &[Options<'_>]) -> Option<Line> {
-        let ahead = ("comes before it by the GPU-time it has had", "come before it by the GPU-time they have had");
-        Some(Line { order: by_service(options), ahead, running: Running::MayMove })
+        Some(by_service(options))
     }
 
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
-        let order = by_service(options);
-        Ok(in_order::decide(round, options, owed, Running::MayMove, |forbidden| {
-            let mut queue = Queue::new(options, owed, forbidden, order.clone(), |_| false);
-            for &job in &order {
+        let line = by_service(options);
+        Ok(in_order::decide(round, options, owed, &line, |forbidden| {
+            let mut queue = Queue::new(options, owed, forbidden, line.order.clone(), |_| false);
+            for &job in &line.order {
                 let by_size = preferred(&options[job], |one| (Reverse(one.gpus), Sorted(-one.prediction.goodput.0)));
                 queue.serve(job, by_size);
             }
@@ -46,13 +45,14 @@ impl Approach for LeastAttained {
     }
 }
 
-fn by_service(options: &[Options<'_>]) -> Vec<usize> {
+fn by_service(options: &[Options<'_>]) -> Line {
     let mut order: Vec<usize> = (0..options.len()).collect();
     order.sort_by_key(|&job| {
         let of = options[job].job;
         (level(of.claim.attained), of.current.is_none(), of.submitted_at, job)
     });
-    order
+    let ahead = ("comes before it by the GPU-time it has had", "come before it by the GPU-time they have had");
+    Line { order, ahead, running: Running::MayMove }
 }
 
 fn level(attained: GpuSeconds) -> u32 {

@@ -15,16 +15,14 @@ pub(super) struct ShortestRemaining;
 
 impl Approach for ShortestRemaining {
     fn line(&self, options: &[Options<'_>]) -> Option<Line> {
-        let ahead =
-            ("ends sooner, or came earlier where no end is known", "end sooner, or came earlier where no end is known");
-        Some(Line { order: by_end(options), ahead, running: Running::MayMove })
+        Some(by_end(options))
     }
 
     fn decide(&self, round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
-        let order = by_end(options);
-        Ok(in_order::decide(round, options, owed, Running::MayMove, |forbidden| {
-            let mut queue = Queue::new(options, owed, forbidden, order.clone(), |_| false);
-            for &job in &order {
+        let line = by_end(options);
+        Ok(in_order::decide(round, options, owed, &line, |forbidden| {
+            let mut queue = Queue::new(options, owed, forbidden, line.order.clone(), |_| false);
+            for &job in &line.order {
                 let of = &options[job];
                 queue.serve(job, preferred(of, |one| (Sorted(ends_after(of, one)), std::cmp::Reverse(one.value))));
             }
@@ -33,14 +31,16 @@ impl Approach for ShortestRemaining {
     }
 }
 
-fn by_end(options: &[Options<'_>]) -> Vec<usize> {
+fn by_end(options: &[Options<'_>]) -> Line {
     let soonest = |of: &Options<'_>| {
         let placed = of.candidates.iter().filter(|one| one.gpus.0 > 0);
         placed.map(|one| ends_after(of, one)).fold(f64::INFINITY, f64::min)
     };
     let mut order: Vec<usize> = (0..options.len()).collect();
     order.sort_by_cached_key(|&job| (Sorted(soonest(&options[job])), options[job].job.submitted_at, job));
-    order
+    let ahead =
+        ("ends sooner, or came earlier where no end is known", "end sooner, or came earlier where no end is known");
+    Line { order, ahead, running: Running::MayMove }
 }
 
 /// Seconds from now until the job ends if it gets this; infinity where that is not known.
