@@ -26,5 +26,5 @@ pub mod workload;
 pub use cluster::{Cluster, ClusterError};
 pub use contender::{Contender, ContenderError};
 pub use measure::{Measure, measures};
-pub use run::{Settings, Trial, TrialError, run_all};
+pub use run::{AT_WILL, Settings, Trial, TrialError, run_all};
 pub use workload::{Kind, Named, Plenty, Workload};

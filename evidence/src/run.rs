@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use headway_emulation::{Nature, Seed, Training, Workload as Truth};
 use headway_sim::{Failure, HiddenWorld, Oversight, Report, Scenario, SimJob, simulate_watched};
-use headway_types::Seconds;
-use headway_types::spec::Precision;
+use headway_types::spec::{Elasticity, Precision};
+use headway_types::{JobSpec, Seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
@@ -25,9 +25,19 @@ pub struct Settings {
     /// Longest time between rounds, and between reports of a gang.
     pub round_every: Seconds,
     pub report_every: Seconds,
+    /// How often jobs let themselves be moved.
+    pub elastic: Elasticity,
     /// After the last job has come; what has not ended by then has not ended.
     pub patience: Seconds,
 }
+
+/// Jobs that may be moved whenever a policy likes, as the papers of Sia and Pollux have them.
+pub const AT_WILL: Elasticity = Elasticity {
+    min_runtime: Seconds(0.0),
+    max_resizes_per_hour: u32::MAX,
+    max_overhead: f64::INFINITY,
+    min_share: None,
+};
 
 impl Default for Settings {
     fn default() -> Self {
@@ -37,6 +47,7 @@ impl Default for Settings {
             fleet: None,
             round_every: Seconds(300.0),
             report_every: Seconds(30.0),
+            elastic: Elasticity::default(),
             patience: Seconds(10.0 * 86_400.0),
         }
     }
@@ -125,7 +136,7 @@ fn scenario(trial: &Trial<'_>, settings: &Settings) -> Scenario {
     let Trial { workload, contender, .. } = trial;
     let mut scenario = Scenario::empty(trial.seed, &[]);
     scenario.nodes = workload.cluster.shapes();
-    scenario.jobs = workload.jobs.iter().map(|job| sim_job(job, contender, workload)).collect();
+    scenario.jobs = workload.jobs.iter().map(|job| sim_job(job, contender, workload, settings)).collect();
     scenario.policy.objective = contender.policy.clone();
     scenario.policy.round_every = settings.round_every;
     // Few heartbeats: a silent node is one that a mishap has silenced.
@@ -143,7 +154,8 @@ fn scenario(trial: &Trial<'_>, settings: &Settings) -> Scenario {
     scenario
 }
 
-fn sim_job(job: &Job, contender: &Contender, workload: &Workload) -> SimJob {
+fn sim_job(job: &Job, contender: &Contender, workload: &Workload, settings: &Settings) -> SimJob {
+    let spec = contender.spec(job, &workload.cluster);
     let hidden = match &job.kind {
         Kind::Opaque => Truth::Opaque { duration: job.duration },
         Kind::Training(recipe) => {
@@ -152,7 +164,7 @@ fn sim_job(job: &Job, contender: &Contender, workload: &Workload) -> SimJob {
     };
     SimJob {
         arrives: job.arrives,
-        spec: contender.spec(job, &workload.cluster),
+        spec: JobSpec { elastic: settings.elastic, ..spec },
         tokens_per_second: 0.0,
         noise_scale: 0.0,
         runs: job.duration,

@@ -1,9 +1,10 @@
 //! The studies of the evidence report: each a question, a workload, worlds and contenders.
 
 use headway_emulation::Nature;
+use headway_types::Seconds;
 
 use crate::contender::{Contender, ContenderError};
-use crate::run::Settings;
+use crate::run::{AT_WILL, Settings};
 use crate::workload::Named;
 
 /// One question asked of the scheduler.
@@ -32,6 +33,7 @@ const POLICIES: &[&str] = &[
     "fifo_maximum",
     "static",
 ];
+const PEERS: &[&str] = &["fifo", "goodput", "sia", "sia_simulated", "pollux", "pollux_layouts", "shortest_remaining"];
 const RIVALS: &[&str] = &["fifo", "goodput", "sia", "pollux_layouts", "shortest_remaining"];
 
 impl Study {
@@ -55,6 +57,17 @@ pub fn studies() -> Vec<Study> {
             loads: &[0.35, 0.9, 2.0],
             contenders: POLICIES,
             worlds: harsh(),
+        },
+        Study {
+            name: "at-will",
+            title: "Moves at will",
+            about: "The same day with rounds each minute and jobs that may be moved whenever a policy likes, as the papers of Sia and Pollux have it. \
+                    Elsewhere jobs are moved as rarely as specifications ask by default: ten minutes apart, twice in an hour, for 3 % of their time at most.",
+            cluster: MIXED,
+            workload: Named::Day,
+            loads: &[0.9],
+            contenders: PEERS,
+            worlds: vec![("at will", Settings { elastic: AT_WILL, round_every: Seconds(60.0), ..Settings::default() })],
         },
         Study {
             name: "bursts",

@@ -220,9 +220,9 @@ impl World<'_> {
         if let (Ok(plan), true) = (&made, self.scenario.keep_rounds) {
             self.rounds.push((input.clone(), plan.clone()));
         }
-        let result = made.map(|plan| match Verified::try_new(input, Arc::new(plan)) {
-            Ok(plan) => Event::PlanReady { plan },
-            Err(violation) => Event::PlanRefused { plan: input.plan, violation: violation.to_string() },
+        let result = made.and_then(|plan| match Verified::try_new(input, Arc::new(plan)) {
+            Ok(plan) => Ok(Event::PlanReady { plan }),
+            Err(violation) => Err((input.plan, format!("it breaks a rule: {violation}"))),
         });
         let done = self.moment(0.02, 1.5);
         self.clock.at(done, Item::PlanDone { server, result });

@@ -8,8 +8,9 @@ use headway_evidence::gather::{GatherError, Wanted, gather};
 use headway_evidence::run::Outcome;
 use headway_evidence::table::upright;
 use headway_evidence::workload::traced;
-use headway_evidence::{Cluster, Contender, Named, Plenty, Settings, Trial, Workload, run_all};
+use headway_evidence::{AT_WILL, Cluster, Contender, Named, Plenty, Settings, Trial, Workload, run_all};
 use headway_types::Seconds;
+use headway_types::spec::Elasticity;
 
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
@@ -63,6 +64,9 @@ pub struct Evaluate {
     /// Longest time between rounds, seconds.
     #[arg(long, default_value_t = 300.0)]
     pub round_every: f64,
+    /// Let jobs be moved whenever a policy likes, as the papers of Sia and Pollux have it, not as rarely as specifications ask by default.
+    #[arg(long)]
+    pub at_will: bool,
     /// Runs at a time [default: as many as there are processors].
     #[arg(long)]
     pub jobs: Option<usize>,
@@ -75,7 +79,7 @@ pub struct Evaluate {
     /// Run the studies of the evidence report instead, those that DIR/runs.jsonl lacks, and write the report to DIR.
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
-    /// Only these studies: loads, bursts, ablations, equals, equals-day, sensitivity, single.
+    /// Only these studies: loads, at-will, bursts, ablations, equals, equals-day, sensitivity, single.
     #[arg(long, value_delimiter = ',', requires = "report")]
     pub studies: Vec<String>,
 }
@@ -180,7 +184,8 @@ fn settings(evaluate: &Evaluate) -> Result<Settings, Failure> {
     };
     let round_every = Seconds(evaluate.round_every);
     let fleet = evaluate.fleet.clone();
-    Ok(Settings { nature, mishaps: evaluate.failures, round_every, fleet, ..Settings::default() })
+    let elastic = if evaluate.at_will { AT_WILL } else { Elasticity::default() };
+    Ok(Settings { nature, mishaps: evaluate.failures, round_every, fleet, elastic, ..Settings::default() })
 }
 
 fn seeds(text: &str) -> Result<std::ops::RangeInclusive<u64>, Failure> {

@@ -18,11 +18,9 @@ use crate::guarantee::by_right;
 use crate::input::PlanJob;
 use crate::round::Round;
 use crate::rows::RowKind;
-use crate::urgency;
 use crate::witness::{Victims, Witness};
+use crate::{urgency, value};
 
-/// A job that runs without a known end goes on for as long as it has run, and at least so long.
-const LEAST_LIFE: Seconds = Seconds(600.0);
 /// However much waits, a job is due after so many times the policy's patience.
 const MOST_DUE: f64 = 24.0;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
@@ -46,7 +44,7 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
     let first = round.rows.promise(job, &promise.wanted);
     for (other, of) in options.iter_mut().enumerate() {
         for one in &mut of.candidates {
-            let stays_on = one.gpus > GpuCount(0) && ends_after(of.job, one) > promise.after.0;
+            let stays_on = one.gpus > GpuCount(0) && ends_after(round, of.job, one) > promise.after.0;
             let taken = promise.wanted.iter().enumerate().filter_map(|(at, wanted)| {
                 let same = |part: &&Use| part.row == wanted.row && stays_on;
                 let held = one.uses.iter().find(same).map_or(0, |part| part.amount);
@@ -66,7 +64,7 @@ pub(crate) fn had_their_turn(round: &Round<'_>, options: &[Options<'_>]) -> Arc<
     let had = |job: &usize| {
         let of = &options[*job];
         let lost = of.job.downtime.restart.0 + of.job.rework.0;
-        let goes_on = of.candidates.get(of.incumbent).map(|now| ends_after(of.job, now));
+        let goes_on = of.candidates.get(of.incumbent).map(|now| ends_after(round, of.job, now));
         of.job.claim.ran.0 >= turn.0 && lost <= LOST_SHARE * turn.0 && goes_on.is_some_and(|left| left >= turn.0)
     };
     Arc::new((0..options.len()).filter(had).collect())
@@ -110,18 +108,26 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usi
     let mut witness = Witness::new(round, options);
     for job in by_right(options, due) {
         let least = options[job].candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0).min()?;
+        let ways = || options[job].candidates.iter().filter(|one| one.gpus == least);
+        if ways().all(|way| is_beyond(round, way)) {
+            continue;
+        }
         if witness.raise(job, least, &victims(round, options[job].job, &had_their_turn)) {
             witness.protect(job, least);
             continue;
         }
-        let ways = options[job].candidates.iter().filter(|one| one.gpus == least);
-        let promises = ways.filter_map(|way| earliest(round, options, way));
+        let promises = ways().filter_map(|way| earliest(round, options, way));
         // What will never have room keeps nothing from those after it.
         if let Some(soonest) = promises.min_by(|a, b| a.after.0.total_cmp(&b.after.0)) {
             return Some((job, soonest));
         }
     }
     None
+}
+
+/// Whether something has less than a way to run needs of it, whoever ends.
+fn is_beyond(round: &Round<'_>, way: &Candidate) -> bool {
+    way.uses.iter().any(|part| part.amount > round.rows.capacity[part.row as usize].max(0))
 }
 
 /// The earliest moment at which a way to run finds room, if those that run end as expected.
@@ -135,7 +141,7 @@ fn earliest(round: &Round<'_>, options: &[Options<'_>], way: &Candidate) -> Opti
         let now = &of.candidates[of.incumbent];
         now.uses.iter().for_each(|part| used[part.row as usize] += part.amount);
         if now.gpus > GpuCount(0) {
-            ends.push((ends_after(of.job, now), &now.uses[..]));
+            ends.push((ends_after(round, of.job, now), &now.uses[..]));
         }
     }
     let (after, _) = backfill::earliest(&rows.capacity, used, &wanted, ends)?;
@@ -143,13 +149,6 @@ fn earliest(round: &Round<'_>, options: &[Options<'_>], way: &Candidate) -> Opti
 }
 
 /// Seconds from now until a job ends if it gets this, as far as anybody can tell.
-fn ends_after(job: &PlanJob, candidate: &Candidate) -> f64 {
-    let goodput = candidate.prediction.goodput.0;
-    let known = job.remaining.filter(|_| goodput > 0.0).map(|left| left.0.max(0.0) / goodput);
-    let limit = job.bounds.time_left.map(|left| left.0.max(0.0));
-    let work = match (known, limit) {
-        (None, None) => job.claim.ran.0.max(LEAST_LIFE.0),
-        (known, limit) => known.unwrap_or(f64::INFINITY).min(limit.unwrap_or(f64::INFINITY)),
-    };
-    candidate.cost.0 + work
+fn ends_after(round: &Round<'_>, job: &PlanJob, candidate: &Candidate) -> f64 {
+    candidate.cost.0 + value::life_left(job, round.input.now, candidate.prediction.goodput).0
 }

@@ -117,8 +117,9 @@ impl<'a, 'r> Maker<'a, 'r> {
     fn stop_cost(&self) -> f64 {
         let Some(present) = self.present.filter(|_| self.job.current.is_some()) else { return 0.0 };
         let lost = self.job.downtime.restart + self.job.rework;
-        let window = value::window(&self.round.input.policy, self.job, Seconds(0.0), self.remaining(), present.goodput);
-        let share = if window > 0.0 { (lost.0 / window).min(MOST_LOST) } else { 0.0 };
+        let input = self.round.input;
+        let (window, _) = value::window(&input.policy, self.job, input.now, Seconds(0.0), present.goodput);
+        let share = if window.0 > 0.0 { (lost.0 / window.0).min(MOST_LOST) } else { 0.0 };
         let unsure = if urgency::is_known(self.job) { 0.0 } else { UNSURE };
         (share + unsure) * self.worth(&present, Seconds(0.0), self.held())
     }
@@ -277,8 +278,6 @@ impl<'a, 'r> Maker<'a, 'r> {
         let further_domains = u32::from(matters && shape.reach == Reach::Class);
         let stretch = Stretch { nodes: shape.nodes, further_domains };
         let worth = self.worth(&prediction, cost, stretch) - self.penalty(shape.gpus);
-        // Of what is worth the same to it the faster GPUs: of a job that says nothing of its work it is all that can be known.
-        let slower = i64::from(self.round.cluster.classes[shape.class].faster);
         Candidate {
             gpus: shape.gpus,
             shape: Some(shape),
@@ -288,7 +287,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost,
             uses: self.round.rows.of_shape(self.job, shape, way.watts_per_gpu, self.leaving_is_a_move()),
-            value: Quanta(Quanta::of(worth).0 - slower),
+            value: Quanta::of(worth),
         }
     }
 
@@ -303,7 +302,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         let loss = if self.job.work.is_opaque() { SPREAD_LOSS } else { CURVE_SPREAD_LOSS };
         let further_nodes = f64::from(stretch.nodes.0.saturating_sub(1));
         let kept = 1.0 - loss * further_nodes - policy.domain_loss * f64::from(stretch.further_domains);
-        let share = value::useful_share(policy, self.job, cost, self.remaining(), prediction.goodput);
+        let share = value::useful_share(policy, self.job, self.round.input.now, cost, prediction.goodput);
         let speed_up = prediction.speed_up * kept.max(0.5);
         let in_time = value::in_time(self.job, self.round.input.now, cost, prediction.goodput) == Some(true);
         let bonus = if in_time { DEADLINE_BONUS * value::utility(policy, 1.0) } else { 0.0 };

@@ -1,6 +1,6 @@
 //! What a candidate is worth to the cluster: `w · u(s · (1 − d/W))`, as `docs/planner.md` states it. It knows no GPUs and no nodes.
 
-use headway_types::{GpuSeconds, Seconds, Timestamp, Tokens, TokensPerSecond};
+use headway_types::{GpuSeconds, Seconds, Timestamp, TokensPerSecond};
 
 use crate::input::PlanJob;
 use crate::policy::Policy;
@@ -12,6 +12,8 @@ const MOST_QUANTA: f64 = (1_i64 << 43) as f64;
 /// Whatever a restart costs, a job that starts keeps this share of its value: starting beats waiting.
 const LEAST_USEFUL_SHARE: f64 = 0.02;
 const DAY: f64 = 86_400.0;
+/// Nothing can be said of a job from less of its life.
+const LEAST_LIFE: Seconds = Seconds(600.0);
 /// Attained service is weighed in units of this many GPU-seconds (`docs/planner.md`, objective).
 const SERVICE_UNIT: f64 = 600.0;
 
@@ -64,34 +66,69 @@ pub(crate) fn hysteresis(policy: &Policy, since_move: Option<Seconds>) -> f64 {
     policy.min_gain + (policy.fresh_gain - policy.min_gain).max(0.0) * left
 }
 
-/// Share of the window W in which a job trains after standing still for `downtime`. W ends at the horizon, when the
-/// job does, or when its time is up; where the job ends first, the product with its goodput is its mean goodput until
-/// then, so that a move is worth more than staying exactly when the job ends sooner by it.
+/// Share of the window W in which a job trains after standing still for `downtime`. Where the job's end is known and near,
+/// the product with its goodput is its mean goodput until then, so that a move is worth more than staying exactly when the
+/// job ends sooner by it.
 pub(crate) fn useful_share(
     policy: &Policy,
     job: &PlanJob,
+    now: Timestamp,
     downtime: Seconds,
-    remaining: Option<Tokens>,
     goodput: TokensPerSecond,
 ) -> f64 {
-    let window = window(policy, job, downtime, remaining, goodput);
-    if downtime.0 <= 0.0 || window <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window).max(LEAST_USEFUL_SHARE) }
+    let (window, _) = window(policy, job, now, downtime, goodput);
+    if downtime.0 <= 0.0 || window.0 <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window.0).max(LEAST_USEFUL_SHARE) }
 }
 
-/// W: the horizon, or until the job ends or its time is up after standing still for `downtime`. Seconds.
+/// What ends the time over which a move has to pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    Horizon,
+    /// The job's end.
+    End,
+    /// The job's next move, if that goes on as it did.
+    NextMove,
+}
+
+/// W, the time over which standing still for `downtime` has to pay: the horizon at most, and until the job ends; a move also
+/// until the job is likely to be moved again. A start costs the same whenever it comes.
 pub(crate) fn window(
     policy: &Policy,
     job: &PlanJob,
+    now: Timestamp,
     downtime: Seconds,
-    remaining: Option<Tokens>,
     goodput: TokensPerSecond,
-) -> f64 {
-    let own = match remaining {
-        Some(tokens) if goodput.0 > 0.0 => downtime.0 + (tokens / goodput).0.max(0.0),
-        _ => f64::INFINITY,
-    };
-    let limit = job.bounds.time_left.map_or(f64::INFINITY, |left| left.0);
-    own.min(policy.horizon.0).min(limit)
+) -> (Seconds, Until) {
+    let ends = known_life(job, goodput).map(|left| (Seconds(downtime.0 + left.0), Until::End));
+    let moves = job.current.is_some().then(|| (between_moves(job, now), Until::NextMove));
+    let shorter = |one: (Seconds, Until), other: (Seconds, Until)| if other.0.0 < one.0.0 { other } else { one };
+    ends.into_iter().chain(moves).fold((policy.horizon, Until::Horizon), shorter)
+}
+
+/// How long a job goes on at such a goodput. Lives are heavy-tailed: where nobody knows its end it goes on for as long as it
+/// has run.
+pub(crate) fn life_left(job: &PlanJob, now: Timestamp, goodput: TokensPerSecond) -> Seconds {
+    known_life(job, goodput).unwrap_or_else(|| has_run(job, now))
+}
+
+/// Until its target or its time limit, where it has one.
+fn known_life(job: &PlanJob, goodput: TokensPerSecond) -> Option<Seconds> {
+    let told = job.remaining.filter(|_| !job.work.is_opaque() && goodput.0 > 0.0);
+    let work = told.map(|tokens| (tokens / goodput).0.max(0.0));
+    let limit = job.bounds.time_left.map(|left| left.0.max(0.0));
+    work.into_iter().chain(limit).reduce(f64::min).map(Seconds)
+}
+
+/// How long a job keeps what a move gives it, by how often it was moved in the time T that it has run. To first order a move
+/// then costs the (n+1)·d/T of Sia's r and of Pollux's factor for restarts.
+fn between_moves(job: &PlanJob, now: Timestamp) -> Seconds {
+    Seconds(has_run(job, now).0 / (f64::from(job.claim.restarts) + 1.0))
+}
+
+/// How long a job has run in its life: since its submission but for its last wait. Nobody is taken for younger than `LEAST_LIFE`.
+pub(crate) fn has_run(job: &PlanJob, now: Timestamp) -> Seconds {
+    let age = now.since(job.submitted_at).0;
+    Seconds((age - job.claim.waited.0).max(job.claim.ran.0).max(LEAST_LIFE.0))
 }
 
 /// Whether a job that goes on like this reaches its target in time; `None` where there is no telling or no deadline.
@@ -103,6 +140,8 @@ pub(crate) fn in_time(job: &PlanJob, now: Timestamp, downtime: Seconds, goodput:
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::Tokens;
     use headway_types::spec::Priority;
 
     use super::*;
@@ -120,11 +159,30 @@ mod tests {
     #[test]
     fn a_move_is_worth_more_than_staying_exactly_when_the_job_ends_sooner() {
         let policy = Policy { horizon: Seconds(1e9), ..Policy::default() };
-        let (job, left) = (builder::job(1, 1, 2), Some(Tokens(1_000.0)));
+        let job = PlanJob { remaining: Some(Tokens(1_000.0)), ..builder::job(1, 1, 2) };
         // Staying takes 1000 s. Twice the speed after 400 s takes 900 s; after 600 s it takes 1100 s.
-        let mean = |downtime| 2.0 * useful_share(&policy, &job, Seconds(downtime), left, TokensPerSecond(2.0));
+        let mean = |downtime| 2.0 * useful_share(&policy, &job, builder::NOW, Seconds(downtime), TokensPerSecond(2.0));
         assert!(mean(400.0) > 1.0);
         assert!(mean(600.0) < 1.0);
+    }
+
+    #[test]
+    fn a_move_has_to_pay_before_the_next_one() {
+        let policy = Policy::default();
+        let mut job = builder::job(1, 1, 2);
+        (job.submitted_at, job.claim.waited) = (builder::NOW - Seconds(3_000.0), Seconds(1_500.0));
+        let of = |job: &PlanJob| window(&policy, job, builder::NOW, Seconds(100.0), TokensPerSecond(1.0));
+        assert_eq!(of(&job), (policy.horizon, Until::Horizon), "it waits: a start is no move");
+        let plan = crate::plan(
+            &builder::round(vec![builder::node(1, "alpha", 2)], vec![job.clone()]),
+            &mut crate::curves::CurveCache::new(),
+        );
+        job.current = plan.unwrap().assignments.get(&job.job).cloned();
+        assert_eq!(of(&job), (Seconds(1_500.0), Until::NextMove));
+        job.claim.restarts = 2;
+        assert_eq!(of(&job), (Seconds(500.0), Until::NextMove));
+        job.remaining = Some(Tokens(100.0));
+        assert_eq!(of(&job), (Seconds(200.0), Until::End));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::{Account, gpus, reason, span, tokens};
 use crate::due::is_due;
-use crate::input::Freedom;
+use crate::input::{Freedom, PlanJob};
 
 impl Account<'_> {
     pub(super) fn entitled(&self, job: usize) -> Vec<Reason> {
@@ -41,7 +41,7 @@ impl Account<'_> {
                         span(after)
                     )
                 }
-                None => format!("{long}, and others have waited longer for what comes free"),
+                None => format!("{long}, and {}", self.nothing_is_kept(of)),
             };
             return Some(reason(ReasonCode::Patient, sure, detail));
         }
@@ -54,6 +54,18 @@ impl Account<'_> {
             );
             reason(ReasonCode::Patient, false, detail)
         })
+    }
+
+    /// Why a job that is due is promised nothing.
+    fn nothing_is_kept(&self, job: &PlanJob) -> String {
+        let promised = self.round.promised.map(|(to, _)| self.options[to].job);
+        match promised.filter(|to| (to.priority, to.claim.waited.0) >= (job.priority, job.claim.waited.0)) {
+            Some(to) if to.claim.waited.0 >= job.claim.waited.0 => {
+                format!("{} has waited longer for what comes free", to.name)
+            }
+            Some(to) => format!("what comes free is kept for {}, of priority {}", to.name, to.priority.0),
+            None => "nothing that comes free makes room for it".into(),
+        }
     }
 
     /// Deadline and budget.

@@ -74,10 +74,8 @@ impl Account<'_> {
         let speed_up = chosen.prediction.speed_up;
         // What the round's account says of it is said here too.
         let free = self.options[job].job.freedom == Freedom::Free;
-        if let Some(line) = self.line.as_ref().filter(|_| free) {
-            return self.no_more_in_line(line, job, larger);
-        }
-        if let Some(told) = unmoved.filter(|_| free) {
+        let line = self.line.as_ref().filter(|_| free);
+        if let Some(told) = unmoved.filter(|_| free && line.is_none()) {
             return reason(told.code, true, told.detail.clone());
         }
         if let Some((gpus, each)) = self.options[job].spared.filter(|(gpus, _)| *gpus == larger) {
@@ -90,9 +88,10 @@ impl Account<'_> {
                     reason(ReasonCode::Cooldown, false, detail)
                 }
                 (Freedom::Free, Some(detail)) => reason(ReasonCode::Budget, true, detail),
-                (Freedom::Free, None) => {
-                    reason(ReasonCode::Cooldown, true, "its script cannot change its layout".into())
-                }
+                (Freedom::Free, None) => match line.filter(|line| line.keeps_sizes()) {
+                    Some(line) => self.no_more_in_line(line, job, larger),
+                    None => reason(ReasonCode::Cooldown, true, "its script cannot change its layout".into()),
+                },
             };
         };
         let demands = self.demands(job, other);
@@ -101,6 +100,9 @@ impl Account<'_> {
             !matches!(self.code(one.row), ReasonCode::NotEnoughFree | ReasonCode::Fragmented | ReasonCode::FabricDomain)
         }) {
             return reason(self.code(rule.row), true, format!("{}: {}", gpus(larger), self.shortage(*rule)));
+        }
+        if let Some(line) = line {
+            return self.no_more_in_line(line, job, larger);
         }
         match short.next().map(|one| self.code(one.row)) {
             Some(ReasonCode::NotEnoughFree) => {

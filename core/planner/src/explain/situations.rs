@@ -7,7 +7,7 @@ use headway_types::example::llama2_7b;
 use headway_types::spec::{NodeResources, Priority, Work};
 use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Objective, Plan, Seconds, Tokens};
 
-use crate::builder::{NOW, after, job, job_id, model_of, node, rigid, round};
+use crate::builder::{NOW, after, job, job_id, model_of, node, project, rigid, round};
 use crate::curves::CurveCache;
 use crate::input::{Freedom, PlanInput, PlanNode, PlanWork};
 use crate::laws::sites::{labelled, of_project, row};
@@ -274,4 +274,62 @@ fn policies_that_serve_in_an_order_say_who_comes_first() {
         }
     }
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn an_order_is_not_blamed_for_what_a_quota_does() {
+    // Four of sixteen GPUs are all its project may hold.
+    let mut input = round(vec![node(1, "alpha", 8), node(2, "alpha", 8)], vec![job(1, 1, 8)]);
+    input.policy.objective = Objective::LeastAttained;
+    input.projects = vec![PlanProject { quota: Some(GpuCount(4)), ..project("nlp", None) }];
+    input.jobs[0].claim.project = "nlp".into();
+    let told = account(&input, 1);
+    assert!(told.contains("● Quota: 8 GPUs: the quota of project nlp"), "{told}");
+}
+
+#[test]
+fn who_may_not_be_moved_now_does_not_come_first() {
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 8)]);
+    let mut input = after(&start, &planned(&start));
+    input.policy.objective = Objective::ShortestRemaining;
+    input.jobs[0].bounds.time_left = Some(Seconds(1e5));
+    let mut short = rigid(2, 8);
+    short.bounds.time_left = Some(Seconds(600.0));
+    input.jobs.push(short);
+    input.jobs[0].freedom = Freedom::Fixed { reason: "it has run 60 s of the 600 s before it may be moved".into() };
+    let told = account(&input, 2);
+    assert!(told.contains("1 job after it in line may not be moved now"), "{told}");
+}
+
+#[test]
+fn what_a_smaller_quota_takes_goes_to_nobody_by_the_order() {
+    let start = round(vec![node(1, "alpha", 4)], vec![rigid(1, 4)]);
+    let mut input = after(&start, &planned(&start));
+    input.policy.objective = Objective::FifoBackfill;
+    input.projects = vec![PlanProject { quota: Some(GpuCount(0)), ..project("nlp", None) }];
+    input.jobs[0].claim.project = "nlp".into();
+    let mut later = rigid(2, 4);
+    later.submitted_at = NOW - Seconds(1.0);
+    input.jobs[0].submitted_at = NOW - Seconds(100.0);
+    input.jobs.push(later);
+    let told = account(&input, 1);
+    assert!(told.contains("they go to job-2") && !told.contains("submitted before"), "{told}");
+}
+
+#[test]
+fn a_job_that_no_end_makes_room_for_is_told_so() {
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 8)]);
+    let mut input = after(&start, &planned(&start));
+    let mut never = rigid(2, 8);
+    (never.claim.waited, never.claim.project) = (Seconds(2e5), "nlp".into());
+    input.projects = vec![PlanProject { quota: Some(GpuCount(4)), ..project("nlp", None) }];
+    let mut next = rigid(3, 8);
+    next.claim.waited = Seconds(1e5);
+    let mut last = rigid(4, 8);
+    last.claim.waited = Seconds(9e4);
+    input.jobs.extend([never, next, last]);
+    let of = |number| account(&input, number);
+    assert!(of(2).contains("nothing that comes free makes room for it"), "{}", of(2));
+    assert!(of(3).contains("kept for it as it comes free"), "{}", of(3));
+    assert!(of(4).contains("job-3 has waited longer for what comes free"), "{}", of(4));
 }

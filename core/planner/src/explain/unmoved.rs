@@ -7,7 +7,7 @@ use super::{Account, gpus, percent, reason, span};
 use crate::candidate::Candidate;
 use crate::input::Freedom;
 use crate::rows::RowKind;
-use crate::value;
+use crate::value::{self, Until};
 
 /// The greatest losses are told, no more: a plan is stored every round.
 const MOST_TOLD: usize = 100;
@@ -113,12 +113,32 @@ impl Account<'_> {
         let rework = self.options[job].job.rework;
         let redone = if rework.0 > 0.0 { format!(", {} of it work done again", span(rework)) } else { String::new() };
         let detail = format!(
-            "{} would stand still for {}{redone}, and that would not pay back within {}",
+            "{} would stand still for {}{redone}, and that would not pay back {}",
             gpus(other.gpus),
             span(other.cost),
-            span(self.round.input.policy.horizon)
+            self.in_its_window(job, other)
         );
         Some(reason(ReasonCode::GainTooSmall, true, detail))
+    }
+
+    /// "in the 8 min for which it keeps its GPUs on average: 5 moves in the 48 min it has run".
+    fn in_its_window(&self, job: usize, other: &Candidate) -> String {
+        let (of, input) = (self.options[job].job, self.round.input);
+        let goodput = other.prediction.goodput;
+        let (window, until) = value::window(&input.policy, of, input.now, other.cost, goodput);
+        match (until, of.claim.restarts) {
+            (Until::Horizon, _) => format!("within {}", span(window)),
+            (Until::End, _) => format!("in the {} until it ends", span(window)),
+            (Until::NextMove, 0) => format!("within {}: on no longer than it has run is counted", span(window)),
+            (Until::NextMove, moves) => {
+                let (times, run) = (if moves == 1 { "move" } else { "moves" }, value::has_run(of, input.now));
+                let kept = span(window);
+                format!(
+                    "in the {kept} for which it keeps its GPUs on average: {moves} {times} in the {} it has run",
+                    span(run)
+                )
+            }
+        }
     }
 
     /// "its GPUs changed 4 min ago: a move must gain 12 % of its value now, and 8 GPUs gain 3.0 %".

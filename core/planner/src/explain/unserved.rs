@@ -56,7 +56,8 @@ impl Account<'_> {
         let goes = format!("they go to {}", other.name);
         let line = self.line.as_ref().filter(|_| !sure);
         Some(if let Some(line) = line {
-            reason(ReasonCode::InLine, true, format!("{goes}, {}", line.why_it_comes_first()))
+            let first = line.why_it_comes_first(taker, job).map(|why| format!(", {why}")).unwrap_or_default();
+            reason(ReasonCode::InLine, true, format!("{goes}{first}"))
         } else if self.owed.reclaiming.contains(&taker) {
             reason(ReasonCode::Reclaim, true, format!("{goes}, which gets back what others borrowed"))
         } else if sure && is_due(self.round, other) {

@@ -183,6 +183,14 @@ fn of_equals_the_faster_gpus_are_taken() {
         nodes.iter_mut().for_each(|node| node.class.emulated = None);
         let plan = planned(&round(nodes.clone(), vec![rigid(1, 4)]));
         assert_eq!(plan.assignments[&job_id(1)].placement.first_node(), nodes[1].node, "{fast} before {slow}");
+        let ends_in = |number: u32| {
+            let mut job = rigid(number, 1);
+            job.bounds.time_left = Some(Seconds(1e4 * f64::from(number)));
+            job
+        };
+        let plan = planned(&round(nodes.clone(), (1..=4).map(ends_in).collect()));
+        let on_fast = plan.assignments.values().filter(|one| one.placement.first_node() == nodes[1].node);
+        assert_eq!(on_fast.count(), 4, "also those that little hangs on");
     }
 }
 

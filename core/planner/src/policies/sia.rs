@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{GpuCount, GpuType, Seconds};
+use headway_types::{GpuCount, Seconds};
 
 use super::{Approach, value_each, withdraw};
 use crate::candidate::{Candidate, Options};
@@ -31,8 +31,8 @@ pub(super) const SIMULATED: Sia = Sia { changed: 0.0 };
 
 impl Approach for Sia {
     fn appraise(&self, round: &Round<'_>, options: &mut Options<'_>) {
-        let growth = Growth::of(round, options);
-        withdraw(options, |one| growth.allows(round, one));
+        let growth = Growth::of(options);
+        withdraw(options, |one| growth.allows(one));
         // A job that can only have nothing is worth nothing: that is where worth is counted from.
         let Some(row) = Row::of(options) else { return value_each(options, |_| Quanta(0)) };
         let holds = options.job.current.is_some();
@@ -55,35 +55,34 @@ impl Approach for Sia {
     }
 }
 
-/// How far a job may grow: to twice the most GPUs of a type that it ever had, its smallest size where it had none. What it
-/// is owed it may have.
+/// How far a job may grow: to twice the most GPUs that it ever had, of whatever type, and to its smallest size of each. What
+/// it is owed it may have.
 struct Growth {
-    grown: BTreeMap<GpuType, GpuCount>,
-    /// On any type.
-    smallest: GpuCount,
+    grown: GpuCount,
+    /// By class.
+    smallest: BTreeMap<usize, GpuCount>,
+    floor: GpuCount,
 }
 
 impl Growth {
-    fn of(round: &Round<'_>, options: &Options<'_>) -> Self {
-        let placed = || options.candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0);
+    fn of(options: &Options<'_>) -> Self {
+        let placed = || options.candidates.iter().filter_map(|one| Some((one.shape?.class, one.gpus)));
         let owed = options.job.claim.floor;
         // A floor between two sizes is met by the larger.
-        let floor = placed().filter(|gpus| *gpus >= owed).min().filter(|_| owed > GpuCount(0)).unwrap_or_default();
-        let mut had = options.job.claim.most.clone();
-        if let Some(current) = &options.job.current
-            && let Some(class) = round.cluster.class_of_placement(&current.placement)
-        {
-            let most = had.entry(round.cluster.classes[class].alike.gpu_type.clone()).or_default();
-            *most = current.placement.gpus().max(*most);
+        let floor = placed().map(|(_, gpus)| gpus).filter(|gpus| *gpus >= owed && owed > GpuCount(0)).min();
+        let mut smallest = BTreeMap::new();
+        for (class, gpus) in placed() {
+            let least = smallest.entry(class).or_insert(gpus);
+            *least = gpus.min(*least);
         }
-        let grown = had.into_iter().map(|(gpu_type, most)| (gpu_type, GpuCount(most.0.saturating_mul(2))));
-        Self { grown: grown.collect(), smallest: placed().min().unwrap_or_default().max(floor) }
+        let held = options.job.current.as_ref().map(|current| current.placement.gpus());
+        let most = options.job.claim.most.values().copied().chain(held).max().unwrap_or_default();
+        Self { grown: GpuCount(most.0.saturating_mul(2)), smallest, floor: floor.unwrap_or_default() }
     }
 
-    fn allows(&self, round: &Round<'_>, one: &Candidate) -> bool {
-        let class = one.shape.map(|shape| &round.cluster.classes[shape.class].alike);
-        let grown = class.and_then(|alike| self.grown.get(&alike.gpu_type)).copied().unwrap_or_default();
-        one.gpus <= self.smallest.max(grown)
+    fn allows(&self, one: &Candidate) -> bool {
+        let smallest = one.shape.and_then(|shape| self.smallest.get(&shape.class)).copied().unwrap_or_default();
+        one.gpus <= self.grown.max(smallest).max(self.floor)
     }
 }
 

@@ -27,7 +27,9 @@ fn sia_remembers_how_far_a_job_had_grown() {
     input.jobs[0].claim.most = had("alpha", 2);
     assert_eq!(gpus(&planned(&input), 1), 4, "it was stopped, and does not begin again at one");
     input.jobs[0].claim.most = had("beta", 2);
-    assert_eq!(gpus(&planned(&input), 1), 1, "of this type it had none");
+    assert_eq!(gpus(&planned(&input), 1), 4, "what it had of one type counts for all");
+    input.jobs[0].claim.most.clear();
+    assert_eq!(gpus(&planned(&input), 1), 1);
 }
 
 #[test]
