@@ -2,12 +2,13 @@
 //!
 //! Goodput curves are made before the round, on all cores and for as long as their budget lasts; jobs whose curves are not ready then are
 //! named in the input as deferred, so that the stored round is decided the same again. A plan that panics or fails comes back as
-//! `PlanFailed`, one that takes too long as `PlanGivenUp`, and the current plan stays. A round that was
-//! given up cannot be stopped, so its thread is left to it and another takes the next round, up to a bound. The thread
-//! keeps the cache of goodput curves between rounds; it decides nothing about what becomes of a plan.
+//! `PlanFailed`, one that takes too long as `PlanGivenUp`, and the current plan stays; the loop logs and counts what failed. A round that was
+//! given up cannot be stopped, so its thread is left to it and another takes the next round, up to a bound, beyond which
+//! rounds fail at once. The thread keeps the cache of goodput curves between rounds; it decides nothing about what becomes of a plan.
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -107,8 +108,8 @@ impl Planning {
     /// Asks for this plan, from an input that is made when its turn has come; it comes back as an event.
     pub fn request(&self, plan: PlanId, input: impl FnOnce() -> PlanInput + Send + 'static) {
         if self.crew.work().unmanned {
-            metrics::round_given_up();
-            let failed = Event::PlanGivenUp { plan, message: "the planner hangs".into() };
+            let message = "the planner hangs: no round that was given up has come back".into();
+            let failed = Event::PlanFailed { plan, message };
             let inbox = self.crew.inbox.clone();
             // Not here: the caller is the loop itself, and its inbox may be full. It has ended if this fails.
             tokio::spawn(async move { inbox.send(Input::event(failed)).await.ok() });
@@ -276,15 +277,15 @@ fn make_ahead(input: &PlanInput, cache: &mut CurveCache, budget: Duration, late:
 fn solve(input: &PlanInput, cache: &mut CurveCache) -> Event {
     match plan(input, cache).map(|made| Verified::try_new(input, Arc::new(made))) {
         Ok(Ok(plan)) => Event::PlanReady { plan },
-        Ok(Err(violation)) => {
-            tracing::error!(plan_id = %input.plan, error = &violation as &dyn std::error::Error, "plan refused");
-            Event::PlanRefused { plan: input.plan, violation: violation.to_string() }
-        }
-        Err(error) => {
-            tracing::error!(plan_id = %input.plan, error = &error as &dyn std::error::Error, "round failed");
-            Event::PlanFailed { plan: input.plan, message: error.to_string() }
-        }
+        Ok(Err(violation)) => Event::PlanRefused { plan: input.plan, violation: in_full(&violation) },
+        Err(error) => Event::PlanFailed { plan: input.plan, message: in_full(&error) },
     }
+}
+
+/// With its causes: whoever is told logs it.
+fn in_full(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |error| Error::source(*error));
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn broken_down(plan: PlanId, panic: &(dyn Any + Send)) -> Event {
@@ -293,7 +294,6 @@ fn broken_down(plan: PlanId, panic: &(dyn Any + Send)) -> Event {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    tracing::error!(plan_id = %plan, %message, "planner panicked");
     Event::PlanFailed { plan, message: format!("the planner panicked: {message}") }
 }
 

@@ -51,7 +51,7 @@ pub struct Overview {
 /// Rounds that took too long, or broke down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanningTrouble {
-    /// In a row, less those since then that gave a plan.
+    /// How many gave no plan since `since`.
     pub rounds_given_up: u32,
     pub since: DateTime<Utc>,
     /// What was said of the newest.

@@ -64,7 +64,7 @@ impl Engine {
             }
             Event::PlanFailed { plan, message } => {
                 self.facts.unsettled = true;
-                self.plan_failed(plan, message);
+                self.plan_failed(plan, &message);
             }
             Event::PlanGivenUp { plan, message } => {
                 self.facts.unsettled = true;

@@ -4,6 +4,7 @@
 mod indices;
 pub(crate) mod roll;
 pub(crate) mod usage;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,16 +26,7 @@ use crate::record::{
 };
 use crate::snapshot::Snapshot;
 use roll::{Place, Roll};
-
-/// That a round is wanted.
-#[derive(Clone, Debug)]
-pub(crate) struct RoundWanted {
-    /// In words; the first since the newest round stands.
-    pub cause: String,
-    pub since: Timestamp,
-    /// When it was last asked for.
-    pub newest: Timestamp,
-}
+pub(crate) use wanted::RoundWanted;
 
 /// Subjects of which the log is told that something impossible was met, at most.
 const TOLD_AT_MOST: usize = 1_000;
@@ -105,7 +97,7 @@ impl Facts {
             reservations: snapshot.reservations.into_iter().map(|one| (one.id, Arc::new(one))).collect(),
             keys: Keys::new(snapshot.idempotency),
             policy: snapshot.policy,
-            round_wanted: Some(RoundWanted { cause: "the scheduler took over".into(), since: now, newest: now }),
+            round_wanted: None,
             unsettled: true,
             draft: Draft::default(),
             last_event_seq: snapshot.last_event_seq,
@@ -113,6 +105,7 @@ impl Facts {
             impossible_states: 0,
             impossible_told: BTreeSet::new(),
         };
+        facts.ask_round_again("the scheduler took over".into());
         facts.index();
         facts.bind_layouts();
         facts
@@ -208,12 +201,6 @@ impl Facts {
     pub fn reason_of(&self, job: JobId) -> Option<String> {
         let target = self.target.as_ref()?;
         target.plan.report.moves.iter().find(|one| one.job == job).map(|one| one.reason.clone())
-    }
-
-    /// Asks for a round; the first cause stands.
-    pub fn ask_round(&mut self, cause: String) {
-        let now = self.now;
-        self.round_wanted.get_or_insert(RoundWanted { cause, since: now, newest: now }).newest = now;
     }
 
     /// Runs the transition table and stores its result; false where the table refuses.

@@ -9,7 +9,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
 use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
-use crate::seen::Moving;
+use crate::seen::{Destination, Moving};
 use crate::situation::gang::Part;
 
 impl Engine {
@@ -39,13 +39,17 @@ impl Engine {
         let before = self.facts.newest_allocation(&job).map(|one| one.placement.clone());
         let shape = self.facts.shape_of(&assignment.placement, assignment.configuration);
         let returns = matches!(&seen.moving, Some(Moving::Stopped { leaves: Some(left), .. }) if *left == shape);
+        let goes_on = matches!(&seen.moving, Some(Moving::Stopped { to, .. }) if to.leads_to(assignment));
         let lr_scale = seen.lr_scale(assignment.configuration);
         if !self.transition(id, JobEvent::Grant { generation }) {
             return;
         }
         let at = self.facts.now;
         let gpus = assignment.placement.gpus();
-        let cause = self.facts.reason_of(id).unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
+        // What another plan says of it that came while it stopped is not why it was stopped.
+        let stopped_for = job.last_change.as_ref().filter(|_| goes_on).map(|change| change.reason.clone());
+        let cause = stopped_for.or_else(|| self.facts.reason_of(id));
+        let cause = cause.unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
         let allocation = Allocation {
             plan: self.facts.target.as_ref().map(|target| target.plan.id),
             configuration: assignment.configuration,
@@ -225,10 +229,11 @@ impl Engine {
         let (now, key) = (self.facts.now, (id, job.generation));
         let moves = matches!(cause, StopCause::Rescale) && running_since.is_some();
         let leaves = if moves { self.facts.leaves(job) } else { None };
+        let to = Destination::of(self.facts.target.as_ref().and_then(|target| target.plan.assignments.get(&id)));
         if !self.facts.transition(id, JobEvent::Stop { cause }) {
             return;
         }
-        seen.moving = moves.then_some(Moving::Stopping { since: now, leaves });
+        seen.moving = moves.then_some(Moving::Stopping { since: now, leaves, to });
         self.facts.advance(key, AllocationPhase::Stopping);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
         self.facts.edit_job(id, |job| {

@@ -40,7 +40,7 @@ pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestI
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
-pub use rounds::{RoundRequest, Trouble};
+pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
 

@@ -34,9 +34,10 @@ impl Engine {
             return;
         }
         let newest = self.seen.nodes.get(&node).and_then(|seen| seen.contact.session());
-        if newest != Some(session) || !self.renew(node) {
+        if newest != Some(session) {
             return;
         }
+        self.renew(node);
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
             NodeReport::Inventory { inventory } => self.inventory_changed(node, *inventory),

@@ -17,7 +17,7 @@ use crate::event::Actor;
 use crate::verdicts::Verdicts;
 pub use request::RoundRequest;
 use trouble::Restraint;
-pub use trouble::Trouble;
+pub use trouble::{Aside, Trouble};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
@@ -60,6 +60,11 @@ struct RoundKind {
 }
 
 impl Rounds {
+    /// The round in flight, if it is this one: it has ended.
+    fn end(&mut self, plan: PlanId) -> Option<InFlight> {
+        self.in_flight.take_if(|round| round.kind.plan == plan)
+    }
+
     /// Rounds that gave no plan, if any were of late.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
@@ -88,5 +93,8 @@ impl Rounds {
     /// The job is over.
     pub fn forget(&mut self, job: JobId) {
         self.newcomers.remove(&job);
+        if let Some(trouble) = &mut self.trouble {
+            trouble.forget(job);
+        }
     }
 }

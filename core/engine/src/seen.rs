@@ -7,8 +7,8 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, Configuration, Generation, GpuUuid, GroupPhase, JobId, NodeId, Seconds, Sequences, Timestamp, Tokens,
-    TokensPerSecond,
+    AgentCommand, Assignment, Configuration, Generation, GpuUuid, GroupPhase, JobId, Layout, NodeId, Placement,
+    Seconds, Sequences, Timestamp, Tokens, TokensPerSecond,
 };
 use imbl::OrdMap;
 use uuid::Uuid;
@@ -91,9 +91,24 @@ pub(crate) enum Moving {
         since: Timestamp,
         /// What it was stopped to leave; `None` where it was to start as the same elsewhere.
         leaves: Option<Shape>,
+        to: Destination,
     },
     /// It had stopped after so long, and has since waited or started.
-    Stopped { at: Timestamp, took: Seconds, leaves: Option<Shape> },
+    Stopped { at: Timestamp, took: Seconds, leaves: Option<Shape>, to: Destination },
+}
+
+/// What a job was stopped for. Its batch may still be chosen anew meanwhile.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Destination(Option<(Placement, Option<Layout>)>);
+
+impl Destination {
+    pub fn of(assignment: Option<&Assignment>) -> Self {
+        Self(assignment.map(|one| (one.placement.clone(), one.configuration.map(|at| at.layout))))
+    }
+
+    pub fn leads_to(&self, assignment: &Assignment) -> bool {
+        *self == Self::of(Some(assignment))
+    }
 }
 
 /// The newest word of one rank.
@@ -243,7 +258,7 @@ impl JobSeen {
     /// A new generation begins at the committed checkpoint, and what was seen of the former says nothing about it.
     pub fn leave_generation(&mut self, job: &Job, now: Timestamp) {
         self.moving = self.moving.take().map(|moving| match moving {
-            Moving::Stopping { since, leaves } => Moving::Stopped { at: now, took: now.since(since), leaves },
+            Moving::Stopping { since, leaves, to } => Moving::Stopped { at: now, took: now.since(since), leaves, to },
             stopped @ Moving::Stopped { .. } => stopped,
         });
         self.reported = None;

@@ -34,10 +34,22 @@ impl View {
                 let setbacks = row.failures + row.setbacks;
                 own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row"))
             }
-            _ if self.verdicts.left.contains(&job) => Some(Cow::Owned(left())),
+            (state, _) if self.is_aside(job) => Some(Cow::Owned(aside(matches!(state, JobState::Queued { .. })))),
+            (JobState::Queued { .. }, _) if self.verdicts.left.contains(&job) => Some(Cow::Owned(left())),
             _ => self.verdicts.said.get(&job).map(Cow::Borrowed),
         }
     }
+
+    /// Whether rounds do without the job, since they gave no plan with it.
+    fn is_aside(&self, job: JobId) -> bool {
+        self.trouble.as_ref().is_some_and(|trouble| trouble.aside.contains_key(&job))
+    }
+}
+
+fn aside(waits: bool) -> JobVerdict {
+    let lot = if waits { "waits" } else { "keeps what it has" };
+    let detail = "rounds gave no plan with it and do without it; it is tried again from time to time";
+    own(ReasonCode::Malformed, format!("Cannot be planned with and {lot}: {detail}"), detail.into())
 }
 
 fn left() -> JobVerdict {

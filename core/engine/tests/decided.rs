@@ -104,3 +104,32 @@ fn arrivals_without_end_hold_no_round_up() {
     }
     assert!(cluster.count("job.granted") >= 8, "{}", cluster.count("job.granted"));
 }
+
+#[test]
+fn why_a_job_moves_is_still_told_when_another_plan_came_while_it_stopped() {
+    let mut cluster = Cluster::new(&[8]);
+    let job = growing(&mut cluster);
+    let why = cluster.jobs[&job].last_change.clone().unwrap().reason;
+    cluster.submit(rigid("other", 2));
+    assert_eq!(cluster.count("plan.adopted"), 3, "{:?}", cluster.messages);
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(2.0, &[0]);
+    assert_eq!(gpus(&cluster, job), 4);
+    assert_eq!(cluster.jobs[&job].last_change.clone().unwrap().reason, why);
+    assert_eq!(cluster.allocation(job).cause, why);
+    let told = cluster.messages.iter().find(|told| told.contains("goes from 2 to")).unwrap();
+    assert!(told.ends_with(&why), "{told}");
+}
+
+#[test]
+fn what_calls_for_a_round_is_told_before_what_the_scheduler_does_by_itself_with_how_much_more_came() {
+    let mut cluster = Cluster::new(&[8]);
+    cluster.restart();
+    cluster.register(harness::inventory(0, 8), vec![]);
+    for name in ["first", "second", "third"] {
+        cluster.request(Request::Submit { jobs: vec![rigid(name, 2)], idempotency: None });
+    }
+    cluster.pass_beating(2.0, &[0]);
+    let told = cluster.messages.iter().find(|told| told.contains("becomes the target")).unwrap();
+    assert!(told.contains("(job first arrived, and 3 more)"), "{told}");
+}

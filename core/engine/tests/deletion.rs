@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, inventory, node_id, rigid};
-use headway_engine::event::{Ends, Request, ReservationRequest};
+use headway_engine::event::{Actor, Ends, Event, Request, RequestId, ReservationRequest};
 use headway_engine::outcome::NodeDeleted;
 use headway_engine::record::{JobState, NodePolicy};
 use headway_engine::{Refusal, Reply};
@@ -248,4 +248,22 @@ fn a_registration_by_mistake_can_be_taken_back() {
     cluster.register(inventory(1, 5_000), Vec::new());
     cluster.pass_beating(3.0, &[0, 1]);
     assert_eq!(cluster.count("node.left_out"), 2, "it is another node, and told of as one");
+}
+
+#[test]
+fn an_end_heard_together_with_the_deletion_of_its_node_counts() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    let node = cluster.nodes_of(job)[0];
+    let outcome = GroupOutcome::Succeeded;
+    let status = cluster.status(job, Generation(1), GroupPhase::Ended { outcome });
+    let ended = cluster.event(node, NodeReport::Group { status });
+    let body = Request::DeleteNode { node: node_id(node), reason: None };
+    let actor = Actor::User("ada".into());
+    let delete = Event::Request { request: RequestId(1), actor, body };
+    let reply = cluster.feed_all(vec![ended, cluster.gone(node), delete]).remove(0);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }), "{:?}", cluster.messages);
+    assert!(matches!(reply, Reply::Refused(Refusal::WrongState(_))), "{reply:?}");
+    deleted(&mut cluster, node);
 }

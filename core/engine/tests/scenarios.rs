@@ -279,6 +279,8 @@ fn a_job_without_fenced_checkpoints_waits_for_proof() {
     assert!(matches!(cluster.state(job), JobState::Running { .. }));
     let reply = cluster.request(Request::MarkLost { node: node_id(lost), reason: None });
     assert!(matches!(reply, Reply::Node(_)));
+    assert!(!cluster.engine.view().nodes[&node_id(lost)].connected, "its stream ends, though it stood");
+    assert_eq!(cluster.refused.len(), 1);
     cluster.pass_beating(5.0, &[1 - lost]);
     assert!(matches!(cluster.state(job), JobState::Starting { generation: Generation(2), .. }));
     assert_eq!(cluster.jobs[&job].failures, 0);

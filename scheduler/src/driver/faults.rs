@@ -1,12 +1,10 @@
 //! Faults of the scheduler's own, counted and logged: transitions that the engine's tables refuse, states that it rules out, rounds that
-//! break down, moves that led nowhere. They are in the event log as well; here they reach whoever watches the process.
+//! break down, jobs that are set aside for it, moves that led nowhere. They are in the event log as well; here they reach whoever watches the process.
 
+use headway_engine::record::EventRecord;
 use headway_engine::{Change, Engine, Outcome};
 
 use crate::metrics;
-
-/// Events of rounds that ended at once without a plan.
-const ROUND_FAILURES: [&str; 2] = ["plan.failed", "plan.refused"];
 
 /// What this term's engine has counted so far.
 #[derive(Debug, Default)]
@@ -25,22 +23,24 @@ impl Faults {
         *self = now;
         for change in &outcome.changes {
             let Change::Event(event) = change else { continue };
-            if ROUND_FAILURES.contains(&event.verb.as_str()) {
-                metrics::round_failed();
-                tracing::error!(verb = event.verb, plan_id = ?event.plan, "{}", event.message);
-            } else if event.verb.starts_with("engine.") {
-                tracing::error!(verb = event.verb, job_id = ?event.job, node_id = ?event.node, "{}", event.message);
+            match event.verb.as_str() {
+                "plan.failed" | "plan.refused" => metrics::round_failed(),
+                "job.set_aside" => metrics::job_set_aside(),
+                "job.returned" => {
+                    metrics::move_returned();
+                    continue;
+                }
+                verb if verb.starts_with("engine.") => {}
+                _ => continue,
             }
-            if event.verb == "job.returned" {
-                metrics::move_returned();
-            }
+            let EventRecord { verb, job, node, plan, message, .. } = event;
+            tracing::error!(verb, job_id = ?job, node_id = ?node, plan_id = ?plan, "{message}");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use headway_engine::record::EventRecord;
     use headway_engine::{Actor, EngineConfig, Snapshot};
     use headway_types::Term;
     use metrics_exporter_prometheus::PrometheusBuilder;
@@ -49,7 +49,7 @@ mod tests {
     use crate::support::START;
 
     #[test]
-    fn rounds_that_break_down_are_counted() {
+    fn rounds_that_break_down_and_jobs_that_are_set_aside_for_it_are_counted() {
         let recorder = PrometheusBuilder::new().build_recorder();
         let counted = recorder.handle();
         let engine = Engine::restore(EngineConfig::default(), Term(1), 1, START, Snapshot::default());
@@ -66,9 +66,11 @@ mod tests {
                 detail: Default::default(),
             })
         };
-        let verbs = ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up"];
+        let verbs = ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up", "job.set_aside"];
         let outcome = Outcome { changes: verbs.map(event).into(), ..Outcome::default() };
         ::metrics::with_local_recorder(&recorder, || Faults::default().tell(&engine, &outcome));
-        assert!(counted.render().contains("headway_rounds_failed_total 2"), "{}", counted.render());
+        for expected in ["headway_rounds_failed_total 2", "headway_jobs_set_aside_total 1"] {
+            assert!(counted.render().contains(expected), "{}", counted.render());
+        }
     }
 }

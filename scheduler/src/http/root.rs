@@ -19,9 +19,10 @@ pub async fn healthz() -> &'static str {
 pub async fn readyz(State(state): State<HttpState>) -> Response {
     if state.cluster.ready() {
         // It answers and reports are heard, so it stays ready; whoever looks sees that plans are late.
-        let trouble = state.cluster.view().trouble.as_ref().map(|trouble| {
-            format!("ready, but {} rounds in a row gave no plan: {}\n", trouble.rounds, trouble.message)
-        });
+        let trouble =
+            state.cluster.view().trouble.as_ref().map(|trouble| {
+                format!("ready, but {} rounds of late gave no plan: {}\n", trouble.rounds, trouble.message)
+            });
         (StatusCode::OK, trouble.unwrap_or_else(|| "ready\n".to_owned())).into_response()
     } else {
         Problem::unavailable("the scheduler does not lead yet").into_response()

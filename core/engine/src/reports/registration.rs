@@ -90,33 +90,30 @@ impl Engine {
         listed
     }
 
-    /// A report of the node's newest session renews its lease. False if the report must not be listened to: an
-    /// operator has written the node off, so it must register again and show its ledger first.
-    pub(super) fn renew(&mut self, id: NodeId) -> bool {
+    /// A report of the node's newest session renews its lease.
+    pub(super) fn renew(&mut self, id: NodeId) {
         let (Some(node), Some(seen)) = (self.facts.nodes.get(&id), self.seen.nodes.get_mut(&id)) else {
-            self.facts.impossible("a node that is not known has a session", None, Some(id));
-            return false;
+            return self.facts.impossible("a node that is not known has a session", None, Some(id));
         };
         seen.heard_at = Some(self.facts.now);
         self.facts.draft.shown_nodes.insert(id);
-        match node.availability {
-            Availability::Unreachable { since } => {
-                let name = node.inventory.name.clone();
-                self.facts.observe_node(id, AvailabilityEvent::Heard);
-                let message = format!("node {name} is heard again after {:.0} s", self.facts.now.since(since).0);
-                self.facts.note(Note::new("node.available", message).node(id));
-                self.facts.ask_round(format!("node {name} is reachable again"));
-                true
-            }
-            Availability::Lost { .. } => {
-                if let Contact::Had { session, connected, .. } = &mut seen.contact {
-                    *connected = false;
-                    let message = "an operator has declared this node lost; register again".to_owned();
-                    self.facts.draft.refused.push((id, *session, message));
-                }
-                false
-            }
-            Availability::Available | Availability::Registering { .. } => true,
+        if let Availability::Unreachable { since } = node.availability {
+            let name = node.inventory.name.clone();
+            self.facts.observe_node(id, AvailabilityEvent::Heard);
+            let message = format!("node {name} is heard again after {:.0} s", self.facts.now.since(since).0);
+            self.facts.note(Note::new("node.available", message).node(id));
+            self.facts.ask_round(format!("node {name} is reachable again"));
+        }
+    }
+
+    /// The node's stream, if it stands, is ended; what still comes on it is heard by nobody.
+    pub(crate) fn refuse_session(&mut self, id: NodeId, reason: &str) {
+        if let Some(Contact::Had { session, connected, .. }) =
+            self.seen.nodes.get_mut(&id).map(|seen| &mut seen.contact)
+            && std::mem::take(connected)
+        {
+            self.facts.draft.refused.push((id, *session, reason.to_owned()));
+            self.facts.draft.shown_nodes.insert(id);
         }
     }
 

@@ -33,7 +33,7 @@ impl Engine {
         let message = format!("of {}: {}", after.name, what.join(", "));
         self.facts.edit_job(id, |job| job.spec = after);
         self.facts.note(Note::new("job.changed", message.clone()).by(actor.clone()).job(id));
-        self.facts.ask_round(message);
+        self.facts.ask_round_for_somebody(message);
         self.job_reply(id)
     }
 
@@ -43,7 +43,7 @@ impl Engine {
         let message = format!("{name} stays on the GPUs it has: {pin}");
         self.facts.edit_job(id, |job| job.pin = Some(pin));
         self.facts.note(Note::new("job.pinned", message).by(actor.clone()).job(id));
-        self.facts.ask_round(format!("{name} was pinned"));
+        self.facts.ask_round_for_somebody(format!("{name} was pinned"));
         self.job_reply(id)
     }
 
@@ -55,7 +55,7 @@ impl Engine {
         }
         self.facts.edit_job(id, |job| job.pin = None);
         self.facts.note(Note::new("job.unpinned", format!("{name} may be moved again")).by(actor.clone()).job(id));
-        self.facts.ask_round(format!("{name} may be moved again"));
+        self.facts.ask_round_for_somebody(format!("{name} may be moved again"));
         self.job_reply(id)
     }
 }

@@ -30,15 +30,12 @@ impl Engine {
         // Who offers GPUs of it as well has had them refused so far.
         self.ask_heirs(id);
         // A stream that nothing has come on for a lease may stand all the same; what came on it would be heard by nobody.
-        if let Some(session) = self.seen.nodes.get(&id).and_then(|seen| seen.contact.session()) {
-            let reason = "this node was deleted; it may register again as a new one".to_owned();
-            self.facts.draft.refused.push((id, session, reason));
-        }
+        self.refuse_session(id, "this node was deleted; it may register again as a new one");
         self.facts.drop_node(id);
         self.seen.nodes.remove(&id);
         self.seen.forget_sent_to(id);
         self.rounds.forget_node(id);
-        self.facts.ask_round(format!("node {name} was deleted"));
+        self.facts.ask_round_for_somebody(format!("node {name} was deleted"));
         Ok(Reply::NodeDeleted(NodeDeleted { node, reservations, cancelled, rows }))
     }
 
@@ -74,15 +71,16 @@ impl Engine {
                 ),
             });
         }
-        // How its part of a gang ended counts until the other parts are known to be over.
+        // How its part of a gang ended counts until the other parts are known to be over, and the job has been judged by them.
         let counts = self.facts.allocations.values().find(|one| {
             let here = |(node, part): &(NodeId, Part)| *node == id && *part != Part::Lost;
-            self.facts.is_newest(one.job, one.generation) && one.holds() && at.parts(one).iter().any(here)
+            let live = self.facts.jobs.get(&one.job).and_then(|job| job.state.generation()) == Some(one.generation);
+            self.facts.is_newest(one.job, one.generation) && (one.holds() || live) && at.parts(one).iter().any(here)
         });
         match counts {
             None => Ok(()),
             Some(one) => Err(format!(
-                "{} had a part on node {name} and others that are not over; delete the node when they are",
+                "{} had a part on node {name} and is not over; delete the node when it is",
                 self.facts.job_name(one.job)
             )),
         }

@@ -33,7 +33,7 @@ impl Engine {
             self.facts.note(
                 Note::new("job.cancelled", format!("{name} was cancelled by {by}{why}")).by(actor.clone()).job(id),
             );
-            self.facts.ask_round(format!("job {name} was cancelled"));
+            self.facts.ask_round_for_somebody(format!("job {name} was cancelled"));
         }
         self.job_reply(id)
     }
@@ -57,7 +57,7 @@ impl Engine {
             let _refusal_is_recorded = self.transition(id, JobEvent::Hold { reason });
         }
         self.facts.note(Note::new("job.held", format!("{name} is put on hold{why}")).by(actor.clone()).job(id));
-        self.facts.ask_round(format!("job {name} was put on hold"));
+        self.facts.ask_round_for_somebody(format!("job {name} was put on hold"));
         self.job_reply(id)
     }
 
@@ -72,7 +72,7 @@ impl Engine {
             (state, _) => return Err(Refusal::WrongState(format!("job is {state}, not held"))),
         }
         self.facts.note(Note::new("job.released", format!("{name} may start again")).by(actor.clone()).job(id));
-        self.facts.ask_round(format!("job {name} was released from hold"));
+        self.facts.ask_round_for_somebody(format!("job {name} was released from hold"));
         self.job_reply(id)
     }
 

@@ -54,7 +54,7 @@ impl Engine {
         self.facts.edit_node(id, |node| node.policy = policy);
         let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
         self.facts.note(Note::new(verb, format!("node {name} {what}{why}")).by(actor.clone()).node(id));
-        self.facts.ask_round(format!("node {name} {what}"));
+        self.facts.ask_round_for_somebody(format!("node {name} {what}"));
         self.node_reply(id)
     }
 
@@ -73,8 +73,10 @@ impl Engine {
         let message = format!("{} vouches that nothing runs on node {name} any more{why}", actor);
         self.facts.note(Note::new("node.lost", message).by(actor.clone()).node(id));
         self.release_node(id, ReleaseProof::Operator, |_| true);
+        // Its stream may stand all the same. Nothing it says is heard until it has registered again and shown its ledger.
+        self.refuse_session(id, "an operator has declared this node lost; register again");
         self.ask_heirs(id);
-        self.facts.ask_round(format!("node {name} is lost"));
+        self.facts.ask_round_for_somebody(format!("node {name} is lost"));
         self.node_reply(id)
     }
 }

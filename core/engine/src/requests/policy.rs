@@ -24,7 +24,7 @@ impl Engine {
         self.facts.policy = settings.clone();
         self.facts.draft.policy = true;
         self.facts.note(Note::new("policy.changed", message).by(actor.clone()));
-        self.facts.ask_round("the policy was changed".into());
+        self.facts.ask_round_for_somebody("the policy was changed".into());
         Ok(Reply::Policy(Box::new(settings)))
     }
 }

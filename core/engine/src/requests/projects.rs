@@ -44,7 +44,7 @@ impl Engine {
         let message = format!("project {name} {}", in_words(&project.rules));
         self.facts
             .note(Note::new(verb, message).by(actor.clone()).with("project", &name).with("version", project.version));
-        self.facts.ask_round(format!("the rules of project {name} were set"));
+        self.facts.ask_round_for_somebody(format!("the rules of project {name} were set"));
         Ok(Reply::Project(project))
     }
 
@@ -66,7 +66,7 @@ impl Engine {
         self.facts.draft.projects.insert(name.into());
         let note = Note::new("project.deleted", format!("project {name} is gone; its jobs are bound by nothing"));
         self.facts.note(note.by(actor.clone()).with("project", name));
-        self.facts.ask_round(format!("project {name} is gone"));
+        self.facts.ask_round_for_somebody(format!("project {name} is gone"));
         Ok(Reply::Project(project))
     }
 

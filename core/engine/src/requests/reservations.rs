@@ -45,7 +45,7 @@ impl Engine {
         let message = format!("{} is set aside for {}", self.nodes_in_words(&reservation.nodes), reservation.name);
         let note = Note::new("reservation.made", message).by(actor.clone()).with("reservation", &reservation.name);
         self.facts.note(note);
-        self.facts.ask_round(format!("reservation {} was made", reservation.name));
+        self.facts.ask_round_for_somebody(format!("reservation {} was made", reservation.name));
         Ok(Reply::Reservation(reservation))
     }
 
@@ -112,7 +112,7 @@ impl Engine {
         self.facts.note(
             Note::new("reservation.cancelled", message.clone()).by(actor.clone()).with("reservation", &gone.name),
         );
-        self.facts.ask_round(message);
+        self.facts.ask_round_for_somebody(message);
         Ok(Reply::Reservation(gone))
     }
 
@@ -131,7 +131,7 @@ impl Engine {
             self.facts.draft.reservations.insert(one.id);
             let message = format!("reservation {} of {} {what}", one.name, self.nodes_in_words(&one.nodes));
             self.facts.note(Note::new(verb, message).with("reservation", &one.name));
-            self.facts.ask_round(format!("reservation {} {what}", one.name));
+            self.facts.ask_round_for_somebody(format!("reservation {} {what}", one.name));
         }
     }
 

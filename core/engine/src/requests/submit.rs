@@ -51,7 +51,7 @@ impl Engine {
         self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None)));
         self.facts.add_job(job.clone());
         self.facts.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
-        self.facts.ask_round(format!("job {name} arrived"));
+        self.facts.ask_round_for_somebody(format!("job {name} arrived"));
         job
     }
 

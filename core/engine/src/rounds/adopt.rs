@@ -12,47 +12,53 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
 use crate::outcome::{Refusal, Reply};
-use crate::record::{PlanEvent, PlanRecord, PlanState, PolicyMode};
+use crate::record::{Job, JobState, PlanEvent, PlanRecord, PlanState, PolicyMode};
 use crate::verdicts::Verdicts;
 
 impl Engine {
-    pub(crate) fn plan_refused(&mut self, plan: PlanId, violation: &str) {
-        if self.rounds.in_flight.take_if(|round| round.kind.plan == plan).is_some() {
-            self.broke_down(plan, "plan.refused", format!("the plan is refused, the target stays: {violation}"));
-        }
-    }
-
     pub(crate) fn plan_ready(&mut self, plan: &Arc<Plan>) {
         // Otherwise it answers a round of a former term, or one that was given up and told of as that.
-        let Some(round) = self.rounds.in_flight.take_if(|round| round.kind.plan == plan.id) else { return };
-        self.ease(plan.id);
+        let Some(round) = self.rounds.end(plan.id) else { return };
+        self.ease(&round);
         let late = plan.report.left_out.iter().filter(|one| one.deferred).count();
         if late > 0 {
             let message =
                 format!("the round left {late} jobs as they are, whose goodput curves were not ready in time");
             self.facts.note(Note::new("plan.deferred", message).plan(plan.id));
-            self.facts.ask_round(format!("curves of {late} jobs were not ready for the round before"));
+            self.facts.ask_round_again(format!("curves of {late} jobs were not ready for the round before"));
         }
         let before = plan.assignments.len();
-        let Some(plan) = what_still_fits(self.situation(), &round.kind, plan) else {
-            self.facts.ask_round(format!("the cluster changed while planning ({})", round.kind.trigger));
+        let fits = what_still_fits(self.situation(), &round.kind, plan);
+        if fits.as_ref().is_none_or(|plan| plan.assignments.len() < before) {
+            self.facts.ask_round_again(format!("the cluster changed while planning ({})", round.kind.trigger));
+            self.rounds.pinned |= round.kind.pinned;
+        }
+        let Some(plan) = fits else {
             if let Some(actor) = round.asked_by {
                 self.rounds.manual = Some((round.kind.plan, round.kind.min_gain, actor));
             }
             return;
         };
-        if plan.assignments.len() < before {
-            self.facts.ask_round(format!("the cluster changed while planning ({})", round.kind.trigger));
-        }
         self.take_verdicts(&plan, &round.request);
-        let leaving = self.situation().leaving();
-        let waits =
-            self.facts.policy.mode == PolicyMode::Advisory && moves_running(&plan, |job| !leaving.contains_key(&job));
+        let waits = self.facts.policy.mode == PolicyMode::Advisory && self.moves_running(&plan);
         if round.asked_by.is_some() || waits {
             self.propose(plan, round.asked_by);
         } else if self.changes_something(&round.request, &plan) {
             self.adopt(plan, Actor::Scheduler);
         }
+    }
+
+    /// Whether a plan takes or changes GPUs of jobs that have some and could keep them. Who stops for a move has said goodbye to his already.
+    fn moves_running(&self, plan: &Plan) -> bool {
+        let leaving = self.situation().leaving();
+        let holds = |job: &Job| matches!(job.state, JobState::Starting { .. } | JobState::Running { .. });
+        let may_stay =
+            |job: &JobId| self.facts.jobs.get(job).is_some_and(|row| holds(row)) && !leaving.contains_key(job);
+        plan.report.moves.iter().filter(|one| may_stay(&one.job)).any(|one| match one.kind {
+            MoveKind::Start => false,
+            MoveKind::Preempt => true,
+            MoveKind::Reconfigure(tier) => !tier.is_live(),
+        })
     }
 
     fn take_verdicts(&mut self, plan: &Plan, round: &RoundRequest) {
@@ -92,7 +98,7 @@ impl Engine {
             }
             // Starts on free GPUs do not wait for the approval of moves.
             self.rounds.pinned = true;
-            self.facts.ask_round("starts need no approval".into());
+            self.facts.ask_round_again("starts need no approval".into());
         }
         let id = plan.id;
         let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
@@ -186,13 +192,4 @@ fn moves(plan: &Plan) -> String {
         1 => "1 move".into(),
         many => format!("{many} moves"),
     }
-}
-
-/// Whether a plan takes or changes GPUs of jobs that have some and could keep them.
-fn moves_running(plan: &Plan, may_stay: impl Fn(JobId) -> bool) -> bool {
-    plan.report.moves.iter().filter(|one| may_stay(one.job)).any(|one| match one.kind {
-        MoveKind::Start => false,
-        MoveKind::Preempt => true,
-        MoveKind::Reconfigure(tier) => !tier.is_live(),
-    })
 }

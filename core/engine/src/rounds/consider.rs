@@ -8,6 +8,7 @@ use super::input::take_down;
 use super::{InFlight, RoundKind, RoundRequest};
 use crate::engine::Engine;
 use crate::event::Actor;
+use crate::facts::RoundWanted;
 use crate::record::{Availability, Job, PolicyMode};
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
@@ -34,7 +35,8 @@ impl Engine {
                 (RoundKind { plan, trigger, min_gain, pinned: false, restraint }, Some(actor))
             }
             None => {
-                let trigger = self.facts.round_wanted.take().map_or_else(|| "time has passed".into(), |one| one.cause);
+                let trigger =
+                    self.facts.round_wanted.take().map_or_else(|| "time has passed".into(), RoundWanted::in_words);
                 let plan = self.facts.ids.plan(self.facts.now);
                 let pinned = std::mem::take(&mut self.rounds.pinned);
                 (RoundKind { plan, trigger, min_gain: None, pinned, restraint }, None)
@@ -42,6 +44,10 @@ impl Engine {
         };
         let request = Arc::new(take_down(self.situation(), &kind));
         if request.count == 0 && asked_by.is_none() {
+            if self.facts.has_demand() {
+                // Whoever wants GPUs is set aside, for longer than until the next event.
+                self.rounds.last_at = Some(self.facts.now);
+            }
             return None;
         }
         self.rounds.last_at = Some(self.facts.now);

@@ -37,6 +37,7 @@ pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
         seen: at.seen.jobs.clone(),
         lots: at.lots(kind),
         left: Arc::clone(&kind.restraint.left),
+        stay: Arc::clone(&kind.restraint.stay),
         count: facts.wanting() - kind.restraint.left.iter().filter(still).count(),
         rows: facts.nodes.clone(),
         allocations: facts.allocations.clone(),
@@ -122,8 +123,8 @@ impl Situation<'_> {
         if kind.pinned {
             return (current, fixed("moves of running jobs wait for approval".into()));
         }
-        if kind.restraint.still {
-            return (current, fixed("rounds gave no plan: until one does, nobody moves".into()));
+        if kind.restraint.stay.contains(&job.id) {
+            return (current, fixed("rounds gave no plan: until they do again, it stays as it is".into()));
         }
         let elastic = job.spec.elastic;
         let ran = self.facts.now.since(since);

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_planner::{Downtime, Freedom, PlanInput, PlanJob, PlanWork, Premises};
+use headway_planner::{Bounds, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanWork, Premises};
+use headway_types::spec::GpuRange;
 use headway_types::{Assignment, Generation, GpuSeconds, JobId, NodeId, PlanId, Seconds};
 use imbl::OrdMap;
 
@@ -24,6 +25,8 @@ pub struct RoundRequest {
     pub(super) lots: BTreeMap<JobId, Lot>,
     /// Jobs that it does not name, on purpose.
     pub(super) left: Arc<BTreeSet<JobId>>,
+    /// Jobs that keep what they have; nothing is computed with them.
+    pub(super) stay: Arc<BTreeSet<JobId>>,
     /// How many it names.
     pub(super) count: usize,
     pub(super) rows: BTreeMap<NodeId, Arc<Node>>,
@@ -99,7 +102,7 @@ impl RoundRequest {
             None => (None, Freedom::Free),
         };
         let prior = Downtime::of_restart(job.downtime.unwrap_or(self.restart_prior));
-        PlanJob {
+        let planned = PlanJob {
             capabilities: job.capabilities.unwrap_or(told.capabilities),
             current,
             downtime: Downtime { layout: job.layout_downtime.or(prior.layout), ..prior },
@@ -110,7 +113,8 @@ impl RoundRequest {
             bounds: self.bounds(job, told.bounds),
             needs: self.needs(job, told.needs),
             ..told
-        }
+        };
+        if self.stay.contains(&job.id) { as_it_is(planned) } else { planned }
     }
 
     /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
@@ -126,5 +130,23 @@ impl RoundRequest {
     /// GPU-time in the job's life.
     pub(super) fn attained(&self, job: &Job) -> GpuSeconds {
         attained(job, &self.allocations, self.frame.now)
+    }
+}
+
+/// Nothing is said of a job that stays but who it is and what it keeps. One that has been freed meanwhile is as any other.
+fn as_it_is(job: PlanJob) -> PlanJob {
+    let Some(gpus) = job.current.as_ref().map(|current| current.placement.gpus()) else { return job };
+    if job.freedom == Freedom::Free {
+        return job;
+    }
+    PlanJob {
+        range: GpuRange { min: gpus, max: gpus, sizes: Vec::new(), types: Vec::new() },
+        work: PlanWork::Opaque,
+        rework: Seconds(0.0),
+        remaining: None,
+        claim: job.claim.identity(),
+        bounds: Bounds::default(),
+        needs: Needs { per_node: job.needs.per_node, ..Needs::default() },
+        ..job
     }
 }

@@ -231,9 +231,12 @@ impl Cluster {
 
     /// The node's stream ends.
     pub fn disconnect(&mut self, node: u64) {
+        self.feed(self.gone(node));
+    }
+
+    pub fn gone(&self, node: u64) -> Event {
         let node = node_id(node);
-        let session = self.sessions[&node];
-        self.feed(Event::AgentDisconnected { node, session });
+        Event::AgentDisconnected { node, session: self.sessions[&node] }
     }
 
     pub fn event(&self, node: u64, report: NodeReport) -> Event {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::{Change, Reply, RoundRequest};
 use headway_planner::{PlanInput, Verified, plan};
-use headway_types::{JobId, JobSpec, Plan};
+use headway_types::{JobId, JobSpec, NodeReport, Plan, PlanId, Seconds};
 
 use super::Cluster;
 
@@ -72,5 +72,41 @@ impl Cluster {
 
     pub fn plan(&mut self, input: &PlanInput) -> Plan {
         plan(input, &mut self.curves).unwrap()
+    }
+
+    /// The planner breaks down over the round.
+    pub fn fail(&mut self, plan: PlanId) {
+        self.feed_unplanned(Event::PlanFailed { plan, message: "the planner panicked: no such row".into() });
+    }
+
+    /// How long it takes until the next round begins, if one does within the time; nodes go on beating.
+    pub fn until_next_round(&mut self, most: u32) -> Option<(u32, PlanInput)> {
+        (1..=most).find_map(|second| {
+            self.now = self.now + Seconds(1.0);
+            let mut events: Vec<Event> =
+                (0..self.node_count()).map(|it| self.event(it, NodeReport::Heartbeat)).collect();
+            events.push(Event::Tick);
+            let mut outcome = self.engine.handle(self.now, events);
+            let round = outcome.plan_request.take();
+            self.commit(outcome);
+            round.map(|round| (second, round.input()))
+        })
+    }
+
+    /// Begins round after round and answers each: with no plan where it `breaks`. Returns how many did, and how long it all took.
+    pub fn answer_rounds(&mut self, rounds: usize, breaks: impl Fn(&PlanInput) -> bool) -> (usize, u32) {
+        let (mut broken, mut seconds) = (0, 0);
+        for _ in 0..rounds {
+            let (waited, round) = self.until_next_round(120).expect("rounds go on");
+            seconds += waited;
+            if breaks(&round) {
+                broken += 1;
+                self.fail(round.plan);
+            } else {
+                let plan = self.plan(&round);
+                self.feed_unplanned(answer(&round, plan));
+            }
+        }
+        (broken, seconds)
     }
 }
