@@ -21,11 +21,11 @@ pub(crate) type Prepared = Option<TcpListener>;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks at the working directory, the checkpoint directory and the checkpoint to resume from as the user who will need
-/// them: root may see less of a shared file system than that user, or more. A missing directory is the job's own
-/// mistake if its parent is there; a missing parent is a file system that this node lacks.
+/// them: root may see less of a shared file system than that user, or more. What the specification names and this node lacks is a
+/// mistake as far as one node can tell: whether another has it, or had it, the scheduler knows. The checkpoint to resume from was there.
 const PROBE: &str = r#"
 if [ -n "$1" ] && ! cd -- "$1"; then
-    [ -e "$1" ] || [ -d "$(dirname -- "$1")" ] && exit 11
+    [ -e "$1" ] && exit 11
     exit 12
 fi
 mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
@@ -111,11 +111,16 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
     };
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim();
+    let whom = user.map_or_else(|| "the agent's user".to_owned(), |user| format!("user {}", user.name()));
     match output.status.code() {
         Some(0) => Ok(()),
-        Some(11) => Err(Fault::of_job(format!("working directory {workdir} cannot be entered: {said}"))),
-        Some(12) => Err(Fault::of_node(format!("working directory {workdir} is not visible on this node: {said}"))),
-        Some(13) => Err(Fault::of_node(format!("checkpoint directory {checkpoints} cannot be written: {said}"))),
+        Some(11) => Err(Fault::of_mistake(format!(
+            "working directory {workdir} cannot be entered as {whom} ({said}); open it to its owner, or correct run.workdir"
+        ))),
+        Some(12) => Err(Fault::of_mistake(format!(
+            "there is no working directory {workdir}; make it where every node sees it, or correct run.workdir"
+        ))),
+        Some(13) => Err(unwritable(&checkpoints, &whom, said)),
         Some(14) => Err(Fault::of_node(format!("checkpoint {resume} is not visible on this node"))),
         Some(15) => {
             let root = site.files.root().display();
@@ -123,6 +128,17 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
         }
         _ => Err(Fault::of_node(format!("looking at the job's directories ended with {}: {said}", output.status))),
     }
+}
+
+/// A full or broken file system is the node's trouble; what is no directory, or somebody else's, was named by mistake.
+fn unwritable(checkpoints: &str, whom: &str, said: &str) -> Fault {
+    let message = format!("checkpoint directory {checkpoints} cannot be written as {whom} ({said})");
+    let named_wrong = ["Permission denied", "Not a directory", "File exists", "No such file"];
+    if said.is_empty() || named_wrong.iter().any(|words| said.contains(words)) {
+        let what_to_do = "open it to its owner, or correct training.checkpoint.dir";
+        return Fault { mistake: true, ..Fault::of_node(format!("{message}; {what_to_do}")) };
+    }
+    Fault::of_node(message)
 }
 
 #[cfg(test)]

@@ -59,6 +59,10 @@ pub(crate) struct UnixUser {
 }
 
 impl UnixUser {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What a login sets.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let values = [

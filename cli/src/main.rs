@@ -83,6 +83,9 @@ enum Command {
     /// The policy: objective, constants and mode.
     #[command(subcommand)]
     Policy(command::policy::Policy),
+    /// Clusters by name: list them, choose one.
+    #[command(subcommand)]
+    Context(command::context::Context),
     /// What happened, with reasons.
     Events(command::events::Events),
     /// Best configurations of a model on GPUs, from its architecture alone; or the model against measurements.
@@ -146,7 +149,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let format = cli.output.unwrap_or(Format::Table);
     let print = output::Printer { format, headers: !cli.no_headers };
     match cli.command {
-        Command::Up(up) => up::run(up).await?,
+        Command::Up(up) => up::run(up, cli.connection.context.as_deref()).await?,
+        Command::Context(context) => command::context::run(&print, context)?,
         Command::Server(server) => command::server::run(server).await?,
         Command::Agent(agent) => command::agent::run(agent).await?,
         Command::Submit(submit) => command::submit::run(&cli.connection.client()?, &print, submit).await?,

@@ -119,6 +119,16 @@ pub fn solved_by(of: &SolvedBy) -> String {
     format!("solved by {} {}{}", of.name, of.version, instead.unwrap_or_default())
 }
 
+/// "+4.5 %"; what more than doubles is told as a factor: "× 12".
+pub fn change(pct: f64) -> String {
+    let factor = 1.0 + pct / 100.0;
+    match factor {
+        factor if factor >= 9.95 => format!("× {factor:.0}"),
+        factor if factor > 2.0 => format!("× {factor:.1}"),
+        _ => format!("{pct:+.1} %"),
+    }
+}
+
 /// An absent number is a dash, never a zero.
 pub fn optional(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), show)

@@ -18,17 +18,17 @@ async fn no_acknowledged_submit_is_lost_or_doubled_when_the_scheduler_is_killed(
     // Large jobs, so that they stay queued and only the submits matter.
     let yaml = |n: usize| EmulatedJob { min_gpus: 64, max_gpus: 64, ..EmulatedJob::named(&format!("job-{n}")) }.yaml();
 
-    let acknowledged: Vec<(usize, String)> =
-        futures::stream::iter(0..100)
-            .map(|n| {
-                let client = cluster.client.clone();
-                async move {
-                    (n, client.submit_yaml(&yaml(n), Some(&format!("key-{n}"))).await.unwrap().jobs[0].id.to_string())
-                }
-            })
-            .buffer_unordered(16)
-            .collect()
-            .await;
+    let acknowledged: Vec<(usize, String)> = futures::stream::iter(0..100)
+        .map(|n| {
+            let client = cluster.client.clone();
+            async move {
+                let submitted = client.submit_yaml_for(&yaml(n), Some(&format!("key-{n}")), true).await.unwrap();
+                (n, submitted.jobs[0].id.to_string())
+            }
+        })
+        .buffer_unordered(16)
+        .collect()
+        .await;
     cluster.kill_server();
     cluster.start_server().await;
 

@@ -97,7 +97,10 @@ async fn people_can_see_steer_and_cancel() {
     client.uncordon("node-1").await.unwrap();
 
     // A job too large for the cluster says so.
-    let large = submit(client, &EmulatedJob { min_gpus: 64, max_gpus: 64, ..EmulatedJob::named("large") }).await;
+    let large = EmulatedJob { min_gpus: 64, max_gpus: 64, ..EmulatedJob::named("large") }.yaml();
+    let refused = client.submit_yaml(&large, None).await.unwrap_err().to_string();
+    assert!(refused.contains("it needs 64 GPUs of one node class, and the largest has 4"), "{refused}");
+    let large = client.submit_yaml_for(&large, None, true).await.unwrap().jobs[0].id.to_string();
     until("the reason why it cannot start", soon(), || async {
         let explain = client.explain(&large).await.ok()?;
         explain.reasons.iter().any(|reason| reason.code == "never").then_some(())

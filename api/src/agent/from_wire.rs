@@ -370,13 +370,14 @@ fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
         Outcome::Succeeded(wire::Succeeded {}) => GroupOutcome::Succeeded,
         Outcome::Stopped(wire::Stopped {}) => GroupOutcome::Stopped,
         Outcome::Failed(failed) => {
-            let (blame, out_of_memory) = (blame(failed.blame(), Blame::Job), failed.out_of_memory);
-            let fault = Fault { blame, message: failed.message, out_of_memory };
+            let (out_of_memory, mistake) = (failed.out_of_memory, failed.mistake);
+            let fault =
+                Fault { blame: blame(failed.blame(), Blame::Job), message: failed.message, out_of_memory, mistake };
             GroupOutcome::Failed { exit_code: failed.exit_code, fault }
         }
         Outcome::NotStarted(failed) => {
             let blame = blame(failed.blame(), Blame::Node);
-            let fault = Fault { blame, message: failed.message, out_of_memory: false };
+            let fault = Fault { blame, message: failed.message, out_of_memory: false, mistake: failed.mistake };
             GroupOutcome::NotStarted { fault }
         }
     }

@@ -335,10 +335,13 @@ impl From<&GroupOutcome> for wire::ended::Outcome {
                 message: fault.message.clone(),
                 blame: blame(fault.blame),
                 out_of_memory: fault.out_of_memory,
+                mistake: fault.mistake,
             }),
-            GroupOutcome::NotStarted { fault } => {
-                Self::NotStarted(wire::NotStarted { message: fault.message.clone(), blame: blame(fault.blame) })
-            }
+            GroupOutcome::NotStarted { fault } => Self::NotStarted(wire::NotStarted {
+                message: fault.message.clone(),
+                blame: blame(fault.blame),
+                mistake: fault.mistake,
+            }),
         }
     }
 }

@@ -71,7 +71,18 @@ pub struct LogPage {
 impl Client {
     /// Submits a specification in YAML. The same key and text submit once, however often they are sent.
     pub async fn submit_yaml(&self, text: &str, idempotency_key: Option<&str>) -> Result<Submitted, ClientError> {
+        self.submit_yaml_for(text, idempotency_key, false).await
+    }
+
+    /// The same; `nodes_to_come`: also what the cluster as it is can never run.
+    pub async fn submit_yaml_for(
+        &self,
+        text: &str,
+        idempotency_key: Option<&str>,
+        nodes_to_come: bool,
+    ) -> Result<Submitted, ClientError> {
         let request = self.request(Method::POST, &["jobs"]).header(CONTENT_TYPE, "application/yaml");
+        let request = if nodes_to_come { request.query(&[("wait_for_nodes", true)]) } else { request };
         self.submit(request.body(text.to_owned()), idempotency_key).await
     }
 

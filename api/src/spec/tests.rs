@@ -171,9 +171,10 @@ fn a_curve_stands_for_a_model() {
 }
 
 #[test]
-fn the_example_is_well_formed() {
+fn the_example_is_well_formed_and_needs_nothing_but_headway() {
     let spec = read_yaml(include_str!("../../examples/tiny.yaml")).unwrap();
     assert_eq!(spec.training().unwrap().batch.max, Sequences(256));
+    assert_eq!(spec.role().run.command, Command::Argv(vec!["{headway}".into(), "emulated-worker".into()]));
 }
 
 #[test]

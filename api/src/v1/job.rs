@@ -45,6 +45,9 @@ pub struct JobValidation {
     pub points: Vec<CurvePoint>,
     /// Why it cannot run at all.
     pub reason: Option<String>,
+    /// Of a job that can never run on the cluster as built: what comes closest to it that could.
+    #[serde(default)]
+    pub closest: Option<String>,
     /// GPU counts it could run at.
     #[serde(default)]
     pub sizes: Vec<u32>,

@@ -3,7 +3,7 @@
 use clap::Args;
 use headway_api::client::Client;
 
-use super::resolve_job;
+use super::resolve_only_job;
 use crate::failure::Failure;
 use crate::output::Printer;
 
@@ -18,8 +18,12 @@ pub struct Cancel {
 }
 
 pub async fn run(client: &Client, print: &Printer, cancel: Cancel) -> Result<(), Failure> {
+    // All are found before the first is ended: what is not clear ends nothing.
+    let mut ids = Vec::with_capacity(cancel.jobs.len());
     for text in &cancel.jobs {
-        let id = resolve_job(client, text).await?;
+        ids.push(resolve_only_job(client, text).await?);
+    }
+    for id in ids {
         let job = client.cancel(&id, cancel.reason.as_deref()).await?;
         if print.structured() {
             print.value(&job)?;

@@ -8,7 +8,7 @@ use headway_api::v1::JobPatch;
 use headway_types::Seconds;
 
 use super::curve::{self, Curve};
-use super::resolve_job;
+use super::resolve_only_job;
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
 
@@ -58,15 +58,15 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<(), Failu
     let (changed, what) = match job {
         Job::Curve(of) => return curve::run(client, print, of).await,
         Job::Pin { job, reason } => {
-            (client.pin(&resolve_job(client, &job).await?, reason.as_deref()).await?, "is pinned")
+            (client.pin(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is pinned")
         }
-        Job::Unpin { job } => (client.unpin(&resolve_job(client, &job).await?).await?, "may be moved again"),
+        Job::Unpin { job } => (client.unpin(&resolve_only_job(client, &job).await?).await?, "may be moved again"),
         Job::Update(update) => {
             let patch = patch(&update);
             if patch == JobPatch::default() {
                 return Err(Failure::new(Kind::Usage, "nothing to change").hint("see `headway job update --help`"));
             }
-            (client.update(&resolve_job(client, &update.job).await?, &patch).await?, "is changed")
+            (client.update(&resolve_only_job(client, &update.job).await?, &patch).await?, "is changed")
         }
     };
     if print.structured() {

@@ -3,7 +3,9 @@
 pub mod agent;
 pub mod cancel;
 pub mod catalog;
+mod chosen;
 pub mod compare;
+pub mod context;
 pub mod curve;
 pub mod describe;
 pub mod estimate;
@@ -70,22 +72,25 @@ fn read(file: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::new(Kind::Usage, format!("reading {}: {error}", file.display())))
 }
 
-/// Finds the job a user means: a full id, a unique beginning of one, or a name (the newest of that name).
+/// Finds the job a user wants to hear of: a full id, a unique beginning or end of one, or a name. Of several with that name the newest,
+/// which is said.
 async fn resolve_job(client: &Client, text: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(text).is_ok() {
         return Ok(text.to_owned());
     }
-    let jobs = client.all_jobs().await?;
-    if let Some(job) = jobs.iter().filter(|job| job.name == text).max_by_key(|job| job.submitted_at) {
-        return Ok(job.id.to_string());
+    let chosen = chosen::to_show(&client.all_jobs().await?, text)?;
+    if chosen.others > 0 {
+        eprintln!("headway: {} jobs are called {text}; this is the newest, {}", chosen.others + 1, short(&chosen.id));
     }
-    let mut matching =
-        jobs.iter().map(|job| job.id.to_string()).filter(|id| id.starts_with(text) || id.ends_with(text));
-    match (matching.next(), matching.next()) {
-        (Some(id), None) => Ok(id),
-        (Some(_), Some(_)) => Err(Failure::new(Kind::Usage, format!("{text} is the beginning of several job ids"))),
-        _ => Err(Failure::new(Kind::NotFound, format!("no job is called {text}")).hint("see `headway ps --all`")),
+    Ok(chosen.id)
+}
+
+/// Finds the job a user wants something done to: never one of several that he may mean.
+async fn resolve_only_job(client: &Client, text: &str) -> Result<String, Failure> {
+    if uuid::Uuid::parse_str(text).is_ok() {
+        return Ok(text.to_owned());
     }
+    chosen::to_change(&client.all_jobs().await?, text)
 }
 
 /// The tail of an id that tells recent ones apart (UUIDv7 begins with the time).

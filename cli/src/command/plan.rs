@@ -12,7 +12,7 @@ use super::replay::Replay;
 use super::solve::Solve;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration, moment, optional, proven, si, solved_by};
+use crate::output::{Printer, change, duration, moment, optional, proven, si, solved_by};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Plan {
@@ -206,7 +206,7 @@ fn stays(of: &Unmoved) -> Vec<String> {
     vec![
         of.job_name.clone(),
         format!("{} not {}", of.from_gpus, of.to_gpus),
-        format!("{:+.1} %", of.gain_pct),
+        change(of.gain_pct),
         of.code.clone(),
         of.detail.clone(),
     ]

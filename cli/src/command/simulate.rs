@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::plan::Simulate;
 use super::{read, resolve_job};
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration};
+use crate::output::{Printer, change, duration};
 
 pub async fn run(client: &Client, print: &Printer, simulate: Simulate) -> Result<(), Failure> {
     let request = request(client, &simulate).await?;
@@ -95,8 +95,8 @@ fn text(simulation: &Simulation) -> String {
     let mark = if outcome.possible { "✓" } else { "✗" };
     let mut lines = vec![format!("{mark} {}: {}", outcome.question, outcome.answer)];
     lines.extend(outcome.losers.iter().chain(&outcome.winners).map(shift));
-    let objective = outcome.objective_change_pct.map(|change| format!(", objective {change:+.1} %"));
-    lines.push(format!("speed-ups {:+.1} %{}", outcome.goodput_change_pct, objective.unwrap_or_default()));
+    let objective = outcome.objective_change_pct.map(|pct| format!(", objective {}", change(pct)));
+    lines.push(format!("speed-ups {}{}", change(outcome.goodput_change_pct), objective.unwrap_or_default()));
     let downtime = duration(outcome.downtime_seconds);
     let moves = format!("moves beyond those of plan {}: {}", simulation.plan_id, outcome.moves);
     lines.push(format!("{moves}, standing still for {downtime} in all"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use headway_api::client::Client;
 use headway_api::spec;
-use headway_api::v1::JobValidation;
+use headway_api::v1::{JobValidation, Submitted};
 
 use super::{read, short, why};
 use crate::failure::{Failure, Kind};
@@ -22,6 +22,9 @@ pub struct Submit {
     /// Submit nothing: say at which sizes the jobs could run on the present nodes, what quotas say, and when they would start.
     #[arg(long)]
     pub dry_run: bool,
+    /// Also submit jobs that the cluster as it is can never run: they wait for nodes to come.
+    #[arg(long)]
+    pub wait_for_nodes: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -32,39 +35,77 @@ pub struct Validate {
 }
 
 pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(), Failure> {
-    for (index, file) in submit.files.iter().enumerate() {
+    // All are read and checked before the first is sent: a typing error costs no round trip, names its file, and submits nothing.
+    let mut checked = Vec::with_capacity(submit.files.len());
+    for file in &submit.files {
         let text = read(file)?;
-        // Checked here first: a typing error costs no round trip and names its file.
-        check(file, &text)?;
-        if submit.dry_run {
-            let checked = client.validate_yaml(&text).await?.jobs;
+        let jobs = check(file, &text)?;
+        checked.push((file, text, jobs.len()));
+    }
+    if submit.dry_run {
+        for (_, text, _) in &checked {
+            let checked = client.validate_yaml(text).await?.jobs;
             match print.format {
                 Format::Json | Format::Yaml => print.value(&checked)?,
                 Format::Table | Format::Name => checked.iter().try_for_each(|job| put!("{}", told(job)))?,
             }
-            continue;
         }
+        return Ok(());
+    }
+    let mut refused = Vec::new();
+    for (index, (file, text, jobs)) in checked.iter().enumerate() {
         let key = match &submit.idempotency_key {
             Some(key) if submit.files.len() == 1 => key.clone(),
             Some(key) => format!("{key}-{index}"),
             None => uuid::Uuid::now_v7().to_string(),
         };
-        let reply = client.submit_yaml(&text, Some(&key)).await?;
-        match print.format {
-            Format::Table => {
-                for job in &reply.jobs {
-                    say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?;
+        match client.submit_yaml_for(text, Some(&key), submit.wait_for_nodes).await {
+            Ok(reply) => submitted(print, &reply)?,
+            Err(error) => {
+                let failure = named(file, *jobs, error.into());
+                // Whoever cannot be reached will not be for the next file either.
+                if matches!(failure.kind, Kind::Unreachable | Kind::Denied) {
+                    return Err(failure);
                 }
+                refused.push(failure);
             }
-            Format::Name => {
-                for job in &reply.jobs {
-                    say!("{}", job.id)?;
-                }
-            }
-            Format::Json | Format::Yaml => print.value(&reply)?,
         }
     }
-    Ok(())
+    summed(refused, checked.len())
+}
+
+fn submitted(print: &Printer, reply: &Submitted) -> Result<(), Failure> {
+    match print.format {
+        Format::Table => {
+            for job in &reply.jobs {
+                say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?;
+            }
+            Ok(())
+        }
+        Format::Name => {
+            for job in &reply.jobs {
+                say!("{}", job.id)?;
+            }
+            Ok(())
+        }
+        Format::Json | Format::Yaml => print.value(reply),
+    }
+}
+
+/// The jobs of a file are admitted together or not at all, so that one which is refused speaks for all of them.
+fn named(file: &Path, jobs: usize, failure: Failure) -> Failure {
+    let what = if jobs == 1 { "its job".to_owned() } else { format!("none of its {jobs} jobs") };
+    let not = if jobs == 1 { "was not submitted" } else { "was submitted" };
+    Failure { message: format!("{}: {what} {not}: {}", file.display(), failure.message), ..failure }
+}
+
+fn summed(mut refused: Vec<Failure>, files: usize) -> Result<(), Failure> {
+    if refused.len() > 1 {
+        refused.iter().for_each(|failure| eprintln!("{failure}"));
+        let kind = refused[0].kind;
+        return Err(Failure::new(kind, format!("{} of {files} files were not submitted", refused.len())));
+    }
+    refused.pop().map_or(Ok(()), Err)
 }
 
 /// What a job would find: a line each for sizes, quota and start.
@@ -74,6 +115,7 @@ fn told(job: &JobValidation) -> String {
         ([least, .., most], _) => format!("could run at {} sizes, {least} to {most} GPUs", job.sizes.len()),
         ([], why) => why.clone().unwrap_or_else(|| "cannot run on the present nodes".into()),
     };
+    let closest = job.closest.as_ref().map_or_else(String::new, |one| format!("  {one}\n"));
     let quota = job.quota.as_ref().map(|quota| {
         let (project, said) = (&quota.project, quota.verdict.replace('_', " "));
         let (needed, held, of) = (quota.needed_gpus, quota.gpus, quota.quota_gpus);
@@ -84,7 +126,7 @@ fn told(job: &JobValidation) -> String {
         (None, Some(gpus), _) => format!("  Starts at once with {gpus} GPUs\n"),
         (None, None, start) => start.as_ref().map(|start| format!("  {}\n", why::start(start))).unwrap_or_default(),
     };
-    format!("job {}: {sizes}\n{}{start}", job.name, quota.unwrap_or_default())
+    format!("job {}: {sizes}\n{closest}{}{start}", job.name, quota.unwrap_or_default())
 }
 
 pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
@@ -109,6 +151,7 @@ fn check(file: &Path, text: &str) -> Result<Vec<headway_types::JobSpec>, Failure
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn checked() -> JobValidation {
@@ -117,12 +160,28 @@ mod tests {
             feasible: true,
             points: Vec::new(),
             reason: None,
+            closest: None,
             sizes: vec![1, 2, 4],
             quota: None,
             starts_with_gpus: Some(4),
             predicted_start: None,
             start_left_out: None,
         }
+    }
+
+    #[test]
+    fn what_is_refused_of_a_file_is_said_of_all_its_jobs() {
+        let refused =
+            || Failure::new(Kind::Usage, "jobs[1].resources.gpus: b cannot run on this cluster").hint("do this");
+        let of_many = named(Path::new("night.yaml"), 3, refused());
+        let why = "jobs[1].resources.gpus: b cannot run on this cluster";
+        assert_eq!(of_many.message, format!("night.yaml: none of its 3 jobs was submitted: {why}"));
+        assert_eq!(of_many.hint.as_deref(), Some("do this"));
+        let of_one = named(Path::new("a.yaml"), 1, refused());
+        assert_eq!(of_one.message, format!("a.yaml: its job was not submitted: {why}"));
+        let sum = summed(vec![of_many, of_one], 5).unwrap_err();
+        assert_eq!(sum.message, "2 of 5 files were not submitted");
+        assert!(summed(Vec::new(), 5).is_ok());
     }
 
     #[test]

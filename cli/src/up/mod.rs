@@ -23,13 +23,15 @@ use tokio::time::Instant;
 
 use crate::command::agent::group;
 use crate::command::catalog::read;
-use crate::context::Context;
+use crate::context::{Context, Contexts};
 use crate::failure::Failure;
 use child::Child;
 pub use directory::DataDirectory;
 
 /// How long a busy scheduler is asked again for one node.
 const BUSY: Duration = Duration::from_secs(60);
+/// How long a cluster that commands speak to may take to say that it is there.
+const ANSWER: Duration = Duration::from_secs(2);
 /// Nodes changed at once when the cluster starts or stops.
 const CHANGES: usize = 64;
 /// Reason by which the next start recognises its own drains.
@@ -102,7 +104,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// Runs until Ctrl-C or SIGTERM.
-pub async fn run(up: Up) -> Result<(), Failure> {
+pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
     let site = read(&up.catalogs, Parameters::built_in())?;
     let groups = up.emulate.iter().map(|written| group(written, &site, NodeCount(up.nodes)));
     let groups = groups.collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +112,7 @@ pub async fn run(up: Up) -> Result<(), Failure> {
     eprintln!("headway: data in {}", directory.root().display());
     let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let mut children = Vec::new();
-    let outcome = run_cluster(&up, &groups, &directory, &postgres, &mut children).await;
+    let outcome = run_cluster(&up, name, &groups, &directory, &postgres, &mut children).await;
     // Agents first: what they still have to say is said to a scheduler that can store it.
     while let Some(child) = children.pop() {
         child.stop().await?;
@@ -123,6 +125,7 @@ pub async fn run(up: Up) -> Result<(), Failure> {
 
 async fn run_cluster(
     up: &Up,
+    name: Option<&str>,
     groups: &[FleetGroup],
     directory: &DataDirectory,
     postgres: &PrivatePostgres,
@@ -151,9 +154,14 @@ async fn run_cluster(
         children.push(Child::start("fleet", directory, fleet_arguments(up, groups, &agent.file))?);
     }
     return_nodes_to_service(&client).await?;
-    if let Err(error) = (Context { url: url.clone(), token_file: admin.file.clone() }).save() {
-        eprintln!("headway: other terminals need --url and --token-file: {error:#}");
-    }
+    let context = Context { url: url.clone(), token_file: admin.file.clone() };
+    let elsewhere = match introduce(context, name).await {
+        Ok(elsewhere) => elsewhere,
+        Err(failure) => {
+            eprintln!("headway: other terminals need --url and --token-file: {}", failure.message);
+            None
+        }
+    };
 
     say!("Headway is up: {}", up.offer(groups)).ok();
     // A log that others may read is no place for the token.
@@ -164,6 +172,10 @@ async fn run_cluster(
     }
     say!("  REST      {url}/api/v1   (token in {})", admin.file.display()).ok();
     say!("  try       headway ps · headway submit job.yaml · headway node list").ok();
+    if let Some((own, current)) = elsewhere {
+        say!("  Commands speak to {current}, which runs too: give --context {own}, or `headway context use {own}`.")
+            .ok();
+    }
     say!("Ctrl-C saves what trains and stops everything; the next `headway up` resumes.").ok();
 
     let outcome = tokio::select! {
@@ -181,6 +193,21 @@ async fn run_cluster(
         _ = interrupt.recv() => eprintln!("headway: not waiting; jobs resume from their last checkpoint"),
     }
     outcome
+}
+
+/// Makes the cluster known to other terminals. What commands speak to stays as it is while that answers: then both names are returned.
+async fn introduce(context: Context, name: Option<&str>) -> Result<Option<(String, String)>, Failure> {
+    let mut known = Contexts::load()?;
+    let answers = match known.chosen(None)? {
+        Some(current) if current.token_file != context.token_file && current.url != context.url => {
+            let current = Client::new(&current.url, "")?;
+            tokio::time::timeout(ANSWER, current.ready()).await.is_ok_and(|ready| ready.unwrap_or(false))
+        }
+        _ => false,
+    };
+    let own = known.add(context, name, answers)?;
+    known.save()?;
+    Ok(known.current.filter(|current| *current != own).map(|current| (own, current)))
 }
 
 fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {

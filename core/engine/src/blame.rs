@@ -12,22 +12,81 @@ use crate::outcome::Observation;
 use crate::record::{Job, StopCause};
 use crate::situation::breakdown::Breakdown;
 
+/// A command that ends sooner than this after its launch never began to work.
+const AT_ONCE: Seconds = Seconds(15.0);
 /// Setbacks in a row on the only node there is, after which a further one counts against the job.
 const PROOF: u32 = 3;
+
+/// What a node says of something that a specification names and it lacks.
+enum Mistake {
+    None,
+    /// It is the node that lacks it.
+    OfNode,
+    /// Unless another node has it.
+    Likely {
+        node: NodeId,
+    },
+    Certain,
+}
 
 impl Engine {
     /// Ends the generation for this cause and settles who answers for it.
     pub(crate) fn break_gang(&mut self, job: JobId, breakdown: Breakdown) {
-        let cause = StopCause::GangBroken { message: breakdown.message.clone() };
         if breakdown.out_of_memory {
             self.learn_exhaustion(job);
         }
         if self.ran_steadily(job) {
             self.forgive(job);
         }
+        let breakdown = match self.mistake(job, &breakdown) {
+            Mistake::None => breakdown,
+            Mistake::Certain => return self.end_mistaken(job, breakdown.message),
+            Mistake::Likely { node } => {
+                self.facts.edit_job(job, |job| job.lacking = Some(node));
+                self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(job)));
+                let message = format!("{}; another node is tried before the job is given up", breakdown.message);
+                Breakdown { message, blame: Blame::Infrastructure, ..breakdown }
+            }
+            Mistake::OfNode => Breakdown { blame: Blame::Node, ..breakdown },
+        };
+        let cause = StopCause::GangBroken { message: breakdown.message.clone() };
         let (message, blame) = self.settle(job, breakdown);
         self.tell_breakdown(job, &message, blame);
         self.stop(job, cause, &message);
+    }
+
+    /// Whether what broke a gang is what its specification names. A job that has run was specified well: then it is the node that lacks
+    /// something. Of a path that one node has not another is asked; a command that cannot be run ends the job at once.
+    fn mistake(&self, id: JobId, breakdown: &Breakdown) -> Mistake {
+        let (Some(job), Some((node, incident)), true) = (self.facts.jobs.get(&id), breakdown.place, breakdown.mistake)
+        else {
+            return Mistake::None;
+        };
+        let launched_at = self.facts.newest_allocation(job).and_then(|one| one.launched_at);
+        let ran_before = job.started_at.is_some() && job.started_at != launched_at;
+        let at_once = launched_at.is_none_or(|at| self.facts.now.since(at).0 < AT_ONCE.0);
+        // Where nobody named a directory for checkpoints, the site's own is meant.
+        let named = breakdown.blame == Blame::Job || job.spec.checkpoint_policy().dir.is_some();
+        match incident {
+            Incident::NotStarted(_) if ran_before || !named => Mistake::OfNode,
+            Incident::NotStarted(_) if job.lacking.is_none() && self.situation().has_alike_beside(node) => {
+                Mistake::Likely { node }
+            }
+            Incident::NotStarted(_) => Mistake::Certain,
+            _ if !ran_before && at_once => Mistake::Certain,
+            _ => Mistake::None,
+        }
+    }
+
+    /// Nobody but its owner can help the job: no node is blamed, and nothing is tried again.
+    fn end_mistaken(&mut self, id: JobId, message: String) {
+        self.facts.edit_job(id, |job| {
+            job.failures += 1;
+            job.lacking = None;
+        });
+        let text = format!("{} cannot run as it is specified: {message}", self.facts.job_name(id));
+        self.facts.note(Note::new("job.mistaken", text).job(id).with("blame", Blame::Job));
+        self.stop(id, StopCause::Mistaken { message: message.clone() }, &message);
     }
 
     /// The processes live, but steps have ceased.
@@ -35,7 +94,8 @@ impl Engine {
         // Once may be the network's fault; a job that hangs again without any progress in between hangs by itself.
         let again = self.facts.jobs.get(&job).is_some_and(|job| job.hangs > 0);
         let blame = if again { Blame::Job } else { Blame::Infrastructure };
-        let (message, blame) = self.settle(job, Breakdown { message, blame, out_of_memory: false, place: None });
+        let (message, blame) =
+            self.settle(job, Breakdown { message, blame, out_of_memory: false, mistake: false, place: None });
         self.facts.edit_job(job, |job| job.hangs += 1);
         let text = format!("{} hangs: {message}", self.facts.job_name(job));
         self.facts.note(Note::new("job.hung", text).job(job).with("blame", blame));

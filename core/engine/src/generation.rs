@@ -121,6 +121,7 @@ impl Engine {
         let gpus_by_type = self.facts.gpus_by_type(&allocation.placement);
         self.facts.edit_job(id, |job| {
             job.started_at = job.started_at.or(Some(now));
+            job.lacking = None;
             job.layout = bound.or(job.layout);
             for (gpu_type, gpus) in gpus_by_type {
                 let most = job.most_gpus.entry(gpu_type).or_default();
@@ -297,6 +298,7 @@ impl Engine {
                 let note = Note::new("job.failed", format!("{name} {message}"));
                 (JobEvent::Fail { message }, Some(note))
             }
+            (None, StopCause::Mistaken { message }) => failed(message),
             (None, StopCause::TimeLimit) => failed("its time limit has passed".into()),
             (None, cause) if cause == StopCause::BudgetSpent || self.budget_is_spent(row) => {
                 failed(format!("its budget of {} is spent", row.budget_in_words()))

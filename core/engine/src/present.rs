@@ -67,21 +67,29 @@ impl View {
     /// The round that could be asked for now.
     #[must_use]
     pub fn round(&self) -> PlanInput {
-        let nodes: Vec<PlanNode> = self.nodes.values().map(|node| self.plan_node(node)).collect();
+        let empty = self.empty_round();
         let wanting = || self.jobs.values().filter(|shown| shown.job.wants_gpus(self.at));
-        let premises = Premises::new(&nodes, wanting().count());
+        let premises = Premises::new(&empty.nodes, wanting().count());
         let jobs = wanting().map(|shown| self.plan_job(shown, premises)).collect();
         let usages = self.holdings().into_iter().map(|(name, holding)| (name, holding.used)).collect();
+        let projects = self.projects.values().map(|project| project.for_round(&usages)).collect();
+        PlanInput { jobs, projects, ..empty }
+    }
+
+    /// The same as if nobody were there or had ever been, which costs the nodes and not the queue.
+    #[must_use]
+    pub fn empty_round(&self) -> PlanInput {
+        let unused = BTreeMap::new();
         PlanInput {
             plan: IdSource::seeded(0).plan(self.at),
             parent: self.target.as_ref().map(|target| target.plan.id),
             now: self.at,
             trigger: "somebody asks".into(),
             policy: self.policy.objective.clone(),
-            jobs,
-            projects: self.projects.values().map(|project| project.for_round(&usages)).collect(),
+            jobs: Vec::new(),
+            projects: self.projects.values().map(|project| project.for_round(&unused)).collect(),
             reservations: self.reservations.values().filter_map(|one| one.for_round(self.at)).collect(),
-            nodes,
+            nodes: self.nodes.values().map(|node| self.plan_node(node)).collect(),
             deferred: BTreeSet::new(),
         }
     }

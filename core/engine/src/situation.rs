@@ -70,6 +70,13 @@ impl<'a> Situation<'a> {
         })
     }
 
+    /// Whether some other node of the same GPU type takes work, be it free or not.
+    pub fn has_alike_beside(self, node: NodeId) -> bool {
+        let nodes = &self.facts.nodes;
+        let kind = nodes.get(&node).map(|node| &node.inventory.gpu_type);
+        nodes.iter().any(|(id, other)| *id != node && other.takes_work() && Some(&other.inventory.gpu_type) == kind)
+    }
+
     /// The class of the node with the first rank.
     pub fn class_of(self, allocation: &Allocation) -> Option<NodeClass> {
         self.facts.nodes.get(&allocation.placement.first_node()).map(|node| node.inventory.class())

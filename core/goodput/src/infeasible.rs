@@ -51,6 +51,31 @@ impl Infeasible {
         self.needed_mib().is_some()
     }
 
+    /// Whether another layout would lift it.
+    #[must_use]
+    pub fn is_layout(&self) -> bool {
+        matches!(
+            self,
+            Infeasible::Layout { .. }
+                | Infeasible::NoLayout { .. }
+                | Infeasible::WrongSize { .. }
+                | Infeasible::Uneven { .. }
+        )
+    }
+
+    /// Whether another batch would lift it.
+    #[must_use]
+    pub fn is_batch(&self) -> bool {
+        matches!(
+            self,
+            Infeasible::NoBatch { .. }
+                | Infeasible::BatchOutside { .. }
+                | Infeasible::Indivisible { .. }
+                | Infeasible::Interleaving { .. }
+                | Infeasible::MicroBatch { .. }
+        )
+    }
+
     /// Whether `other` tells a user more: lack of memory before anything else, and of those the smallest need. Of equals the least layout
     /// is told, or the answer would depend on the order of the search.
     pub(crate) fn yields_to(&self, other: &Infeasible) -> bool {

@@ -11,7 +11,7 @@ use headway_types::spec::BatchPolicy;
 use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount, Prediction, Seconds, TokensPerSecond};
 
 use crate::cluster::{Reach, Shape};
-use crate::curves::{self, CurveCache, Offer, Refusal};
+use crate::curves::{self, CurveCache, Lack, Offer, Refusal};
 use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::maker::Maker;
 use crate::obstacle::{self, Obstacle};
@@ -115,12 +115,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let ways = if bound.is_some() { ways_of(bound) } else { unbound };
     let live_batch = model.as_ref().and_then(|model| live_batch(round, job, model, curves));
     let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
-    let obstacle = ways.is_empty().then(|| {
-        let nominal = self::shapes(round, job, |class, gpus| round.cluster.nominal_shapes(class, gpus));
-        let refuse = |shape| refusal(round, job, model.as_ref(), shape, bound, curves);
-        let refusals: Vec<_> = nominal.into_iter().map(refuse).collect();
-        obstacle::obstacle(round, job, refusals, || obstacle::would_fit(round, job, model.as_ref(), curves))
-    });
+    let obstacle = ways.is_empty().then(|| obstacle::obstacle(round, job, model.as_ref(), curves));
 
     let mut candidates = Vec::new();
     let fixed = matches!(job.freedom, Freedom::Fixed { .. });
@@ -203,9 +198,18 @@ pub(crate) fn in_place<'r>(round: &'r Round<'_>, job: &PlanJob) -> Option<InPlac
 
 /// Every shape of every size the job accepts, on the classes that admit it. Rigid jobs have one size.
 fn shapes(round: &Round<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>) -> Vec<Shape> {
+    shapes_on(round, job, round.admitted(job), shapes_of)
+}
+
+/// The same on some classes, whoever they admit.
+fn shapes_on(
+    round: &Round<'_>,
+    job: &PlanJob,
+    classes: impl Iterator<Item = usize>,
+    shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>,
+) -> Vec<Shape> {
     let only_domains = job.needs.spread == crate::claim::Spread::Require;
-    round
-        .admitted(job)
+    classes
         .flat_map(|class| {
             let largest = job.range.max.min(round.cluster.classes[class].nominal());
             sizes_between(job, job.least(), largest)
@@ -219,6 +223,13 @@ fn shapes(round: &Round<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) 
 /// The shapes that nodes have room for now, were they empty.
 pub(crate) fn open_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
     shapes(round, job, |class, gpus| round.cluster.shapes(class, gpus))
+}
+
+/// The shapes there would be were every node whole, open and free, and set aside for nobody.
+pub(crate) fn built_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
+    let accepted = |class: &usize| job.range.accepts(&round.cluster.classes[*class].alike.gpu_type);
+    let classes = (0..round.cluster.classes.len()).filter(accepted);
+    shapes_on(round, job, classes, |class, gpus| round.cluster.nominal_shapes(class, gpus))
 }
 
 /// The sizes the job allows on the cluster as built.
@@ -274,7 +285,7 @@ pub(crate) fn refusal(
 ) -> Option<Refusal> {
     if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
         let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
-        return Some(Refusal { memory: false, detail });
+        return Some(Refusal { lacks: Lack::Layout, detail });
     }
     let class = &round.cluster.classes[shape.class].alike;
     let model = model.filter(|_| !matches!(job.work, PlanWork::Table(_)))?;

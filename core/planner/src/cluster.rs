@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use headway_types::{GpuCount, GpuUuid, NodeClass, NodeCount, NodeId, Placement};
 
-use crate::claim::Needs;
+use crate::claim::{Needs, Spread};
 use crate::input::{PlanInput, PlanJob, PlanNode};
 use crate::reservation::{self, Gate};
 use crate::site::Site;
@@ -82,6 +82,11 @@ impl Class {
     /// GPUs as the nodes were built, broken and closed ones included.
     pub fn nominal(&self) -> GpuCount {
         GpuCount(self.nodes.len() as u32 * self.whole())
+    }
+
+    /// Nodes of the domain that has most.
+    pub fn largest_domain(&self) -> u32 {
+        self.domains.iter().map(Vec::len).max().unwrap_or(0) as u32
     }
 
     /// Whether domains can make a difference.
@@ -262,10 +267,25 @@ impl<'a> Cluster<'a> {
             .collect()
     }
 
-    /// As [`Self::shapes`], as if every node were whole and open.
+    /// As [`Self::shapes`], as if every node were whole and open. One domain is enough where one is large enough.
     pub fn nominal_shapes(&self, class: usize, gpus: GpuCount) -> Vec<Shape> {
-        let shape = |nodes| Shape { class, gpus, nodes: NodeCount(nodes), reach: Reach::Class };
+        let largest = self.classes[class].largest_domain();
+        let reach = |nodes: u32| if nodes <= largest { Reach::Domain } else { Reach::Class };
+        let shape = |nodes| Shape { class, gpus, nodes: NodeCount(nodes), reach: reach(nodes) };
         self.splits(class, gpus).take(SHAPES_PER_SIZE).map(shape).collect()
+    }
+
+    /// Whether nodes enough of a shape have what a job needs on their hosts, were all of them there.
+    pub fn hosts_as_built(&self, job: &PlanJob, shape: Shape) -> bool {
+        let class = &self.classes[shape.class];
+        let enough = |nodes: &[usize]| {
+            let suited = nodes.iter().filter(|&&node| self.nodes[node].host.lacks(job.needs.per_node).next().is_none());
+            suited.count() >= shape.nodes.0 as usize
+        };
+        match job.needs.spread {
+            Spread::Require => class.domains.iter().any(|domain| enough(domain)),
+            Spread::Prefer => enough(&class.nodes),
+        }
     }
 
     /// Numbers of nodes over which `gpus` divide evenly. Small classes may split as they like; in large ones a job of

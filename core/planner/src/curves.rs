@@ -14,8 +14,18 @@ use crate::input::PlanInput;
 /// Why a shape has no feasible configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    pub memory: bool,
+    pub lacks: Lack,
     pub detail: String,
+}
+
+/// What another of would lift a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    Memory,
+    Layout,
+    Batch,
+    /// What the model knows of the GPU type, or of the job.
+    Known,
 }
 
 /// Searches already made, per training and what its reports taught. Jobs of equal trainings that nothing is learnt of share theirs.
@@ -229,6 +239,12 @@ pub(crate) fn predict(
 
 impl From<Infeasible> for Refusal {
     fn from(why: Infeasible) -> Self {
-        Self { memory: why.is_memory(), detail: why.to_string() }
+        let lacks = match () {
+            () if why.is_memory() => Lack::Memory,
+            () if why.is_layout() => Lack::Layout,
+            () if why.is_batch() => Lack::Batch,
+            () => Lack::Known,
+        };
+        Self { lacks, detail: why.to_string() }
     }
 }

@@ -32,8 +32,8 @@ use crate::round::Round;
 
 use givers::Givers;
 use line::InLine;
-pub(crate) use obstructed::obstructed;
-pub(crate) use words::{change, gpus, list, percent, span, tokens};
+pub(crate) use obstructed::{host_amount, obstructed};
+pub(crate) use words::{change, gpus, list, percent, relative, span, tokens};
 
 /// Why every job got what it got, and which running jobs stay although another choice would serve them better.
 pub(crate) fn explain(

@@ -6,7 +6,8 @@
 //! out), `site` (rows that an administrator states), `guarantee` (what is owed), `due` with `backfill` (what long waits give), `decide` (solve and
 //! place until both agree), `idle` (what a decision leaves), `place` (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
 //! shares no code with the rest). Asked by people only: [`counterfactual`] (what if), [`funnel`] (where a job's
-//! possibilities are lost), `sizes` (what each size would bring) and `quota`. The planner never reads a clock and never
+//! possibilities are lost), `sizes` (what each size would bring), `quota`, `named` (which GPU type is meant), and `never` with
+//! `closest` (what no submission is admitted for, and what comes nearest to it). The planner never reads a clock and never
 //! fails for lack of a good answer: the present assignment is always one.
 
 mod ahead;
@@ -14,6 +15,7 @@ mod backfill;
 mod candidate;
 mod check;
 mod claim;
+mod closest;
 mod cluster;
 pub mod counterfactual;
 mod curves;
@@ -28,6 +30,8 @@ pub mod input;
 mod make_room;
 mod maker;
 mod moves;
+mod named;
+mod never;
 mod obstacle;
 mod place;
 mod policies;
@@ -57,6 +61,8 @@ pub use check::{PlanError, WrongField, check_rows, check_settings};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+pub use named::{Misnamed, name_gpu_types};
+pub use never::{Never, never_while};
 pub use policy::{Policy, PowerCap};
 pub use project::{PlanProject, Tree};
 pub use quota::{QuotaRoom, QuotaVerdict, quota};

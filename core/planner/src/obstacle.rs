@@ -9,13 +9,14 @@ use headway_types::spec::{GpuRange, HostResource};
 use headway_types::{GpuCount, GpuType, Layout, NodeCount};
 
 use crate::candidate;
-use crate::claim::Needs;
-use crate::curves::{CurveCache, Refusal};
+use crate::claim::{Needs, Spread};
+use crate::cluster::{Class, Shape};
+use crate::curves::{CurveCache, Lack, Refusal};
 use crate::input::PlanJob;
 use crate::reservation::Gate;
 use crate::round::Round;
 
-/// Why a job has no shape to start on.
+/// Why a job has no shape to start on. Of these, `never` tells the ones that no node of this cluster lifts by coming back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     WrongType,
@@ -31,7 +32,11 @@ pub(crate) enum Obstacle {
     Reserved {
         by: Vec<String>,
     },
-    /// Nodes of accepted types have the GPUs, but no host of them what the job needs besides, were nobody else there.
+    /// No host of the cluster as built has what the job needs besides GPUs.
+    HostTooSmall {
+        lacking: Vec<HostResource>,
+    },
+    /// Nodes of accepted types have the GPUs, but no host of those that are there what the job needs besides, were nobody else on them.
     Host {
         lacking: Vec<HostResource>,
     },
@@ -63,6 +68,7 @@ impl Fit {
         let but = match () {
             () if !asked.accepts(&self.gpu_type) => ", a type it does not accept",
             () if self.gpus > asked.max => ", more than it asks for",
+            () if self.gpus < asked.min => ", fewer than it asks for",
             () if !asked.allows(self.gpus) => ", a size it does not allow",
             () => "",
         };
@@ -70,18 +76,18 @@ impl Fit {
     }
 }
 
-/// `nominal` tells for each shape on the cluster as built whether the job is refused there.
+/// What keeps a job from all shapes: for ever, or for as long as nodes are as they are.
 pub(crate) fn obstacle(
     round: &Round<'_>,
     job: &PlanJob,
-    nominal: Vec<Option<Refusal>>,
-    would_fit: impl FnOnce() -> Vec<Fit>,
+    model: Option<&Arc<JobModel>>,
+    curves: &mut CurveCache,
 ) -> Obstacle {
     let cluster = round.cluster;
-    let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
-    if !cluster.classes.is_empty() && accepted().next().is_none() {
-        return Obstacle::WrongType;
+    if let Some(never) = never(round, job, model, curves) {
+        return never;
     }
+    let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
     let mut by: Vec<String> = accepted()
         .filter(|&class| !cluster.classes[class].gate.admits(round.input, round.tree, job))
         .filter_map(|class| match &cluster.classes[class].gate {
@@ -91,25 +97,58 @@ pub(crate) fn obstacle(
         .collect();
     by.sort_unstable();
     by.dedup();
-    if nominal.is_empty() && !by.is_empty() {
+    let admitted: BTreeSet<usize> = round.admitted(job).collect();
+    let bound = candidate::bound_layout(job);
+    let mut suits = |shape: &Shape| candidate::refusal(round, job, model, *shape, bound, curves).is_none();
+    let open = candidate::built_shapes(round, job).into_iter().filter(|shape| admitted.contains(&shape.class));
+    if !by.is_empty() && !open.into_iter().any(|shape| suits(&shape)) {
         return Obstacle::Reserved { by };
     }
-    if nominal.is_empty() {
-        return Obstacle::TooLarge {
-            built: accepted().map(|class| cluster.classes[class].nominal()).max().unwrap_or_default(),
+    kept_out(round, job).unwrap_or_else(|| Obstacle::NotUsable {
+        usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default(),
+    })
+}
+
+/// What keeps a job from running on the cluster as built, were every node whole, there and free: only other nodes or another
+/// specification lift it. Of a cluster that has no node yet nobody knows.
+pub(crate) fn never(
+    round: &Round<'_>,
+    job: &PlanJob,
+    model: Option<&Arc<JobModel>>,
+    curves: &mut CurveCache,
+) -> Option<Obstacle> {
+    let cluster = round.cluster;
+    let accepted = || cluster.classes.iter().filter(|class| job.range.accepts(&class.alike.gpu_type));
+    if !cluster.classes.is_empty() && accepted().next().is_none() {
+        return Some(Obstacle::WrongType);
+    }
+    let shapes = candidate::built_shapes(round, job);
+    if shapes.is_empty() {
+        let most = |class: &Class| match job.needs.spread {
+            Spread::Require => GpuCount(class.largest_domain() * class.whole()),
+            Spread::Prefer => class.nominal(),
         };
+        return Some(Obstacle::TooLarge { built: accepted().map(most).max().unwrap_or_default() });
     }
-    let refusals: Option<Vec<Refusal>> = nominal.into_iter().collect();
-    // Of memory the last says most: the largest shape needs least per GPU.
-    match refusals.and_then(|all| all.iter().rfind(|refusal| refusal.memory).or(all.first()).cloned()) {
-        Some(refusal) => {
-            let fits = if refusal.memory { would_fit() } else { Vec::new() };
-            Obstacle::Infeasible { refusal, fits }
+    let (bound, mut refusals, mut hosted) = (candidate::bound_layout(job), Vec::new(), false);
+    for shape in shapes {
+        match candidate::refusal(round, job, model, shape, bound, curves) {
+            Some(refusal) => refusals.push(refusal),
+            None if cluster.hosts_as_built(job, shape) => return None,
+            None => hosted = true,
         }
-        None => kept_out(round, job).unwrap_or_else(|| Obstacle::NotUsable {
-            usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default(),
-        }),
     }
+    if hosted {
+        let hosts = accepted().flat_map(|class| &class.nodes).map(|&node| cluster.nodes[node].host);
+        let lacking: BTreeSet<HostResource> = hosts.flat_map(|host| host.lacks(job.needs.per_node)).collect();
+        return Some(Obstacle::HostTooSmall { lacking: lacking.into_iter().collect() });
+    }
+    // Of memory the last says most: the largest shape needs least per GPU.
+    let says_most = refusals.iter().rfind(|refusal| refusal.lacks == Lack::Memory).or(refusals.first());
+    says_most.cloned().map(|refusal| {
+        let memory = refusal.lacks == Lack::Memory;
+        Obstacle::Infeasible { fits: if memory { would_fit(round, job, model, curves) } else { Vec::new() }, refusal }
+    })
 }
 
 /// What keeps a job from shapes that nodes have room for: hosts, before the nodes it avoids.

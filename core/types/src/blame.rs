@@ -24,6 +24,9 @@ pub struct Fault {
     /// The job ran out of device memory: its goodput model learns from it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub out_of_memory: bool,
+    /// What the specification names is not there or cannot be run: whoever tries again fails again.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub mistake: bool,
 }
 
 impl Fault {
@@ -35,7 +38,13 @@ impl Fault {
 
     #[must_use]
     pub fn of_job(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Job, message: message.into(), out_of_memory: false }
+        Self { blame: Blame::Job, message: message.into(), out_of_memory: false, mistake: false }
+    }
+
+    /// The specification names what is not there, or cannot be run.
+    #[must_use]
+    pub fn of_mistake(message: impl Into<String>) -> Self {
+        Self { mistake: true, ..Self::of_job(message) }
     }
 
     /// The job needed more device memory than there is.
@@ -46,11 +55,11 @@ impl Fault {
 
     #[must_use]
     pub fn of_node(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Node, message: message.into(), out_of_memory: false }
+        Self { blame: Blame::Node, ..Self::of_job(message) }
     }
 
     #[must_use]
     pub fn of_infrastructure(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Infrastructure, message: message.into(), out_of_memory: false }
+        Self { blame: Blame::Infrastructure, ..Self::of_job(message) }
     }
 }

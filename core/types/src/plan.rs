@@ -213,6 +213,10 @@ words! {
         Fragmented,
         WrongGpuType,
         MemoryInfeasible,
+        /// No parallel layout that the script offers goes with its sizes.
+        LayoutInfeasible,
+        /// No batch that it allows goes with any such layout.
+        BatchInfeasible,
         PriorityBehind,
         /// Others come before it in the order in which the policy serves.
         InLine,

@@ -5,6 +5,7 @@
 //! engine does not know.
 
 mod actions;
+mod admission;
 mod auth;
 mod conversions;
 mod explain;

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use headway_api::{spec, v1};
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes_while};
+use headway_planner::{CurveCache, PlanInput, PlanJob, never_while, quota, sizes_while};
 use headway_types::{JobId, JobSpec, Timestamp};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -20,7 +20,7 @@ use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Query, too_large, unsupported_media};
 use super::once::{self, REPLAYED};
 use super::problem::Problem;
-use super::{HttpState, conversions, goodput, lookup, mismatched};
+use super::{HttpState, admission, conversions, goodput, lookup, mismatched};
 use crate::asking::Trial;
 use crate::metrics;
 
@@ -39,6 +39,9 @@ pub struct SubmitQuery {
     /// Check only; nothing is stored.
     #[serde(default)]
     dry_run: bool,
+    /// Also take jobs that the cluster as built can never run, and GPU types that nobody knows: they wait for nodes to come.
+    #[serde(default)]
+    wait_for_nodes: bool,
 }
 
 /// Submit one job, or `jobs: [...]` of up to 1000 that are admitted together or not at all.
@@ -58,25 +61,46 @@ pub async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body.map_err(|_| too_large())?;
-    let jobs = read(&headers, &body)?;
+    let mut jobs = read(&headers, &body)?;
+    let mut refused = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes).err();
+    if let (true, Some(problem)) = (query.dry_run, &refused) {
+        return Err(problem.clone());
+    }
     if query.dry_run {
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
+    if refused.is_none() && !query.wait_for_nodes {
+        refused = admission::refusal(&state, &jobs, caller.name()).await;
+    }
     let idempotency = once::key(caller.name());
+    if let Some(problem) = refused {
+        // What was admitted under this key stays admitted, whatever became of the nodes since.
+        if idempotency.is_none() {
+            return Err(problem);
+        }
+        jobs.clear();
+        return match state.ask(caller.actor(), Request::Submit { jobs, idempotency }).await {
+            Ok(Reply::Replayed { jobs }) => replayed(&state, jobs).await,
+            Err(reused) if reused.status() == StatusCode::CONFLICT => Err(reused),
+            _ => Err(problem),
+        };
+    }
     match state.ask(caller.actor(), Request::Submit { jobs, idempotency }).await? {
         Reply::Submitted { jobs } => {
             Ok(submitted(jobs.iter().map(|job| conversions::stored_job(job)).collect(), false))
         }
-        Reply::Replayed { jobs } => {
-            let mut items = Vec::with_capacity(jobs.len());
-            for id in jobs {
-                let record = lookup::record(&state.cluster, id).await?;
-                items.push(conversions::stored_job(&record));
-            }
-            Ok(submitted(items, true))
-        }
+        Reply::Replayed { jobs } => replayed(&state, jobs).await,
         other => Err(mismatched(&other)),
     }
+}
+
+async fn replayed(state: &HttpState, jobs: Vec<JobId>) -> Result<Response, Problem> {
+    let mut items = Vec::with_capacity(jobs.len());
+    for id in jobs {
+        let record = lookup::record(&state.cluster, id).await?;
+        items.push(conversions::stored_job(&record));
+    }
+    Ok(submitted(items, true))
 }
 
 fn submitted(jobs: Vec<v1::Job>, replayed: bool) -> Response {
@@ -104,7 +128,8 @@ pub async fn validate(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<v1::Validation>, Problem> {
     let body = body.map_err(|_| too_large())?;
-    let jobs = read(&headers, &body)?;
+    let mut jobs = read(&headers, &body)?;
+    admission::name_types(&state.cluster.view(), &mut jobs, false)?;
     Ok(Json(verdicts(&state, &caller, jobs).await?))
 }
 
@@ -150,18 +175,23 @@ fn undisturbed(
     round: PlanInput,
     specs: &[JobSpec],
     user: &str,
-    go_on: impl FnMut() -> bool,
+    mut go_on: impl FnMut() -> bool,
 ) -> Result<Vec<v1::JobValidation>, Problem> {
     let jobs = round.submitted(specs.iter(), user);
     let (ids, round): (Vec<JobId>, _) = (jobs.iter().map(|job| job.job).collect(), round.with(jobs.clone()));
-    let mut sizes = sizes_while(&round, &ids, &mut CurveCache::new(), go_on);
+    let mut sizes = sizes_while(&round, &ids, &mut CurveCache::new(), &mut go_on);
     if sizes.len() < jobs.len() {
         let (checked, all) = (sizes.len(), jobs.len());
         let detail = format!("only {checked} of {all} jobs could be checked in {} s", CHECK_TIME.as_secs());
         return Err(Problem::invalid(detail).field("jobs").hint("check fewer at once; submitting takes them all"));
     }
-    let told =
-        |job: &PlanJob| conversions::validation(job, sizes.remove(&job.job).unwrap_or_default(), quota(&round, job));
+    let nowhere: Vec<JobId> = ids.into_iter().filter(|id| sizes[id].feasible.is_empty()).collect();
+    let (mut nevers, _) = never_while(&round, &nowhere, &mut CurveCache::new(), go_on);
+    let told = |job: &PlanJob| {
+        let closest = nevers.remove(&job.job).and_then(|never| never.closest);
+        let sizes = sizes.remove(&job.job).unwrap_or_default();
+        v1::JobValidation { closest, ..conversions::validation(job, sizes, quota(&round, job)) }
+    };
     Ok(jobs.iter().map(told).collect())
 }
 

@@ -113,8 +113,13 @@ impl Served {
 
     /// A node of one free GPU registers.
     async fn add_node(&self) -> NodeId {
+        self.add_node_of(1).await
+    }
+
+    async fn add_node_of(&self, gpus: u32) -> NodeId {
         let id = IdSource::seeded(9).node(START);
-        let report = NodeReport::Registered { inventory: Box::new(node(id).inventory), groups: vec![] };
+        let inventory = Box::new(headway_types::example::inventory(id, 1, gpus));
+        let report = NodeReport::Registered { inventory, groups: vec![] };
         let event = Event::Agent { node: id, session: SessionId(1), report };
         self.inbox.send(Input::event(event)).await.unwrap();
         self.until("eve", "/nodes", |answer| answer.body["items"][0]["availability"] == "available").await;

@@ -82,8 +82,8 @@ async fn a_start_that_cannot_be_says_whose_fault_it_is() {
     let here = dir.path().display().to_string();
     type Spoil = fn(&mut LaunchOrder, &str);
     let cases: [(Spoil, Blame, &str); 7] = [
-        (|order, _| order.run.workdir = Some("/no/such/place".into()), Blame::Node, "/no/such/place is not visible"),
-        (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "typo cannot be entered"),
+        (|order, _| order.run.workdir = Some("/no/such/place".into()), Blame::Job, "directory /no/such/place"),
+        (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "there is no working directory"),
         (|order, _| order.run.command = Command::Argv(vec!["{nonsense}".into()]), Blame::Job, "nonsense"),
         (|order, _| order.checkpoint_dir = "/proc/none".into(), Blame::Node, "/proc/none/g4 cannot be written"),
         (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "is not visible on this node"),
@@ -113,4 +113,38 @@ fn place(order: &LaunchOrder, gpu: GpuUuid) -> Placement {
 fn elsewhere(order: &LaunchOrder) -> Placement {
     let gpus = order.placement.slices()[0].gpus.clone();
     Placement::try_new(vec![NodeSlice { node: NodeId(uuid::Uuid::from_u128(1)), gpus }]).unwrap()
+}
+
+#[tokio::test]
+async fn paths_that_a_specification_names_and_nobody_has_are_the_jobs_own_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let not_started = async |order: LaunchOrder| {
+        agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+        let GroupOutcome::NotStarted { fault } = agent.ended().await else { panic!("it was started") };
+        fault
+    };
+    let mut mistyped = agent.order(&dir, 1, "true");
+    mistyped.run.workdir = Some("/hom/ada/proj".into());
+    let fault = not_started(mistyped).await;
+    assert!(fault.mistake && fault.message.contains("/hom/ada/proj"), "{fault:?}");
+    assert!(fault.message.contains("run.workdir"), "what to do: {fault:?}");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let mut mistyped = agent.order(&dir, 2, "true");
+    mistyped.checkpoint_dir = format!("{}/below", file.display());
+    let fault = not_started(mistyped).await;
+    assert!(fault.mistake && fault.message.contains("file/below"), "{fault:?}");
+    assert!(fault.message.contains("training.checkpoint.dir"), "what to do: {fault:?}");
+    agent.die().await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_the_jobs_own_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.launch(&agent.order(&dir, 1, "exec ./trian.sh")).await;
+    let GroupOutcome::Failed { exit_code: Some(127), fault } = agent.ended().await else { panic!("it ran") };
+    assert!(fault.mistake && fault.message.contains("not found"), "{fault:?}");
+    agent.die().await;
 }

@@ -108,13 +108,16 @@ fn stop(at: Situation<'_>, job: &Job, allocation: &Allocation, cause: &StopCause
         Some(Wish::Cancelled { grace, .. }) => *grace,
         _ => None,
     };
-    let broken = matches!(cause, StopCause::GangBroken { .. } | StopCause::Hung { .. } | StopCause::NodeLost { .. });
+    let broken = matches!(
+        cause,
+        StopCause::GangBroken { .. } | StopCause::Mistaken { .. } | StopCause::Hung { .. } | StopCause::NodeLost { .. }
+    );
     let own = job.spec.checkpoint_policy().grace;
     let usual = if broken && BROKEN_GRACE.0 < own.0 { BROKEN_GRACE } else { own };
     let grace = wished.unwrap_or(usual);
     let mode = match cause {
         // A gang that never trained has nothing to save or to say.
-        StopCause::GangBroken { .. } if allocation.training_at.is_none() => StopMode::Kill,
+        StopCause::GangBroken { .. } | StopCause::Mistaken { .. } if allocation.training_at.is_none() => StopMode::Kill,
         // A broken gang hangs in its collectives and cannot save.
         _ if broken => StopMode::Terminate,
         _ => StopMode::Checkpoint,

@@ -19,6 +19,12 @@ pub(super) fn queued_jobs(at: Situation<'_>) -> Vec<Step> {
             && at.facts.takes(**job, assignment.placement.gpus())
             && !at.is_kept_off(**job, slices.iter().map(|slice| slice.node))
             && !at.is_exhausted(**job, assignment)
+            && at
+                .facts
+                .jobs
+                .get(*job)
+                .and_then(|job| job.keeps_off(at.facts.now))
+                .is_none_or(|off| slices.iter().all(|slice| slice.node != off))
             && slices.iter().all(free)
     });
     due.map(|(job, assignment)| Step::Grant { job: *job, assignment: assignment.clone() }).collect()

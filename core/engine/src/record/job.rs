@@ -10,6 +10,9 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+/// How long a job that waits avoids the nodes that failed it.
+pub(crate) const SUSPICION: Seconds = Seconds(60.0);
+
 /// Moves beyond this age no longer count against `max_resizes_per_hour`.
 pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
 
@@ -53,6 +56,9 @@ pub struct Job {
     /// another in the same way, the fault is its own.
     #[serde(default)]
     pub suspects: BTreeSet<NodeId>,
+    /// A node that lacks what the specification names, of a job that never ran: another is tried before the job is given up.
+    #[serde(default)]
+    pub lacking: Option<NodeId>,
     /// Time spent running under past generations; `limits.time` counts it.
     #[serde(default)]
     pub ran: Seconds,
@@ -116,6 +122,12 @@ impl Job {
             .unwrap_or(Capabilities::UNKNOWN_SCRIPT)
     }
 
+    /// A node it is not to be tried on for now: after so long a wait for another, that one again.
+    pub(crate) fn keeps_off(&self, now: Timestamp) -> Option<NodeId> {
+        let waits = !matches!(self.state, JobState::Queued { since } if now.since(since).0 > SUSPICION.0);
+        self.lacking.filter(|_| waits)
+    }
+
     /// Live, and neither held, nor ending for good, nor waiting after a failure.
     pub(crate) fn wants_gpus(&self, now: Timestamp) -> bool {
         let waits = self.not_before.is_some_and(|moment| moment > now);
@@ -127,7 +139,7 @@ impl Job {
                     StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
                     StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
                     StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
-                    StopCause::TimeLimit | StopCause::BudgetSpent => false,
+                    StopCause::TimeLimit | StopCause::BudgetSpent | StopCause::Mistaken { .. } => false,
                 };
                 comes_back && self.wish.is_none() && !waits
             }
@@ -190,6 +202,7 @@ impl Job {
             setbacks: 0,
             hangs: 0,
             suspects: BTreeSet::new(),
+            lacking: None,
             ran: Seconds(0.0),
             turn: Turn::default(),
             attained: GpuSeconds(0.0),
@@ -292,6 +305,10 @@ pub enum StopCause {
     Hold,
     /// A rank died or a node did not start: the rest of the gang goes down too.
     GangBroken {
+        message: String,
+    },
+    /// Its specification names what is not there, or cannot be run: it ends.
+    Mistaken {
         message: String,
     },
     /// The processes live, but no step has come for far too long.

@@ -6,10 +6,7 @@ use headway_planner::{Bounds, Claim, Needs};
 use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds};
 
 use super::RoundRequest;
-use crate::record::{Job, JobState, StopCause, Turn};
-
-/// How long a job that waits avoids the nodes that failed it.
-const SUSPICION: Seconds = Seconds(60.0);
+use crate::record::{Job, JobState, SUSPICION, StopCause, Turn};
 
 impl RoundRequest {
     pub(super) fn claim(&self, job: &Job, told: Claim) -> Claim {
@@ -51,8 +48,9 @@ impl RoundRequest {
     }
 
     pub(super) fn needs(&self, job: &Job, told: Needs) -> Needs {
-        let mistrusted: BTreeSet<NodeId> = told.avoid.union(&job.suspects).copied().collect();
-        let beside = !job.suspects.is_empty() && self.could_run_beside(job, &mistrusted);
+        let mut mistrusted: BTreeSet<NodeId> = told.avoid.union(&job.suspects).copied().collect();
+        mistrusted.extend(job.lacking);
+        let beside = mistrusted.len() > told.avoid.len() && self.could_run_beside(job, &mistrusted);
         Needs { avoid: if beside { mistrusted } else { told.avoid }, layout: job.layout, ..told }
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Breakdown {
     pub blame: Blame,
     /// It ran out of device memory.
     pub out_of_memory: bool,
+    /// What its specification names is not there, or cannot be run, as far as the node can tell.
+    pub mistake: bool,
     /// Where it began, if one node can be named, and what that says about the node.
     pub place: Option<(NodeId, Incident)>,
 }
@@ -42,8 +44,14 @@ impl Situation<'_> {
                 }
                 _ => return None,
             };
-            let out_of_memory = matches!(part, Part::Ended(GroupOutcome::Failed { fault, .. }) if fault.out_of_memory);
-            Some(Breakdown { message, blame, out_of_memory, place: incident.map(|incident| (*node, incident)) })
+            let fault = match part {
+                Part::Ended(GroupOutcome::Failed { fault, .. } | GroupOutcome::NotStarted { fault }) => Some(fault),
+                _ => None,
+            };
+            let out_of_memory = fault.is_some_and(|fault| fault.out_of_memory);
+            let mistake = fault.is_some_and(|fault| fault.mistake);
+            let place = incident.map(|incident| (*node, incident));
+            Some(Breakdown { message, blame, out_of_memory, mistake, place })
         };
         // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
         let gravity = |one: &Breakdown| match one.blame {

@@ -206,6 +206,9 @@ fn failure(rank: u32, exit: Exit, known: Option<Fault>) -> Option<StopCause> {
         Exit::Code(0) => return None,
         // A shell reports a death by signal as 128 + its number.
         Exit::Code(code @ 129..=192) => (Some(code), format!("rank {rank} was killed by signal {}", code - 128)),
+        // Of a shell: what cannot be run, and what is not there.
+        Exit::Code(code @ 126) => (Some(code), format!("rank {rank} exited with code 126: its command cannot be run")),
+        Exit::Code(code @ 127) => (Some(code), format!("rank {rank} exited with code 127: its command was not found")),
         Exit::Code(code) => (Some(code), format!("rank {rank} exited with code {code}")),
         Exit::Signal(signal) => (Some(128 + signal), format!("rank {rank} was killed by signal {signal}")),
         Exit::Unknown => (None, format!("rank {rank} ended while the agent was away and left no exit status")),
@@ -213,7 +216,7 @@ fn failure(rank: u32, exit: Exit, known: Option<Fault>) -> Option<StopCause> {
     let own = if exit == Exit::Unknown { Blame::Infrastructure } else { Blame::Job };
     let fault = match known {
         Some(known) => Fault { message: format!("{message}: {}", known.message), ..known },
-        None => Fault { blame: own, message, out_of_memory: false },
+        None => Fault { blame: own, mistake: matches!(exit, Exit::Code(126 | 127)), ..Fault::of_job(message) },
     };
     Some(StopCause::Broken { exit_code, fault })
 }

@@ -7,7 +7,7 @@ use headway_types::{GpuCount, JobId, Plan, Prediction, ReasonCode, Seconds};
 use serde::{Deserialize, Serialize};
 
 use super::question::Question;
-use crate::explain::{change, gpus, list, span};
+use crate::explain::{change, gpus, list, relative, span};
 use crate::input::PlanInput;
 use crate::verify::Violation;
 
@@ -29,9 +29,9 @@ pub struct Answer {
     pub losers: Vec<Shift>,
     /// Other jobs that would have more.
     pub winners: Vec<Shift>,
-    /// Change of the objective as a share; `None` where what is supposed changes what plans are worth.
+    /// Change of the objective as a share; `None` where what is supposed changes what plans are worth, or there was next to nothing.
     pub objective_change: Option<f64>,
-    /// Change of aggregate goodput (the sum of speed-ups) as a share.
+    /// Change of aggregate goodput (the sum of speed-ups) as a share; 0 where there was next to nothing.
     pub goodput_change: f64,
     /// Moves beyond those of the plan as it is, and how long they would stand still together.
     pub moves: i64,
@@ -92,7 +92,7 @@ impl Answer {
             gpus: about.map(|job| sizes(other, job)),
             losers,
             winners,
-            objective_change: comparable.then(|| (after - before) / before.abs().max(1e-9)),
+            objective_change: relative(before, after).filter(|_| comparable),
             goodput_change: goodput_change(plan, other),
             moves: disruptions(other).count() as i64 - disruptions(plan).count() as i64,
             downtime: Seconds((downtime(other) - downtime(plan)).max(0.0)),
@@ -193,5 +193,5 @@ fn goodput_change(plan: &Plan, other: &Plan) -> f64 {
         }
     });
     let (before, after): (f64, f64) = (before.values().map(|now| now.speed_up).sum(), after.sum());
-    if before > 0.0 { after / before - 1.0 } else { 0.0 }
+    relative(before, after).unwrap_or(0.0)
 }

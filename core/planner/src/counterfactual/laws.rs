@@ -101,6 +101,27 @@ proptest! {
     }
 
     #[test]
+    fn no_answer_goes_beyond_what_a_job_accepts_or_is_asked_or_tells_what_no_base_bears(input in rounds()) {
+        let plan = planned(&input);
+        for job in &input.jobs {
+            for one in usual(&input, &plan, &mut CurveCache::new(), job.job).unwrap() {
+                let allowed = |job: &PlanJob, gpus: GpuCount| gpus.0 == 0 || job.range.allows(gpus);
+                let asked = |gpus: GpuCount| one.question == format!("if it accepted {}", crate::explain::gpus(gpus));
+                let gpus = one.gpus.unwrap_or_default();
+                prop_assert!(allowed(job, gpus) || asked(gpus), "{:?}: {}: {}", job.range, one.question, one.answer);
+                for other in one.winners.iter().chain(&one.losers) {
+                    let of = input.jobs.iter().find(|job| job.job == other.job).unwrap();
+                    prop_assert!(allowed(of, other.to), "{} to {}", other.name, other.to);
+                }
+                let changes = [one.objective_change, Some(one.goodput_change)].into_iter().flatten();
+                prop_assert!(changes.clone().all(|change| change.is_finite() && change < 1e3), "{:?}", one);
+                let large = one.answer.split(' ').any(|word| word.trim_start_matches('+').parse::<f64>().is_ok_and(|n| n >= 1e3));
+                prop_assert!(!large, "{}", one.answer);
+            }
+        }
+    }
+
+    #[test]
     fn the_usual_questions_about_any_job_have_answers(input in rounds()) {
         let plan = planned(&input);
         for job in &input.jobs {
@@ -117,6 +138,31 @@ fn full() -> PlanInput {
     input.jobs.iter_mut().for_each(|job| job.priority = Priority(75));
     input.jobs.push(job(3, 4, 8));
     input
+}
+
+#[test]
+fn a_rigid_job_that_accepted_half_gets_half_and_nothing_between() {
+    // Six are free: more than half, less than it asks for.
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 2)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs[0].freedom = Freedom::Fixed { reason: "it started a minute ago".into() };
+    input.jobs.push(job(2, 8, 8));
+    let answers = usual(&input, &planned(&input), &mut CurveCache::new(), job_id(2)).unwrap();
+    let half = answers.iter().find(|one| one.question == "if it accepted 4 GPUs").unwrap();
+    assert_eq!(half.gpus, Some(GpuCount(4)), "{}", half.answer);
+}
+
+#[test]
+fn from_nothing_no_share_is_told() {
+    let input = round(vec![node(1, "alpha", 4)], vec![PlanJob { priority: Priority(0), ..rigid(1, 4) }]);
+    let mut input = PlanInput {
+        projects: vec![PlanProject { name: "nlp".into(), quota: Some(GpuCount(0)), ..PlanProject::default() }],
+        ..input
+    };
+    input.jobs[0].claim.project = "nlp".into();
+    let answer = asked(&input, &Question::suppose(Supposition::Quota { project: "nlp".into(), quota: None }));
+    assert!(answer.winners.len() == 1 && answer.objective_change.is_none(), "{answer:?}");
+    assert!(!answer.answer.contains('%'), "{}", answer.answer);
 }
 
 #[test]

@@ -22,12 +22,18 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
         Supposition::Priority { job, priority } => self::job(input, *job)?.priority = *priority,
         Supposition::Accepts { job, gpus } => {
             let range = &mut self::job(input, *job)?.range;
+            if range.allows(*gpus) {
+                return Ok(());
+            }
+            // Of sizes between that one and its own nothing is supposed.
+            if range.sizes.is_empty() {
+                range.sizes = (range.min.0..=range.max.0).map(GpuCount).collect();
+            }
+            range.sizes.push(*gpus);
+            range.sizes.sort_unstable();
+            range.sizes.dedup();
             range.min = range.min.min(*gpus);
             range.max = range.max.max(*gpus);
-            if !range.sizes.is_empty() && !range.sizes.contains(gpus) {
-                range.sizes.push(*gpus);
-                range.sizes.sort_unstable();
-            }
         }
         Supposition::AcceptsType { job, gpu_type } => {
             let range = &mut self::job(input, *job)?.range;

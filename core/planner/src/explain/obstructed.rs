@@ -4,6 +4,8 @@ use headway_types::spec::HostResource;
 use headway_types::{Reason, ReasonCode};
 
 use super::{gpus, list, reason};
+use crate::claim::Spread;
+use crate::curves::Lack;
 use crate::input::PlanJob;
 use crate::obstacle::Obstacle;
 use crate::round::Round;
@@ -27,14 +29,28 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
             let detail = format!("no node offers GPUs yet ({built} of {})", gpus(least));
             (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
         }
-        Obstacle::TooLarge { built } => never(
-            ReasonCode::NotEnoughFree,
-            format!("it needs {} of one node class, and the largest has {built}", gpus(least)),
-        ),
+        Obstacle::TooLarge { built } => {
+            let of = match job.needs.spread {
+                Spread::Prefer => "node class",
+                Spread::Require => "rack",
+            };
+            let detail = format!("it needs {} of one {of}, and the largest has {built}", gpus(least));
+            never(ReasonCode::NotEnoughFree, detail)
+        }
+        Obstacle::HostTooSmall { lacking } => {
+            let lacking: Vec<String> = lacking.iter().map(|of| host_need(job, *of)).collect();
+            let detail = format!("it takes {} on each node, more than the nodes it accepts have", list(&lacking));
+            never(ReasonCode::HostResources, detail)
+        }
         Obstacle::Infeasible { refusal, fits } => {
-            let code = if refusal.memory { ReasonCode::MemoryInfeasible } else { ReasonCode::WrongGpuType };
+            let code = match refusal.lacks {
+                Lack::Memory => ReasonCode::MemoryInfeasible,
+                Lack::Layout => ReasonCode::LayoutInfeasible,
+                Lack::Batch => ReasonCode::BatchInfeasible,
+                Lack::Known => ReasonCode::WrongGpuType,
+            };
             let (headline, mut reasons) = never(code, refusal.detail.clone());
-            if !refusal.memory {
+            if refusal.lacks != Lack::Memory {
                 return (headline, reasons);
             }
             let would = fits.iter().map(|fit| fit.in_words(wanted)).reduce(|all, one| format!("{all}, or on {one}"));
@@ -67,13 +83,16 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
     }
 }
 
-/// "64 GiB of shared memory", "8 CPUs".
 fn host_need(job: &PlanJob, of: HostResource) -> String {
-    let need = job.needs.per_node.amount(of).unwrap_or(0);
+    host_amount(of, job.needs.per_node.amount(of).unwrap_or(0))
+}
+
+/// "64 GiB of shared memory", "8 CPUs".
+pub(crate) fn host_amount(of: HostResource, amount: u64) -> String {
     match of {
-        HostResource::Cpus => format!("{need} CPUs"),
+        HostResource::Cpus => format!("{amount} CPUs"),
         HostResource::Memory | HostResource::Shm | HostResource::LocalDisk => {
-            format!("{:.0} GiB of {}", need as f64 / GIB, of.in_words())
+            format!("{:.0} GiB of {}", amount as f64 / GIB, of.in_words())
         }
     }
 }

@@ -3,7 +3,7 @@
 use headway_types::plan::Unmoved;
 use headway_types::{GpuCount, Reason, ReasonCode};
 
-use super::{Account, gpus, percent, reason};
+use super::{Account, gpus, percent, reason, relative};
 use crate::candidate::Candidate;
 use crate::curves;
 use crate::input::Freedom;
@@ -31,7 +31,7 @@ impl Account<'_> {
         let tail = match next {
             Some(&(larger, then)) => {
                 reasons.push(self.why_not_larger(job, larger, then, unmoved));
-                let gain = percent(then / speed_up.max(f64::MIN_POSITIVE) - 1.0);
+                let gain = relative(speed_up, then).map_or("more".to_owned(), percent);
                 format!("{} would add {gain}", gpus(larger))
             }
             None => {

@@ -243,7 +243,13 @@ fn what_keeps_a_job_from_every_node_is_named() {
     // The host does not say, so it is not counted.
     input.jobs[0].needs.per_node.local_disk = Some(Bytes(1 << 40));
     let lacking = account(&input, 1);
+    let never = "Cannot run on this cluster: it takes 64 GiB of shared memory on each node, more than the nodes it accepts have";
+    assert!(lacking.starts_with(never), "{lacking}");
+    // A node that has it is closed for now.
+    input.nodes.push(PlanNode { draining: true, ..node(2, "alpha", 4) });
+    let lacking = account(&input, 1);
     assert!(lacking.contains("it takes 64 GiB of shared memory on each node, more than nodes have"), "{lacking}");
+    input.nodes.pop();
     input.nodes[0].host.shm = None;
     input.jobs[0].needs.avoid = [input.nodes[0].node].into();
     let avoided = account(&input, 1);

@@ -3,7 +3,7 @@
 use headway_types::plan::Unmoved;
 use headway_types::{GpuCount, Reason, ReasonCode};
 
-use super::{Account, gpus, percent, reason, span};
+use super::{Account, gpus, percent, reason, relative, span};
 use crate::candidate::Candidate;
 use crate::input::Freedom;
 use crate::rows::RowKind;
@@ -44,7 +44,7 @@ impl Account<'_> {
             job: options.job.job,
             from_gpus: chosen.gpus,
             to_gpus: to,
-            gain: speed_up / chosen.prediction.speed_up.max(f64::MIN_POSITIVE) - 1.0,
+            gain: relative(chosen.prediction.speed_up, speed_up).unwrap_or(0.0),
             forgone,
             code: why.code,
             detail: why.detail,
@@ -146,13 +146,9 @@ impl Account<'_> {
         let claim = &self.options[job].job.claim;
         let asked = percent(value::hysteresis(&self.round.input.policy, claim.since_move));
         let chosen = self.chosen(job);
-        let gain =
-            (self.net(other) + self.options[job].move_penalty - self.net(chosen)) / chosen.value.units().max(1e-9);
+        let (now, more) = (chosen.value.units(), self.net(other) + self.options[job].move_penalty - self.net(chosen));
+        let gain = relative(now, now + more).map_or("less".to_owned(), percent);
         let since = claim.since_move.map_or(String::new(), |since| format!("its GPUs changed {} ago: ", span(since)));
-        format!(
-            "{since}a move must gain {asked} of its value now, and {} would gain {}",
-            gpus(other.gpus),
-            percent(gain)
-        )
+        format!("{since}a move must gain {asked} of its value now, and {} would gain {}", gpus(other.gpus), gain)
     }
 }

@@ -13,8 +13,21 @@ pub(crate) fn percent(share: f64) -> String {
     if percent.abs() < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// "+2.1 %", "−3.1 %".
+/// What has grown by more than this has grown from next to nothing, and no number says by how much.
+const MOST_TOLD: f64 = 1e3;
+
+/// A change as a share of what was; `None` where that was next to nothing.
+pub(crate) fn relative(before: f64, after: f64) -> Option<f64> {
+    let change = (after - before) / before.abs();
+    (change.abs() <= MOST_TOLD).then_some(change)
+}
+
+/// "+2.1 %", "−3.1 %"; what more than doubles is told as a factor: "× 12".
 pub(crate) fn change(share: f64) -> String {
+    if share > 1.0 {
+        let factor = 1.0 + share;
+        return if factor < 9.95 { format!("× {factor:.1}") } else { format!("× {factor:.0}") };
+    }
     let sign = if share < 0.0 { "−" } else { "+" };
     format!("{sign}{}", percent(share.abs()))
 }
@@ -63,8 +76,15 @@ mod tests {
     }
 
     #[test]
+    fn from_next_to_nothing_no_share_is_told() {
+        assert_eq!((relative(2.0, 3.0), relative(-2.0, -1.0)), (Some(0.5), Some(0.5)));
+        assert_eq!((relative(0.0, 0.0), relative(0.0, 3.0), relative(1e-9, 3.0)), (None, None, None));
+    }
+
+    #[test]
     fn a_change_has_its_sign() {
         assert_eq!((change(-0.031), change(0.12)), ("−3.1 %".into(), "+12 %".into()));
+        assert_eq!((change(1.5), change(440.0)), ("× 2.5".into(), "× 441".into()));
     }
 
     #[test]

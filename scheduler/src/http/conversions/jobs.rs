@@ -188,6 +188,7 @@ pub fn stop_in_words(cause: &StopCause) -> String {
         StopCause::Cancel => "cancelled".into(),
         StopCause::Hold => "put on hold".into(),
         StopCause::GangBroken { message } => format!("part of its gang failed: {message}"),
+        StopCause::Mistaken { message } => format!("cannot run as it is specified: {message}"),
         StopCause::Hung { message } => format!("hangs: {message}"),
         StopCause::NodeLost { node } => format!("node {node} does not answer"),
         StopCause::TargetReached => "target reached".into(),

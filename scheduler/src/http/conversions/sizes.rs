@@ -10,6 +10,7 @@ pub fn validation(job: &PlanJob, sizes: Sizes, quota: Option<QuotaVerdict>) -> v
         feasible: !sizes.feasible.is_empty(),
         points: curve_points(job, &sizes.points),
         reason: sizes.obstacle,
+        closest: None,
         sizes: sizes.feasible.into_iter().map(|gpus| gpus.0).collect(),
         quota: quota.map(quota_verdict),
         starts_with_gpus: None,

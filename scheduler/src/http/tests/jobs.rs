@@ -162,3 +162,76 @@ async fn a_check_tells_what_quotas_say() {
     let answer = served.send_json(Method::POST, "ada", "/jobs/validate", &free).await;
     assert_eq!(answer.body["jobs"][0]["quota"], Value::Null);
 }
+
+#[tokio::test]
+async fn what_can_never_run_is_refused_at_submit_with_what_comes_closest() {
+    let served = Served::start().await;
+    served.add_node().await;
+    let job =
+        |resources: Value| json!({"version": 1, "name": "a", "resources": resources, "run": {"command": ["true"]}});
+    let large = job(json!({"gpus": 1_000}));
+    let refused = served.send_json(Method::POST, "ada", "/jobs", &large).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "never_fits");
+    assert_eq!(refused.body["field"], "resources.gpus");
+    let detail = "a cannot run on this cluster: it needs 1000 GPUs of one node class, and the largest has 1";
+    assert_eq!(refused.body["detail"], detail);
+    let hint = refused.body["hint"].as_str().unwrap();
+    assert!(hint.contains("could run on 1 GPU") && hint.contains("wait_for_nodes"), "{hint}");
+    let batch = json!({"jobs": [job(json!({"gpus": 1})), large]});
+    let refused = served.send_json(Method::POST, "ada", "/jobs", &batch).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "never_fits");
+    assert_eq!(refused.body["field"], "jobs[1].resources.gpus");
+    for (resources, code, field) in [
+        (json!({"gpus": {"min": 1, "max": 1, "type": "H1O0"}}), "unknown_gpu_type", "resources.gpus.type"),
+        (json!({"gpus": {"min": 1, "max": 1, "type": "B200"}}), "wrong_gpu_type", "resources.gpus.type"),
+        (json!({"gpus": 1, "per_node": {"memory": "99TiB"}}), "host_resources", "resources.per_node"),
+    ] {
+        let refused = served.send_json(Method::POST, "ada", "/jobs", &job(resources)).await;
+        assert_eq!((refused.problem(StatusCode::UNPROCESSABLE_ENTITY), &refused.body["field"]), (code, &json!(field)));
+    }
+    assert_eq!(served.get("eve", "/jobs").await.body["items"], json!([]), "nothing was stored");
+    let waits = served.send_json(Method::POST, "ada", "/jobs?wait_for_nodes=true", &job(json!({"gpus": 1_000}))).await;
+    assert_eq!(waits.status, StatusCode::CREATED, "{}", waits.body);
+}
+
+#[tokio::test]
+async fn layouts_and_batches_that_can_never_be_have_codes_of_their_own() {
+    let served = Served::start().await;
+    served.add_node_of(8).await;
+    let job = |tp: u32, batch: &str| {
+        let training = json!({"model": "gpt2-124m", "reference_batch": batch, "layouts": {"tp": [tp], "pp": [1]}});
+        let gpus = json!({"gpus": 8});
+        json!({"version": 1, "name": "a", "resources": gpus, "training": training, "run": {"command": ["true"]}})
+    };
+    for (job, code, field) in [
+        (job(3, "64 sequences"), "layout_infeasible", "training.layouts"),
+        (job(1, "4 sequences"), "batch_infeasible", "training.batch"),
+    ] {
+        let refused = served.send_json(Method::POST, "ada", "/jobs", &job).await;
+        assert_eq!((refused.problem(StatusCode::UNPROCESSABLE_ENTITY), &refused.body["field"]), (code, &json!(field)));
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_replayed_though_the_job_could_not_run_any_more() {
+    let served = Served::start().await;
+    let large = JOB.replace("gpus: 1", "gpus: 64");
+    let first = served.submit("ada", &large, "k").await;
+    assert_eq!(first.status, StatusCode::CREATED, "without nodes nobody says never: {}", first.body);
+    served.add_node().await;
+    let again = served.submit("ada", &large, "k").await;
+    assert_eq!((again.status, again.id()), (StatusCode::CREATED, first.id()));
+    assert_eq!(served.submit("ada", &large, "k2").await.problem(StatusCode::UNPROCESSABLE_ENTITY), "never_fits");
+}
+
+#[tokio::test]
+async fn a_gpu_type_is_known_by_its_beginning() {
+    let served = Served::start().await;
+    served.add_node().await;
+    let of = served.get("eve", "/nodes").await.body["items"][0]["gpu_type"].as_str().unwrap().to_owned();
+    let yaml = JOB.replace("gpus: 1", &format!("gpus: {{min: 1, max: 1, type: {}}}", &of[..of.len() - 1]));
+    let submitted = served.submit("ada", &yaml, "k").await;
+    assert_eq!(submitted.status, StatusCode::CREATED, "{}", submitted.body);
+    let detail = served.get("eve", &format!("/jobs/{}", submitted.id())).await;
+    assert_eq!(detail.body["spec"]["resources"]["gpus"]["type"], json!([of]));
+}

@@ -1,0 +1,111 @@
+//! Which job is meant by what a user writes.
+
+use headway_api::v1::Job;
+use headway_types::JobStateKind;
+
+use super::short;
+use crate::failure::{Failure, Kind};
+use crate::output::moment;
+
+/// A job, and how many others have its name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chosen {
+    pub id: String,
+    pub others: usize,
+}
+
+/// The newest of a name, else the only one of an id.
+pub fn to_show(jobs: &[Job], text: &str) -> Result<Chosen, Failure> {
+    let named: Vec<&Job> = jobs.iter().filter(|job| job.name == text).collect();
+    match named.iter().max_by_key(|job| (job.submitted_at, job.id)) {
+        Some(newest) => Ok(Chosen { id: newest.id.to_string(), others: named.len() - 1 }),
+        None => by_id(jobs, text).map(|id| Chosen { id, others: 0 }),
+    }
+}
+
+/// The only live one of a name, or the only one there was; else the only one of an id.
+pub fn to_change(jobs: &[Job], text: &str) -> Result<String, Failure> {
+    let named: Vec<&Job> = jobs.iter().filter(|job| job.name == text).collect();
+    let live: Vec<&Job> = named.iter().copied().filter(|job| !ended(job)).collect();
+    match if live.is_empty() { named } else { live }.as_slice() {
+        [] => by_id(jobs, text),
+        [only] => Ok(only.id.to_string()),
+        several => Err(ambiguous(format!("{} jobs are called {text}", several.len()), several)),
+    }
+}
+
+fn ended(job: &Job) -> bool {
+    matches!(job.state, JobStateKind::Succeeded | JobStateKind::Failed | JobStateKind::Cancelled)
+}
+
+fn by_id(jobs: &[Job], text: &str) -> Result<String, Failure> {
+    let matches = |job: &&Job| {
+        let id = job.id.to_string();
+        id.starts_with(text) || id.ends_with(text)
+    };
+    let matching: Vec<&Job> = jobs.iter().filter(matches).collect();
+    match matching.as_slice() {
+        [only] => Ok(only.id.to_string()),
+        [] => Err(Failure::new(Kind::NotFound, format!("no job is called {text}")).hint("see `headway ps --all`")),
+        several => Err(ambiguous(format!("{} job ids begin or end with {text}", several.len()), several)),
+    }
+}
+
+fn ambiguous(message: String, candidates: &[&Job]) -> Failure {
+    const NAMED: usize = 10;
+    let line = |job: &&Job| {
+        format!("    {}  {}  {}  of {}", short(&job.id.to_string()), job.name, job.state, moment(job.submitted_at))
+    };
+    let mut lines: Vec<String> = candidates.iter().take(NAMED).map(line).collect();
+    if candidates.len() > NAMED {
+        lines.push(format!("    and {} more", candidates.len() - NAMED));
+    }
+    Failure::new(Kind::Usage, message).hint(format!("name one by its id:\n{}", lines.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn job(number: u32, name: &str, state: &str) -> Job {
+        let id = format!("018bcfe5-0001-7000-8000-{number:012x}");
+        let at = format!("2026-01-01T00:00:{number:02}Z");
+        serde_json::from_value(serde_json::json!({
+            "id": id, "name": name, "state": state, "project": "default", "owner": "ada", "priority": 50, "version": 1,
+            "submitted_at": at, "state_since": at, "gpus": 0, "gpus_min": 1, "gpus_max": 1, "gpu_sizes": [], "nodes": [],
+            "progress_tokens": 0.0, "reconfigurations": 0, "batch_changes": 0, "generation": 0, "restarts": 0,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_done_is_done_to_no_job_by_chance() {
+        let jobs = [job(1, "train", "running"), job(2, "train", "queued"), job(3, "other", "queued")];
+        let refused = to_change(&jobs, "train").unwrap_err();
+        assert_eq!(refused.kind, Kind::Usage);
+        insta::assert_snapshot!(refused.to_string());
+        assert_eq!(to_change(&jobs, "other").unwrap(), jobs[2].id.to_string());
+        assert_eq!(to_change(&jobs, "00000002").unwrap(), jobs[1].id.to_string(), "as `ps` shows it");
+    }
+
+    #[test]
+    fn of_a_name_that_others_had_the_live_one_is_meant() {
+        let jobs = [job(1, "train", "running"), job(2, "train", "failed"), job(3, "train", "cancelled")];
+        assert_eq!(to_change(&jobs, "train").unwrap(), jobs[0].id.to_string());
+    }
+
+    #[test]
+    fn of_several_the_newest_is_shown_and_the_others_are_counted() {
+        let jobs = [job(1, "train", "running"), job(2, "train", "failed")];
+        assert_eq!(to_show(&jobs, "train").unwrap(), Chosen { id: jobs[1].id.to_string(), others: 1 });
+    }
+
+    #[test]
+    fn an_id_is_known_by_either_end_where_only_one_has_it() {
+        let jobs = [job(1, "a", "running"), job(2, "b", "running")];
+        assert_eq!(to_show(&jobs, "018bcfe5").unwrap_err().kind, Kind::Usage);
+        assert_eq!(to_show(&jobs, "0009").unwrap_err().kind, Kind::NotFound);
+        assert_eq!(to_show(&jobs, "000001").unwrap().id, jobs[0].id.to_string());
+    }
+}

@@ -1,0 +1,49 @@
+//! `headway context …`: the clusters a user knows by name, and which of them commands speak to.
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::context::Contexts;
+use crate::failure::Failure;
+use crate::output::Printer;
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Context {
+    /// Clusters by name; the one in use is marked.
+    List,
+    /// Have commands speak to this cluster from now on.
+    Use { name: String },
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    current: bool,
+    url: String,
+    token_file: String,
+}
+
+pub fn run(print: &Printer, context: Context) -> Result<(), Failure> {
+    let mut known = Contexts::load()?;
+    match context {
+        Context::List => {
+            let row = |(name, one): (&String, &crate::context::Context)| Row {
+                name: name.clone(),
+                current: known.current.as_ref() == Some(name),
+                url: one.url.clone(),
+                token_file: one.token_file.display().to_string(),
+            };
+            let rows: Vec<Row> = known.contexts.iter().map(row).collect();
+            let mark = |row: &Row| if row.current { "*".to_owned() } else { String::new() };
+            let cells = |row: &Row| vec![mark(row), row.name.clone(), row.url.clone(), row.token_file.clone()];
+            print.list(&rows, &["", "NAME", "URL", "TOKEN"], cells, |row| row.name.clone())
+        }
+        Context::Use { name } => {
+            known.chosen(Some(&name))?;
+            known.current = Some(name.clone());
+            known.save()?;
+            say!("commands speak to {name} now")?;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a submission is refused for before anybody stores it: GPU types that mean nothing, and jobs that the cluster as built could never
+//! run. The planner is asked; whoever expects nodes says so and is let through.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use headway_engine::view::View;
+use headway_planner::{CurveCache, Misnamed, Never, PlanInput, name_gpu_types, never_while};
+use headway_types::{JobId, JobSpec, ReasonCode};
+use tokio::sync::Semaphore;
+
+use super::HttpState;
+use super::goodput;
+use super::problem::Problem;
+use crate::metrics;
+
+/// Submissions that are looked at at once.
+static LOOKS: Semaphore = Semaphore::const_new(2);
+/// What is not looked at within this is admitted all the same: rounds say what becomes of it.
+const LOOK_TIME: Duration = Duration::from_secs(3);
+const EXPECT_NODES: &str = "with wait_for_nodes=true it is submitted all the same and waits for nodes to come";
+
+/// Writes GPU types in full; a name that means none, or several, is a problem.
+pub fn name_types(view: &View, specs: &mut [JobSpec], wait_for_nodes: bool) -> Result<(), Problem> {
+    let present: BTreeSet<&str> = view.nodes.values().map(|node| node.node.inventory.gpu_type.0.as_str()).collect();
+    let several = specs.len() > 1;
+    for (index, spec) in specs.iter_mut().enumerate() {
+        name_gpu_types(&present, spec, wait_for_nodes).map_err(|misnamed| {
+            let (code, hint) = match misnamed {
+                Misnamed::Ambiguous { .. } => ("ambiguous_gpu_type", "name one of them"),
+                Misnamed::Unknown { .. } => ("unknown_gpu_type", EXPECT_NODES),
+            };
+            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, misnamed.to_string()).hint(hint);
+            problem.field(field(several, index, "resources.gpus.type"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Why none of these jobs is admitted, if one of them could never run.
+pub async fn refusal(state: &HttpState, specs: &[JobSpec], user: &str) -> Option<Problem> {
+    let (view, asked, user) = (state.cluster.view(), specs.to_vec(), user.to_owned());
+    let look = move || {
+        let until = Instant::now() + LOOK_TIME;
+        nevers(view.empty_round(), &asked, &user, || Instant::now() < until)
+    };
+    let Ok((nevers, looked_at)) = goodput::off_the_reactor(&LOOKS, look).await else {
+        return left_out(0, specs.len());
+    };
+    if looked_at < specs.len() && nevers.is_empty() {
+        return left_out(looked_at, specs.len());
+    }
+    told(specs, &nevers)
+}
+
+fn left_out(looked_at: usize, all: usize) -> Option<Problem> {
+    metrics::answer_left_out("admission");
+    tracing::warn!(looked_at, all, "jobs were admitted without a look at whether they could ever run");
+    None
+}
+
+/// By the place of the job among them; and how many were looked at.
+pub fn nevers(
+    round: PlanInput,
+    specs: &[JobSpec],
+    user: &str,
+    go_on: impl FnMut() -> bool,
+) -> (Vec<(usize, Never)>, usize) {
+    let jobs = round.submitted(specs.iter(), user);
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.job).collect();
+    let (mut never, looked_at) = never_while(&round.with(jobs), &ids, &mut CurveCache::new(), go_on);
+    let nevers = ids.iter().enumerate().filter_map(|(index, id)| Some((index, never.remove(id)?))).collect();
+    (nevers, looked_at)
+}
+
+fn told(specs: &[JobSpec], nevers: &[(usize, Never)]) -> Option<Problem> {
+    let (first, never) = nevers.first()?;
+    let several = specs.len() > 1;
+    let line = |(index, never): &(usize, Never)| {
+        format!("{} cannot run on this cluster: {}", specs[*index].name, never.detail)
+    };
+    let detail = match nevers {
+        [only] => line(only),
+        all => {
+            let lines: Vec<String> = all.iter().map(|one| format!("  jobs[{}]: {}", one.0, line(one))).collect();
+            format!("{} of {} jobs can never run, so none was submitted:\n{}", all.len(), specs.len(), lines.join("\n"))
+        }
+    };
+    let hint = never.closest.as_ref().map_or_else(|| EXPECT_NODES.to_owned(), |one| format!("{one}; {EXPECT_NODES}"));
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code(never.code), detail).hint(hint);
+    Some(problem.field(field(several, *first, never.field)))
+}
+
+/// As `explain` has it, but for sizes: that they are not there is no matter of what is free.
+fn code(of: ReasonCode) -> &'static str {
+    if of == ReasonCode::NotEnoughFree { "never_fits" } else { of.into() }
+}
+
+fn field(several: bool, index: usize, field: &str) -> String {
+    if several { format!("jobs[{index}].{field}") } else { field.to_owned() }
+}
