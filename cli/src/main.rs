@@ -145,6 +145,11 @@ fn start_logging() {
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let format = cli.output.unwrap_or(Format::Table);
     let print = output::Printer { format, headers: !cli.no_headers };
+    if cli.connection.dry_run
+        && matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_) | Command::Demo(_))
+    {
+        return Err(Failure::new(failure::Kind::Usage, "this has no dry run"));
+    }
     match cli.command {
         Command::Up(up) => up::run(up).await?,
         Command::Server(server) => command::server::run(server).await?,

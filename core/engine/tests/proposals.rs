@@ -31,7 +31,7 @@ fn proposed(cluster: &Cluster) -> usize {
 }
 
 fn rules(name: &str) -> Request {
-    Request::PutProject { name: name.into(), rules: ProjectRules::default(), expected: None, dry_run: false }
+    Request::PutProject { name: name.into(), rules: ProjectRules::default(), expected: None }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod explain;
 mod extract;
 #[cfg(test)]
 mod fixtures;
+mod foresight;
 mod goodput;
 mod history;
 mod jobs;
@@ -21,6 +22,7 @@ mod lookup;
 mod nodes;
 mod once;
 mod openapi;
+mod parameters;
 mod past;
 mod plans;
 mod policy;
@@ -35,9 +37,12 @@ mod submit;
 mod tests;
 mod tokens;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use headway_engine::Refusal;
@@ -46,10 +51,11 @@ use headway_engine::outcome::Reply;
 use headway_types::JobId;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use self::auth::TokenCache;
+use self::auth::{Principal, TokenCache};
 use self::problem::Problem;
 use crate::asking::Asking;
 use crate::cluster::Cluster;
+use crate::shown::Show;
 use crate::web;
 
 /// What every handler shares.
@@ -78,6 +84,29 @@ impl HttpState {
         }
     }
 
+    /// Asks the loop and shows what it answers. What is posted with a key is done once; a dry run is answered and not done.
+    async fn answer(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
+        if parameters::is_dry_run() {
+            return self.suppose(caller, body, show).await;
+        }
+        let reply = self.ask(caller.actor(), body).await?;
+        Ok(show(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.into_response())
+    }
+
+    /// What the request would be answered, with what the planner says would come of it.
+    async fn suppose(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
+        let question = foresight::question(&body);
+        let reply = self.ask(caller.actor(), body).await?;
+        let shown = show(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.supposed();
+        match question {
+            None => Ok(shown.into_response()),
+            Some(question) => {
+                let foreseen = foresight::foresee(&self.asking, question).await;
+                Ok(shown.and("foreseen", &foreseen).into_response())
+            }
+        }
+    }
+
     /// Asks the loop; a refusal is a problem.
     async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
         let key = match (&actor, &body) {
@@ -86,6 +115,13 @@ impl HttpState {
             _ => None,
         };
         let reply = match key {
+            // However a handler came to ask: nothing is done.
+            _ if parameters::is_dry_run() => {
+                match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
+                    Reply::DryRun(reply) => *reply,
+                    other => return Err(mismatched(&other)),
+                }
+            }
             None => self.cluster.request(actor, body).await?,
             Some(key) => {
                 let once = EngineRequest::Once { key, body: Box::new(body.clone()) };
@@ -106,6 +142,8 @@ impl HttpState {
 /// Everything on the port for people.
 pub fn router(state: HttpState) -> Router {
     let (api, document) = openapi::routes().split_for_parts();
+    let document = openapi::complete(document);
+    let parameters = Arc::new(parameters::Table::of(&document));
     let document = openapi::render(&document);
     let routes = api
         .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
@@ -116,6 +154,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/licenses", get(root::licenses))
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(parameters, parameters::checked))
         .with_state(state);
     limits::limited(routes)
 }

@@ -12,6 +12,7 @@ use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
 use headway_engine::record::PlanRecord;
+use headway_engine::view::View;
 use headway_types::{PlanId, Seconds, Timestamp};
 use serde::Deserialize;
 use tokio::sync::broadcast;
@@ -24,6 +25,7 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched, past};
 use crate::archive;
 use crate::cluster::{Cluster, Feed};
+use crate::shown::Shown;
 
 const PLANS_AT_MOST: u32 = 200;
 /// Below the request limit, so that the caller hears why.
@@ -166,8 +168,8 @@ pub async fn approve_plan(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
-) -> Result<Json<v1::Plan>, Problem> {
-    decide(&state, &caller, Request::Approve { plan: PlanId(id) }).await
+) -> Result<Response, Problem> {
+    state.answer(&caller, Request::Approve { plan: PlanId(id) }, shown).await
 }
 
 /// Drop a proposal.
@@ -179,13 +181,11 @@ pub async fn reject_plan(
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
-) -> Result<Json<v1::Plan>, Problem> {
-    decide(&state, &caller, Request::Reject { plan: PlanId(id), reason: reason(body) }).await
+) -> Result<Response, Problem> {
+    state.answer(&caller, Request::Reject { plan: PlanId(id), reason: reason(body) }, shown).await
 }
 
-async fn decide(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Plan>, Problem> {
-    match state.ask(caller.actor(), request).await? {
-        Reply::Plan(plan) => Ok(Json(conversions::plan(&plan, &state.cluster.view()))),
-        other => Err(mismatched(&other)),
-    }
+fn shown(reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Plan(plan) = reply else { return None };
+    Some(Shown::new(StatusCode::OK, &conversions::plan(plan, view)))
 }

@@ -1,14 +1,18 @@
 //! The policy: what an operator may change while Headway runs.
 
 use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
+use headway_engine::view::View;
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::Json;
 use super::problem::Problem;
-use super::{HttpState, conversions, mismatched};
+use super::{HttpState, conversions};
+use crate::shown::Shown;
 
 /// The policy in force.
 #[utoipa::path(get, path = "/policy", tag = "cluster", responses((status = 200, body = v1::Policy)))]
@@ -23,12 +27,14 @@ pub async fn put_policy(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Json(body): Json<v1::Policy>,
-) -> Result<Json<v1::Policy>, Problem> {
+) -> Result<Response, Problem> {
     let view = state.cluster.view();
     let settings = conversions::policy_settings(&body, &view.policy)?;
     conversions::known_rows(&settings.objective.rows, &view.policy.objective.rows, &view)?;
-    match state.ask(caller.actor(), Request::SetPolicy { settings }).await? {
-        Reply::Policy(settings) => Ok(Json(conversions::policy(&settings))),
-        other => Err(mismatched(&other)),
-    }
+    state.answer(&caller, Request::SetPolicy { settings }, shown).await
+}
+
+fn shown(reply: &Reply, _: &View) -> Option<Shown> {
+    let Reply::Policy(settings) = reply else { return None };
+    Some(Shown::new(StatusCode::OK, &conversions::policy(settings)))
 }

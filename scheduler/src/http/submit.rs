@@ -13,14 +13,13 @@ use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
 use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes_while};
 use headway_types::{JobId, JobSpec, Timestamp};
-use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use super::auth::{Principal, UserPrincipal};
-use super::extract::{Json, Query, too_large, unsupported_media};
+use super::extract::{Json, too_large, unsupported_media};
 use super::once::{self, REPLAYED};
 use super::problem::Problem;
-use super::{HttpState, conversions, goodput, lookup, mismatched};
+use super::{HttpState, conversions, goodput, lookup, mismatched, parameters};
 use crate::asking::Trial;
 use crate::metrics;
 
@@ -33,17 +32,9 @@ const CHECK_TIME: Duration = Duration::from_secs(8);
 /// A prediction that takes longer is left out, and the reply says so.
 const TRIAL_TIME: Duration = Duration::from_secs(15);
 
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct SubmitQuery {
-    /// Check only; nothing is stored.
-    #[serde(default)]
-    dry_run: bool,
-}
-
 /// Submit one job, or `jobs: [...]` of up to 1000 that are admitted together or not at all.
 #[utoipa::path(post, path = "/jobs", tag = "jobs",
-    params(SubmitQuery, ("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key and body submits nothing again")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key and body submits nothing again")),
     request_body(content((v1::JobSubmission = "application/json"), (String = "application/yaml"))),
     responses(
         (status = 201, description = "Admitted and stored", body = v1::Submitted, headers(("Location" = String), ("Idempotency-Replayed" = bool))),
@@ -53,13 +44,12 @@ pub struct SubmitQuery {
 pub async fn submit(
     State(state): State<HttpState>,
     UserPrincipal(caller): UserPrincipal,
-    Query(query): Query<SubmitQuery>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body.map_err(|_| too_large())?;
     let jobs = read(&headers, &body)?;
-    if query.dry_run {
+    if parameters::is_dry_run() {
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
     let idempotency = once::key(caller.name());
