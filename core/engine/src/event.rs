@@ -135,6 +135,8 @@ pub enum Request {
     },
     SetPolicy {
         settings: PolicySettings,
+        /// Only if it is at this version now.
+        expected: Option<u64>,
     },
     /// Creates a project or replaces its rules.
     PutProject {

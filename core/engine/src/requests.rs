@@ -39,7 +39,7 @@ impl Engine {
             Request::Rebalance { min_gain } => Ok(Reply::Rebalance(self.rebalance(actor, min_gain))),
             Request::Approve { plan } => self.approve(actor, plan),
             Request::Reject { plan, reason } => self.reject(actor, plan, reason),
-            Request::SetPolicy { settings } => self.set_policy(actor, settings),
+            Request::SetPolicy { settings, expected } => self.set_policy(actor, settings, expected),
             Request::PutProject { name, rules, expected } => self.put_project(actor, name, rules, expected),
             Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
             Request::Reserve { reservation } => self.reserve(actor, reservation),

@@ -18,7 +18,7 @@ fn waiting_for_approval() -> Cluster {
     cluster.steps(job, 100, None);
     cluster.pass_beating(120.0, &[0]);
     let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
-    assert!(matches!(cluster.request(Request::SetPolicy { settings }), Reply::Policy(_)));
+    assert!(matches!(cluster.request(Request::SetPolicy { settings, expected: None }), Reply::Policy(_)));
     cluster.pass_beating(5.0, &[0]);
     cluster.submit(rigid("small", 2));
     cluster.pass_beating(5.0, &[0]);

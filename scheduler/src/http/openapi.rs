@@ -79,7 +79,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::plan_input))
         .routes(routes!(plans::approve_plan))
         .routes(routes!(plans::reject_plan))
-        .routes(routes!(policy::get_policy, policy::put_policy))
+        .routes(routes!(policy::get_policy, policy::put_policy, policy::patch_policy))
         .routes(routes!(projects::list_projects))
         .routes(routes!(projects::get_project, projects::put_project, projects::delete_project))
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))

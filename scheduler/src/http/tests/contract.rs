@@ -87,7 +87,7 @@ impl Furnished {
             // Its agent is connected.
             ("POST", "/nodes/{node}/lost") | ("DELETE", "/nodes/{node}") => ("", Value::Null, 409),
             ("POST", "/plans/{id}/approve" | "/plans/{id}/reject") => (&**proposal, Value::Null, 200),
-            ("PATCH", "/policy") => ("", json!({"min_gain": 0.5}), 200),
+            ("PATCH", "/policy") => ("", json!({"min_gain": 0.05}), 200),
             ("PUT", "/policy") => {
                 let policy = conversions::policy(&headway_engine::record::PolicySettings::default());
                 ("", serde_json::to_value(policy).unwrap(), 200)
