@@ -19,7 +19,23 @@ pub struct Shown {
     pub body: String,
 }
 
+/// A reply that is larger is not kept: more than a thousand jobs take.
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
+
 impl Shown {
+    /// As it is kept for whoever repeats the request.
+    pub fn kept(&self) -> Option<String> {
+        let text = serde_json::to_string(self).ok().filter(|text| text.len() <= KEPT_BYTES);
+        if text.is_none() {
+            tracing::warn!(bytes = self.body.len(), "a reply is too large to be kept for a repetition");
+        }
+        text
+    }
+
+    pub fn of_kept(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
     pub fn new(status: StatusCode, body: &impl Serialize) -> Self {
         let body = serde_json::to_string(body).expect("wire types are plain JSON");
         Self { status: status.as_u16(), headers: Vec::new(), body }

@@ -89,8 +89,20 @@ impl HttpState {
         if parameters::is_dry_run() {
             return self.suppose(caller, body, show).await;
         }
-        let reply = self.ask(caller.actor(), body).await?;
-        Ok(show(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.into_response())
+        let (body, key) = match (once::key(caller.name()), body) {
+            (key, EngineRequest::Submit { jobs, .. }) => {
+                (EngineRequest::Submit { jobs, idempotency: key.clone() }, key)
+            }
+            (Some(key), body) => (EngineRequest::Once { key: key.clone(), body: Box::new(body) }, Some(key)),
+            (None, body) => (body, None),
+        };
+        let (reply, shown) = self.cluster.request_once(caller.actor(), body, show).await?;
+        if let (Reply::Repeated { .. } | Reply::Replayed { .. }, Some(key)) = (&reply, key) {
+            return once::first_reply(&self.cluster, &key).await;
+        }
+        let reply = self.granted(reply).await?;
+        let shown = shown.or_else(|| show(&reply, &self.cluster.view()));
+        Ok(shown.ok_or_else(|| mismatched(&reply))?.into_response())
     }
 
     /// What the request would be answered, with what the planner says would come of it.
@@ -107,30 +119,18 @@ impl HttpState {
         }
     }
 
-    /// Asks the loop; a refusal is a problem.
+    /// Asks the loop; a refusal is a problem. However a handler came to ask: a dry run does nothing.
     async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
-        let key = match (&actor, &body) {
-            // A submission carries its own, since it may make many jobs.
-            (Actor::User(name), body) if !matches!(body, EngineRequest::Submit { .. }) => once::key(name),
-            _ => None,
-        };
-        let reply = match key {
-            // However a handler came to ask: nothing is done.
-            _ if parameters::is_dry_run() => {
-                match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
-                    Reply::DryRun(reply) => *reply,
-                    other => return Err(mismatched(&other)),
-                }
-            }
-            None => self.cluster.request(actor, body).await?,
-            Some(key) => {
-                let once = EngineRequest::Once { key, body: Box::new(body.clone()) };
-                match self.cluster.request(actor, once).await? {
-                    Reply::Repeated { subjects } => once::repeated(&self.cluster, &body, &subjects).await?,
-                    reply => reply,
-                }
-            }
-        };
+        if !parameters::is_dry_run() {
+            return self.granted(self.cluster.request(actor, body).await?).await;
+        }
+        match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
+            Reply::DryRun(reply) => self.granted(*reply).await,
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn granted(&self, reply: Reply) -> Result<Reply, Problem> {
         match reply {
             Reply::Refused(Refusal::NoSuchJob(job)) => Err(self.no_live_job(job).await),
             Reply::Refused(refusal) => Err(refusal.into()),

@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_engine::record::PlanRecord;
+use headway_engine::record::{PlanRecord, PlanState};
 use headway_engine::view::View;
 use headway_types::{PlanId, Seconds, Timestamp};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched, past};
+use super::{HttpState, conversions, lookup, mismatched, once, past};
 use crate::archive;
 use crate::cluster::{Cluster, Feed};
 use crate::shown::Shown;
@@ -126,12 +126,24 @@ pub async fn rebalance(
     }
     let mut feed = state.cluster.subscribe();
     let min_gain = body.min_gain_pct.map(|percent| percent / 100.0);
-    let id = match state.ask(caller.actor(), Request::Rebalance { min_gain }).await? {
+    let request = Request::Rebalance { min_gain };
+    let request = match once::key(caller.name()) {
+        Some(key) => Request::Once { key, body: Box::new(request) },
+        None => request,
+    };
+    let id = match state.ask(caller.actor(), request).await? {
         Reply::Rebalance(plan) => plan,
+        Reply::Repeated { subjects } if subjects.len() == 1 => {
+            once::replayed();
+            PlanId(subjects[0])
+        }
         other => return Err(mismatched(&other)),
     };
-    let plan = made(&state.cluster, &mut feed, id).await?;
-    Ok(Json(conversions::plan(&plan, &state.cluster.view())))
+    let plan = &made(&state.cluster, &mut feed, id).await?.plan;
+    // The reply is what the round proposed, also to a repetition that finds it decided.
+    let proposed =
+        PlanRecord { plan: Arc::clone(plan), state: PlanState::Proposed, decided_at: None, decided_by: None };
+    Ok(Json(conversions::plan(&proposed, &state.cluster.view())))
 }
 
 /// Waits until the round's plan is known, or the log says that there is none.

@@ -6,22 +6,24 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::{spec, v1};
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
+use headway_engine::view::View;
 use headway_planner::{CurveCache, PlanInput, PlanJob, quota, sizes_while};
 use headway_types::{JobId, JobSpec, Timestamp};
 use tokio::sync::Semaphore;
 
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, too_large, unsupported_media};
-use super::once::{self, REPLAYED};
+use super::once::REPLAYED;
 use super::problem::Problem;
-use super::{HttpState, conversions, goodput, lookup, mismatched, parameters};
+use super::{HttpState, conversions, goodput, parameters};
 use crate::asking::Trial;
 use crate::metrics;
+use crate::shown::Shown;
 
 const JOBS_AT_ONCE: usize = 1_000;
 /// Checks that run at once; they keep nobody from a curve.
@@ -52,34 +54,18 @@ pub async fn submit(
     if parameters::is_dry_run() {
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
-    let idempotency = once::key(caller.name());
-    match state.ask(caller.actor(), Request::Submit { jobs, idempotency }).await? {
-        Reply::Submitted { jobs } => {
-            Ok(submitted(jobs.iter().map(|job| conversions::stored_job(job)).collect(), false))
-        }
-        Reply::Replayed { jobs } => {
-            let mut items = Vec::with_capacity(jobs.len());
-            for id in jobs {
-                let record = lookup::record(&state.cluster, id).await?;
-                items.push(conversions::stored_job(&record));
-            }
-            Ok(submitted(items, true))
-        }
-        other => Err(mismatched(&other)),
-    }
+    state.answer(&caller, Request::Submit { jobs, idempotency: None }, shown).await
 }
 
-fn submitted(jobs: Vec<v1::Job>, replayed: bool) -> Response {
+fn shown(reply: &Reply, _: &View) -> Option<Shown> {
+    let Reply::Submitted { jobs } = reply else { return None };
+    let jobs: Vec<v1::Job> = jobs.iter().map(|job| conversions::stored_job(job)).collect();
     let location = match jobs.as_slice() {
         [only] => format!("/api/v1/jobs/{}", only.id),
         _ => "/api/v1/jobs".into(),
     };
-    let replayed = HeaderValue::from_static(if replayed { "true" } else { "false" });
-    let headers = [
-        (header::LOCATION, HeaderValue::from_str(&location).expect("a path of ASCII is a header value")),
-        (REPLAYED, replayed),
-    ];
-    (StatusCode::CREATED, headers, Json(v1::Submitted { jobs })).into_response()
+    let shown = Shown::new(StatusCode::CREATED, &v1::Submitted { jobs });
+    Some(shown.with(header::LOCATION, location).with(REPLAYED, "false".into()))
 }
 
 /// Check a specification and say which sizes the job could run at on the present nodes, what its project's quota says to

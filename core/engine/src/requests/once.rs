@@ -32,7 +32,7 @@ impl Engine {
     }
 
     pub(super) fn remember(&mut self, key: IdempotencyKey, subjects: Vec<Uuid>) {
-        let record = IdempotencyRecord { key, subjects, at: self.facts.now };
+        let record = IdempotencyRecord { key, subjects, at: self.facts.now, reply: None };
         self.facts.keys.remember(record.clone());
         self.facts.draft.idempotency.push(record);
     }
