@@ -13,14 +13,15 @@ use core::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, Url};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use crate::v1::Problem;
+use crate::v1::{Foreseen, Problem};
 
 pub use jobs::{JobFilter, LogPage, LogRequest};
 pub use stream::StreamItem;
 
+const DRY_RUN: &str = "dry_run";
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Above the scheduler's own limit, so that its account of what took so long arrives.
 const REQUEST_TIME: Duration = Duration::from_secs(40);
@@ -31,7 +32,11 @@ pub struct Client {
     http: reqwest::Client,
     root: Url,
     token: String,
+    dry_run: Option<Hear>,
 }
+
+/// Hears what the planner foresees of each request of a dry run, before its reply is given; `None`: there is nothing to foresee.
+pub type Hear = fn(Option<&Foreseen>);
 
 /// Why a request brought no answer of use.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +71,12 @@ impl Client {
         Self::build(base_url, token, Some(pem))
     }
 
+    /// One that asks what would come of whatever it is told to change, and changes nothing. What has no dry run is refused.
+    #[must_use]
+    pub fn dry_run(self, hear: Hear) -> Self {
+        Self { dry_run: Some(hear), ..self }
+    }
+
     fn build(base_url: &str, token: &str, authority: Option<&[u8]>) -> Result<Self, ClientError> {
         let setup = |message: String| ClientError::Setup { url: base_url.to_owned(), message };
         let root = Url::parse(base_url).map_err(|error| setup(error.to_string()))?;
@@ -94,7 +105,7 @@ impl Client {
             builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| setup(error.to_string()))?;
-        Ok(Self { http, root, token: token.to_owned() })
+        Ok(Self { http, root, token: token.to_owned(), dry_run: None })
     }
 
     /// A path below the root; every segment is escaped.
@@ -109,7 +120,10 @@ impl Client {
     /// A request below `/api/v1`.
     fn request(&self, method: Method, segments: &[&str]) -> RequestBuilder {
         let path: Vec<&str> = ["api", "v1"].iter().chain(segments).copied().collect();
-        self.http.request(method, self.url(&path)).bearer_auth(&self.token)
+        // Questions change nothing as they are.
+        let asks = method == Method::GET || matches!(segments, ["jobs", "validate"] | ["plans", "simulate"]);
+        let request = self.http.request(method, self.url(&path)).bearer_auth(&self.token);
+        if self.dry_run.is_some() && !asks { request.query(&[(DRY_RUN, true)]) } else { request }
     }
 
     async fn get<T: DeserializeOwned>(&self, segments: &[&str]) -> Result<T, ClientError> {
@@ -124,6 +138,10 @@ impl Client {
         let response = self.send(request.timeout(REQUEST_TIME)).await?;
         let url = response.url().to_string();
         let bytes = response.bytes().await.map_err(|source| ClientError::Unreachable { url: url.clone(), source })?;
+        if let (Some(hear), true) = (self.dry_run, is_dry_run(&url)) {
+            let reply = serde_json::from_slice::<DryReply>(&bytes).unwrap_or_default();
+            hear(reply.foreseen.as_ref());
+        }
         serde_json::from_slice(&bytes).map_err(|error| ClientError::BadReply { url, message: error.to_string() })
     }
 
@@ -135,6 +153,16 @@ impl Client {
             .map_err(|source| ClientError::Unreachable { url: self.root.to_string(), source: source.without_url() })?;
         if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
     }
+}
+
+/// What a dry run adds to the reply.
+#[derive(Default, Deserialize)]
+struct DryReply {
+    foreseen: Option<Foreseen>,
+}
+
+fn is_dry_run(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| url.query_pairs().any(|(name, value)| name == DRY_RUN && value == "true"))
 }
 
 async fn problem(response: Response) -> ClientError {

@@ -40,9 +40,9 @@ pub use job::{
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
-    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, FunnelStage, LeftOut, Limit, Move, NodeLeftOut,
-    Plan, PlanList, PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed, Shift,
-    Simulation, SimulationRequest, SolvedBy, StoredRound, Unmoved, Verdict,
+    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, Foreseen, FunnelStage, LeftOut, Limit, Move,
+    NodeLeftOut, Plan, PlanList, PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed,
+    Shift, Simulation, SimulationRequest, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};

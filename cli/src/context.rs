@@ -8,6 +8,7 @@ use clap::Args;
 use headway_api::client::Client;
 use serde::{Deserialize, Serialize};
 
+use crate::command::simulate;
 use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
@@ -21,6 +22,9 @@ pub struct Connection {
     /// File that holds the access token (HEADWAY_TOKEN holds the token itself).
     #[arg(long, global = true, env = "HEADWAY_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
+    /// Say what would happen, and change nothing.
+    #[arg(long, global = true)]
+    pub dry_run: bool,
 }
 
 /// How to reach one cluster: what `up` leaves for other terminals of the same user.
@@ -124,7 +128,8 @@ impl Connection {
                 read_token(&file)?
             }
         };
-        Ok(Client::new(&url, &token)?)
+        let client = Client::new(&url, &token)?;
+        Ok(if self.dry_run { client.dry_run(simulate::tell_foreseen) } else { client })
     }
 }
 

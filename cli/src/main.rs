@@ -148,6 +148,11 @@ fn start_logging() {
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let format = cli.output.unwrap_or(Format::Table);
     let print = output::Printer { format, headers: !cli.no_headers };
+    if cli.connection.dry_run
+        && matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_) | Command::Demo(_))
+    {
+        return Err(Failure::new(failure::Kind::Usage, "this has no dry run"));
+    }
     match cli.command {
         Command::Up(up) => up::run(up, cli.connection.context.as_deref()).await?,
         Command::Context(context) => command::context::run(&print, context)?,

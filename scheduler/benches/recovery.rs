@@ -127,8 +127,10 @@ fn changes(ids: &mut IdSource, now: Timestamp, id: JobId, number: u32, runs: boo
         message: "ada submitted it".into(),
         detail: BTreeMap::new(),
     };
-    let mut changes =
-        vec![Change::Idempotency(IdempotencyRecord { key, subjects: vec![id.0], at: now }), Change::Event(event)];
+    let mut changes = vec![
+        Change::Idempotency(IdempotencyRecord { key, subjects: vec![id.0], at: now, reply: None }),
+        Change::Event(event),
+    ];
     if runs {
         let mut node = support::node(ids.node(now));
         node.inventory.name = format!("n{number}");

@@ -14,9 +14,10 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 use crate::config::Retention;
-use crate::driver::Input;
+use crate::driver::{Asker, Input};
 use crate::grpc::{SessionError, Sessions};
 use crate::planning::LastRound;
+use crate::shown::{Show, Shown};
 use crate::store::{SeriesPoint, Store};
 
 /// Longest wait for the answer to a request; its outcome is unknown to the caller after that.
@@ -134,11 +135,30 @@ impl Cluster {
 
     /// Hands a request to the engine and waits until its changes are committed.
     pub async fn request(&self, actor: Actor, body: Request) -> Result<Reply, RequestError> {
+        Ok(self.put(actor, body, None).await?.0)
+    }
+
+    /// Likewise of a request with a key, whose reply is kept with its changes as it is shown here.
+    pub(crate) async fn request_once(
+        &self,
+        actor: Actor,
+        body: Request,
+        show: Show,
+    ) -> Result<(Reply, Option<Shown>), RequestError> {
+        self.put(actor, body, Some(show)).await
+    }
+
+    async fn put(
+        &self,
+        actor: Actor,
+        body: Request,
+        show: Option<Show>,
+    ) -> Result<(Reply, Option<Shown>), RequestError> {
         if !self.ready() {
             return Err(RequestError::Unavailable);
         }
         let (reply, answer) = oneshot::channel();
-        self.inbox.try_send(Input::request(actor, body, reply)).map_err(|error| match error {
+        self.inbox.try_send(Input::request(actor, body, Asker::new(reply, show))).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => RequestError::Busy,
             mpsc::error::TrySendError::Closed(_) => RequestError::Unavailable,
         })?;

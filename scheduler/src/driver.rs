@@ -5,6 +5,7 @@
 //! but not committed are dropped, and the state is read back from the store under a new term. The loop itself decides
 //! nothing and waits for nothing but the store.
 
+mod asker;
 mod faults;
 mod gather;
 mod pipeline;
@@ -13,9 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Reply, Request, RequestId, View};
+use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Request, RequestId, View};
 use headway_types::Term;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,7 @@ use crate::leader::{Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
 use crate::store::{SeriesPoint, Store, StoreError};
+pub use asker::Asker;
 use faults::Faults;
 use gather::Gathering;
 use pipeline::{Decided, Pipeline};
@@ -44,7 +46,7 @@ const VIEW_AGE: Duration = Duration::from_millis(100);
 /// What reaches the loop.
 #[derive(Debug)]
 pub enum Input {
-    Request { at: Instant, actor: Actor, body: Request, reply: oneshot::Sender<Reply> },
+    Request { at: Instant, actor: Actor, body: Request, asker: Asker },
     Event { at: Instant, event: Event },
 }
 
@@ -55,8 +57,8 @@ impl Input {
     }
 
     /// Something that has just been asked for.
-    pub fn request(actor: Actor, body: Request, reply: oneshot::Sender<Reply>) -> Self {
-        Self::Request { at: Instant::now(), actor, body, reply }
+    pub fn request(actor: Actor, body: Request, asker: Asker) -> Self {
+        Self::Request { at: Instant::now(), actor, body, asker }
     }
 
     fn at(&self) -> Instant {
@@ -83,7 +85,7 @@ pub struct Driver {
     observer: Observer,
     last_request: u64,
     /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
-    pending: BTreeMap<RequestId, oneshot::Sender<Reply>>,
+    pending: BTreeMap<RequestId, Asker>,
 }
 
 /// Why the loop could not begin.
@@ -222,10 +224,13 @@ impl Driver {
                     }
                     let since = gathering.oldest();
                     let events = gathering.batch().map(|input| self.admit(input)).collect();
-                    let outcome = engine.handle(self.clock.now(), events);
+                    let mut outcome = engine.handle(self.clock.now(), events);
                     faults.tell(&engine, &outcome);
                     gathering.wake_at = outcome.wake_at;
                     let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));
+                    if let Some(view) = &view {
+                        asker::keep_first_replies(&mut outcome, view, &mut self.pending);
+                    }
                     view_due = match view {
                         Some(_) => None,
                         None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
@@ -253,10 +258,11 @@ impl Driver {
     fn admit(&mut self, input: Input) -> Event {
         match input {
             Input::Event { event, .. } => event,
-            Input::Request { actor, body, reply, .. } => {
+            Input::Request { actor, body, mut asker, .. } => {
                 self.last_request += 1;
                 let request = RequestId(self.last_request);
-                self.pending.insert(request, reply);
+                asker.heed_key(&body);
+                self.pending.insert(request, asker);
                 Event::Request { request, actor, body }
             }
         }
@@ -271,8 +277,7 @@ impl Driver {
         }
         for (request, reply) in outcome.replies {
             if let Some(asker) = self.pending.remove(&request) {
-                // The asker may have given up meanwhile.
-                let _ = asker.send(reply);
+                asker.hear(reply);
             }
         }
         if !outcome.commands.is_empty() {

@@ -19,6 +19,7 @@ mod grpc;
 mod leader;
 mod observer;
 mod planning;
+mod shown;
 mod web;
 
 pub use clock::Speed;

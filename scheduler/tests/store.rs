@@ -56,7 +56,7 @@ fn idempotency(jobs: Vec<JobId>, at: Timestamp) -> IdempotencyRecord {
         key: format!("k{}", at.0),
         request_hash: "00".repeat(32),
     };
-    IdempotencyRecord { key, subjects: jobs.into_iter().map(|job| job.0).collect(), at }
+    IdempotencyRecord { key, subjects: jobs.into_iter().map(|job| job.0).collect(), at, reply: None }
 }
 
 fn project(name: &str) -> Project {

@@ -154,7 +154,7 @@ impl World<'_> {
         held.into_iter().for_each(|job| self.ask_for(Request::Release { job }, None, false));
         closed.into_iter().for_each(|node| self.ask_for(Request::Uncordon { node }, None, false));
         if self.scenario.faults.every.contains_key(&FaultKind::PolicyChange) {
-            self.ask_for(Request::SetPolicy { settings: self.scenario.policy.clone() }, None, true);
+            self.ask_for(Request::SetPolicy { settings: self.scenario.policy.clone(), expected: None }, None, true);
         }
     }
 

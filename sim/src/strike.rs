@@ -131,7 +131,11 @@ impl World<'_> {
         let mut settings = before.clone();
         settings.mode = if self.rng.random_bool(0.5) { PolicyMode::Advisory } else { PolicyMode::Paused };
         let after = self.seconds(10.0, 300.0);
-        self.ask_for(Request::SetPolicy { settings }, Some((after, Request::SetPolicy { settings: before })), true);
+        self.ask_for(
+            Request::SetPolicy { settings, expected: None },
+            Some((after, Request::SetPolicy { settings: before, expected: None })),
+            true,
+        );
     }
 
     pub fn apply(&mut self, deed: Deed) {

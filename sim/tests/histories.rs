@@ -82,7 +82,7 @@ fn every_promise_holds_within_a_quota() {
         let built: u32 = scenario.nodes.iter().map(|node| node.gpus).sum();
         let largest = scenario.jobs.iter().map(|job| job.spec.role().gpus.min.0).max().unwrap_or(1);
         let rules = ProjectRules { quota: Some(GpuCount(largest.max(built / 2))), ..ProjectRules::default() };
-        let body = Request::PutProject { name: "default".into(), rules, expected: None, dry_run: false };
+        let body = Request::PutProject { name: "default".into(), rules, expected: None };
         let deed = Deed::Operate(Operation::Plain(Box::new(body)));
         scenario.script.push(Act { when: Moment::At(Seconds(0.0)), deed });
         if let Err(failure) = simulate(&scenario) {

@@ -43,9 +43,8 @@ run:
 
 /// An operator's word to the whole cluster.
 async fn pursue(cluster: &Cluster, objective: Objective) {
-    let mut policy = cluster.client.policy().await.unwrap();
-    policy.objective = Some(objective);
-    cluster.client.set_policy(&policy).await.unwrap();
+    let settings = serde_json::json!({"objective": objective});
+    cluster.client.change_policy(settings.as_object().unwrap()).await.unwrap();
 }
 
 async fn trains_in(cluster: &Cluster, id: &str, layout: Layout) -> Job {

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use reqwest::Method;
+use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
@@ -104,8 +105,9 @@ impl Client {
         self.get(&["policy"]).await
     }
 
-    pub async fn set_policy(&self, policy: &Policy) -> Result<Policy, ClientError> {
-        self.read(self.request(Method::PUT, &["policy"]).json(policy)).await
+    /// Changes what is named of the policy; `null` takes a limit away.
+    pub async fn change_policy(&self, settings: &Map<String, Value>) -> Result<Policy, ClientError> {
+        self.read(self.request(Method::PATCH, &["policy"]).json(settings)).await
     }
 
     pub async fn overview(&self) -> Result<Overview, ClientError> {

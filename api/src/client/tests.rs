@@ -137,3 +137,20 @@ fn a_token_does_not_travel_in_the_clear() {
         Err(ClientError::Setup { .. })
     ));
 }
+
+#[tokio::test]
+async fn a_dry_run_is_asked_for_in_whatever_changes_something_and_tells_what_is_foreseen() {
+    static HEARD: std::sync::Mutex<Vec<Option<String>>> = std::sync::Mutex::new(Vec::new());
+    let hear: Hear = |foreseen| HEARD.lock().unwrap().push(foreseen.and_then(|one| one.left_out.clone()));
+    let body = r#"{"id":"01890000-0000-7000-8000-000000000000","name":"n1","reservations":[],"reservations_cancelled":[],
+        "policy_rows":[],"foreseen":{"plan_id":null,"outcome":null,"left_out":"nobody knows"}}"#;
+    let (client, server) = once("200 OK", "", body).await;
+    client.dry_run(hear).delete_node("n1", None).await.unwrap();
+    let request = server.await.unwrap();
+    assert!(request.starts_with("DELETE /api/v1/nodes/n1?dry_run=true HTTP/1.1"), "{request}");
+    assert_eq!(*HEARD.lock().unwrap(), [Some("nobody knows".to_owned())]);
+    let (client, server) = once("200 OK", "", r#"{"items":[]}"#).await;
+    client.dry_run(hear).nodes().await.unwrap();
+    assert!(server.await.unwrap().starts_with("GET /api/v1/nodes HTTP/1.1"));
+    assert_eq!(HEARD.lock().unwrap().len(), 1, "a question changes nothing as it is");
+}

@@ -393,3 +393,14 @@ pub struct Simulation {
     pub plan_id: Uuid,
     pub outcome: Counterfactual,
 }
+
+/// What the planner says would come of a request: `foreseen` in the reply to its dry run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Foreseen {
+    /// The plan it was compared with.
+    pub plan_id: Option<Uuid>,
+    pub outcome: Option<Counterfactual>,
+    /// Why there is no outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}

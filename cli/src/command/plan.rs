@@ -114,7 +114,11 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
         Plan::Simulate(simulate) => super::simulate::run(&client()?, print, simulate).await,
         Plan::Solve(solve) => super::solve::run(print, &solve),
         Plan::Replay(replay) => super::replay::run(connection, print, &replay).await,
-        Plan::Rebalance(rebalance) => propose(&client()?, print, &rebalance).await,
+        Plan::Rebalance(rebalance) => {
+            // A proposal moves nothing: the dry run of a rebalance is one that is dropped.
+            let client = Connection { dry_run: false, ..connection.clone() }.client()?;
+            propose(&client, print, &rebalance).await
+        }
         Plan::Approve { id } => show(print, &client()?.approve(&id).await?),
         Plan::Reject { id, reason } => show(print, &client()?.reject(&id, reason.as_deref()).await?),
     }

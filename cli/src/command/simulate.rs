@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_api::client::Client;
-use headway_api::v1::{ForcedJob, JobSpecification, Shift, Simulation, SimulationRequest};
+use headway_api::v1::{ForcedJob, Foreseen, JobSpecification, Shift, Simulation, SimulationRequest};
 use headway_api::{spec, yaml};
 use uuid::Uuid;
 
@@ -90,6 +90,22 @@ fn number<T: std::str::FromStr>(whole: &str, text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| Failure::new(Kind::Usage, format!("{whole}: {text} is no number that can be meant here")))
 }
 
+/// What a dry run is told of, beside what is printed of its reply.
+pub fn tell_foreseen(foreseen: Option<&Foreseen>) {
+    eprint!("{}", foreseen_in_words(foreseen));
+}
+
+fn foreseen_in_words(of: Option<&Foreseen>) -> String {
+    let told = match of {
+        Some(Foreseen { plan_id: Some(plan_id), outcome: Some(outcome), .. }) => {
+            text(&Simulation { plan_id: *plan_id, outcome: outcome.clone() })
+        }
+        Some(Foreseen { left_out: Some(why), .. }) => format!("what would come of it is not known: {why}\n"),
+        _ => String::new(),
+    };
+    format!("dry run, nothing is changed; what would be:\n{told}")
+}
+
 fn text(simulation: &Simulation) -> String {
     let outcome = &simulation.outcome;
     let mark = if outcome.possible { "✓" } else { "✗" };
@@ -125,6 +141,14 @@ mod tests {
         }))
         .unwrap();
         insta::assert_snapshot!(text(&simulation));
+    }
+
+    #[test]
+    fn a_dry_run_says_first_that_it_is_one() {
+        assert_eq!(foreseen_in_words(None), "dry run, nothing is changed; what would be:\n");
+        let unknown = Foreseen { plan_id: None, outcome: None, left_out: Some("no round has been planned yet".into()) };
+        let told = foreseen_in_words(Some(&unknown));
+        assert!(told.ends_with("what would come of it is not known: no round has been planned yet\n"), "{told}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use headway_types::{Seconds, Timestamp};
 
 use crate::engine::Engine;
-use crate::event::Event;
+use crate::event::{Event, Request};
 use crate::outcome::Outcome;
 
 /// A timer this early is on time.
@@ -48,7 +48,7 @@ impl Engine {
     fn digest(&mut self, event: Event) {
         match event {
             Event::Request { request, actor, body } => {
-                self.facts.unsettled = true;
+                self.facts.unsettled |= !matches!(body, Request::DryRun { .. });
                 let reply = self.answer(&actor, body);
                 self.facts.draft.replies.push((request, reply));
             }

@@ -135,6 +135,8 @@ pub enum Request {
     },
     SetPolicy {
         settings: PolicySettings,
+        /// Only if it is at this version now.
+        expected: Option<u64>,
     },
     /// Creates a project or replaces its rules.
     PutProject {
@@ -142,8 +144,6 @@ pub enum Request {
         rules: ProjectRules,
         /// Only if it is at this version now; 0: only if there is none.
         expected: Option<u64>,
-        /// Checks and answers, and changes nothing.
-        dry_run: bool,
     },
     DeleteProject {
         name: String,
@@ -155,6 +155,10 @@ pub enum Request {
     },
     CancelReservation {
         reservation: ReservationId,
+    },
+    /// Any other request, answered as it would be, and not done.
+    DryRun {
+        body: Box<Request>,
     },
     /// Any other request, done only if this key has not been used for it before.
     Once {

@@ -123,7 +123,7 @@ impl Facts {
     }
 
     /// A reply made early in a batch shows its subject as the whole batch left it.
-    fn refreshed(&self, reply: Reply) -> Reply {
+    pub(crate) fn refreshed(&self, reply: Reply) -> Reply {
         let newest = |job: Arc<Job>| self.jobs.get(&job.id).map_or(job, Arc::clone);
         match reply {
             Reply::Submitted { jobs } => Reply::Submitted { jobs: jobs.into_iter().map(newest).collect() },

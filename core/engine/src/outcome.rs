@@ -99,6 +99,8 @@ pub enum Reply {
     Policy(Box<PolicySettings>),
     Project(Arc<Project>),
     Reservation(Arc<Reservation>),
+    /// What the request would have been answered; its subject as it would be.
+    DryRun(Box<Reply>),
     Refused(Refusal),
 }
 

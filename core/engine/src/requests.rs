@@ -2,6 +2,7 @@
 
 mod change;
 mod deletion;
+mod dry_run;
 mod jobs;
 mod nodes;
 mod once;
@@ -38,13 +39,12 @@ impl Engine {
             Request::Rebalance { min_gain } => Ok(Reply::Rebalance(self.rebalance(actor, min_gain))),
             Request::Approve { plan } => self.approve(actor, plan),
             Request::Reject { plan, reason } => self.reject(actor, plan, reason),
-            Request::SetPolicy { settings } => self.set_policy(actor, settings),
-            Request::PutProject { name, rules, expected, dry_run } => {
-                self.put_project(actor, name, rules, expected, dry_run)
-            }
+            Request::SetPolicy { settings, expected } => self.set_policy(actor, settings, expected),
+            Request::PutProject { name, rules, expected } => self.put_project(actor, name, rules, expected),
             Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
             Request::Reserve { reservation } => self.reserve(actor, reservation),
             Request::CancelReservation { reservation } => self.cancel_reservation(actor, reservation),
+            Request::DryRun { body } => Ok(self.dry_run(actor, *body)),
             Request::Once { key, body } => self.once(actor, key, *body),
         };
         reply.unwrap_or_else(Reply::Refused)

@@ -20,7 +20,7 @@ fn waiting_for_approval() -> Cluster {
     cluster.steps(job, 100, None);
     cluster.pass_beating(120.0, &[0]);
     let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
-    assert!(matches!(cluster.request(Request::SetPolicy { settings }), Reply::Policy(_)));
+    assert!(matches!(cluster.request(Request::SetPolicy { settings, expected: None }), Reply::Policy(_)));
     cluster.pass_beating(5.0, &[0]);
     cluster.submit(rigid("small", 2));
     cluster.pass_beating(5.0, &[0]);
@@ -33,7 +33,7 @@ fn proposed(cluster: &Cluster) -> usize {
 }
 
 fn rules(name: &str) -> Request {
-    Request::PutProject { name: name.into(), rules: ProjectRules::default(), expected: None, dry_run: false }
+    Request::PutProject { name: name.into(), rules: ProjectRules::default(), expected: None }
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_round_for_starts_that_gave_no_plan_is_made_again() {
     cluster.steps(job, 100, None);
     cluster.pass_beating(120.0, &[0]);
     let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
-    cluster.request(Request::SetPolicy { settings });
+    cluster.request(Request::SetPolicy { settings, expected: None });
     cluster.pass_beating(5.0, &[0]);
     let (_, input) = cluster.submit_unplanned(vec![rigid("small", 2)]);
     let plan = cluster.plan(&input);

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::{Cluster, elastic, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
-use headway_engine::record::{JobState, StopCause};
+use headway_engine::record::{JobState, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::Priority;
 use headway_types::{AgentCommand, Generation, GroupOutcome, GroupPhase, StopMode};
@@ -185,4 +185,51 @@ fn a_save_that_was_asked_for_is_ordered_by_the_next_leader_too() {
     cluster.commands.clear();
     cluster.pass_beating(10.0, &[0]);
     assert_eq!(saves(&cluster), 0, "it has saved");
+}
+
+#[test]
+fn a_dry_run_answers_as_the_request_would_be_and_leaves_everything_as_it_is() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(elastic("one", 4));
+    cluster.start(job);
+    let held = cluster.submit(rigid("two", 1));
+    cluster.request(Request::Hold { job: held, reason: None });
+    cluster.pass_beating(20.0, &[0, 1]);
+    let node = node_id(0);
+    let requests = [
+        Request::Cancel { job, reason: None, grace: None },
+        Request::Hold { job, reason: None },
+        Request::Release { job: held },
+        Request::Pin { job, reason: None },
+        Request::Change {
+            job,
+            change: JobChange { priority: Some(Priority(9)), ..JobChange::default() },
+            expected: None,
+        },
+        Request::Drain { node, reason: None, deadline: None },
+        Request::Cordon { node, reason: None },
+        Request::PutProject { name: "nlp".into(), rules: ProjectRules::default(), expected: None },
+        Request::Submit { jobs: vec![rigid("three", 1)], idempotency: None },
+    ];
+    for (number, body) in requests.into_iter().enumerate() {
+        let before = cluster.engine.view();
+        let dry = Request::DryRun { body: Box::new(body.clone()) };
+        let event =
+            Event::Request { request: RequestId(7_000 + number as u64), actor: Actor::User("ada".into()), body: dry };
+        let outcome = cluster.engine.handle(cluster.now, vec![event]);
+        assert_eq!((&*outcome.changes, &*outcome.commands), (&[][..], &[][..]), "{body:?}");
+        assert!(outcome.plan_request.is_none());
+        assert_eq!(cluster.engine.view(), before, "{body:?}");
+        let Reply::DryRun(reply) = &outcome.replies[0].1 else { panic!("{:?}", outcome.replies) };
+        assert!(!matches!(**reply, Reply::Refused(_)), "{reply:?}");
+    }
+    let mut dry = |body| match cluster.request(Request::DryRun { body: Box::new(body) }) {
+        Reply::DryRun(reply) => *reply,
+        other => panic!("{other:?}"),
+    };
+    let refused = dry(Request::Release { job });
+    assert!(matches!(refused, Reply::Refused(Refusal::WrongState(_))), "{refused:?}");
+    let Reply::Job(cancelled) = dry(Request::Cancel { job, reason: None, grace: None }) else { panic!() };
+    assert!(matches!(cancelled.state, JobState::Stopping { .. }), "it would stop: {:?}", cancelled.state);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
 }

@@ -165,7 +165,7 @@ fn what_a_lingering_gang_holds_is_offered_to_nobody() {
 fn a_proposal_is_approved_only_as_it_was_shown() {
     let mut cluster = Cluster::new(&[4, 4]);
     let settings = PolicySettings { mode: PolicyMode::Paused, ..PolicySettings::default() };
-    cluster.request(Request::SetPolicy { settings });
+    cluster.request(Request::SetPolicy { settings, expected: None });
     let job = cluster.submit(rigid("one", 4));
     cluster.request(Request::Rebalance { min_gain: None });
     cluster.pass_beating(3.0, &[0, 1]);

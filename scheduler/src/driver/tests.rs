@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use headway_engine::{IdempotencyKey, Refusal, SessionId};
+use headway_engine::{IdempotencyKey, Refusal, Reply, SessionId};
 use headway_types::{JobId, JobSpec, NodeReport, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 

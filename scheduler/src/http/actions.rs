@@ -2,19 +2,21 @@
 //! admins on any.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
 use headway_engine::record::Job;
+use headway_engine::view::View;
 use headway_types::{JobId, Seconds};
 use uuid::Uuid;
 
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Path, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, extract, lookup, mismatched};
+use super::{HttpState, conversions, extract, lookup};
+use crate::shown::Shown;
 
 /// Change a job's priority, sizes, time limit or labels; what the body does not name stays. With `If-Match`, only if the job still is what its ETag says.
 #[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-Match" = Option<String>, Header)),
@@ -30,7 +32,7 @@ pub async fn update_job(
     owned(&state, &caller, id).await?;
     let expected = extract::if_match(&headers)?;
     let change = conversions::job_change(patch)?;
-    act(&state, &caller, Request::Change { job: JobId(id), change, expected }).await
+    state.answer(&caller, Request::Change { job: JobId(id), change, expected }, shown).await
 }
 
 /// Stop a job for good: checkpoint, SIGTERM, and SIGKILL after the grace time.
@@ -49,7 +51,7 @@ pub async fn cancel_job(
         return Err(Problem::invalid("grace_s must be between 0 and 86400 seconds").field("grace_s"));
     }
     let request = Request::Cancel { job: JobId(id), reason: body.reason, grace: body.grace_s.map(Seconds) };
-    act(&state, &caller, request).await
+    state.answer(&caller, request, shown).await
 }
 
 /// Keep a job from running until it is released; a running one saves and stops.
@@ -119,7 +121,7 @@ async fn act_on(
     request: impl FnOnce(JobId) -> Request,
 ) -> Result<Response, Problem> {
     let job = owned(state, caller, id).await?;
-    act(state, caller, request(job.id)).await
+    state.answer(caller, request(job.id), shown).await
 }
 
 /// The job, if the caller may act on it.
@@ -131,12 +133,8 @@ async fn owned(state: &HttpState, caller: &Principal, id: Uuid) -> Result<std::s
     Err(Problem::forbidden(format!("the job belongs to {}", job.owner)).hint("its owner or an admin may do this"))
 }
 
-async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<Response, Problem> {
-    match state.ask(caller.actor(), request).await? {
-        Reply::Job(job) => {
-            let body = lookup::job(&state.cluster, job.id).await.unwrap_or_else(|_| conversions::stored_job(&job));
-            Ok(([(header::ETAG, extract::etag(job.version))], Json(body)).into_response())
-        }
-        other => Err(mismatched(&other)),
-    }
+fn shown(reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Job(job) = reply else { return None };
+    let body = conversions::job_in(job, view);
+    Some(Shown::new(StatusCode::OK, &body).with(header::ETAG, extract::etag(job.version)))
 }

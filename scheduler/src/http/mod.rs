@@ -12,6 +12,7 @@ mod explain;
 mod extract;
 #[cfg(test)]
 mod fixtures;
+mod foresight;
 mod goodput;
 mod history;
 mod jobs;
@@ -22,6 +23,7 @@ mod lookup;
 mod nodes;
 mod once;
 mod openapi;
+mod parameters;
 mod past;
 mod plans;
 mod policy;
@@ -36,9 +38,12 @@ mod submit;
 mod tests;
 mod tokens;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use headway_engine::Refusal;
@@ -47,10 +52,11 @@ use headway_engine::outcome::Reply;
 use headway_types::JobId;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use self::auth::TokenCache;
+use self::auth::{Principal, TokenCache};
 use self::problem::Problem;
 use crate::asking::Asking;
 use crate::cluster::Cluster;
+use crate::shown::Show;
 use crate::web;
 
 /// What every handler shares.
@@ -79,23 +85,53 @@ impl HttpState {
         }
     }
 
-    /// Asks the loop; a refusal is a problem.
-    async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
-        let key = match (&actor, &body) {
-            // A submission carries its own, since it may make many jobs.
-            (Actor::User(name), body) if !matches!(body, EngineRequest::Submit { .. }) => once::key(name),
-            _ => None,
-        };
-        let reply = match key {
-            None => self.cluster.request(actor, body).await?,
-            Some(key) => {
-                let once = EngineRequest::Once { key, body: Box::new(body.clone()) };
-                match self.cluster.request(actor, once).await? {
-                    Reply::Repeated { subjects } => once::repeated(&self.cluster, &body, &subjects).await?,
-                    reply => reply,
-                }
+    /// Asks the loop and shows what it answers. What is posted with a key is done once; a dry run is answered and not done.
+    async fn answer(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
+        if parameters::is_dry_run() {
+            return self.suppose(caller, body, show).await;
+        }
+        let (body, key) = match (once::key(caller.name()), body) {
+            (key, EngineRequest::Submit { jobs, .. }) => {
+                (EngineRequest::Submit { jobs, idempotency: key.clone() }, key)
             }
+            (Some(key), body) => (EngineRequest::Once { key: key.clone(), body: Box::new(body) }, Some(key)),
+            (None, body) => (body, None),
         };
+        let (reply, shown) = self.cluster.request_once(caller.actor(), body, show).await?;
+        if let (Reply::Repeated { .. } | Reply::Replayed { .. }, Some(key)) = (&reply, key) {
+            return once::first_reply(&self.cluster, &key).await;
+        }
+        let reply = self.granted(reply).await?;
+        let shown = shown.or_else(|| show(&reply, &self.cluster.view()));
+        Ok(shown.ok_or_else(|| mismatched(&reply))?.into_response())
+    }
+
+    /// What the request would be answered, with what the planner says would come of it.
+    async fn suppose(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
+        let question = foresight::question(&body);
+        let reply = self.ask(caller.actor(), body).await?;
+        let shown = show(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.supposed();
+        match question {
+            None => Ok(shown.into_response()),
+            Some(question) => {
+                let foreseen = foresight::foresee(&self.asking, question).await;
+                Ok(shown.and("foreseen", &foreseen).into_response())
+            }
+        }
+    }
+
+    /// Asks the loop; a refusal is a problem. However a handler came to ask: a dry run does nothing.
+    async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
+        if !parameters::is_dry_run() {
+            return self.granted(self.cluster.request(actor, body).await?).await;
+        }
+        match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
+            Reply::DryRun(reply) => self.granted(*reply).await,
+            other => Err(mismatched(&other)),
+        }
+    }
+
+    async fn granted(&self, reply: Reply) -> Result<Reply, Problem> {
         match reply {
             Reply::Refused(Refusal::NoSuchJob(job)) => Err(self.no_live_job(job).await),
             Reply::Refused(refusal) => Err(refusal.into()),
@@ -107,6 +143,8 @@ impl HttpState {
 /// Everything on the port for people.
 pub fn router(state: HttpState) -> Router {
     let (api, document) = openapi::routes().split_for_parts();
+    let document = openapi::complete(document);
+    let parameters = Arc::new(parameters::Table::of(&document));
     let document = openapi::render(&document);
     let routes = api
         .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
@@ -117,6 +155,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/licenses", get(root::licenses))
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(parameters, parameters::checked))
         .with_state(state);
     limits::limited(routes)
 }

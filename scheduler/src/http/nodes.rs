@@ -1,16 +1,22 @@
 //! Nodes: what they offer, who holds their GPUs, and the admin's switches.
 
+use std::sync::Arc;
+
 use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::{NodeDeleted, Reply};
+use headway_engine::view::{NodeView, View};
 use headway_types::{Seconds, Timestamp};
 use serde::Deserialize;
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched, past};
+use super::{HttpState, conversions, lookup, past};
+use crate::shown::Shown;
 
 /// All nodes. With `at`: a `PastNodeList` of those that had registered, with what is known of them.
 #[utoipa::path(get, path = "/nodes", tag = "nodes", params(past::Moment),
@@ -58,7 +64,7 @@ pub async fn drain_node(
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
     body: Option<Json<v1::DrainRequest>>,
-) -> Result<Json<v1::Node>, Problem> {
+) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
     let Json(v1::DrainRequest { reason, deadline, within_seconds }) = body.unwrap_or_default();
     let deadline = match (deadline, within_seconds) {
@@ -69,7 +75,7 @@ pub async fn drain_node(
             return Err(Problem::invalid("give either deadline or within_seconds").field("within_seconds"));
         }
     };
-    act(&state, &caller, Request::Drain { node, reason, deadline }).await
+    state.answer(&caller, Request::Drain { node, reason, deadline }, shown).await
 }
 
 /// End a drain.
@@ -79,7 +85,7 @@ pub async fn undrain_node(
     state: State<HttpState>,
     caller: AdminPrincipal,
     name: Path<String>,
-) -> Result<Json<v1::Node>, Problem> {
+) -> Result<Response, Problem> {
     uncordon_node(state, caller, name).await
 }
 
@@ -92,9 +98,9 @@ pub async fn cordon_node(
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
     body: Option<Json<v1::ReasonRequest>>,
-) -> Result<Json<v1::Node>, Problem> {
+) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    act(&state, &caller, Request::Cordon { node, reason: reason(body) }).await
+    state.answer(&caller, Request::Cordon { node, reason: reason(body) }, shown).await
 }
 
 /// Take a node back into service.
@@ -104,9 +110,9 @@ pub async fn uncordon_node(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
-) -> Result<Json<v1::Node>, Problem> {
+) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    act(&state, &caller, Request::Uncordon { node }).await
+    state.answer(&caller, Request::Uncordon { node }, shown).await
 }
 
 /// Vouch that nothing runs on an unreachable node any more, so that its jobs may go on elsewhere.
@@ -118,9 +124,9 @@ pub async fn lose_node(
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
     body: Option<Json<v1::ReasonRequest>>,
-) -> Result<Json<v1::Node>, Problem> {
+) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    act(&state, &caller, Request::MarkLost { node, reason: reason(body) }).await
+    state.answer(&caller, Request::MarkLost { node, reason: reason(body) }, shown).await
 }
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -139,28 +145,26 @@ pub async fn delete_node(
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
     Query(DeletionQuery { reason }): Query<DeletionQuery>,
-) -> Result<Json<v1::DeletedNode>, Problem> {
+) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    match state.ask(caller.actor(), Request::DeleteNode { node, reason }).await? {
-        Reply::NodeDeleted(NodeDeleted { node, reservations, cancelled, rows }) => Ok(Json(v1::DeletedNode {
-            id: node.inventory.node.0,
-            name: node.inventory.name.clone(),
-            reservations,
-            reservations_cancelled: cancelled,
-            policy_rows: rows,
-        })),
-        other => Err(mismatched(&other)),
-    }
+    state.answer(&caller, Request::DeleteNode { node, reason }, shown_deleted).await
 }
 
-async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Node>, Problem> {
-    match state.ask(caller.actor(), request).await? {
-        Reply::Node(node) => {
-            let view = state.cluster.view();
-            let id = node.inventory.node;
-            let shown = view.nodes.get(&id).ok_or_else(|| Problem::not_found(format!("no node {id}")))?;
-            Ok(Json(conversions::node(shown, &view)))
-        }
-        other => Err(mismatched(&other)),
-    }
+fn shown(reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Node(node) = reply else { return None };
+    let live = view.nodes.get(&node.inventory.node)?;
+    let body = conversions::node(&NodeView { node: Arc::clone(node), ..(**live).clone() }, view);
+    Some(Shown::new(StatusCode::OK, &body))
+}
+
+fn shown_deleted(reply: &Reply, _: &View) -> Option<Shown> {
+    let Reply::NodeDeleted(NodeDeleted { node, reservations, cancelled, rows }) = reply else { return None };
+    let body = v1::DeletedNode {
+        id: node.inventory.node.0,
+        name: node.inventory.name.clone(),
+        reservations: reservations.clone(),
+        reservations_cancelled: cancelled.clone(),
+        policy_rows: rows.clone(),
+    };
+    Some(Shown::new(StatusCode::OK, &body))
 }

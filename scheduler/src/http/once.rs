@@ -1,25 +1,22 @@
 //! `Idempotency-Key` on whatever is posted: a repeated request with the same key and body is done once. The engine
-//! keeps the keys, in the transaction that stores what they did; here they are read, and what a repetition is about is
-//! looked up. Requests that store nothing (questions) need no key: asked again they are answered again.
+//! keeps the keys, in the transaction that stores what they did, with the first reply, which a repetition gets. Requests that store
+//! nothing (questions) need no key: asked again they are answered again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use headway_engine::event::{IdempotencyKey, Request as EngineRequest};
-use headway_engine::outcome::Reply;
-use headway_types::{JobId, PlanId, ReservationId};
+use headway_engine::event::IdempotencyKey;
 use sha2::{Digest, Sha256};
-use uuid::Uuid;
 
 use super::extract::too_large;
 use super::limits::BODY_BYTES;
 use super::problem::Problem;
-use super::{lookup, mismatched};
 use crate::cluster::Cluster;
+use crate::shown::Shown;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -78,35 +75,19 @@ pub fn key(principal: &str) -> Option<IdempotencyKey> {
     ONCE.try_with(key).ok()
 }
 
-/// What a repeated request was answered then, as it is now.
-pub async fn repeated(cluster: &Cluster, request: &EngineRequest, subjects: &[Uuid]) -> Result<Reply, Problem> {
-    let repeated = |reply| {
-        ONCE.try_with(|once| once.replayed.store(true, Ordering::Relaxed)).ok();
-        Ok(reply)
+/// What the request was answered when it was done.
+pub async fn first_reply(cluster: &Cluster, key: &IdempotencyKey) -> Result<Response, Problem> {
+    let kept = cluster.store().first_reply(key).await?;
+    let Some(shown) = kept.as_deref().and_then(Shown::of_kept) else {
+        let detail = format!("the request with the key {} was done, but its reply was not kept", key.key);
+        return Err(Problem::new(StatusCode::CONFLICT, "reply_not_kept", detail)
+            .hint("replies of an earlier release are not kept; look at what it was about"));
     };
-    let (Some(subject), false) = (subjects.first().copied(), subjects.len() > 1) else {
-        return Err(mismatched(&Reply::Repeated { subjects: subjects.to_vec() }));
-    };
-    match request {
-        EngineRequest::Drain { .. }
-        | EngineRequest::Cordon { .. }
-        | EngineRequest::Uncordon { .. }
-        | EngineRequest::MarkLost { .. } => {
-            let view = cluster.view();
-            let node = view.nodes.values().find(|node| node.node.inventory.node.0 == subject);
-            let node = node.ok_or_else(|| Problem::not_found(format!("no node {subject}")))?;
-            repeated(Reply::Node(node.node.clone()))
-        }
-        EngineRequest::Rebalance { .. } => repeated(Reply::Rebalance(PlanId(subject))),
-        EngineRequest::Approve { .. } | EngineRequest::Reject { .. } => {
-            repeated(Reply::Plan(lookup::plan(cluster, PlanId(subject)).await?))
-        }
-        EngineRequest::Reserve { .. } => {
-            let view = cluster.view();
-            let one = view.reservations.get(&ReservationId(subject));
-            let one = one.ok_or_else(|| Problem::not_found(format!("reservation {subject} is over")))?;
-            repeated(Reply::Reservation(one.clone()))
-        }
-        _ => repeated(Reply::Job(lookup::record(cluster, JobId(subject)).await?)),
-    }
+    replayed();
+    Ok(shown.into_response())
+}
+
+/// Says in the reply's head that nothing was done again.
+pub fn replayed() {
+    ONCE.try_with(|once| once.replayed.store(true, Ordering::Relaxed)).ok();
 }

@@ -1,11 +1,11 @@
 //! The routes below `/api/v1` and the OpenAPI document that follows from their handlers.
 
 use axum::body::Bytes;
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use utoipa::OpenApi;
-use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{RefOr, Required};
@@ -17,6 +17,9 @@ use super::{
     simulate, stream, submit, tokens,
 };
 
+/// The query parameter of whatever changes something.
+pub const DRY_RUN: &str = "dry_run";
+
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -26,8 +29,8 @@ use super::{
             additive-only within v1. Errors are RFC 9457 problem+json with `code`, `field` and `hint`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
-    // Replies to `?at=`: the operations show their present replies alone, so that clients made from the document keep their types.
-    components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview)),
+    // Replies to `?at=`, and what a dry run adds: the operations show their present replies alone, so that clients made from the document keep their types.
+    components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview, v1::Foreseen)),
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Submit, watch and steer jobs"),
@@ -76,7 +79,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::plan_input))
         .routes(routes!(plans::approve_plan))
         .routes(routes!(plans::reject_plan))
-        .routes(routes!(policy::get_policy, policy::put_policy))
+        .routes(routes!(policy::get_policy, policy::put_policy, policy::patch_policy))
         .routes(routes!(projects::list_projects))
         .routes(routes!(projects::get_project, projects::put_project, projects::delete_project))
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
@@ -94,11 +97,34 @@ pub fn routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::with_openapi(document).nest("/api/v1", v1)
 }
 
+/// Adds what all routes of a kind have in common.
+pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
+    for (method, operation) in document.paths.paths.values_mut().flat_map(operations) {
+        if method == Method::POST {
+            accept_key(operation);
+        }
+        if method != Method::GET {
+            accept_dry_run(operation);
+        }
+    }
+    document
+}
+
+/// The operations of a path that this interface has, with their methods.
+pub fn operations(of: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+    let PathItem { get, put, post, delete, patch, .. } = of;
+    let all = [
+        (Method::GET, get),
+        (Method::PUT, put),
+        (Method::POST, post),
+        (Method::DELETE, delete),
+        (Method::PATCH, patch),
+    ];
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
 /// The document as it is served and committed: pretty, with a final newline.
 pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
-    let mut document = document.clone();
-    let posts = document.paths.paths.values_mut().filter_map(|path| path.post.as_mut());
-    posts.for_each(accept_key);
     let mut text = document.to_pretty_json().expect("an OpenAPI document is plain JSON");
     text.push('\n');
     text.into()
@@ -123,6 +149,26 @@ fn accept_key(post: &mut Operation) {
     parameters.push(RefOr::T(key));
 }
 
+/// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`
+/// itself, whose proposal moves nothing; and tokens are not the engine's, which answers dry runs.
+fn accept_dry_run(change: &mut Operation) {
+    const HAVE_NONE: [&str; 5] = ["validate", "simulate", "rebalance", "create_token", "revoke_token"];
+    if change.operation_id.as_deref().is_some_and(|id| HAVE_NONE.contains(&id)) {
+        return;
+    }
+    let dry_run = ParameterBuilder::new()
+        .name(DRY_RUN)
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False)
+        .description(Some(
+            "Answer as the request would be answered, its subject as it would be, and change nothing. Where the planner can tell what would come \
+             of it the reply has a further member `foreseen`, a `Foreseen`.",
+        ))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::Boolean)))
+        .build();
+    change.parameters.get_or_insert_default().push(RefOr::T(dry_run));
+}
+
 pub async fn serve(document: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
@@ -136,7 +182,7 @@ mod tests {
     #[test]
     fn the_committed_document_is_what_the_handlers_say() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/openapi.json");
-        let rendered = render(routes().get_openapi());
+        let rendered = render(&complete(routes().into_openapi()));
         if std::env::var_os("UPDATE_OPENAPI").is_some() {
             std::fs::write(path, &rendered).unwrap();
         }

@@ -11,7 +11,8 @@ use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_engine::record::PlanRecord;
+use headway_engine::record::{PlanRecord, PlanState};
+use headway_engine::view::View;
 use headway_types::{PlanId, Seconds, Timestamp};
 use serde::Deserialize;
 use tokio::sync::broadcast;
@@ -21,9 +22,10 @@ use uuid::Uuid;
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched, past};
+use super::{HttpState, conversions, lookup, mismatched, once, past};
 use crate::archive;
 use crate::cluster::{Cluster, Feed};
+use crate::shown::Shown;
 
 const PLANS_AT_MOST: u32 = 200;
 /// Below the request limit, so that the caller hears why.
@@ -124,12 +126,24 @@ pub async fn rebalance(
     }
     let mut feed = state.cluster.subscribe();
     let min_gain = body.min_gain_pct.map(|percent| percent / 100.0);
-    let id = match state.ask(caller.actor(), Request::Rebalance { min_gain }).await? {
+    let request = Request::Rebalance { min_gain };
+    let request = match once::key(caller.name()) {
+        Some(key) => Request::Once { key, body: Box::new(request) },
+        None => request,
+    };
+    let id = match state.ask(caller.actor(), request).await? {
         Reply::Rebalance(plan) => plan,
+        Reply::Repeated { subjects } if subjects.len() == 1 => {
+            once::replayed();
+            PlanId(subjects[0])
+        }
         other => return Err(mismatched(&other)),
     };
-    let plan = made(&state.cluster, &mut feed, id).await?;
-    Ok(Json(conversions::plan(&plan, &state.cluster.view())))
+    let plan = &made(&state.cluster, &mut feed, id).await?.plan;
+    // The reply is what the round proposed, also to a repetition that finds it decided.
+    let proposed =
+        PlanRecord { plan: Arc::clone(plan), state: PlanState::Proposed, decided_at: None, decided_by: None };
+    Ok(Json(conversions::plan(&proposed, &state.cluster.view())))
 }
 
 /// Waits until the round's plan is known, or the log says that there is none.
@@ -166,8 +180,8 @@ pub async fn approve_plan(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
-) -> Result<Json<v1::Plan>, Problem> {
-    decide(&state, &caller, Request::Approve { plan: PlanId(id) }).await
+) -> Result<Response, Problem> {
+    state.answer(&caller, Request::Approve { plan: PlanId(id) }, shown).await
 }
 
 /// Drop a proposal.
@@ -179,13 +193,11 @@ pub async fn reject_plan(
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
-) -> Result<Json<v1::Plan>, Problem> {
-    decide(&state, &caller, Request::Reject { plan: PlanId(id), reason: reason(body) }).await
+) -> Result<Response, Problem> {
+    state.answer(&caller, Request::Reject { plan: PlanId(id), reason: reason(body) }, shown).await
 }
 
-async fn decide(state: &HttpState, caller: &Principal, request: Request) -> Result<Json<v1::Plan>, Problem> {
-    match state.ask(caller.actor(), request).await? {
-        Reply::Plan(plan) => Ok(Json(conversions::plan(&plan, &state.cluster.view()))),
-        other => Err(mismatched(&other)),
-    }
+fn shown(reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Plan(plan) = reply else { return None };
+    Some(Shown::new(StatusCode::OK, &conversions::plan(plan, view)))
 }

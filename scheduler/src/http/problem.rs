@@ -60,6 +60,10 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
     }
 
+    pub fn unknown_parameter(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "unknown_parameter", detail)
+    }
+
     pub fn unavailable(detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
         Self { retry_after: Some(RETRY), ..problem }

@@ -6,21 +6,13 @@ use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_engine::record::Project;
-use serde::Deserialize;
+use headway_engine::view::View;
 
 use super::auth::{AdminPrincipal, Principal};
-use super::extract::{self, Json, Path, Query, etag};
+use super::extract::{self, Json, Path, etag};
 use super::problem::Problem;
-use super::{HttpState, conversions, mismatched};
-
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct ProjectQuery {
-    /// Check only; nothing is stored.
-    #[serde(default)]
-    dry_run: bool,
-}
+use super::{HttpState, conversions};
+use crate::shown::Shown;
 
 /// All projects that have rules. A project that only jobs name binds nothing and is not listed.
 #[utoipa::path(get, path = "/projects", tag = "projects", responses((status = 200, body = v1::ProjectList)))]
@@ -44,13 +36,14 @@ pub async fn get_project(
     let project = view.projects.get(&name).ok_or_else(|| {
         Problem::not_found(format!("no project {name}")).hint("a project has rules once PUT has given it some")
     })?;
-    Ok(shown(&state, project, StatusCode::OK))
+    let tag = [(header::ETAG, etag(project.version))];
+    Ok((tag, Json(conversions::project(project, &view.holdings()))).into_response())
 }
 
 /// Create a project, or replace its rules as a whole. `If-Match`: only at this version; `If-None-Match: *`: only if
 /// there is none. Repeating it changes nothing.
 #[utoipa::path(put, path = "/projects/{project}", tag = "projects",
-    params(("project" = String, Path), ProjectQuery, ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
+    params(("project" = String, Path), ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header)),
     request_body = v1::ProjectRequest,
     responses((status = 200, body = v1::Project, headers(("ETag" = String))), (status = 201, description = "Created", body = v1::Project),
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -58,21 +51,13 @@ pub async fn put_project(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(name): Path<String>,
-    Query(query): Query<ProjectQuery>,
     headers: HeaderMap,
     Json(body): Json<v1::ProjectRequest>,
 ) -> Result<Response, Problem> {
     let expected = expected_version(&headers)?;
     let new = !state.cluster.view().projects.contains_key(&name);
     let rules = conversions::project_rules(body);
-    let request = Request::PutProject { name, rules, expected, dry_run: query.dry_run };
-    match state.ask(caller.actor(), request).await? {
-        Reply::Project(project) => {
-            let status = if new && !query.dry_run { StatusCode::CREATED } else { StatusCode::OK };
-            Ok(shown(&state, &project, status))
-        }
-        other => Err(mismatched(&other)),
-    }
+    state.answer(&caller, Request::PutProject { name, rules, expected }, if new { shown_new } else { shown }).await
 }
 
 /// Delete a project's rules. Its jobs go on, bound by nothing.
@@ -86,15 +71,21 @@ pub async fn delete_project(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let expected = expected_version(&headers)?;
-    match state.ask(caller.actor(), Request::DeleteProject { name, expected }).await? {
-        Reply::Project(project) => Ok(shown(&state, &project, StatusCode::OK)),
-        other => Err(mismatched(&other)),
-    }
+    state.answer(&caller, Request::DeleteProject { name, expected }, shown).await
 }
 
-fn shown(state: &HttpState, project: &Project, status: StatusCode) -> Response {
-    let body = conversions::project(project, &state.cluster.view().holdings());
-    (status, [(header::ETAG, etag(project.version))], Json(body)).into_response()
+fn shown(reply: &Reply, view: &View) -> Option<Shown> {
+    shown_as(StatusCode::OK, reply, view)
+}
+
+fn shown_new(reply: &Reply, view: &View) -> Option<Shown> {
+    shown_as(StatusCode::CREATED, reply, view)
+}
+
+fn shown_as(status: StatusCode, reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Project(project) = reply else { return None };
+    let body = conversions::project(project, &view.holdings());
+    Some(Shown::new(status, &body).with(header::ETAG, etag(project.version)))
 }
 
 /// The version that must be there; 0 for none at all.

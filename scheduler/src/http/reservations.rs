@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use headway_api::v1;
 use headway_engine::event::{Ends, Request, ReservationRequest};
 use headway_engine::outcome::Reply;
-use headway_engine::record::Reservation;
+use headway_engine::view::View;
 use headway_types::{JobId, NodeId, ReservationId, Seconds};
 use uuid::Uuid;
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched};
+use super::{HttpState, conversions, lookup};
+use crate::shown::Shown;
 
 /// Reservations that are not over.
 #[utoipa::path(get, path = "/reservations", tag = "reservations", responses((status = 200, body = v1::ReservationList)))]
@@ -54,9 +55,7 @@ pub async fn create_reservation(
         users: body.users.into_iter().collect(),
         jobs: body.jobs.into_iter().map(JobId).collect(),
     };
-    let made = act(&state, &caller, Request::Reserve { reservation }).await?;
-    let location = format!("/api/v1/reservations/{}", made.id);
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(shown(&state, &made))).into_response())
+    state.answer(&caller, Request::Reserve { reservation }, shown).await
 }
 
 /// End a reservation, or take it back before it begins.
@@ -66,18 +65,18 @@ pub async fn cancel_reservation(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
-) -> Result<Json<v1::Reservation>, Problem> {
-    let gone = act(&state, &caller, Request::CancelReservation { reservation: ReservationId(id) }).await?;
-    Ok(Json(v1::Reservation { active: false, ..shown(&state, &gone) }))
+) -> Result<Response, Problem> {
+    state.answer(&caller, Request::CancelReservation { reservation: ReservationId(id) }, shown_gone).await
 }
 
-fn shown(state: &HttpState, one: &Reservation) -> v1::Reservation {
-    conversions::reservation(one, &state.cluster.view())
+fn shown(reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Reservation(made) = reply else { return None };
+    let location = format!("/api/v1/reservations/{}", made.id);
+    Some(Shown::new(StatusCode::CREATED, &conversions::reservation(made, view)).with(header::LOCATION, location))
 }
 
-async fn act(state: &HttpState, caller: &Principal, request: Request) -> Result<std::sync::Arc<Reservation>, Problem> {
-    match state.ask(caller.actor(), request).await? {
-        Reply::Reservation(one) => Ok(one),
-        other => Err(mismatched(&other)),
-    }
+fn shown_gone(reply: &Reply, view: &View) -> Option<Shown> {
+    let Reply::Reservation(gone) = reply else { return None };
+    let body = v1::Reservation { active: false, ..conversions::reservation(gone, view) };
+    Some(Shown::new(StatusCode::OK, &body))
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_api::{spec, v1};
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
+use headway_engine::view::View;
 use headway_planner::{CurveCache, PlanInput, PlanJob, never_while, quota, sizes_while};
 use headway_types::{JobId, JobSpec, Timestamp};
 use serde::Deserialize;
@@ -18,11 +19,12 @@ use tokio::sync::Semaphore;
 
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Query, too_large, unsupported_media};
-use super::once::{self, REPLAYED};
+use super::once::REPLAYED;
 use super::problem::Problem;
-use super::{HttpState, admission, conversions, goodput, lookup, mismatched};
+use super::{HttpState, admission, conversions, goodput, once, parameters};
 use crate::asking::Trial;
 use crate::metrics;
+use crate::shown::Shown;
 
 const JOBS_AT_ONCE: usize = 1_000;
 /// Checks that run at once; they keep nobody from a curve.
@@ -36,9 +38,6 @@ const TRIAL_TIME: Duration = Duration::from_secs(15);
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct SubmitQuery {
-    /// Check only; nothing is stored.
-    #[serde(default)]
-    dry_run: bool,
     /// Also take jobs that the cluster as built can never run, and GPU types that nobody knows: they wait for nodes to come.
     #[serde(default)]
     wait_for_nodes: bool,
@@ -62,58 +61,38 @@ pub async fn submit(
 ) -> Result<Response, Problem> {
     let body = body.map_err(|_| too_large())?;
     let mut jobs = read(&headers, &body)?;
-    let mut refused = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes).err();
-    if let (true, Some(problem)) = (query.dry_run, &refused) {
-        return Err(problem.clone());
-    }
-    if query.dry_run {
+    let named = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes);
+    if parameters::is_dry_run() {
+        named?;
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
-    if refused.is_none() && !query.wait_for_nodes {
-        refused = admission::refusal(&state, &jobs, caller.name()).await;
-    }
-    let idempotency = once::key(caller.name());
-    if let Some(problem) = refused {
-        // What was admitted under this key stays admitted, whatever became of the nodes since.
-        if idempotency.is_none() {
-            return Err(problem);
-        }
-        jobs.clear();
-        return match state.ask(caller.actor(), Request::Submit { jobs, idempotency }).await {
-            Ok(Reply::Replayed { jobs }) => replayed(&state, jobs).await,
-            Err(reused) if reused.status() == StatusCode::CONFLICT => Err(reused),
-            _ => Err(problem),
-        };
-    }
-    match state.ask(caller.actor(), Request::Submit { jobs, idempotency }).await? {
-        Reply::Submitted { jobs } => {
-            Ok(submitted(jobs.iter().map(|job| conversions::stored_job(job)).collect(), false))
-        }
-        Reply::Replayed { jobs } => replayed(&state, jobs).await,
-        other => Err(mismatched(&other)),
+    let refused = match named {
+        Err(problem) => Some(problem),
+        Ok(()) if query.wait_for_nodes => None,
+        Ok(()) => admission::refusal(&state, &jobs, caller.name()).await,
+    };
+    let Some(problem) = refused else {
+        return state.answer(&caller, Request::Submit { jobs, idempotency: None }, shown).await;
+    };
+    // What was admitted under this key stays admitted, whatever became of the nodes since.
+    let Some(key) = once::key(caller.name()) else { return Err(problem) };
+    let again = Request::Submit { jobs: Vec::new(), idempotency: Some(key.clone()) };
+    match state.ask(caller.actor(), again).await {
+        Ok(Reply::Replayed { .. }) => once::first_reply(&state.cluster, &key).await,
+        Err(reused) if reused.status() == StatusCode::CONFLICT => Err(reused),
+        _ => Err(problem),
     }
 }
 
-async fn replayed(state: &HttpState, jobs: Vec<JobId>) -> Result<Response, Problem> {
-    let mut items = Vec::with_capacity(jobs.len());
-    for id in jobs {
-        let record = lookup::record(&state.cluster, id).await?;
-        items.push(conversions::stored_job(&record));
-    }
-    Ok(submitted(items, true))
-}
-
-fn submitted(jobs: Vec<v1::Job>, replayed: bool) -> Response {
+fn shown(reply: &Reply, _: &View) -> Option<Shown> {
+    let Reply::Submitted { jobs } = reply else { return None };
+    let jobs: Vec<v1::Job> = jobs.iter().map(|job| conversions::stored_job(job)).collect();
     let location = match jobs.as_slice() {
         [only] => format!("/api/v1/jobs/{}", only.id),
         _ => "/api/v1/jobs".into(),
     };
-    let replayed = HeaderValue::from_static(if replayed { "true" } else { "false" });
-    let headers = [
-        (header::LOCATION, HeaderValue::from_str(&location).expect("a path of ASCII is a header value")),
-        (REPLAYED, replayed),
-    ];
-    (StatusCode::CREATED, headers, Json(v1::Submitted { jobs })).into_response()
+    let shown = Shown::new(StatusCode::CREATED, &v1::Submitted { jobs });
+    Some(shown.with(header::LOCATION, location).with(REPLAYED, "false".into()))
 }
 
 /// Check a specification and say which sizes the job could run at on the present nodes, what its project's quota says to

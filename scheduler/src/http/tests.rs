@@ -1,6 +1,7 @@
 //! The routes against a real loop on a real Postgres.
 #![allow(clippy::unwrap_used)]
 
+mod contract;
 mod jobs;
 mod nodes;
 mod past;
@@ -19,11 +20,13 @@ use headway_api::v1;
 use headway_engine::{EngineConfig, Event, SessionId};
 use headway_types::{IdSource, NodeId, NodeReport, TokenScope};
 use serde_json::{Value, json};
+use sqlx::postgres::PgConnectOptions;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::{HttpState, router};
+use super::openapi::routes;
+use super::{HttpState, conversions, router};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Retention;
@@ -39,6 +42,7 @@ const JOB: &str = "{version: 1, name: first, resources: {gpus: 1}, run: {command
 struct Served {
     router: Router,
     store: Store,
+    options: PgConnectOptions,
     cluster: Cluster,
     inbox: mpsc::Sender<Input>,
     shutdown: CancellationToken,
@@ -90,6 +94,7 @@ impl Served {
         for (name, scope) in tokens {
             store.ensure_token(name, scope, name, START).await.unwrap();
         }
+        let options = database.options.clone();
         let leader = Leader::new(database.options.clone());
         let started = Driver::start(
             store.clone(),
@@ -108,7 +113,7 @@ impl Served {
         ready.wait_for(|ready| *ready).await.unwrap();
         let cluster = started.cluster.clone();
         let router = router(HttpState::new(started.cluster, "abc1234, 2026-11-22", None));
-        Self { router, store, cluster, inbox: started.inbox, shutdown }
+        Self { router, store, options, cluster, inbox: started.inbox, shutdown }
     }
 
     /// A node of one free GPU registers.

@@ -77,4 +77,7 @@ pub struct IdempotencyRecord {
     /// Jobs of a submission; else the one id of the subject that the route is about.
     pub subjects: Vec<Uuid>,
     pub at: Timestamp,
+    /// The first reply, as the shell that sends it writes it before the commit. The engine neither reads nor keeps it.
+    #[serde(default)]
+    pub reply: Option<String>,
 }

@@ -119,6 +119,16 @@ pub struct PolicySettings {
     /// After this long GPU-time counts half in what a project has used.
     #[serde(default = "week")]
     pub usage_half_life: Seconds,
+    /// Rises with each change.
+    #[serde(default = "first")]
+    pub version: u64,
+    /// Who changed it last, and what.
+    #[serde(default)]
+    pub last_change: Option<String>,
+}
+
+fn first() -> u64 {
+    1
 }
 
 fn week() -> Seconds {
@@ -133,6 +143,8 @@ impl Default for PolicySettings {
             round_every: Seconds(60.0),
             round_pause: Seconds(1.0),
             usage_half_life: week(),
+            version: first(),
+            last_change: None,
         }
     }
 }

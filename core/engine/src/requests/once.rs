@@ -32,7 +32,7 @@ impl Engine {
     }
 
     pub(super) fn remember(&mut self, key: IdempotencyKey, subjects: Vec<Uuid>) {
-        let record = IdempotencyRecord { key, subjects, at: self.facts.now };
+        let record = IdempotencyRecord { key, subjects, at: self.facts.now, reply: None };
         self.facts.keys.remember(record.clone());
         self.facts.draft.idempotency.push(record);
     }
@@ -47,6 +47,6 @@ fn subject(reply: &Reply) -> Option<Uuid> {
         Reply::Plan(record) => Some(record.plan.id.0),
         Reply::Reservation(one) => Some(one.id.0),
         Reply::Submitted { .. } | Reply::Replayed { .. } | Reply::Repeated { .. } => None,
-        Reply::Policy(_) | Reply::Project(_) | Reply::Refused(_) => None,
+        Reply::Policy(_) | Reply::Project(_) | Reply::DryRun(_) | Reply::Refused(_) => None,
     }
 }

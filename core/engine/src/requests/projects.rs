@@ -21,7 +21,6 @@ impl Engine {
         name: String,
         rules: ProjectRules,
         expected: Option<u64>,
-        dry_run: bool,
     ) -> Result<Reply, Refusal> {
         let known = self.facts.projects.get(&name).cloned();
         let version = known.as_ref().map_or(0, |project| project.version);
@@ -31,9 +30,6 @@ impl Engine {
             Project { name: name.clone(), rules, used: GpuSeconds(0.0), used_at: self.facts.now, version: version + 1 };
         if let Some(same) = known.as_ref().filter(|known| known.rules == new.rules) {
             return Ok(Reply::Project(same.clone()));
-        }
-        if dry_run {
-            return Ok(Reply::Project(Arc::new(new)));
         }
         self.facts.settle_all();
         let used = self.facts.projects.get(&name).map_or(GpuSeconds(0.0), |project| project.used);

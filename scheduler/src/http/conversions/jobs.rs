@@ -1,5 +1,7 @@
 //! Jobs on the wire: the record alone, or joined with what the snapshot knows of a live one.
 
+use std::sync::Arc;
+
 use headway_api::v1;
 use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
@@ -34,6 +36,14 @@ fn noise_reports(of: &JobView) -> Option<v1::NoiseReports> {
         outlying: ignored.outlying,
         other_kind: ignored.other_kind,
     })
+}
+
+/// A job as this record has it, with what the snapshot knows of it beside.
+pub fn job_in(of: &Arc<Job>, view: &View) -> v1::Job {
+    match view.jobs.get(&of.id) {
+        Some(live) => live_job(&JobView { job: Arc::clone(of), ..(**live).clone() }, view),
+        None => stored_job(of),
+    }
 }
 
 /// A job as its record alone tells it: one that has ended, or was admitted this moment.

@@ -4,6 +4,8 @@ use headway_api::v1;
 use headway_engine::record::PolicySettings;
 use headway_planner::PowerCap;
 use headway_types::{GpuType, Seconds};
+use serde::Deserialize as _;
+use serde_json::{Map, Value};
 
 use super::site;
 use crate::http::problem::Problem;
@@ -45,6 +47,22 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
     }
 }
 
+/// The policy with what a body names of it; `null` takes a limit away. What is no setting, or no value of one, is named.
+pub fn patched(body: &Map<String, Value>, base: &PolicySettings) -> Result<PolicySettings, Problem> {
+    let Ok(Value::Object(mut whole)) = serde_json::to_value(policy(base)) else { return Err(Problem::internal()) };
+    let known = whole.keys().cloned().collect::<Vec<_>>().join(", ");
+    let read = |of: &Map<String, Value>| v1::Policy::deserialize(Value::Object(of.clone()));
+    for (name, value) in body {
+        if !whole.contains_key(name) {
+            let unknown = Problem::invalid(format!("there is no setting \"{name}\"")).field(name);
+            return Err(unknown.hint(format!("settings are {known}")));
+        }
+        whole.insert(name.clone(), value.clone());
+        read(&whole).map_err(|wrong| Problem::invalid(format!("{name}: {wrong}")).field(name))?;
+    }
+    policy_settings(&read(&whole).map_err(|_| Problem::internal())?, base)
+}
+
 /// Checks what the planner relies on; the field that is wrong is named. What the body leaves out stays as in `base`.
 pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicySettings, Problem> {
     check_ranges(of)?;
@@ -79,6 +97,8 @@ pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicyS
         round_every: Seconds(of.round_every_seconds),
         round_pause: Seconds(of.round_pause_seconds),
         usage_half_life: seconds(of.usage_half_life_seconds, base.usage_half_life),
+        version: base.version,
+        last_change: base.last_change.clone(),
     })
 }
 
@@ -177,6 +197,7 @@ mod tests {
             round_every: Seconds(5.0),
             round_pause: Seconds(0.5),
             usage_half_life: Seconds(3_600.0),
+            ..PolicySettings::default()
         }
     }
 

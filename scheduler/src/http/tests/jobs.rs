@@ -132,7 +132,8 @@ async fn whatever_is_posted_is_done_once_per_key() {
     served.post("ada", &format!("/jobs/{id}/unpin")).await;
     let again = served.send(post(pin.clone(), "p", r#"{"reason": "a demo"}"#)).await;
     assert_eq!(again.headers["idempotency-replayed"], "true");
-    assert_eq!((&again.body["id"], &again.body["pin"]), (&first.body["id"], &Value::Null), "it is not pinned again");
+    assert_eq!(again.body, first.body, "what was answered first, though it is not pinned any more");
+    assert_eq!(served.get("eve", &format!("/jobs/{id}")).await.body["pin"], Value::Null, "it is not pinned again");
     let other = served.send(post(pin.clone(), "p", r#"{"reason": "another"}"#)).await;
     assert_eq!(other.problem(StatusCode::CONFLICT), "idempotency_key_reused");
     // A key counts for its route; what was refused may be asked again.
@@ -142,6 +143,13 @@ async fn whatever_is_posted_is_done_once_per_key() {
     assert_eq!(served.send(post(cancel.clone(), "p", "{}")).await.status, StatusCode::OK);
     let again = served.send(post(cancel, "p", "{}")).await;
     assert_eq!((again.status, &again.headers["idempotency-replayed"]), (StatusCode::OK, &"true".parse().unwrap()));
+    let once = served.submit("ada", JOB, "k").await;
+    assert_eq!(
+        (once.status, &once.body["jobs"][0]["state"]),
+        (StatusCode::CREATED, &json!("queued")),
+        "it is cancelled by now"
+    );
+    assert_eq!(once.headers["location"], format!("/api/v1/jobs/{id}"));
     let bad = served.send(post(pin, "", "{}")).await;
     assert_eq!(bad.problem(StatusCode::BAD_REQUEST), "bad_request");
 }

@@ -157,3 +157,41 @@ async fn what_if_is_asked_of_the_newest_round_and_changes_nothing() {
     assert_eq!(another.body["outcome"]["gpus"], 0, "{}", another.body);
     assert_eq!(served.get("eve", "/jobs").await.body["items"].as_array().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn a_policy_is_changed_in_part_and_only_as_it_was_read() {
+    let served = Served::start().await;
+    let patch = |tag: Option<&str>, body: Value| {
+        let request = asked(Method::PATCH, "root", "/policy").header("content-type", "application/json");
+        let request = tag.map_or(request, |tag| {
+            asked(Method::PATCH, "root", "/policy").header("content-type", "application/json").header("if-match", tag)
+        });
+        request.body(Body::from(body.to_string())).unwrap()
+    };
+    let read = served.get("eve", "/policy").await;
+    let tag = read.headers["etag"].to_str().unwrap().to_owned();
+    let changed = served.send(patch(Some(&tag), json!({"min_gain": 0.05, "max_moves": 3}))).await;
+    assert_eq!((changed.status, &changed.body["min_gain"]), (StatusCode::OK, &json!(0.05)), "{}", changed.body);
+    assert_eq!(changed.body["horizon_seconds"], read.body["horizon_seconds"], "what is not named stays");
+    assert_ne!(changed.headers["etag"], *tag);
+    let stale = served.send(patch(Some(&tag), json!({"mode": "paused"}))).await;
+    assert_eq!(stale.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    assert!(stale.body["detail"].as_str().unwrap().contains("min_gain"), "what has changed since: {}", stale.body);
+    let whole =
+        asked(Method::PUT, "root", "/policy").header("content-type", "application/json").header("if-match", &*tag);
+    let whole = served.send(whole.body(Body::from(read.body.to_string())).unwrap()).await;
+    assert_eq!(whole.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    let lifted = served.send(patch(None, json!({"max_moves": null}))).await;
+    assert_eq!((lifted.status, &lifted.body["max_moves"]), (StatusCode::OK, &Value::Null), "{}", lifted.body);
+    let unknown = served.send(patch(None, json!({"min_gian": 0.5}))).await;
+    assert_eq!(
+        (unknown.problem(StatusCode::UNPROCESSABLE_ENTITY), &unknown.body["field"]),
+        ("invalid", &json!("min_gian"))
+    );
+    assert!(unknown.body["hint"].as_str().unwrap().contains("min_gain"), "{}", unknown.body);
+    let wrong = served.send(patch(None, json!({"mode": "auto", "power": "much"}))).await;
+    assert_eq!((wrong.problem(StatusCode::UNPROCESSABLE_ENTITY), &wrong.body["field"]), ("invalid", &json!("power")));
+    let events = served.get("eve", "/events").await.body;
+    let told = events["items"][0]["message"].as_str().unwrap();
+    assert_eq!(told, "the policy: max_moves 3 becomes null");
+}

@@ -1,0 +1,52 @@
+//! Who waits for the reply to a request. The first reply to a request with a key is written as it will be shown before its changes
+//! are committed, and committed with them: whoever repeats the request gets the same, whatever has become of its subject.
+
+use std::collections::BTreeMap;
+
+use headway_engine::event::IdempotencyKey;
+use headway_engine::{Change, Outcome, Reply, Request, RequestId, View};
+use tokio::sync::oneshot;
+
+use crate::shown::{Show, Shown};
+
+#[derive(Debug)]
+pub struct Asker {
+    reply: oneshot::Sender<(Reply, Option<Shown>)>,
+    show: Option<Show>,
+    key: Option<IdempotencyKey>,
+    shown: Option<Shown>,
+}
+
+impl Asker {
+    pub fn new(reply: oneshot::Sender<(Reply, Option<Shown>)>, show: Option<Show>) -> Self {
+        Self { reply, show, key: None, shown: None }
+    }
+
+    pub(super) fn heed_key(&mut self, body: &Request) {
+        self.key = match body {
+            Request::Once { key, .. } | Request::Submit { idempotency: Some(key), .. } => Some(key.clone()),
+            _ => None,
+        };
+    }
+
+    pub(super) fn hear(self, reply: Reply) {
+        // The asker may have given up meanwhile.
+        let _ = self.reply.send((reply, self.shown));
+    }
+}
+
+/// Shows what a batch replies to requests with a key of their own, as `view` will show it once the batch is committed.
+pub(super) fn keep_first_replies(outcome: &mut Outcome, view: &View, pending: &mut BTreeMap<RequestId, Asker>) {
+    let Outcome { replies, changes, .. } = outcome;
+    for (request, reply) in replies {
+        let Some(asker) = pending.get_mut(request) else { continue };
+        let (Some(show), Some(key)) = (asker.show, &asker.key) else { continue };
+        let Some(shown) = show(reply, view) else { continue };
+        let records = changes.iter_mut().filter_map(|change| match change {
+            Change::Idempotency(record) if record.key == *key => Some(record),
+            _ => None,
+        });
+        records.for_each(|record| record.reply = shown.kept());
+        asker.shown = Some(shown);
+    }
+}

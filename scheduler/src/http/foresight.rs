@@ -1,0 +1,48 @@
+//! What the planner says would come of a request, for its dry run.
+
+use std::time::Duration;
+
+use headway_api::v1;
+use headway_engine::event::Request;
+use headway_planner::counterfactual::{Question, Supposition};
+
+use super::conversions;
+use crate::asking::Asking;
+use crate::metrics;
+
+/// With the request itself it stays below the request limit.
+const FORESIGHT_TIME: Duration = Duration::from_secs(15);
+
+/// What the planner is asked about a request; `None` where a round would find nothing other than before, or nothing it knows of.
+pub fn question(of: &Request) -> Option<Question> {
+    let supposed = match of {
+        Request::Cancel { job, .. } | Request::Hold { job, .. } => Supposition::JobGone { job: *job },
+        Request::Change { job, change, .. } => Supposition::Priority { job: *job, priority: change.priority? },
+        Request::Drain { node, .. } | Request::MarkLost { node, .. } | Request::DeleteNode { node, .. } => {
+            Supposition::NodeGone { node: *node }
+        }
+        Request::Uncordon { node } => Supposition::NodeBack { node: *node },
+        Request::PutProject { name, rules, .. } => Supposition::Quota { project: name.clone(), quota: rules.quota },
+        Request::DeleteProject { name, .. } => Supposition::Quota { project: name.clone(), quota: None },
+        _ => return None,
+    };
+    Some(Question { suppose: vec![supposed], force: None })
+}
+
+/// The newest round solved once more with what was asked for, or why it is not.
+pub async fn foresee(asking: &Asking, question: Question) -> v1::Foreseen {
+    let left_out = |why: String| v1::Foreseen { plan_id: None, outcome: None, left_out: Some(why) };
+    let Some(round) = asking.round() else { return left_out("no round has been planned yet".into()) };
+    let plan_id = Some(round.plan.id.0);
+    match tokio::time::timeout(FORESIGHT_TIME, asking.ask(round, question)).await {
+        Ok(Some(Ok(answer))) => {
+            v1::Foreseen { plan_id, outcome: Some(conversions::counterfactual(&answer)), left_out: None }
+        }
+        Ok(Some(Err(error))) => left_out(error.to_string()),
+        Ok(None) => left_out("the round with it could not be planned; the scheduler's log says why".into()),
+        Err(_) => {
+            metrics::answer_left_out("dry_run");
+            left_out(format!("planning the round with it takes longer than {} s; ask again", FORESIGHT_TIME.as_secs()))
+        }
+    }
+}
