@@ -1,6 +1,7 @@
-//! Which job is meant by what a user writes.
+//! Which job or plan is meant by what a user writes.
 
-use headway_api::v1::Job;
+use headway_api::client::Client;
+use headway_api::v1::{Job, PlanSummary};
 use headway_types::JobStateKind;
 
 use super::short;
@@ -31,6 +32,28 @@ pub fn to_change(jobs: &[Job], text: &str) -> Result<String, Failure> {
         [] => by_id(jobs, text),
         [only] => Ok(only.id.to_string()),
         several => Err(ambiguous(format!("{} jobs are called {text}", several.len()), several)),
+    }
+}
+
+/// Of a plan's whole id that; else the only one of the newest that begins or ends so.
+pub async fn plan(client: &Client, text: &str) -> Result<String, Failure> {
+    match text.len() {
+        WHOLE_ID => Ok(text.to_owned()),
+        _ => newest_plan(&client.plans(None).await?.items, text),
+    }
+}
+
+const WHOLE_ID: usize = 36;
+
+fn newest_plan(plans: &[PlanSummary], text: &str) -> Result<String, Failure> {
+    let ids = plans.iter().map(|plan| plan.id.to_string());
+    let matching: Vec<String> = ids.filter(|id| id.starts_with(text) || id.ends_with(text)).collect();
+    match matching.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(Failure::new(Kind::NotFound, format!("no plan of the newest {} is {text}", plans.len()))
+            .hint("see `headway plan list`; an older one is named by its whole id")),
+        several => Err(Failure::new(Kind::Usage, format!("{} plan ids begin or end with {text}", several.len()))
+            .hint(format!("name one of\n    {}", several.join("\n    ")))),
     }
 }
 
@@ -107,5 +130,21 @@ mod tests {
         assert_eq!(to_show(&jobs, "018bcfe5").unwrap_err().kind, Kind::Usage);
         assert_eq!(to_show(&jobs, "0009").unwrap_err().kind, Kind::NotFound);
         assert_eq!(to_show(&jobs, "000001").unwrap().id, jobs[0].id.to_string());
+    }
+
+    #[test]
+    fn a_plan_is_known_by_an_end_that_only_one_has() {
+        let plan = |number: u32| -> PlanSummary {
+            let id = format!("018bcfe5-0001-7000-8000-{number:012x}");
+            serde_json::from_value(serde_json::json!({
+                "id": id, "made_at": "2026-01-01T00:00:00Z", "state": "adopted", "trigger": "", "objective_before": 0.0,
+                "objective": 0.0, "moves": 0,
+            }))
+            .unwrap()
+        };
+        let plans = [plan(0x1a), plan(0x2a)];
+        assert_eq!(newest_plan(&plans, "1a").unwrap(), plans[0].id.to_string());
+        assert!(newest_plan(&plans, "a").unwrap_err().to_string().contains("2 plan ids"));
+        assert!(newest_plan(&plans, "3").is_err());
     }
 }

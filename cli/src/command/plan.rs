@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use headway_api::client::Client;
 use headway_api::v1::{Move, Plan as PlanReply, PlanSummary, Unmoved};
 
+use super::chosen;
 use super::replay::Replay;
 use super::solve::Solve;
 use crate::context::Connection;
@@ -106,7 +107,10 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
         }
         Plan::Show { id } => {
             let plan = match id {
-                Some(id) => client()?.plan(&id).await?,
+                Some(id) => {
+                    let client = client()?;
+                    client.plan(&chosen::plan(&client, &id).await?).await?
+                }
                 None => client()?.current_plan().await?,
             };
             show(print, &plan)
@@ -119,8 +123,14 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
             let client = Connection { dry_run: false, ..connection.clone() }.client()?;
             propose(&client, print, &rebalance).await
         }
-        Plan::Approve { id } => show(print, &client()?.approve(&id).await?),
-        Plan::Reject { id, reason } => show(print, &client()?.reject(&id, reason.as_deref()).await?),
+        Plan::Approve { id } => {
+            let client = client()?;
+            show(print, &client.approve(&chosen::plan(&client, &id).await?).await?)
+        }
+        Plan::Reject { id, reason } => {
+            let client = client()?;
+            show(print, &client.reject(&chosen::plan(&client, &id).await?, reason.as_deref()).await?)
+        }
     }
 }
 

@@ -94,3 +94,14 @@ fn a_round_for_starts_that_gave_no_plan_is_made_again() {
     let (_, round) = cluster.until_next_round(10).unwrap();
     assert!(pinned(&round));
 }
+
+#[test]
+fn a_newer_proposal_takes_the_place_of_the_one_that_waits() {
+    let mut cluster = waiting_for_approval();
+    let first = *cluster.plans.iter().find(|(_, record)| record.state == PlanState::Proposed).unwrap().0;
+    cluster.submit(JobSpec { priority: Priority(90), ..rigid("urgent", 3) });
+    cluster.pass_beating(5.0, &[0]);
+    assert_eq!(proposed(&cluster), 1, "{:?}", cluster.messages);
+    assert_eq!(cluster.plans[&first].state, PlanState::Stale);
+    assert!(matches!(cluster.request(Request::Approve { plan: first }), Reply::Refused(_)));
+}

@@ -181,7 +181,26 @@ pub async fn approve_plan(
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    state.answer(&caller, Request::Approve { plan: PlanId(id) }, shown).await
+    let request = Request::Approve { plan: PlanId(id) };
+    undecided(&state, PlanId(id), state.answer(&caller, request, shown).await).await
+}
+
+/// A plan that is no proposal any more is told as what it became, with what took its place.
+async fn undecided(state: &HttpState, id: PlanId, answer: Result<Response, Problem>) -> Result<Response, Problem> {
+    let Err(problem) = answer else { return answer };
+    if problem.status() != StatusCode::NOT_FOUND {
+        return Err(problem);
+    }
+    let record = lookup::plan(&state.cluster, id).await?;
+    let view = state.cluster.view();
+    let newest = view.proposals.keys().next_back();
+    let hint = match (newest, view.target.as_ref()) {
+        (Some(newest), _) => format!("plan {newest} waits for approval"),
+        (None, Some(target)) => format!("plan {} is being carried out, and no proposal waits", target.plan.id),
+        (None, None) => "no proposal waits".into(),
+    };
+    let detail = format!("plan {id} is {} and no longer waits for approval", record.state.kind());
+    Err(Problem::new(StatusCode::CONFLICT, "plan_decided", detail).hint(hint))
 }
 
 /// Drop a proposal.
@@ -194,7 +213,8 @@ pub async fn reject_plan(
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
-    state.answer(&caller, Request::Reject { plan: PlanId(id), reason: reason(body) }, shown).await
+    let request = Request::Reject { plan: PlanId(id), reason: reason(body) };
+    undecided(&state, PlanId(id), state.answer(&caller, request, shown).await).await
 }
 
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {

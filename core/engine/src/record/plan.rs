@@ -67,7 +67,7 @@ pub enum PlanState {
     Rejected {
         reason: Option<String>,
     },
-    /// Made from a target that is no longer one.
+    /// A newer proposal, or another target, came before anybody approved it.
     Stale,
 }
 

@@ -103,9 +103,11 @@ impl Engine {
         let id = plan.id;
         let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
         let record = Arc::new(PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None });
+        let by = asked_by.unwrap_or(Actor::Scheduler);
+        self.expire_proposals(&by);
         self.facts.proposals.insert(id, record.clone());
         self.facts.draft.plans.insert(id, record);
-        self.facts.note(Note::new("plan.proposed", message).by(asked_by.unwrap_or(Actor::Scheduler)).plan(id));
+        self.facts.note(Note::new("plan.proposed", message).by(by).plan(id));
     }
 
     fn adopt(&mut self, plan: Arc<Plan>, by: Actor) {
@@ -136,8 +138,15 @@ impl Engine {
         self.facts.draft.target = Some(id);
         self.facts.target = Some(record);
         // Every other proposal was made from the former target.
+        self.expire_proposals(&by);
+    }
+
+    /// A newer plan knows more than those that wait for approval: at most one of them waits.
+    fn expire_proposals(&mut self, by: &Actor) {
         for stale in std::mem::take(&mut self.facts.proposals).into_values() {
-            self.decide(&stale, PlanEvent::Expire, &by);
+            self.decide(&stale, PlanEvent::Expire, by);
+            let note = Note::new("plan.expired", "the proposal is out of date: a newer plan was made");
+            self.facts.note(note.by(by.clone()).plan(stale.plan.id));
         }
     }
 

@@ -68,3 +68,22 @@ async fn a_plan_past_its_time_is_gone_unless_somebody_follows_it() {
     assert!(gone.body["detail"].as_str().unwrap().ends_with("plans are kept for 0 days"), "{}", gone.body);
     assert_eq!(served.get("eve", &followed).await.status, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn a_proposal_that_a_newer_one_replaced_is_refused_with_what_waits_instead() {
+    let served = Served::start().await;
+    let propose = async || {
+        let proposal = served.post("root", "/plans/rebalance").await;
+        proposal.body["id"].as_str().unwrap().to_owned()
+    };
+    let (first, second) = (propose().await, propose().await);
+    for verb in ["approve", "reject"] {
+        let refused = served.post("root", &format!("/plans/{first}/{verb}")).await;
+        assert_eq!(refused.problem(StatusCode::CONFLICT), "plan_decided");
+        assert!(refused.body["detail"].as_str().unwrap().contains("is stale"), "{}", refused.body);
+        assert_eq!(refused.body["hint"], format!("plan {second} waits for approval"));
+    }
+    assert_eq!(served.post("root", &format!("/plans/{second}/approve")).await.status, StatusCode::OK);
+    let unknown = served.post("root", &format!("/plans/{}/approve", uuid::Uuid::nil())).await;
+    assert_eq!(unknown.problem(StatusCode::NOT_FOUND), "not_found");
+}
