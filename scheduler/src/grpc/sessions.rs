@@ -7,6 +7,7 @@ use std::time::Duration;
 use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, wire};
 use headway_engine::SessionId;
 use headway_types::{AgentCommand, NodeId, Serial, Term};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -172,10 +173,14 @@ impl Sessions {
 impl Registry {
     fn send(&mut self, node: NodeId, message: &SchedulerToAgent) -> bool {
         let Some(open) = self.open.get(&node) else { return false };
-        if open.queue.try_send(Ok(message.into())).is_ok() {
-            return true;
+        match open.queue.try_send(Ok(message.into())) {
+            Ok(()) => return true,
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!(node_id = %node, "agent does not read its commands, disconnecting it");
+            }
+            // Its stream has ended, and whoever serves it has yet to say so.
+            Err(TrySendError::Closed(_)) => {}
         }
-        tracing::warn!(node_id = %node, "agent does not read its commands, disconnecting it");
         open.closed.cancel();
         self.open.remove(&node);
         false
