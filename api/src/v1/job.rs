@@ -257,7 +257,7 @@ pub struct CheckpointSummary {
 pub struct JobDetail {
     #[serde(flatten)]
     pub job: Job,
-    /// As admitted, defaults filled in; it can be submitted again.
+    /// As admitted, defaults filled in; it can be submitted again. To others than the owner the values of `run.env` are null.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub spec: serde_json::Value,
