@@ -99,6 +99,36 @@ async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
     assert_eq!(events.body["items"][0]["verb"], "job.changed");
 }
 
+#[tokio::test]
+async fn a_priority_above_high_is_for_admins_to_give() {
+    let served = Served::start().await;
+    let of = |priority: u8| JOB.replace("version: 1,", &format!("version: 1, priority: {priority},"));
+    for (who, path) in [("ada", "/jobs"), ("ada", "/jobs?dry_run=true"), ("eve", "/jobs/validate")] {
+        let request = asked(Method::POST, who, path).header("content-type", "application/yaml");
+        let refused = served.send(request.body(Body::from(of(76))).unwrap()).await;
+        assert_eq!(refused.problem(StatusCode::FORBIDDEN), "priority_above_role", "{path}");
+        assert_eq!(refused.body["field"], "priority");
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains("first") && detail.contains("76") && detail.contains("75"), "{detail}");
+        assert!(refused.body["hint"].as_str().unwrap().contains("admin"), "{}", refused.body);
+    }
+    let job = |priority: u8| json!({"version": 1, "name": "a", "priority": priority, "resources": {"gpus": 1}, "run": {"command": ["a"]}});
+    let batch = served.send_json(Method::POST, "ada", "/jobs", &json!({"jobs": [job(75), job(100)]})).await;
+    assert_eq!(batch.problem(StatusCode::FORBIDDEN), "priority_above_role");
+    assert_eq!(batch.body["field"], "jobs[1].priority");
+    assert_eq!(served.get("eve", "/jobs").await.body["items"], json!([]), "nothing of it is stored");
+
+    let submitted = served.submit("ada", &of(75), "k").await;
+    assert_eq!(submitted.status, StatusCode::CREATED, "{}", submitted.body);
+    let path = format!("/jobs/{}", submitted.id());
+    let raised = served.send_json(Method::PATCH, "ada", &path, &json!({"priority": 76})).await;
+    assert_eq!(raised.problem(StatusCode::FORBIDDEN), "priority_above_role");
+    assert_eq!(served.send_json(Method::PATCH, "root", &path, &json!({"priority": 100})).await.body["priority"], 100);
+    let labels = served.send_json(Method::PATCH, "ada", &path, &json!({"labels": {"exp": "b"}})).await;
+    assert_eq!(labels.body["priority"], 100, "what an admin gave stays: {}", labels.body);
+    assert_eq!(served.submit("root", &of(100), "k").await.status, StatusCode::CREATED);
+}
+
 /// Every route that is read, each with a job, a node and a project of the cluster filled in.
 fn readings(id: &str, plan: &str, node: &str) -> Vec<String> {
     let read = super::contract::operations().into_iter().filter(|(method, ..)| *method == Method::GET);
