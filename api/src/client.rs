@@ -7,6 +7,7 @@ mod cluster;
 mod jobs;
 mod projects;
 mod stream;
+mod tokens;
 
 use core::net::IpAddr;
 use core::time::Duration;

@@ -87,7 +87,9 @@ pub async fn serve_reporting(
     store.migrate().await?;
     let clock = Clock::new(config.speed);
     for token in &config.tokens {
-        store.ensure_token(&token.name, token.scope, &token.secret, clock.now()).await?;
+        if !store.ensure_token(&token.name, token.scope, &token.secret, clock.now()).await? {
+            tracing::warn!(token = token.name, scope = %token.scope, "token of the configuration was revoked and opens nothing; write another secret to its file");
+        }
     }
     let people = listen(config.listen).await?;
     let agents = listen(config.agent_listen).await?;

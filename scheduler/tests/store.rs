@@ -12,7 +12,7 @@ use headway_engine::record::{
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
-use headway_scheduler::store::{EventFilter, JobFilter, Store, StoreError, TokenHash};
+use headway_scheduler::store::{EventFilter, JobFilter, Revocation, Store, StoreError, TokenHash};
 use headway_types::{
     Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, JobStateKind, NodeId, Plan, PlanId, PlanReport,
     ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
@@ -438,8 +438,8 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
     assert_eq!(store.find_token(&hash, later).await.unwrap(), None);
     assert_eq!(store.find_token(&TokenHash::of("other"), START).await.unwrap(), None);
-    assert!(store.revoke_token(token.id, START).await.unwrap());
-    assert!(!store.revoke_token(token.id, START).await.unwrap());
+    assert_eq!(store.revoke_token(token.id, START).await.unwrap(), Revocation::Done);
+    assert_eq!(store.revoke_token(token.id, START).await.unwrap(), Revocation::Unknown);
     assert_eq!(store.find_token(&hash, START).await.unwrap(), None);
 
     store.ensure_token("admin", TokenScope::Viewer, "fixed", START).await.unwrap();
@@ -447,4 +447,10 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let ensured = store.find_token(&TokenHash::of("fixed"), later).await.unwrap().unwrap();
     assert_eq!(ensured.scope, TokenScope::Admin);
     assert_eq!(store.tokens().await.unwrap(), [ensured]);
+
+    let agent = async || store.ensure_token("agent", TokenScope::Agent, "agent", START).await.unwrap();
+    assert!(agent().await);
+    let known = store.find_token(&TokenHash::of("agent"), START).await.unwrap().unwrap();
+    assert_eq!(store.revoke_token(known.id, START).await.unwrap(), Revocation::Done);
+    assert!(!agent().await, "revoked is revoked");
 }

@@ -253,12 +253,12 @@ impl Drop for Cluster {
 }
 
 /// Postgres runs as another user when the tests run as root.
-fn open_to_postgres(dir: &Path) {
+pub fn open_to_postgres(dir: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("opening the directory");
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a bound socket has an address").port()
 }

@@ -30,6 +30,8 @@ impl Process {
         let child = Command::new(binary())
             .args(arguments)
             .env("NO_COLOR", "1")
+            // What it remembers of clusters is not that of whoever runs the tests.
+            .env("XDG_CONFIG_HOME", log.with_extension("config"))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

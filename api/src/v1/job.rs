@@ -257,7 +257,7 @@ pub struct CheckpointSummary {
 pub struct JobDetail {
     #[serde(flatten)]
     pub job: Job,
-    /// As admitted, defaults filled in; it can be submitted again.
+    /// As admitted, defaults filled in; it can be submitted again. To others than the owner the values of `run.env` are null.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub spec: serde_json::Value,
@@ -273,7 +273,7 @@ pub struct JobList {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobPatch {
-    /// 0 to 100.
+    /// 0 to 100; above 75 is for admins to give.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

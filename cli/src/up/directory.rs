@@ -65,22 +65,36 @@ impl DataDirectory {
 
     /// The named token, made at the first call and kept readable to its owner only.
     pub fn token(&self, name: &str) -> anyhow::Result<Token> {
-        let file = self.root.join(format!("secrets/{name}.token"));
-        if let Ok(secret) = fs::read_to_string(&file) {
-            return Ok(Token { secret: secret.trim().to_owned(), file });
+        let file = self.token_file(name);
+        match fs::read_to_string(&file) {
+            Ok(secret) if !secret.trim().is_empty() => Ok(Token { secret: secret.trim().to_owned(), file }),
+            _ => self.make_token(name),
         }
+    }
+
+    /// A new secret in place of the one that there may be.
+    pub fn make_token(&self, name: &str) -> anyhow::Result<Token> {
+        let file = self.token_file(name);
         let mut bytes = [0u8; 24];
         getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("drawing a token: {error}"))?;
         let secret = format!("hw_{}", hex::encode(bytes));
+        // Renamed into place: whoever reads it finds the former secret or this one, never a part.
+        let new = file.with_extension("new");
         let mut handle = OpenOptions::new()
             .write(true)
-            .create_new(true)
+            .create(true)
+            .truncate(true)
             .mode(0o600)
-            .open(&file)
-            .with_context(|| format!("creating {}", file.display()))?;
+            .open(&new)
+            .with_context(|| format!("creating {}", new.display()))?;
         handle.write_all(secret.as_bytes())?;
         handle.sync_all()?;
+        fs::rename(&new, &file).with_context(|| format!("writing {}", file.display()))?;
         Ok(Token { secret, file })
+    }
+
+    fn token_file(&self, name: &str) -> PathBuf {
+        self.root.join(format!("secrets/{name}.token"))
     }
 }
 
@@ -96,6 +110,20 @@ mod tests {
         let first = directory.token("admin").unwrap();
         assert_eq!(first.secret, directory.token("admin").unwrap().secret);
         assert_eq!(fs::metadata(&first.file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_token_whose_file_is_gone_or_empty_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(Some(dir.path().join("data"))).unwrap();
+        let first = directory.token("admin").unwrap();
+        fs::remove_file(&first.file).unwrap();
+        let second = directory.token("admin").unwrap();
+        fs::write(&second.file, "\n").unwrap();
+        let third = directory.token("admin").unwrap();
+        assert!(third.secret.starts_with("hw_") && third.secret != second.secret && second.secret != first.secret);
+        assert_eq!(fs::read_to_string(&third.file).unwrap(), third.secret);
+        assert_eq!(fs::metadata(&third.file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod child;
 mod directory;
+mod server;
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -133,17 +134,13 @@ async fn run_cluster(
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let admin = directory.token("admin")?;
-    let agent = directory.token("agent")?;
     let url = format!("http://{}", up.listen);
-    let client = Client::new(&url, &admin.secret)?;
-
-    children.push(Child::start("server", directory, server_arguments(up, directory, postgres))?);
-    tokio::select! {
-        ready = wait_until_ready(&client, &mut children[0]) => ready?,
+    let [admin, agent] = tokio::select! {
+        tokens = server::start(&url, up, directory, postgres, children) => tokens?,
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
-    }
+    };
+    let client = Client::new(&url, &admin.secret)?;
     if groups.is_empty() {
         for number in 1..=up.nodes {
             let name = format!("node-{number}");
@@ -210,30 +207,6 @@ async fn introduce(context: Context, name: Option<&str>) -> Result<Option<(Strin
     Ok(known.current.filter(|current| *current != own).map(|current| (own, current)))
 }
 
-fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {
-    let path = |name: &str| directory.root().join(name).display().to_string();
-    let mut arguments = vec![
-        "server".into(),
-        "--database-url".into(),
-        postgres.url(),
-        "--listen".into(),
-        up.listen.to_string(),
-        "--agent-listen".into(),
-        up.agent_listen.to_string(),
-        "--admin-token-file".into(),
-        path("secrets/admin.token"),
-        "--agent-token-file".into(),
-        path("secrets/agent.token"),
-        "--checkpoint-root".into(),
-        path("checkpoints"),
-    ];
-    arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
-    if let Some(speed) = up.speed {
-        arguments.extend(["--speed".into(), speed.to_string()]);
-    }
-    arguments
-}
-
 fn fleet_arguments(up: &Up, groups: &[FleetGroup], token: &std::path::Path) -> Vec<String> {
     let group = |group: &FleetGroup| format!("{}x{}={}", group.gpu_type, group.gpus_per_node, group.nodes);
     let groups: Vec<String> = groups.iter().map(group).collect();
@@ -281,22 +254,6 @@ fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::
         "--report-every-seconds".into(),
         "1".into(),
     ]
-}
-
-async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if client.ready().await.unwrap_or(false) {
-            return Ok(());
-        }
-        if let Some(status) = server.exited()? {
-            bail!("the scheduler ended at start ({status}); its log is {}", server.log().display());
-        }
-        if Instant::now() >= deadline {
-            bail!("the scheduler was not ready within a minute; its log is {}", server.log().display());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// Undoes the drains of the last stop, and only those.

@@ -15,10 +15,10 @@ use uuid::Uuid;
 use super::auth::{Principal, UserPrincipal};
 use super::extract::{Json, Path, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, extract, lookup};
+use super::{HttpState, admission, conversions, extract, lookup};
 use crate::shown::Shown;
 
-/// Change a job's priority, sizes, time limit or labels; what the body does not name stays. With `If-Match`, only if the job still is what its ETag says.
+/// Change a job's priority, sizes, time limit or labels; what the body does not name stays. A priority above 75 (high) is for admins to give. With `If-Match`, only if the job still is what its ETag says.
 #[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-Match" = Option<String>, Header)),
     request_body = v1::JobPatch,
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -29,9 +29,12 @@ pub async fn update_job(
     headers: HeaderMap,
     Json(patch): Json<v1::JobPatch>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
+    let job = owned(&state, &caller, id).await?;
     let expected = extract::if_match(&headers)?;
     let change = conversions::job_change(patch)?;
+    if let Some(priority) = change.priority {
+        admission::check_priority(&caller, priority, &job.spec.name)?;
+    }
     state.answer(&caller, Request::Change { job: JobId(id), change, expected }, shown).await
 }
 

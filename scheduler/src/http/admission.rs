@@ -1,5 +1,5 @@
-//! What a submission is refused for before anybody stores it: GPU types that mean nothing, and jobs that the cluster as built could never
-//! run. The planner is asked; whoever expects nodes says so and is let through.
+//! What a submission is refused for before anybody stores it: GPU types that mean nothing, priorities that the caller may not give, and jobs that the
+//! cluster as built could never run. The planner is asked; whoever expects nodes says so and is let through.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use headway_engine::view::View;
 use headway_planner::{CurveCache, Misnamed, Never, PlanInput, name_gpu_types, never_while};
+use headway_types::spec::Priority;
 use headway_types::{JobId, JobSpec, ReasonCode};
 use tokio::sync::Semaphore;
 
 use super::HttpState;
+use super::auth::Principal;
 use super::goodput;
 use super::problem::Problem;
 use crate::metrics;
@@ -36,6 +38,29 @@ pub fn name_types(view: &View, specs: &mut [JobSpec], wait_for_nodes: bool) -> R
         })?;
     }
     Ok(())
+}
+
+/// Refuses jobs that ask for a higher priority than the caller may give.
+pub fn check_priorities(caller: &Principal, specs: &[JobSpec]) -> Result<(), Problem> {
+    let several = specs.len() > 1;
+    specs.iter().enumerate().try_for_each(|(index, spec)| {
+        check_priority(caller, spec.priority, &spec.name)
+            .map_err(|problem| problem.field(field(several, index, "priority")))
+    })
+}
+
+/// Refuses a priority that the caller may not give to the job of this name.
+pub fn check_priority(caller: &Principal, asked: Priority, job: &str) -> Result<(), Problem> {
+    let most = caller.highest_priority();
+    if asked <= most {
+        return Ok(());
+    }
+    let detail = format!("{job} asks for the priority {}; {} is the most that its owner may give", asked.0, most.0);
+    let hint = format!(
+        "ask for {} (high) or less, and have an admin raise the job: headway job update JOB --priority N",
+        most.0
+    );
+    Err(Problem::new(StatusCode::FORBIDDEN, "priority_above_role", detail).field("priority").hint(hint))
 }
 
 /// Why none of these jobs is admitted, if one of them could never run.

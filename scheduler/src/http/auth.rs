@@ -11,6 +11,7 @@ use axum::extract::FromRequestParts;
 use axum::http::{HeaderMap, header, request::Parts};
 use headway_engine::event::Actor;
 use headway_types::TokenScope;
+use headway_types::spec::Priority;
 use sha2::{Digest, Sha256};
 
 use super::HttpState;
@@ -20,6 +21,8 @@ use crate::store::{Token, TokenHash};
 /// A token that was revoked elsewhere works for at most this long.
 const REMEMBER: Duration = Duration::from_secs(5);
 const REMEMBER_AT_MOST: usize = 1_024;
+/// What `high` means in a specification.
+const HIGHEST_OF_USERS: Priority = Priority(75);
 
 /// The caller of a request, with at least the viewer's rights.
 #[derive(Clone, Debug)]
@@ -39,6 +42,11 @@ impl Principal {
 
     pub fn is_admin(&self) -> bool {
         self.token.scope == TokenScope::Admin
+    }
+
+    /// The most a job may have by the caller's word: what comes before everybody's "high" is not for each to say.
+    pub fn highest_priority(&self) -> Priority {
+        if self.is_admin() { Priority(100) } else { HIGHEST_OF_USERS }
     }
 
     fn require(self, needed: TokenScope) -> Result<Self, Problem> {

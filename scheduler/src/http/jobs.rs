@@ -66,13 +66,13 @@ pub async fn list_jobs(
     Ok(Json(past::Reply::Now(v1::JobList { items: items.collect(), next_cursor })))
 }
 
-/// One job and what was asked for. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
+/// One job and what was asked for; the values of `run.env` are null to all but its owner. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), past::Moment, ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = v1::JobDetail, headers(("ETag" = String))), (status = 304),
         (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_job(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     Query(past::Moment { at }): Query<past::Moment>,
     headers: HeaderMap,
@@ -89,7 +89,7 @@ pub async fn get_job(
     if known && !live {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    let spec = headway_api::spec::to_json(&lookup::record(&state.cluster, JobId(id)).await?.spec);
+    let spec = conversions::specification(&*lookup::record(&state.cluster, JobId(id)).await?, &caller);
     Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec })).into_response())
 }
 

@@ -43,7 +43,7 @@ pub struct SubmitQuery {
     wait_for_nodes: bool,
 }
 
-/// Submit one job, or `jobs: [...]` of up to 1000 that are admitted together or not at all.
+/// Submit one job, or `jobs: [...]` of up to 1000 that are admitted together or not at all. A priority above 75 (high) is for admins to give.
 #[utoipa::path(post, path = "/jobs", tag = "jobs",
     params(SubmitQuery, ("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key and body submits nothing again")),
     request_body(content((v1::JobSubmission = "application/json"), (String = "application/yaml"))),
@@ -62,11 +62,12 @@ pub async fn submit(
     let body = body.map_err(|_| too_large())?;
     let mut jobs = read(&headers, &body)?;
     let named = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes);
+    let allowed = named.and_then(|()| admission::check_priorities(&caller, &jobs));
     if parameters::is_dry_run() {
-        named?;
+        allowed?;
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
-    let refused = match named {
+    let refused = match allowed {
         Err(problem) => Some(problem),
         Ok(()) if query.wait_for_nodes => None,
         Ok(()) => admission::refusal(&state, &jobs, caller.name()).await,
@@ -109,6 +110,7 @@ pub async fn validate(
     let body = body.map_err(|_| too_large())?;
     let mut jobs = read(&headers, &body)?;
     admission::name_types(&state.cluster.view(), &mut jobs, false)?;
+    admission::check_priorities(&caller, &jobs)?;
     Ok(Json(verdicts(&state, &caller, jobs).await?))
 }
 

@@ -11,7 +11,7 @@ use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions};
-use crate::store::TokenHash;
+use crate::store::{Revocation, TokenHash};
 
 const LONGEST_LIFE: f64 = 10.0 * 365.0 * 86_400.0;
 
@@ -48,7 +48,7 @@ pub async fn list_tokens(
     Ok(Json(v1::TokenList { items: tokens.iter().map(conversions::token).collect() }))
 }
 
-/// Revoke a token.
+/// Revoke a token. An admin's that no other admin's outlasts is refused (409, `last_admin`): nobody could make another.
 #[utoipa::path(delete, path = "/auth/tokens/{id}", tag = "auth", params(("id" = Uuid, Path)),
     responses((status = 204), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn revoke_token(
@@ -56,8 +56,15 @@ pub async fn revoke_token(
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    if !state.cluster.store().revoke_token(id, state.cluster.now()).await? {
-        return Err(Problem::not_found(format!("no token {id}")));
+    match state.cluster.store().revoke_token(id, state.cluster.now()).await? {
+        Revocation::Done => {}
+        Revocation::Unknown => return Err(Problem::not_found(format!("no token {id}"))),
+        Revocation::LastAdmin => {
+            let detail =
+                format!("no other admin token lasts as long as {id}: the cluster would be left without an admin");
+            return Err(Problem::new(StatusCode::CONFLICT, "last_admin", detail)
+                .hint("make another first: POST /api/v1/auth/tokens with the scope admin"));
+        }
     }
     state.tokens.clear();
     tracing::info!(token_id = %id, by = caller.name(), "token revoked");

@@ -33,7 +33,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::JobFilter;
-pub use tokens::{Token, TokenHash};
+pub use tokens::{Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
 
 use unknown_tokens::UnknownTokens;

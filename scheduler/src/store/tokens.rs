@@ -17,6 +17,16 @@ pub struct Token {
     pub expires_at: Option<Timestamp>,
 }
 
+/// What came of revoking a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revocation {
+    Done,
+    /// There is none, or it was revoked before.
+    Unknown,
+    /// No other admin's token lasts as long, so it was left.
+    LastAdmin,
+}
+
 /// SHA-256 of a token's secret. Secrets are random and long, so a plain hash is enough.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenHash([u8; 32]);
@@ -56,29 +66,31 @@ impl Store {
         Ok(token)
     }
 
-    /// Makes sure that this secret opens this scope: for the tokens `headway up` and configuration files bring.
+    /// Makes this secret open this scope: for the tokens `headway up` and configuration files bring. False if it was
+    /// revoked, which it stays.
     pub async fn ensure_token(
         &self,
         name: &str,
         scope: TokenScope,
         secret: &str,
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let hash = TokenHash::of(secret);
-        sqlx::query!(
-            "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
-            ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope",
+        let row = sqlx::query!(
+            r#"INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope
+            RETURNING revoked_at IS NULL AS "opens!""#,
             Uuid::now_v7(),
             name,
             <&str>::from(scope),
             &hash.0[..],
             time(now),
         )
-        .execute(&self.pool)
+        .fetch_one(&self.pool)
         .await
         .map_err(StoreError::during("ensuring a token"))?;
         self.unknown_tokens.forget(&hash);
-        Ok(())
+        Ok(row.opens)
     }
 
     /// The token with this hash, unless it has expired or was revoked. One that was unknown a moment ago is not looked
@@ -133,16 +145,36 @@ impl Store {
             .collect())
     }
 
-    /// Revokes a token at once; false if there was none to revoke.
-    pub async fn revoke_token(&self, token: Uuid, now: Timestamp) -> Result<bool, StoreError> {
+    /// Revokes a token at once, unless the cluster would then be without an admin sooner than otherwise.
+    pub async fn revoke_token(&self, token: Uuid, now: Timestamp) -> Result<Revocation, StoreError> {
+        self.revoke(token, now).await.map_err(StoreError::during("revoking a token"))
+    }
+
+    async fn revoke(&self, token: Uuid, now: Timestamp) -> Result<Revocation, sqlx::Error> {
+        let mut tx = self.pool.begin().await?;
+        // Locked in one order: of two that are revoked at once, the later sees that the earlier is gone.
+        let admins = sqlx::query!(
+            "SELECT token_id, expires_at FROM tokens
+            WHERE scope = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
+            ORDER BY token_id FOR UPDATE",
+            time(now),
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        if let Some(own) = admins.iter().find(|admin| admin.token_id == token) {
+            let outlasts = |end: Option<_>| end.is_none() || own.expires_at.is_some_and(|own| end >= Some(own));
+            if !admins.iter().any(|other| other.token_id != token && outlasts(other.expires_at)) {
+                return Ok(Revocation::LastAdmin);
+            }
+        }
         let done = sqlx::query!(
             "UPDATE tokens SET revoked_at = $2 WHERE token_id = $1 AND revoked_at IS NULL",
             token,
             time(now),
         )
-        .execute(&self.pool)
-        .await
-        .map_err(StoreError::during("revoking a token"))?;
-        Ok(done.rows_affected() == 1)
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(if done.rows_affected() == 1 { Revocation::Done } else { Revocation::Unknown })
     }
 }

@@ -12,6 +12,7 @@ use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
 
 use super::{finite, node_name, time};
+use crate::http::auth::Principal;
 use crate::http::problem::Problem;
 
 /// A live job with its newest numbers; `view` lends the names of nodes.
@@ -170,6 +171,18 @@ fn with_progress(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
         progress_fraction: fraction(record, seen, live.progress),
         ..job
     }
+}
+
+/// What was asked for, as `reader` may see it: the values of the environment are its owner's alone, as tokens stand in them. In their place is
+/// null, which no submission takes, so that nobody runs it without them unawares.
+pub fn specification(of: &Job, reader: &Principal) -> serde_json::Value {
+    let mut spec = headway_api::spec::to_json(&of.spec);
+    if reader.name() != of.owner
+        && let Some(serde_json::Value::Object(env)) = spec.pointer_mut("/run/env")
+    {
+        env.values_mut().for_each(|value| *value = serde_json::Value::Null);
+    }
+    spec
 }
 
 /// Since when, why, and when it ended for good.

@@ -6,7 +6,7 @@ use super::*;
 use crate::http::openapi;
 
 /// Every operation of the document: its method, and its path below `/api/v1` as the table has it.
-fn operations() -> Vec<(Method, String, Value)> {
+pub fn operations() -> Vec<(Method, String, Value)> {
     let document: Value = serde_json::to_value(openapi::complete(routes().into_openapi())).unwrap();
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -18,7 +18,7 @@ fn operations() -> Vec<(Method, String, Value)> {
     operations
 }
 
-fn filled(path: &str, id: &str, node: &str) -> String {
+pub fn filled(path: &str, id: &str, node: &str) -> String {
     path.replace("{id}", id).replace("{node}", node).replace("{project}", "nlp")
 }
 

@@ -100,6 +100,73 @@ async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
 }
 
 #[tokio::test]
+async fn a_priority_above_high_is_for_admins_to_give() {
+    let served = Served::start().await;
+    let of = |priority: u8| JOB.replace("version: 1,", &format!("version: 1, priority: {priority},"));
+    for (who, path) in [("ada", "/jobs"), ("ada", "/jobs?dry_run=true"), ("eve", "/jobs/validate")] {
+        let request = asked(Method::POST, who, path).header("content-type", "application/yaml");
+        let refused = served.send(request.body(Body::from(of(76))).unwrap()).await;
+        assert_eq!(refused.problem(StatusCode::FORBIDDEN), "priority_above_role", "{path}");
+        assert_eq!(refused.body["field"], "priority");
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains("first") && detail.contains("76") && detail.contains("75"), "{detail}");
+        assert!(refused.body["hint"].as_str().unwrap().contains("admin"), "{}", refused.body);
+    }
+    let job = |priority: u8| json!({"version": 1, "name": "a", "priority": priority, "resources": {"gpus": 1}, "run": {"command": ["a"]}});
+    let batch = served.send_json(Method::POST, "ada", "/jobs", &json!({"jobs": [job(75), job(100)]})).await;
+    assert_eq!(batch.problem(StatusCode::FORBIDDEN), "priority_above_role");
+    assert_eq!(batch.body["field"], "jobs[1].priority");
+    assert_eq!(served.get("eve", "/jobs").await.body["items"], json!([]), "nothing of it is stored");
+
+    let submitted = served.submit("ada", &of(75), "k").await;
+    assert_eq!(submitted.status, StatusCode::CREATED, "{}", submitted.body);
+    let path = format!("/jobs/{}", submitted.id());
+    let raised = served.send_json(Method::PATCH, "ada", &path, &json!({"priority": 76})).await;
+    assert_eq!(raised.problem(StatusCode::FORBIDDEN), "priority_above_role");
+    assert_eq!(served.send_json(Method::PATCH, "root", &path, &json!({"priority": 100})).await.body["priority"], 100);
+    let labels = served.send_json(Method::PATCH, "ada", &path, &json!({"labels": {"exp": "b"}})).await;
+    assert_eq!(labels.body["priority"], 100, "what an admin gave stays: {}", labels.body);
+    assert_eq!(served.submit("root", &of(100), "k").await.status, StatusCode::CREATED);
+}
+
+/// Every route that is read, each with a job, a node and a project of the cluster filled in.
+fn readings(id: &str, plan: &str, node: &str) -> Vec<String> {
+    let read = super::contract::operations().into_iter().filter(|(method, ..)| *method == Method::GET);
+    let paths = read.map(|(_, path, _)| path).filter(|path| path != "/stream");
+    let plans = |path: &str| path.starts_with("/plans/");
+    paths.map(|path| super::contract::filled(&path, if plans(&path) { plan } else { id }, node)).collect()
+}
+
+#[tokio::test]
+async fn what_a_jobs_environment_holds_is_shown_to_its_owner_alone() {
+    let served = Served::start().await;
+    let node = served.add_node().await.to_string();
+    let stream = served.router.clone().oneshot(asked(Method::GET, "eve", "/stream").body(Body::empty()).unwrap());
+    let mut stream = stream.await.unwrap().into_body().into_data_stream();
+    let yaml = JOB.replace("[sleep, '1']", "[sleep, '1'], env: {HF_TOKEN: hf_abracadabra}");
+    let submitted = served.submit("ada", &yaml, "k").await;
+    assert!(!submitted.body.to_string().contains("abracadabra"), "a reply is kept as it is");
+    let id = submitted.id();
+    let heard = super::service::until(&mut stream, "event: job\n").await;
+    assert!(!heard.contains("abracadabra"), "{heard}");
+    let plan = served.until("eve", "/plans/current", |answer| answer.status == StatusCode::OK).await.body;
+    let plan = plan["id"].as_str().unwrap();
+    served.until("eve", &format!("/plans/{plan}/input"), |answer| answer.status == StatusCode::OK).await;
+    for reader in ["eve", "bob", "root"] {
+        for path in readings(&id, plan, &node) {
+            let body = served.get(reader, &path).await.body;
+            assert!(!body.to_string().contains("abracadabra"), "{reader} reads it in {path}: {body}");
+        }
+        let spec = served.get(reader, &format!("/jobs/{id}")).await.body["spec"].clone();
+        assert_eq!(spec["run"]["env"], json!({"HF_TOKEN": null}), "names stay visible to {reader}");
+        let again = served.send_json(Method::POST, "bob", "/jobs", &spec).await;
+        assert_eq!(again.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid", "no job runs with a value left out");
+    }
+    let own = served.get("ada", &format!("/jobs/{id}")).await.body;
+    assert_eq!(own["spec"]["run"]["env"]["HF_TOKEN"], "hf_abracadabra");
+}
+
+#[tokio::test]
 async fn a_jobs_page_shows_what_was_asked_and_what_happened() {
     let served = Served::start().await;
     let id = served.submit("ada", JOB, "k").await.id();

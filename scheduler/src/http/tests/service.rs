@@ -66,6 +66,33 @@ async fn a_token_opens_until_it_is_revoked() {
 }
 
 #[tokio::test]
+async fn the_admin_token_that_lasts_longest_is_not_revoked() {
+    let served = Served::start().await;
+    let admin = async |name: &str, ttl_s: Option<f64>| {
+        let wanted = json!({"name": name, "scope": "admin", "ttl_s": ttl_s});
+        let made = served.send_json(Method::POST, "root", "/auth/tokens", &wanted).await;
+        serde_json::from_value::<v1::CreatedToken>(made.body).unwrap()
+    };
+    let revoke = async |who: &str, id: &str| {
+        served.send(asked(Method::DELETE, who, &format!("/auth/tokens/{id}")).body(Body::empty()).unwrap()).await
+    };
+    let root = served.get("root", "/auth/whoami").await.body["id"].as_str().unwrap().to_owned();
+    let refused = revoke("root", &root).await;
+    assert_eq!(refused.problem(StatusCode::CONFLICT), "last_admin");
+    assert!(refused.body["hint"].as_str().unwrap().contains("POST /api/v1/auth/tokens"), "{}", refused.body);
+    let short = admin("short", Some(60.0)).await;
+    assert_eq!(revoke("root", &root).await.problem(StatusCode::CONFLICT), "last_admin", "in a minute nobody is left");
+    assert_eq!(revoke("root", &short.token.id.to_string()).await.status, StatusCode::NO_CONTENT);
+
+    // Of two that are revoked at once, one stays.
+    let second = admin("second", None).await;
+    let second_id = second.token.id.to_string();
+    let (one, other) = tokio::join!(revoke("root", &root), revoke(&second.secret, &second_id));
+    let statuses = BTreeSet::from([one.status, other.status].map(|status| status.as_u16()));
+    assert_eq!(statuses, BTreeSet::from([204, 409]), "{} {}", one.body, other.body);
+}
+
+#[tokio::test]
 async fn the_stream_tells_what_happens_and_resumes_where_it_ended() {
     let served = Served::start().await;
     let live = served.router.clone().oneshot(asked(Method::GET, "eve", "/stream").body(Body::empty()).unwrap());

@@ -1,0 +1,90 @@
+//! The scheduler as a child of `headway up`: started, waited for, and open to the tokens of the data directory.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use headway_api::client::{Client, ClientError};
+use headway_scheduler::postgres::PrivatePostgres;
+use tokio::time::Instant;
+
+use super::Up;
+use super::child::Child;
+use super::directory::{DataDirectory, Token};
+
+/// Starts the scheduler and waits for it. Whoever revoked a token of ours shut its holders out, not us: it gets a new secret, which the
+/// scheduler reads when it starts once more.
+pub async fn start(
+    url: &str,
+    up: &Up,
+    directory: &DataDirectory,
+    postgres: &PrivatePostgres,
+    children: &mut Vec<Child>,
+) -> anyhow::Result<[Token; 2]> {
+    loop {
+        let tokens = [directory.token("admin")?, directory.token("agent")?];
+        // Among the children first, so that it is stopped whatever comes of it.
+        children.insert(0, Child::start("server", directory, server_arguments(up, directory, postgres))?);
+        wait_until_ready(&Client::new(url, &tokens[0].secret)?, &mut children[0]).await?;
+        let mut all_open = true;
+        for (token, name) in tokens.iter().zip(["admin", "agent"]) {
+            if !opens(url, token).await.with_context(|| format!("trying the {name} token"))? {
+                eprintln!("headway: its {name} token was revoked; a new one is in {}", token.file.display());
+                directory.make_token(name)?;
+                all_open = false;
+            }
+        }
+        if all_open {
+            return Ok(tokens);
+        }
+        children.remove(0).stop().await?;
+    }
+}
+
+/// Whether the scheduler knows the token; that an agent's opens no route for people is no matter.
+async fn opens(url: &str, token: &Token) -> Result<bool, ClientError> {
+    match Client::new(url, &token.secret)?.whoami().await {
+        Err(ClientError::Problem(problem)) if problem.status == 401 => Ok(false),
+        Err(ClientError::Problem(problem)) if problem.status == 403 => Ok(true),
+        answer => answer.map(|_| true),
+    }
+}
+
+fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {
+    let path = |name: &str| directory.root().join(name).display().to_string();
+    let mut arguments = vec![
+        "server".into(),
+        "--database-url".into(),
+        postgres.url(),
+        "--listen".into(),
+        up.listen.to_string(),
+        "--agent-listen".into(),
+        up.agent_listen.to_string(),
+        "--admin-token-file".into(),
+        path("secrets/admin.token"),
+        "--agent-token-file".into(),
+        path("secrets/agent.token"),
+        "--checkpoint-root".into(),
+        path("checkpoints"),
+    ];
+    arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
+    if let Some(speed) = up.speed {
+        arguments.extend(["--speed".into(), speed.to_string()]);
+    }
+    arguments
+}
+
+async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if client.ready().await.unwrap_or(false) {
+            return Ok(());
+        }
+        if let Some(status) = server.exited()? {
+            bail!("the scheduler ended at start ({status}); its log is {}", server.log().display());
+        }
+        if Instant::now() >= deadline {
+            bail!("the scheduler was not ready within a minute; its log is {}", server.log().display());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
