@@ -49,6 +49,13 @@ impl Store {
     /// Forgets plans made before this moment that have been decided, at most so many; returns how many. Whoever runs, or whose GPUs
     /// are not proven free, keeps the plans that it was granted them by, and a plan stays as long as its input.
     pub async fn prune_plans(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        const PRUNING: &str = "pruning plans";
+        let mut transaction = self.pool.begin().await.map_err(StoreError::during(PRUNING))?;
+        // An input that is being stored is waited for, or its plan would be taken for one without.
+        sqlx::query("LOCK TABLE plan_inputs IN SHARE MODE")
+            .execute(&mut *transaction)
+            .await
+            .map_err(StoreError::during(PRUNING))?;
         let done = sqlx::query!(
             "WITH named AS MATERIALIZED (
                 SELECT plan_id FROM jobs JOIN allocations USING (job_id)
@@ -65,9 +72,10 @@ impl Store {
             time(before),
             i64::from(most),
         )
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await
-        .map_err(StoreError::during("pruning plans"))?;
+        .map_err(StoreError::during(PRUNING))?;
+        transaction.commit().await.map_err(StoreError::during(PRUNING))?;
         Ok(done.rows_affected())
     }
 }
