@@ -7,7 +7,9 @@ use headway_emulation::GradientNoise;
 use headway_estimator::preset::preset_named;
 use headway_goodput::architecture::Attention;
 use headway_goodput::{JobModel, Offer};
-use headway_types::spec::{BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, Training as Told, Work};
+use headway_types::spec::{
+    BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, Target, TargetCount, Training as Told, Work,
+};
 use headway_types::{
     Configuration, GpuCount, ModelShape, NodeClass, NodeCount, Recompute, Seconds, Sequences, Sharding, Tokens, example,
 };
@@ -79,8 +81,9 @@ pub struct Recipe {
     pub batch: BatchRange,
     /// The true one.
     pub noise: GradientNoise,
-    /// Reference tokens at which it is done.
+    /// Tokens at which it is done, and which of them count.
     pub target: Tokens,
+    pub count: TargetCount,
 }
 
 impl Recipe {
@@ -96,7 +99,7 @@ impl Recipe {
         Told {
             reference_batch: self.reference_batch,
             batch: self.batch,
-            target: Some(self.target.into()),
+            target: Some(Target { tokens: self.target, count: self.count }),
             layouts: LayoutLimits { tp: degrees.clone(), pp: degrees, max_micro_batch: Sequences(8), execution },
             checkpoint: CheckpointPolicy { grace: Seconds(900.0), ..CheckpointPolicy::default() },
             ..example::training(Work::Model(self.shape))
@@ -130,6 +133,7 @@ mod tests {
                 batch: BatchRange { min: batch, max: batch },
                 noise: GradientNoise { start: 1.0, growth: 0.0, half: 1.0 },
                 target: Tokens(1.0),
+                count: TargetCount::Both,
             };
             for gpus in [model.gpus.0, model.gpus.1] {
                 for gpu_type in ["H100-80G", "A100-80G"] {

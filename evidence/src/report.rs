@@ -261,7 +261,7 @@ fn of_single_jobs(document: &mut Document, single: &[&Comparison]) -> Result<(),
     document.paragraph(
         "Does a batch that follows the noise beat the best batch that stays, as COPUS reports (arXiv 2604.26687: 3.9 to 8.0 % on average over its \
          fastest baseline)? The noise scale rises from 1/32 of the reference batch B₀ by 8 B₀, half of it within the first quarter of the run's tokens; \
-         every fixed batch has the best layout the model finds for it, and may learn of better ones; the same truth, the same starts. Hours to the target in true reference tokens. \
+         every fixed batch has the best layout the model finds for it, and may learn of better ones; the same truth, the same starts. Hours to the target in true reference tokens, which the targets count here. \
          Gain: how much longer the best fixed batch takes. A fixed batch is known to be the best only afterwards.",
     );
     for layouts in LAYOUTS {

@@ -6,7 +6,7 @@
 
 use headway_emulation::GradientNoise;
 use headway_sim::trace::TraceJob;
-use headway_types::spec::BatchRange;
+use headway_types::spec::{BatchRange, TargetCount};
 use headway_types::{GpuCount, Seconds, Sequences, Tokens};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -173,6 +173,7 @@ fn train(
         batch: BatchRange { min: within(BATCHES.0), max: within(BATCHES.1) },
         noise: GradientNoise { start: 1.0, growth: 0.0, half: 1.0 },
         target: Tokens(0.0),
+        count: TargetCount::Both,
     };
     let class = cluster.groups().first()?.class();
     let (_, rate) = recipe.at(&class, requested)?;
