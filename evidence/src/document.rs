@@ -105,10 +105,15 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Words between backquotes are code.
+/// Words between backquotes are code, between asterisks stressed.
 fn inline(text: &str) -> String {
-    let parts = text.split('`').enumerate();
-    parts.map(|(at, part)| if at % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) }).collect()
+    let stressed = |text: &str| within(text, '*', "em", escape);
+    within(text, '`', "code", stressed)
+}
+
+fn within(text: &str, mark: char, tag: &str, rest: impl Fn(&str) -> String) -> String {
+    let parts = text.split(mark).enumerate();
+    parts.map(|(at, part)| if at % 2 == 1 { format!("<{tag}>{}</{tag}>", escape(part)) } else { rest(part) }).collect()
 }
 
 #[cfg(test)]

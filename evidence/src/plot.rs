@@ -13,7 +13,7 @@ pub struct PlotError {
 
 const SIZE: (u32, u32) = (860, 360);
 /// Told apart by those who see few colours (Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -22,7 +22,11 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0x33, 0x33, 0x33),
+    RGBColor(0xf0, 0xe4, 0x42),
+    RGBColor(0x8c, 0x56, 0x4b),
 ];
+/// Right of the plot, where nothing is hidden behind it.
+const LEGEND: u32 = 160;
 
 /// Bars in groups: a name per group, a name per series, and a mean with its spread for each.
 pub struct Bars<'a> {
@@ -47,6 +51,7 @@ impl Bars<'_> {
         let highest = self.series.iter().flat_map(|(_, values)| values).map(|(mean, spread)| mean + spread);
         let lowest = self.series.iter().flat_map(|(_, values)| values).map(|(mean, spread)| mean - spread);
         let (top, bottom) = (highest.fold(0.0, f64::max) * 1.08, lowest.fold(0.0, f64::min) * 1.08);
+        let area = &beside_legend(area, self.series.iter().map(|(name, _)| name))?;
         let mut chart = ChartBuilder::on(area)
             .margin(10)
             .x_label_area_size(30)
@@ -56,22 +61,20 @@ impl Bars<'_> {
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .light_line_style(WHITE)
             .x_labels(2 * self.groups.len() + 1)
             .x_label_formatter(&name)
             .y_desc(self.y)
             .label_style(("sans-serif", 13))
             .draw()?;
         let width = 0.84 / self.series.len().max(1) as f64;
-        for (number, (name, values)) in self.series.iter().enumerate() {
+        for (number, (_, values)) in self.series.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
             let left = |group: usize| group as f64 + 0.08 + width * number as f64;
             let bars = values.iter().enumerate().map(|(group, (mean, _))| {
                 Rectangle::new([(left(group), 0.0), (left(group) + 0.92 * width, *mean)], colour.filled())
             });
-            chart
-                .draw_series(bars)?
-                .label(name)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+            chart.draw_series(bars)?;
             let whiskers =
                 values.iter().enumerate().filter(|(_, (_, spread))| *spread > 0.0).map(|(group, (mean, spread))| {
                     let middle = left(group) + 0.46 * width;
@@ -79,7 +82,7 @@ impl Bars<'_> {
                 });
             chart.draw_series(whiskers)?;
         }
-        Ok(chart.configure_series_labels().background_style(WHITE.mix(0.8)).label_font(("sans-serif", 13)).draw()?)
+        Ok(())
     }
 }
 
@@ -92,6 +95,7 @@ impl Curves<'_> {
         let points = || self.series.iter().flat_map(|(_, points)| points);
         let right = points().map(|(x, _)| *x).fold(1e-9, f64::max);
         let top = points().map(|(_, y)| *y).fold(1e-9, f64::max);
+        let area = &beside_legend(area, self.series.iter().map(|(name, _)| name))?;
         let mut chart = ChartBuilder::on(area)
             .margin(10)
             .x_label_area_size(40)
@@ -104,16 +108,28 @@ impl Curves<'_> {
             .y_desc(self.y)
             .label_style(("sans-serif", 13))
             .draw()?;
-        for (number, (name, points)) in self.series.iter().enumerate() {
+        for (number, (_, points)) in self.series.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
+            chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
         }
-        let labels = chart.configure_series_labels().position(SeriesLabelPosition::LowerRight).draw();
-        Ok(labels?)
+        Ok(())
     }
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Writes the legend, and leaves the rest for the plot.
+fn beside_legend<'a, 'n>(
+    area: &Area<'a>,
+    names: impl Iterator<Item = &'n String>,
+) -> Result<Area<'a>, Box<dyn std::error::Error>> {
+    let (plot, legend) = area.split_horizontally(SIZE.0 - LEGEND);
+    for (number, name) in names.enumerate() {
+        let y = 14 + 20 * number as i32;
+        legend.draw(&Rectangle::new([(0, y), (12, y + 10)], COLOURS[number % COLOURS.len()].filled()))?;
+        legend.draw(&Text::new(name.clone(), (18, y - 1), ("sans-serif", 13)))?;
+    }
+    Ok(plot)
 }
 
 fn draw(
