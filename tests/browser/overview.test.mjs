@@ -62,7 +62,7 @@ test("the page shows jobs, nodes, goodput and reasons from live data", async () 
 
 test("it follows what happens without a reload", async () => {
   const { page } = await open({ viewport: { width: 1440, height: 1000 } });
-  await cluster.submit(emulatedJob("latecomer", { min: 64, max: 64 }));
+  await cluster.submit(emulatedJob("latecomer", { min: 8, max: 8 }));
   await page.getByTestId("jobs").getByText("latecomer").first().waitFor({ timeout: 10_000 });
   await page.context().close();
 });
