@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The evidence report under docs/evidence, anew. Hours of CPU; a run that is interrupted goes on with KEEP=1.
+# The evidence report under docs/evidence, anew. About an hour of CPU; a run that is interrupted goes on with KEEP=1.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 [ -n "${KEEP:-}" ] || rm -f docs/evidence/runs.jsonl

@@ -241,7 +241,7 @@ fn priority(section: &Section<'_>) -> Option<Priority> {
         Some(Value::String(word)) => match word.as_str() {
             "low" => Some(25),
             "normal" => Some(50),
-            "high" => Some(75),
+            "high" => Some(Priority::HIGH.0),
             _ => None,
         },
         Some(Value::Number(level)) => level.as_u64().and_then(|level| u8::try_from(level).ok()).filter(|l| *l <= 100),

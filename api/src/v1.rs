@@ -15,6 +15,7 @@ mod plan;
 mod problem;
 mod project;
 mod reservation;
+mod simulation;
 mod site;
 mod stream;
 mod vocabulary;
@@ -40,12 +41,12 @@ pub use job::{
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
-    Alternative, Assignment, Counterfactual, Explanation, ForcedJob, Foreseen, FunnelStage, LeftOut, Limit, Move,
-    NodeLeftOut, Plan, PlanList, PlanSummary, PredictedStart, Prediction, Price, Reason, RebalanceRequest, Relaxed,
-    Shift, Simulation, SimulationRequest, SolvedBy, StoredRound, Unmoved, Verdict,
+    Alternative, Assignment, Explanation, FunnelStage, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList, PlanSummary,
+    PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
+pub use simulation::{Counterfactual, ForcedJob, Foreseen, RebalanceRequest, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;

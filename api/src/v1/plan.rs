@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::history::SliceRecord;
-use super::job::{Configuration, JobSpecification};
+use super::job::Configuration;
+use super::simulation::Counterfactual;
 
 /// A plan in one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -189,38 +190,6 @@ pub struct FunnelStage {
     pub detail: String,
 }
 
-/// What would come of something that is not so, found by solving the round once more.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Counterfactual {
-    /// "if it accepted 4 GPUs".
-    pub question: String,
-    /// "starts now at 4 GPUs, shrinks b (8 → 4): objective −3.1 %".
-    pub answer: String,
-    pub possible: bool,
-    /// What the job would have.
-    pub gpus: Option<u32>,
-    /// Jobs that would have fewer GPUs.
-    pub losers: Vec<Shift>,
-    /// Other jobs that would have more.
-    pub winners: Vec<Shift>,
-    /// Percent; `null` where plans do not compare.
-    pub objective_change_pct: Option<f64>,
-    /// Change of the sum of speed-ups, percent.
-    pub goodput_change_pct: f64,
-    /// Jobs that would stand still beyond those of the plan.
-    pub moves: i64,
-    pub downtime_seconds: f64,
-}
-
-/// A job's size now and then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Shift {
-    pub job_id: Uuid,
-    pub job_name: String,
-    pub from_gpus: u32,
-    pub to_gpus: u32,
-}
-
 /// When a job that waits will start: percentiles over many rolled-out futures with newcomers at the rate seen, as wide as past
 /// predictions turned out to need. Four of five starts should fall within p10 and p90.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -340,67 +309,5 @@ pub struct Explanation {
     pub predicted_start: Option<PredictedStart>,
     /// Why nobody looked at its limits, its funnel, what would change its lot and when it starts; `null`: somebody did.
     #[serde(default)]
-    pub left_out: Option<String>,
-}
-
-/// Body of `POST /plans/rebalance`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RebalanceRequest {
-    /// Least gain for a move, percent; absent: the policy's.
-    #[serde(default)]
-    pub min_gain_pct: Option<f64>,
-}
-
-/// Body of `POST /plans/simulate`: what to suppose, all of it together, and what to force on top.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SimulationRequest {
-    /// Jobs that would be submitted now.
-    pub jobs: Vec<JobSpecification>,
-    /// Jobs that would be gone.
-    pub jobs_gone: Vec<Uuid>,
-    /// Priorities by job, 0 to 100.
-    pub priorities: BTreeMap<Uuid, u8>,
-    /// Quotas by project, in GPUs; `null`: none.
-    pub quotas: BTreeMap<String, Option<u32>>,
-    /// What rows of the site's own would allow, by name, in GPUs; `null`: no such row.
-    pub rows: BTreeMap<String, Option<u32>>,
-    /// Nodes all of whose GPUs would be usable.
-    pub nodes_back: Vec<Uuid>,
-    pub nodes_gone: Vec<Uuid>,
-    /// How many more nodes like one there would be, by that one.
-    pub more_nodes: BTreeMap<Uuid, u32>,
-    pub force: Option<ForcedJob>,
-}
-
-/// What a job must get in any case; all other rules are kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ForcedJob {
-    pub job_id: Uuid,
-    /// Absent: any number.
-    #[serde(default)]
-    pub gpus: Option<u32>,
-    #[serde(default)]
-    pub gpu_type: Option<String>,
-}
-
-/// What would come of a simulation, against the newest plan. Nothing is changed by it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Simulation {
-    /// The plan it was compared with.
-    pub plan_id: Uuid,
-    pub outcome: Counterfactual,
-}
-
-/// What the planner says would come of a request: `foreseen` in the reply to its dry run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Foreseen {
-    /// The plan it was compared with.
-    pub plan_id: Option<Uuid>,
-    pub outcome: Option<Counterfactual>,
-    /// Why there is no outcome.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }

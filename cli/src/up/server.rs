@@ -20,6 +20,7 @@ pub async fn start(
     postgres: &PrivatePostgres,
     children: &mut Vec<Child>,
 ) -> anyhow::Result<[Token; 2]> {
+    let mut renewed = false;
     loop {
         let tokens = [directory.token("admin")?, directory.token("agent")?];
         // Among the children first, so that it is stopped whatever comes of it.
@@ -35,6 +36,9 @@ pub async fn start(
         }
         if all_open {
             return Ok(tokens);
+        }
+        if std::mem::replace(&mut renewed, true) {
+            bail!("the scheduler refuses tokens made a moment ago; its log is {}", children[0].log().display());
         }
         children.remove(0).stop().await?;
     }

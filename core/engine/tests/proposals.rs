@@ -9,10 +9,10 @@ use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::{JobState, PlanState, PolicyMode, PolicySettings, ProjectRules};
 use headway_planner::{Freedom, PlanInput};
 use headway_types::spec::Priority;
-use headway_types::{JobSpec, Plan, Seconds};
+use headway_types::{JobId, JobSpec, Plan, Seconds};
 
-/// A job on all four GPUs, and one that waits for the approval of a move that makes room for it.
-fn waiting_for_approval() -> Cluster {
+/// A job on all four GPUs, which moves only when somebody approves.
+fn advisory() -> (Cluster, JobId) {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(elastic("large", 4));
     cluster.start(job);
@@ -22,6 +22,12 @@ fn waiting_for_approval() -> Cluster {
     let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
     assert!(matches!(cluster.request(Request::SetPolicy { settings, expected: None }), Reply::Policy(_)));
     cluster.pass_beating(5.0, &[0]);
+    (cluster, job)
+}
+
+/// One waits besides for the approval of a move that makes room for it.
+fn waiting_for_approval() -> Cluster {
+    let (mut cluster, _) = advisory();
     cluster.submit(rigid("small", 2));
     cluster.pass_beating(5.0, &[0]);
     assert_eq!(proposed(&cluster), 1, "{:?}", cluster.messages);
@@ -67,15 +73,7 @@ fn what_a_stopping_job_was_to_get_starts_others_without_approval() {
 
 #[test]
 fn a_round_for_starts_that_gave_no_plan_is_made_again() {
-    let mut cluster = Cluster::new(&[4]);
-    let job = cluster.submit(elastic("large", 4));
-    cluster.start(job);
-    cluster.declare(job);
-    cluster.steps(job, 100, None);
-    cluster.pass_beating(120.0, &[0]);
-    let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
-    cluster.request(Request::SetPolicy { settings, expected: None });
-    cluster.pass_beating(5.0, &[0]);
+    let (mut cluster, job) = advisory();
     let (_, input) = cluster.submit_unplanned(vec![rigid("small", 2)]);
     let plan = cluster.plan(&input);
     cluster.feed_unplanned(answer(&input, plan));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
-use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, Tokens, TokensPerSecond};
+use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, TokensPerSecond};
 
 use crate::candidate::{BatchChange, Candidate, Way, unmeasured};
 use crate::cluster::Reach;
@@ -311,13 +311,9 @@ impl<'a, 'r> Maker<'a, 'r> {
         self.weight * (value::utility(policy, speed_up * share) + bonus + served)
     }
 
-    fn remaining(&self) -> Option<Tokens> {
-        self.job.remaining.filter(|_| !self.job.work.is_opaque())
-    }
-
     /// Takes out what the job's budget forbids, and tells whether its deadline is beyond reach.
     pub fn settle(&self, candidates: &mut Vec<Candidate>) -> bool {
-        if let (Some(budget), Some(remaining)) = (self.job.bounds.budget_left, self.remaining()) {
+        if let (Some(budget), Some(remaining)) = (self.job.bounds.budget_left, self.job.to_do()) {
             let price = |candidate: &Candidate| (candidate.gpus * (remaining / candidate.prediction.goodput)).0;
             let runs = |candidate: &Candidate| candidate.shape.is_some() && candidate.prediction.goodput.0 > 0.0;
             let least = candidates.iter().filter(|one| runs(one)).map(price).fold(f64::INFINITY, f64::min);

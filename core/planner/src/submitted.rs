@@ -4,7 +4,7 @@
 use headway_goodput::JobModel;
 use headway_types::report::{Capabilities, Flexibility};
 use headway_types::spec::{GpuRange, Priority, Topology};
-use headway_types::{GpuCount, IdSource, JobId, JobSpec, Seconds, Timestamp};
+use headway_types::{GpuCount, IdSource, JobId, JobSpec, Seconds, Timestamp, Tokens};
 
 use crate::claim::{Bounds, Claim, Needs, Spread};
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
@@ -69,6 +69,11 @@ impl PlanJob {
     pub fn least(&self) -> GpuCount {
         let least = if self.work.is_opaque() { self.range.max } else { self.range.min };
         least.max(GpuCount(1))
+    }
+
+    /// What it has left to do, where that says when it ends: of a job whose goodput nobody knows it does not.
+    pub(crate) fn to_do(&self) -> Option<Tokens> {
+        self.remaining.filter(|_| !self.work.is_opaque())
     }
 }
 

@@ -76,8 +76,11 @@ pub(crate) fn useful_share(
     downtime: Seconds,
     goodput: TokensPerSecond,
 ) -> f64 {
+    if downtime.0 <= 0.0 {
+        return 1.0;
+    }
     let (window, _) = window(policy, job, now, downtime, goodput);
-    if downtime.0 <= 0.0 || window.0 <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window.0).max(LEAST_USEFUL_SHARE) }
+    if window.0 <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window.0).max(LEAST_USEFUL_SHARE) }
 }
 
 /// What ends the time over which a move has to pay.
@@ -112,9 +115,8 @@ pub(crate) fn life_left(job: &PlanJob, now: Timestamp, goodput: TokensPerSecond)
 }
 
 /// Until its target or its time limit, where it has one.
-fn known_life(job: &PlanJob, goodput: TokensPerSecond) -> Option<Seconds> {
-    let told = job.remaining.filter(|_| !job.work.is_opaque() && goodput.0 > 0.0);
-    let work = told.map(|tokens| (tokens / goodput).0.max(0.0));
+pub(crate) fn known_life(job: &PlanJob, goodput: TokensPerSecond) -> Option<Seconds> {
+    let work = job.to_do().filter(|_| goodput.0 > 0.0).map(|tokens| (tokens / goodput).0.max(0.0));
     let limit = job.bounds.time_left.map(|left| left.0.max(0.0));
     work.into_iter().chain(limit).reduce(f64::min).map(Seconds)
 }

@@ -54,6 +54,11 @@ impl JobSpec {
 #[serde(transparent)]
 pub struct Priority(pub u8);
 
+impl Priority {
+    /// What "high" means, and the most that users may give.
+    pub const HIGH: Self = Self(75);
+}
+
 impl Default for Priority {
     fn default() -> Self {
         Self(50)

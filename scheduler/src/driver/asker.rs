@@ -37,16 +37,16 @@ impl Asker {
 
 /// Shows what a batch replies to requests with a key of their own, as `view` will show it once the batch is committed.
 pub(super) fn keep_first_replies(outcome: &mut Outcome, view: &View, pending: &mut BTreeMap<RequestId, Asker>) {
-    let Outcome { replies, changes, .. } = outcome;
-    for (request, reply) in replies {
+    let mut kept = BTreeMap::new();
+    for (request, reply) in &outcome.replies {
         let Some(asker) = pending.get_mut(request) else { continue };
         let (Some(show), Some(key)) = (asker.show, &asker.key) else { continue };
-        let Some(shown) = show(reply, view) else { continue };
-        let records = changes.iter_mut().filter_map(|change| match change {
-            Change::Idempotency(record) if record.key == *key => Some(record),
-            _ => None,
-        });
-        records.for_each(|record| record.reply = shown.kept());
-        asker.shown = Some(shown);
+        asker.shown = show(reply, view);
+        kept.extend(asker.shown.as_ref().and_then(Shown::kept).map(|text| (key.clone(), text)));
+    }
+    for change in &mut outcome.changes {
+        if let Change::Idempotency(record) = change {
+            record.reply = kept.remove(&record.key);
+        }
     }
 }

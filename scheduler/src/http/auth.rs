@@ -21,8 +21,6 @@ use crate::store::{Token, TokenHash};
 /// A token that was revoked elsewhere works for at most this long.
 const REMEMBER: Duration = Duration::from_secs(5);
 const REMEMBER_AT_MOST: usize = 1_024;
-/// What `high` means in a specification.
-const HIGHEST_OF_USERS: Priority = Priority(75);
 
 /// The caller of a request, with at least the viewer's rights.
 #[derive(Clone, Debug)]
@@ -46,7 +44,7 @@ impl Principal {
 
     /// The most a job may have by the caller's word: what comes before everybody's "high" is not for each to say.
     pub fn highest_priority(&self) -> Priority {
-        if self.is_admin() { Priority(100) } else { HIGHEST_OF_USERS }
+        if self.is_admin() { Priority(100) } else { Priority::HIGH }
     }
 
     fn require(self, needed: TokenScope) -> Result<Self, Problem> {

@@ -10,6 +10,7 @@ use crate::candidate::{Candidate, Options};
 use crate::decide::Decision;
 use crate::guarantee::Guarantees;
 use crate::round::Round;
+use crate::value;
 
 pub(super) struct ShortestRemaining;
 
@@ -45,11 +46,6 @@ fn by_end(options: &[Options<'_>]) -> Line {
 
 /// Seconds from now until the job ends if it gets this; infinity where that is not known.
 pub(super) fn ends_after(of: &Options<'_>, candidate: &Candidate) -> f64 {
-    let goodput = candidate.prediction.goodput.0;
-    let work = match of.job.remaining {
-        Some(left) if goodput > 0.0 => left.0.max(0.0) / goodput,
-        _ => f64::INFINITY,
-    };
-    let stopped = of.job.bounds.time_left.map_or(f64::INFINITY, |left| left.0.max(0.0));
-    candidate.cost.0 + work.min(stopped)
+    let known = value::known_life(of.job, candidate.prediction.goodput);
+    candidate.cost.0 + known.map_or(f64::INFINITY, |left| left.0)
 }
