@@ -14,6 +14,7 @@ mod past;
 mod plan;
 mod problem;
 mod project;
+mod rebalancing;
 mod reservation;
 mod simulation;
 mod site;
@@ -27,7 +28,7 @@ pub use headway_types::{
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest};
 pub(crate) use cluster::given;
-pub use cluster::{Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
+pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
@@ -46,7 +47,10 @@ pub use plan::{
 };
 pub use problem::Problem;
 pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};
+pub use rebalancing::{
+    ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
+};
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
-pub use simulation::{Counterfactual, ForcedJob, Foreseen, RebalanceRequest, Shift, Simulation, SimulationRequest};
+pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;

@@ -175,5 +175,11 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         ..PlanReport::default()
     };
     let plan = Plan { id, parent: None, made_at, assignments: BTreeMap::new(), report };
-    PlanRecord { plan: Arc::new(plan), state: PlanState::Adopted, decided_at: Some(made_at), decided_by: None }
+    PlanRecord {
+        plan: Arc::new(plan),
+        state: PlanState::Adopted,
+        decided_at: Some(made_at),
+        decided_by: None,
+        terms: None,
+    }
 }

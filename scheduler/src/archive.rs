@@ -143,7 +143,7 @@ mod tests {
 
     fn stored(round: &SolvedRound) -> Vec<Change> {
         let plan = Arc::clone(&round.plan);
-        let record = PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None };
+        let record = PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None, terms: None };
         vec![Change::Plan(Arc::new(record))]
     }
 

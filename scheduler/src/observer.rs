@@ -158,8 +158,13 @@ mod tests {
         let old = |id| {
             let plan =
                 Plan { id, parent: None, made_at: START, assignments: BTreeMap::new(), report: PlanReport::default() };
-            let record =
-                PlanRecord { plan: Arc::new(plan), state: PlanState::Superseded, decided_at: None, decided_by: None };
+            let record = PlanRecord {
+                plan: Arc::new(plan),
+                state: PlanState::Superseded,
+                decided_at: None,
+                decided_by: None,
+                terms: None,
+            };
             Change::Plan(Arc::new(record))
         };
         let plans: Vec<Change> = (0..=2 * PLANS_AT_A_TIME).map(|_| old(ids.plan(START))).collect();

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview, PastNodeList,
-    PastOverview, Plan, PlanList, Policy, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound,
-    Version,
+    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview,
+    PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, ReasonRequest, RebalanceRequest,
+    Simulation, SimulationRequest, StoredRound, Version,
 };
 
 impl Client {
@@ -82,8 +82,8 @@ impl Client {
     }
 
     /// Runs a round now; its plan is a proposal that moves nothing before it is approved.
-    pub async fn rebalance(&self, min_gain_pct: Option<f64>) -> Result<Plan, ClientError> {
-        self.post(&["plans", "rebalance"], &RebalanceRequest { min_gain_pct }).await
+    pub async fn rebalance(&self, request: &RebalanceRequest) -> Result<Plan, ClientError> {
+        self.post(&["plans", "rebalance"], request).await
     }
 
     /// What would come of something that is not so; changes nothing.
@@ -91,14 +91,38 @@ impl Client {
         self.post(&["plans", "simulate"], request).await
     }
 
-    /// Makes a proposal the target.
-    pub async fn approve(&self, plan: &str) -> Result<Plan, ClientError> {
-        self.read(self.request(Method::POST, &["plans", plan, "approve"])).await
+    /// Proposes to give the jobs that a plan moved what they had before it.
+    pub async fn rollback(&self, plan: &str, reason: Option<&str>) -> Result<Plan, ClientError> {
+        self.post(&["plans", plan, "rollback"], &reason_of(reason)).await
+    }
+
+    /// No rounds until they are resumed.
+    pub async fn pause_plans(&self, reason: Option<&str>) -> Result<Policy, ClientError> {
+        self.post(&["plans", "pause"], &reason_of(reason)).await
+    }
+
+    pub async fn resume_plans(&self, reason: Option<&str>) -> Result<Policy, ClientError> {
+        self.post(&["plans", "resume"], &reason_of(reason)).await
+    }
+
+    /// Plans that were carried out, newest first, with what came of them.
+    pub async fn plan_history(&self, limit: Option<u32>) -> Result<PlanHistory, ClientError> {
+        self.read(self.request(Method::GET, &["plans", "history"]).query(&[("limit", limit)])).await
+    }
+
+    /// What a plan gives otherwise than another, or than the one it was made from.
+    pub async fn plan_diff(&self, plan: &str, against: Option<&str>) -> Result<PlanDiff, ClientError> {
+        self.read(self.request(Method::GET, &["plans", plan, "diff"]).query(&[("against", against)])).await
+    }
+
+    /// Makes a proposal the target; with a hash, only the plan that has it.
+    pub async fn approve(&self, plan: &str, hash: Option<&str>) -> Result<Plan, ClientError> {
+        self.post(&["plans", plan, "approve"], &ApproveRequest { hash: hash.map(str::to_owned) }).await
     }
 
     /// Drops a proposal.
     pub async fn reject(&self, plan: &str, reason: Option<&str>) -> Result<Plan, ClientError> {
-        self.post(&["plans", plan, "reject"], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+        self.post(&["plans", plan, "reject"], &reason_of(reason)).await
     }
 
     pub async fn policy(&self) -> Result<Policy, ClientError> {
@@ -148,4 +172,8 @@ impl Client {
             Err(error) => Err(error),
         }
     }
+}
+
+fn reason_of(reason: Option<&str>) -> ReasonRequest {
+    ReasonRequest { reason: reason.map(str::to_owned) }
 }

@@ -146,6 +146,30 @@ pub struct Policy {
     /// After this long GPU-time counts half in what a project has used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_half_life_seconds: Option<f64>,
+    /// Proposals that nobody decides for so long expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposals_last_seconds: Option<f64>,
+    /// What needs no approval in mode `advisory`; `null`: every move of a running job needs it.
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AutoApprove>)]
+    pub auto_approve: Option<Option<AutoApprove>>,
+    /// Running jobs are moved only at these times of the week, in UTC ("Mon-Fri 22:00-06:00"), unless somebody asks for it; an empty list: at
+    /// any time. What has to leave its node leaves it, and starts are made at all times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_windows: Option<Vec<String>>,
+}
+
+/// Plans that are adopted without approval: those that keep all of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AutoApprove {
+    /// Most running jobs that are moved.
+    pub max_moves: u32,
+    /// Most GPU-hours that they stand still together.
+    pub max_lost_gpu_hours: f64,
+    /// Whether a job may lose all its GPUs.
+    #[serde(default)]
+    pub preempt: bool,
 }
 
 /// Tells `null` from an absent field.

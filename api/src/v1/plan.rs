@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::history::SliceRecord;
 use super::job::Configuration;
+use super::rebalancing::{MoveOutcome, PlanTerms};
 use super::simulation::Counterfactual;
 
 /// A plan in one line.
@@ -71,6 +72,15 @@ pub struct Plan {
     pub made_at: DateTime<Utc>,
     pub decided_at: Option<DateTime<Utc>>,
     pub decided_by: Option<String>,
+    /// Of what it gives to whom (SHA-256, hex): an approval that names it approves nothing else.
+    #[serde(default)]
+    pub hash: String,
+    /// When it expires, while it waits for approval.
+    #[serde(default)]
+    pub valid_until: Option<DateTime<Utc>>,
+    /// What somebody asked of it; `null`: the scheduler made it of its own.
+    #[serde(default)]
+    pub terms: Option<PlanTerms>,
     /// Why the round ran, in words.
     pub trigger: String,
     /// Objective of staying as it was.
@@ -246,6 +256,9 @@ pub struct Move {
     /// When the gain has paid for the downtime; `null`: never for this job alone.
     pub pays_back_after_seconds: Option<f64>,
     pub reason: String,
+    /// What has come of it, once the plan was adopted; told by `GET` of one plan alone.
+    #[serde(default)]
+    pub outcome: Option<MoveOutcome>,
 }
 
 /// Why a job got what it got.

@@ -40,15 +40,6 @@ pub struct Shift {
     pub to_gpus: u32,
 }
 
-/// Body of `POST /plans/rebalance`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RebalanceRequest {
-    /// Least gain for a move, percent; absent: the policy's.
-    #[serde(default)]
-    pub min_gain_pct: Option<f64>,
-}
-
 /// Body of `POST /plans/simulate`: what to suppose, all of it together, and what to force on top.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]

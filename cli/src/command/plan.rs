@@ -1,18 +1,17 @@
 //! `headway plan …`: what was decided, and what a rebalance would do. Solving a round of one's own is in `solve`.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
-use headway_api::client::Client;
-use headway_api::v1::{Move, Plan as PlanReply, PlanSummary, Unmoved};
+use headway_api::v1::{Move, Plan as PlanReply, PlanSummary, Policy, Unmoved};
 
-use super::chosen;
+use super::rebalance::{self, Rebalance, Rollback};
 use super::replay::Replay;
 use super::solve::Solve;
+use super::{chosen, outcome};
 use crate::context::Connection;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::output::{Printer, change, duration, moment, optional, proven, si, solved_by};
 
 #[derive(Subcommand, Clone, Debug)]
@@ -29,8 +28,33 @@ pub enum Plan {
     Replay(Replay),
     /// Propose a better plan; applied after confirmation.
     Rebalance(Rebalance),
+    /// Propose to take back what a plan has moved; applied after confirmation.
+    Rollback(Rollback),
+    /// Plans that were carried out: what was expected of them, and what came of it.
+    History {
+        /// How many.
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+    },
+    /// What a plan (by default the one in force) gives otherwise than another (by default the one it was made from).
+    Diff { id: Option<String>, against: Option<String> },
+    /// No rounds until they are resumed: nothing starts and nothing moves.
+    Pause {
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Rounds again, in the mode they had.
+    Resume {
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// Make a proposal the target.
-    Approve { id: String },
+    Approve {
+        id: String,
+        /// Only if the plan has this hash, as `plan show -o json` tells it.
+        #[arg(long)]
+        hash: Option<String>,
+    },
     /// Drop a proposal.
     Reject {
         id: String,
@@ -80,19 +104,6 @@ pub struct Simulate {
     pub force: Option<String>,
 }
 
-#[derive(Args, Clone, Debug)]
-pub struct Rebalance {
-    /// Show the proposal and change nothing.
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Least gain for a move, percent.
-    #[arg(long)]
-    pub min_gain: Option<f64>,
-    /// Apply without asking.
-    #[arg(long)]
-    pub yes: bool,
-}
-
 pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result<(), Failure> {
     // Not every command needs a scheduler.
     let client = || connection.client();
@@ -118,14 +129,22 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
         Plan::Simulate(simulate) => super::simulate::run(&client()?, print, simulate).await,
         Plan::Solve(solve) => super::solve::run(print, &solve),
         Plan::Replay(replay) => super::replay::run(connection, print, &replay).await,
-        Plan::Rebalance(rebalance) => {
+        Plan::Rebalance(asked) => {
             // A proposal moves nothing: the dry run of a rebalance is one that is dropped.
             let client = Connection { dry_run: false, ..connection.clone() }.client()?;
-            propose(&client, print, &rebalance).await
+            rebalance::run(&client, print, &asked).await
         }
-        Plan::Approve { id } => {
+        Plan::Rollback(asked) => {
+            let client = Connection { dry_run: false, ..connection.clone() }.client()?;
+            rebalance::roll_back(&client, print, &asked).await
+        }
+        Plan::History { limit } => outcome::history(&client()?, print, limit).await,
+        Plan::Diff { id, against } => outcome::diff(&client()?, print, id, against).await,
+        Plan::Pause { reason } => mode(print, &client()?.pause_plans(reason.as_deref()).await?),
+        Plan::Resume { reason } => mode(print, &client()?.resume_plans(reason.as_deref()).await?),
+        Plan::Approve { id, hash } => {
             let client = client()?;
-            show(print, &client.approve(&chosen::plan(&client, &id).await?).await?)
+            show(print, &client.approve(&chosen::plan(&client, &id).await?, hash.as_deref()).await?)
         }
         Plan::Reject { id, reason } => {
             let client = client()?;
@@ -134,36 +153,15 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
     }
 }
 
-async fn propose(client: &Client, print: &Printer, rebalance: &Rebalance) -> Result<(), Failure> {
-    if !rebalance.dry_run && !rebalance.yes && !std::io::stdin().is_terminal() {
-        return Err(Failure::new(Kind::Usage, "nobody can confirm here").hint("give --yes, or --dry-run"));
+fn mode(print: &Printer, policy: &Policy) -> Result<(), Failure> {
+    if print.structured() {
+        return print.value(policy);
     }
-    let proposal = client.rebalance(rebalance.min_gain).await?;
-    show(print, &proposal)?;
-    let id = proposal.id.to_string();
-    if rebalance.dry_run || proposal.moves.is_empty() {
-        client.reject(&id, Some(if rebalance.dry_run { "dry run" } else { "nothing to move" })).await?;
-        return Ok(());
-    }
-    if !rebalance.yes && !confirmed(proposal.moves.len())? {
-        client.reject(&id, Some("not confirmed")).await?;
-        return Err(Failure::new(Kind::Failed, "not applied"));
-    }
-    let adopted = client.approve(&id).await?;
-    if !print.structured() {
-        say!("plan {} is {}", adopted.id, adopted.state)?;
-    }
+    say!("the mode of planning is {}", policy.mode)?;
     Ok(())
 }
 
-fn confirmed(moves: usize) -> Result<bool, Failure> {
-    eprint!("apply {moves} moves? [y/N] ");
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-fn show(print: &Printer, plan: &PlanReply) -> Result<(), Failure> {
+pub fn show(print: &Printer, plan: &PlanReply) -> Result<(), Failure> {
     if print.structured() {
         return print.value(plan);
     }
@@ -177,6 +175,7 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
         format!("objective {:.4} -> {:.4}, {}", plan.objective_before, plan.objective, proven(plan.bound, plan.gap, 2)),
     ];
     lines.extend(plan.solver.as_ref().map(solved_by));
+    lines.extend(plan.valid_until.map(|until| format!("waits for approval until {}", moment(until))));
     lines.extend(plan.relaxed.iter().map(|one| format!("not kept: {} ({})", one.rule, one.reason)));
     lines.extend(plan.left_out.iter().map(|one| format!("left as it is: {} ({})", one.job_name, one.reason)));
     if plan.moves.is_empty() {
@@ -184,6 +183,7 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
     } else {
         let headers = ["JOB", "MOVE", "GPUS", "GOODPUT", "DOWNTIME", "PAYS BACK", "REASON"];
         lines.push(print.table(&headers, plan.moves.iter().map(row)));
+        lines.extend(outcome::of_moves(print, &plan.moves));
     }
     let mut scarce: Vec<Vec<String>> =
         plan.scarce.iter().map(|one| vec![one.of.clone(), format!("{:.4}", one.price)]).collect();

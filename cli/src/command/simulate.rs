@@ -73,20 +73,20 @@ async fn request(client: &Client, simulate: &Simulate) -> Result<SimulationReque
     Ok(request)
 }
 
-async fn job_id(client: &Client, job: &str) -> Result<Uuid, Failure> {
+pub async fn job_id(client: &Client, job: &str) -> Result<Uuid, Failure> {
     let id = resolve_job(client, job).await?;
     Uuid::parse_str(&id).map_err(|error| Failure::new(Kind::Failed, format!("the id of {job}: {error}")))
 }
 
-async fn nodes(client: &Client) -> Result<BTreeMap<String, Uuid>, Failure> {
+pub async fn nodes(client: &Client) -> Result<BTreeMap<String, Uuid>, Failure> {
     Ok(client.nodes().await?.into_iter().map(|node| (node.name, node.id)).collect())
 }
 
-fn pair(text: &str) -> Result<(&str, &str), Failure> {
+pub fn pair(text: &str) -> Result<(&str, &str), Failure> {
     text.rsplit_once('=').ok_or_else(|| Failure::new(Kind::Usage, format!("{text}: NAME=VALUE is expected")))
 }
 
-fn number<T: std::str::FromStr>(whole: &str, text: &str) -> Result<T, Failure> {
+pub fn number<T: std::str::FromStr>(whole: &str, text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| Failure::new(Kind::Usage, format!("{whole}: {text} is no number that can be meant here")))
 }
 

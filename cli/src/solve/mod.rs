@@ -57,5 +57,6 @@ pub fn input(document: Document, names: &mut Names) -> Result<PlanInput, SolveEr
         projects,
         reservations,
         deferred: BTreeSet::new(),
+        forced: Vec::new(),
     })
 }

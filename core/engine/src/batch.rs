@@ -33,6 +33,7 @@ impl Engine {
             self.check_leases();
             self.check_standings();
             self.check_reservations();
+            self.check_proposals();
             self.reconcile();
             plan_request = self.consider_round();
             self.asked_wake = self.next_wake();
@@ -86,10 +87,11 @@ impl Engine {
             let protection = job.protection_ends().filter(|ends| *ends > facts.now);
             [at.job_deadline(job), protection].into_iter().flatten()
         });
+        let proposals = facts.proposals.values().map(|one| one.plan.made_at + facts.policy.proposals_last);
         let waits = facts.roll.next_end(facts.now);
         let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);
         let others = [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), periodic];
         let soon = facts.now + Seconds(0.001);
-        nodes.chain(jobs).chain(others.into_iter().flatten()).min().map(|at| at.max(soon))
+        nodes.chain(jobs).chain(proposals).chain(others.into_iter().flatten()).min().map(|at| at.max(soon))
     }
 }

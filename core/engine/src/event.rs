@@ -3,7 +3,7 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::Verified;
+use headway_planner::{Force, Verified};
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ReservationId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -124,13 +124,21 @@ pub enum Request {
     },
     /// A round now; the plan comes back as a proposal and waits for approval.
     Rebalance {
-        min_gain: Option<f64>,
+        terms: Rebalancing,
     },
     Approve {
         plan: PlanId,
     },
     Reject {
         plan: PlanId,
+        reason: Option<String>,
+    },
+    /// No rounds until somebody says so.
+    Pause {
+        reason: Option<String>,
+    },
+    /// Rounds as before the pause.
+    Resume {
         reason: Option<String>,
     },
     SetPolicy {
@@ -165,6 +173,43 @@ pub enum Request {
         key: IdempotencyKey,
         body: Box<Request>,
     },
+}
+
+/// What somebody asks of a rebalancing. By default: whatever is best for everybody.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rebalancing {
+    /// Least gain for a move; `None`: the policy's.
+    pub min_gain: Option<f64>,
+    /// Most jobs that are moved; `None`: the policy's.
+    pub max_moves: Option<u32>,
+    /// Running jobs beyond it stay as they are.
+    pub scope: Scope,
+    /// Running jobs that stay as they are.
+    pub exclude: BTreeSet<JobId>,
+    /// What jobs are to get in any case. Without it there is no proposal.
+    pub force: Vec<Force>,
+    /// The plan whose moves are taken back by it.
+    pub undoes: Option<PlanId>,
+    pub reason: Option<String>,
+}
+
+/// Which running jobs a rebalancing may move: those of all that is named here. What names nothing names everybody.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scope {
+    /// With all below them.
+    pub projects: BTreeSet<String>,
+    /// On any of which they run.
+    pub nodes: BTreeSet<NodeId>,
+    pub jobs: BTreeSet<JobId>,
+}
+
+impl Scope {
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.projects.is_empty() && self.nodes.is_empty() && self.jobs.is_empty()
+    }
 }
 
 /// What is to change of a job; what is `None` stays.

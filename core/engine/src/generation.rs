@@ -235,6 +235,10 @@ impl Engine {
             return;
         }
         seen.moving = moves.then_some(Moving::Stopping { since: now, leaves, to });
+        let (progress, told_at) = (seen.live.progress, seen.live.reported_at);
+        if let Some(made) = told_at.and_then(|at| self.facts.allocations.get(&key)?.made_by(progress, at)) {
+            self.facts.edit_allocation(key, |allocation| allocation.made = Some(made));
+        }
         self.facts.advance(key, AllocationPhase::Stopping);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
         self.facts.edit_job(id, |job| {

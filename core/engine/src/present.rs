@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_planner::{PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Premises};
+use headway_planner::{Force, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Premises};
 use headway_types::spec::NodeResources;
-use headway_types::{Gpu, GpuHealth, GpuSeconds, IdSource, Timestamp};
+use headway_types::{Gpu, GpuHealth, GpuSeconds, IdSource, JobId, Move, Plan, Timestamp};
 
 use crate::record::{Node, NodePolicy, Project, Reservation};
 use crate::view::{JobView, NodeView, View};
@@ -76,6 +76,19 @@ impl View {
         PlanInput { jobs, projects, ..empty }
     }
 
+    /// What gives the jobs that a plan moved what they had before it, those that live; `before`: the plan it was made from.
+    #[must_use]
+    pub fn undo(&self, plan: &Plan, before: Option<&Plan>) -> Vec<Force> {
+        let gpu_type = |job: JobId| {
+            let node = before?.assignments.get(&job)?.placement.first_node();
+            Some(self.nodes.get(&node)?.node.inventory.gpu_type.clone())
+        };
+        let moved = plan.report.moves.iter().filter(|one| one.kind.disturbs() && one.from_gpus.0 > 0);
+        let lives = |job: JobId| self.jobs.get(&job).is_some_and(|shown| shown.job.wants_gpus(self.at));
+        let back = |one: &Move| Force { job: one.job, gpus: Some(one.from_gpus), gpu_type: gpu_type(one.job) };
+        moved.filter(|one| lives(one.job)).map(back).collect()
+    }
+
     /// The same as if nobody were there or had ever been, which costs the nodes and not the queue.
     #[must_use]
     pub fn empty_round(&self) -> PlanInput {
@@ -91,6 +104,7 @@ impl View {
             reservations: self.reservations.values().filter_map(|one| one.for_round(self.at)).collect(),
             nodes: self.nodes.values().map(|node| self.plan_node(node)).collect(),
             deferred: BTreeSet::new(),
+            forced: Vec::new(),
         }
     }
 

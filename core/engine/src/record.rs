@@ -3,19 +3,24 @@
 //! shared by `Arc`, so that readers see a consistent snapshot without a copy.
 
 mod allocation;
+mod consent;
 mod history;
 mod job;
 mod node;
+mod outcome;
 mod plan;
 mod project;
 mod reservation;
 
 pub(crate) use allocation::Shape;
-pub use allocation::{Allocation, AllocationPhase, Checkpoint, Release, ReleaseProof};
+pub use allocation::{Allocation, AllocationPhase, Checkpoint, Made, Release, ReleaseProof};
+pub(crate) use consent::closed_until;
+pub use consent::{AutoApprove, MoveWindow, NoWindow};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
 pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
+pub use outcome::{Around, MoveOutcome, MoveState};
 pub use plan::{PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
 pub use project::{Project, ProjectRules, lineage};
 pub use reservation::Reservation;

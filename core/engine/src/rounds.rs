@@ -6,14 +6,16 @@ mod consider;
 mod fits;
 mod input;
 mod request;
+mod terms;
 mod trouble;
 
+use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
 
-use crate::event::Actor;
+use crate::event::{Actor, Rebalancing};
 use crate::verdicts::Verdicts;
 pub use request::RoundRequest;
 use trouble::Restraint;
@@ -23,8 +25,8 @@ pub use trouble::{Aside, Trouble};
 pub(crate) struct Rounds {
     in_flight: Option<InFlight>,
     last_at: Option<Timestamp>,
-    /// A round that an operator asked for, and the smallest gain he takes.
-    manual: Option<(PlanId, Option<f64>, Actor)>,
+    /// A round that somebody asked for.
+    manual: Option<Asked>,
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
     verdicts: Verdicts,
@@ -46,17 +48,44 @@ struct InFlight {
     asked_by: Option<Actor>,
 }
 
+/// A round that somebody asked for, and how.
+#[derive(Clone, Debug)]
+struct Asked {
+    plan: PlanId,
+    by: Actor,
+    terms: Arc<Rebalancing>,
+}
+
 /// Which round an input is for.
 #[derive(Clone, Debug)]
 struct RoundKind {
     plan: PlanId,
     trigger: String,
-    /// Overrides the policy's smallest gain.
-    min_gain: Option<f64>,
-    /// Running jobs keep their GPUs: their moves wait for approval.
-    pinned: bool,
+    /// What somebody asks of it.
+    terms: Option<Arc<Rebalancing>>,
+    /// Why running jobs keep their GPUs, where they do.
+    pinned: Option<Pinned>,
     /// After rounds that gave no plan.
     restraint: Restraint,
+}
+
+/// Why a round moves no running job.
+#[derive(Clone, Debug, PartialEq)]
+enum Pinned {
+    ForApproval,
+    /// None of the policy's windows is open.
+    Outside {
+        windows: String,
+    },
+}
+
+impl fmt::Display for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForApproval => "moves of running jobs wait for approval".fmt(f),
+            Self::Outside { windows } => write!(f, "running jobs are moved only at set times: {windows} (UTC)"),
+        }
+    }
 }
 
 impl Rounds {

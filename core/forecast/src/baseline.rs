@@ -72,6 +72,7 @@ mod tests {
             projects: Vec::new(),
             reservations: Vec::new(),
             deferred: Default::default(),
+            forced: Vec::new(),
         }
     }
 

@@ -150,6 +150,7 @@ pub fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
         projects: Vec::new(),
         reservations: Vec::new(),
         deferred: std::collections::BTreeSet::new(),
+        forced: Vec::new(),
     }
 }
 

@@ -1,11 +1,10 @@
 //! What if: a round solved once more with something supposed or forced, and what would come of it. Asked by people, never
 //! on the loop: an answer costs a round. It changes nothing, and claims nothing that [`verify`](crate::verify()) refuses.
 //!
-//! `question` says what may be asked, `suppose` makes the round of it, `force` narrows one job's choices, `answer`
-//! compares the two plans, `usual` asks what people would ask next.
+//! `question` says what may be asked, `suppose` makes the round of it, `answer` compares the two plans, `usual` asks
+//! what people would ask next.
 
 mod answer;
-mod force;
 mod question;
 mod suppose;
 mod usual;
@@ -22,7 +21,7 @@ use crate::round;
 use crate::verify;
 
 pub use answer::{Answer, Shift};
-pub use question::{Force, Question, Supposition};
+pub use question::{Question, Supposition};
 pub use usual::usual;
 
 /// Why a question has no answer.
@@ -36,6 +35,8 @@ pub enum AskError {
     NoSuchProject(String),
     #[error("the policy has no row {0}")]
     NoSuchRow(String),
+    #[error("rounds leave the job as it is: {0}")]
+    LeftOut(String),
     #[error("solving the round once more")]
     Plan(#[source] PlanError),
 }
@@ -49,7 +50,11 @@ pub fn ask(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, question: &Q
     if question.holds_already(input, plan) {
         return Ok(Answer::already(input, plan, question));
     }
-    let other = round::solve(&supposed, curves, question.force.as_ref()).map_err(AskError::Plan)?;
+    let other = round::plan(&supposed, curves).map_err(AskError::Plan)?;
+    let left_out = other.report.left_out.iter().find(|one| question.force.as_ref().is_some_and(|of| of.job == one.job));
+    if let Some(left_out) = left_out {
+        return Err(AskError::LeftOut(left_out.reason.clone()));
+    }
     let refused = verify(&supposed, &other).err();
     Ok(Answer::of(input, plan, &supposed, &other, question, refused))
 }

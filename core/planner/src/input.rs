@@ -10,6 +10,7 @@ use headway_types::{Assignment, GpuUuid, JobId, NodeClass, NodeId, PlanId, Secon
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Bounds, Claim, Needs};
+use crate::force::Force;
 use crate::policy::Policy;
 use crate::project::PlanProject;
 use crate::reservation::Reservation;
@@ -40,6 +41,9 @@ pub struct PlanInput {
     /// the planner knows no clock.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub deferred: BTreeSet<JobId>,
+    /// What people force on jobs, one of each at most ([`PlanInput::force`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<Force>,
 }
 
 /// A node's usable GPUs.

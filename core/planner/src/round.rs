@@ -12,7 +12,6 @@ use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport, Seconds, So
 use crate::candidate::{self, Options};
 use crate::check::PlanError;
 use crate::cluster::Cluster;
-use crate::counterfactual::Force;
 use crate::curves::CurveCache;
 use crate::decide::Decision;
 use crate::guarantee::{self, Guarantees};
@@ -23,7 +22,7 @@ use crate::rows::Rows;
 use crate::sound::Sound;
 use crate::submitted::Premises;
 use crate::value::Quanta;
-use crate::{due, explain, idle, moves, table, urgency};
+use crate::{due, explain, force, idle, moves, table, urgency};
 
 /// Decisions in which those that found no room are left out one by one; then nobody gives way to anybody.
 const PASSES: u32 = 3;
@@ -79,21 +78,13 @@ impl<'a> Round<'a> {
 /// # Errors
 /// A round that contradicts itself. A job that does is left out, by name.
 pub fn plan(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
-    solve(input, curves, None)
-}
-
-/// The same with one job's choices narrowed to what is forced on it.
-pub(crate) fn solve(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
     let sound = Sound::of(input)?;
-    if let Some(why) = force.and_then(|force| sound.left_out.get(&force.job)) {
-        return Err(PlanError::Field { of: "the job asked about".into(), wrong: why.field() });
-    }
-    let mut plan = solve_sound(&sound.input, curves, force)?;
+    let mut plan = solve_sound(&sound.input, curves)?;
     sound.account(input, &mut plan.report);
     Ok(plan)
 }
 
-fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>) -> Result<Plan, PlanError> {
+fn solve_sound(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanError> {
     curves.begin(input);
     let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
     let mut round = Round::new(input, &cluster, &tree);
@@ -102,9 +93,7 @@ fn solve_sound(input: &PlanInput, curves: &mut CurveCache, force: Option<&Force>
     options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     guarantee::bar_additions(&round, &mut options);
     due::promise(&mut round, &mut options);
-    if let Some(force) = force {
-        force.narrow(&round, &mut options);
-    }
+    force::narrow(&round, &mut options);
     let mut instead = None;
     let (owed, decision) = loop {
         match settle(&round, &options) {

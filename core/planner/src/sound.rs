@@ -42,16 +42,6 @@ pub enum Why {
     Deferred,
 }
 
-impl Why {
-    /// What would have to be another.
-    pub fn field(&self) -> WrongField {
-        match self {
-            Self::Wrong(wrong) | Self::Node { wrong, .. } => wrong.clone(),
-            Self::Deferred => WrongField { field: "deferred", value: "set".into(), must: "ready".into() },
-        }
-    }
-}
-
 impl<'a> Sound<'a> {
     /// # Errors
     /// What is wrong with the round itself.

@@ -302,6 +302,16 @@ pub enum MoveKind {
 }
 
 impl MoveKind {
+    /// Whether a running job stands still for it.
+    #[must_use]
+    pub fn disturbs(self) -> bool {
+        match self {
+            MoveKind::Start => false,
+            MoveKind::Preempt => true,
+            MoveKind::Reconfigure(tier) => !tier.is_live(),
+        }
+    }
+
     /// One word: of a reconfiguration, its tier.
     #[must_use]
     pub fn name(self) -> &'static str {

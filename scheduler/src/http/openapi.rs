@@ -13,8 +13,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, projects, reservations,
-    simulate, stream, submit, tokens,
+    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, outcomes, plans, policy, projects,
+    rebalance, reservations, simulate, stream, submit, tokens,
 };
 
 /// The query parameter of whatever changes something.
@@ -73,7 +73,12 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(nodes::lose_node))
         .routes(routes!(plans::list_plans))
         .routes(routes!(plans::current_plan))
-        .routes(routes!(plans::rebalance))
+        .routes(routes!(rebalance::rebalance))
+        .routes(routes!(rebalance::pause_plans))
+        .routes(routes!(rebalance::resume_plans))
+        .routes(routes!(rebalance::rollback_plan))
+        .routes(routes!(outcomes::plan_history))
+        .routes(routes!(outcomes::plan_diff))
         .routes(routes!(simulate::simulate))
         .routes(routes!(plans::get_plan))
         .routes(routes!(plans::plan_input))
@@ -152,7 +157,7 @@ fn accept_key(post: &mut Operation) {
 /// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`
 /// itself, whose proposal moves nothing; and tokens are not the engine's, which answers dry runs.
 fn accept_dry_run(change: &mut Operation) {
-    const HAVE_NONE: [&str; 5] = ["validate", "simulate", "rebalance", "create_token", "revoke_token"];
+    const HAVE_NONE: [&str; 6] = ["validate", "simulate", "rebalance", "rollback_plan", "create_token", "revoke_token"];
     if change.operation_id.as_deref().is_some_and(|id| HAVE_NONE.contains(&id)) {
         return;
     }

@@ -1,7 +1,4 @@
-//! Plans: what was decided for the whole cluster, what waits for approval, and asking for a round.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Plans: what was decided for the whole cluster, and what waits for approval.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -11,29 +8,20 @@ use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_engine::record::{PlanRecord, PlanState};
+use headway_engine::record::PlanRecord;
 use headway_engine::view::View;
 use headway_types::{PlanId, Seconds, Timestamp};
 use serde::Deserialize;
-use tokio::sync::broadcast;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::auth::{AdminPrincipal, Principal};
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, mismatched, once, past};
+use super::{HttpState, conversions, lookup, outcomes, past};
 use crate::archive;
-use crate::cluster::{Cluster, Feed};
 use crate::shown::Shown;
 
 const PLANS_AT_MOST: u32 = 200;
-/// Below the request limit, so that the caller hears why.
-const ROUND_TIME: Duration = Duration::from_secs(25);
-/// A round's end that the feed did not tell (a lagging reader) is seen by looking again.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Events that end a round without a plan.
-const FAILURES: [&str; 3] = ["plan.failed", "plan.given_up", "plan.refused"];
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -71,10 +59,10 @@ pub async fn list_plans(
 pub async fn current_plan(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::Plan>, Problem> {
     let view = state.cluster.view();
     let target = view.target.as_ref().ok_or_else(|| Problem::not_found("no plan has been adopted yet"))?;
-    Ok(Json(conversions::plan(target, &view)))
+    Ok(Json(outcomes::with_outcomes(&state.cluster, target).await?))
 }
 
-/// One plan with its moves and verdicts. Kept for 90 days after it was made, or as long as a running job follows it, unless the
+/// One plan with its moves, what has come of them, and verdicts. Kept for 90 days after it was made, or as long as a running job follows it, unless the
 /// scheduler is told otherwise.
 #[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -84,7 +72,7 @@ pub async fn get_plan(
     Path(id): Path<Uuid>,
 ) -> Result<Json<v1::Plan>, Problem> {
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
-    Ok(Json(conversions::plan(&plan, &state.cluster.view())))
+    Ok(Json(outcomes::with_outcomes(&state.cluster, &plan).await?))
 }
 
 /// What a plan was made from, with the planner's answer. Kept for 7 days unless the scheduler is told otherwise.
@@ -112,75 +100,23 @@ fn no_input(of: &PlanRecord, kept: Seconds, now: Timestamp) -> Problem {
         .hint("it is stored shortly after the plan; an earlier release, a crash or a slow database stores none")
 }
 
-/// Run a round now. Its plan is a proposal that moves nothing before it is approved.
-#[utoipa::path(post, path = "/plans/rebalance", tag = "plans", request_body = Option<v1::RebalanceRequest>,
-    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn rebalance(
-    State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
-    body: Option<Json<v1::RebalanceRequest>>,
-) -> Result<Json<v1::Plan>, Problem> {
-    let Json(body) = body.unwrap_or_default();
-    if body.min_gain_pct.is_some_and(|gain| !(0.0..=100.0).contains(&gain)) {
-        return Err(Problem::invalid("min_gain_pct is between 0 and 100").field("min_gain_pct"));
-    }
-    let mut feed = state.cluster.subscribe();
-    let min_gain = body.min_gain_pct.map(|percent| percent / 100.0);
-    let request = Request::Rebalance { min_gain };
-    let request = match once::key(caller.name()) {
-        Some(key) => Request::Once { key, body: Box::new(request) },
-        None => request,
-    };
-    let id = match state.ask(caller.actor(), request).await? {
-        Reply::Rebalance(plan) => plan,
-        Reply::Repeated { subjects } if subjects.len() == 1 => {
-            once::replayed();
-            PlanId(subjects[0])
-        }
-        other => return Err(mismatched(&other)),
-    };
-    let plan = &made(&state.cluster, &mut feed, id).await?.plan;
-    // The reply is what the round proposed, also to a repetition that finds it decided.
-    let proposed =
-        PlanRecord { plan: Arc::clone(plan), state: PlanState::Proposed, decided_at: None, decided_by: None };
-    Ok(Json(conversions::plan(&proposed, &state.cluster.view())))
-}
-
-/// Waits until the round's plan is known, or the log says that there is none.
-async fn made(
-    cluster: &Cluster,
-    feed: &mut broadcast::Receiver<Arc<Feed>>,
-    id: PlanId,
-) -> Result<Arc<PlanRecord>, Problem> {
-    let deadline = Instant::now() + ROUND_TIME;
-    loop {
-        match lookup::plan(cluster, id).await {
-            Ok(plan) => return Ok(plan),
-            Err(_) if Instant::now() < deadline => {}
-            Err(_) => {
-                return Err(Problem::unavailable("the round has not ended yet")
-                    .hint("GET /api/v1/plans shows its proposal when it has"));
-            }
-        }
-        // Whatever is heard, even that messages were missed, is a reason to look again.
-        if let Ok(Ok(news)) = tokio::time::timeout(LOOK_AGAIN, feed.recv()).await
-            && let Feed::Event(event) = &*news
-            && event.plan == Some(id)
-            && FAILURES.contains(&event.verb.as_str())
-        {
-            return Err(Problem::new(StatusCode::CONFLICT, "no_plan", event.message.clone()));
-        }
-    }
-}
-
-/// Adopt a proposal; refused if the target has changed since it was made.
+/// Adopt a proposal; refused if the target has changed since it was made, or if it is not the plan that the body's hash names.
 #[utoipa::path(post, path = "/plans/{id}/approve", tag = "plans", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ApproveRequest>,
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn approve_plan(
     State(state): State<HttpState>,
     AdminPrincipal(caller): AdminPrincipal,
     Path(id): Path<Uuid>,
+    body: Option<Json<v1::ApproveRequest>>,
 ) -> Result<Response, Problem> {
+    if let Some(Json(v1::ApproveRequest { hash: Some(seen) })) = body {
+        let is = conversions::plan_hash(&lookup::plan(&state.cluster, PlanId(id)).await?.plan);
+        if is != seen {
+            let detail = format!("plan {id} is not the plan that was looked at: its hash is {is}");
+            return Err(Problem::new(StatusCode::CONFLICT, "plan_changed", detail).hint("look at it again"));
+        }
+    }
     let request = Request::Approve { plan: PlanId(id) };
     undecided(&state, PlanId(id), state.answer(&caller, request, shown).await).await
 }

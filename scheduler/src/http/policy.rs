@@ -76,7 +76,7 @@ async fn set(
     }
 }
 
-fn shown(reply: &Reply, _: &View) -> Option<Shown> {
+pub fn shown(reply: &Reply, _: &View) -> Option<Shown> {
     let Reply::Policy(settings) = reply else { return None };
     Some(Shown::new(StatusCode::OK, &conversions::policy(settings)).with(header::ETAG, etag(settings.version)))
 }

@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use headway_api::{spec, v1};
+use headway_planner::Force;
 use headway_planner::PlanInput;
-use headway_planner::counterfactual::{AskError, Force, Question, Supposition};
+use headway_planner::counterfactual::{AskError, Question, Supposition};
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, JobSpec, NodeId};
 
@@ -34,6 +35,7 @@ pub async fn simulate(
             tracing::warn!(error = &error as &dyn std::error::Error, "simulation failed");
             Err(Problem::invalid(error.to_string()))
         }
+        Some(Err(left_out @ AskError::LeftOut(_))) => Err(Problem::invalid(left_out.to_string())),
         Some(Err(unknown)) => Err(Problem::not_found(unknown.to_string())),
         None => Err(Problem::internal()),
     }

@@ -16,6 +16,7 @@ fn round(ids: &mut IdSource) -> PlanInput {
         projects: vec![],
         reservations: vec![],
         deferred: BTreeSet::new(),
+        forced: Vec::new(),
     }
 }
 

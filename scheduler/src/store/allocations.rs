@@ -1,7 +1,7 @@
 //! Table `allocations`.
 
 use headway_engine::record::Allocation;
-use headway_types::{Generation, JobId};
+use headway_types::{Generation, JobId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -19,6 +19,32 @@ impl Store {
         .await
         .map_err(StoreError::during("reading allocations"))?;
         Ok(rows.into_iter().map(|row| row.body.0).collect())
+    }
+
+    /// Of these jobs the last allocation granted before a moment, and the first granted since.
+    pub async fn allocations_around(
+        &self,
+        jobs: &[JobId],
+        at: Timestamp,
+    ) -> Result<(Vec<Allocation>, Vec<Allocation>), StoreError> {
+        const READING: &str = "reading allocations";
+        let jobs: Vec<_> = jobs.iter().map(|job| job.0).collect();
+        let before = sqlx::query!(
+            r#"SELECT DISTINCT ON (job_id) body AS "body: Json<Allocation>" FROM allocations
+            WHERE job_id = ANY($1) AND granted_at < $2 ORDER BY job_id, generation DESC"#,
+            &jobs,
+            time(at),
+        );
+        let after = sqlx::query!(
+            r#"SELECT DISTINCT ON (job_id) body AS "body: Json<Allocation>" FROM allocations
+            WHERE job_id = ANY($1) AND granted_at >= $2 ORDER BY job_id, generation"#,
+            &jobs,
+            time(at),
+        );
+        let before = before.fetch_all(&self.pool).await.map_err(StoreError::during(READING))?;
+        let after = after.fetch_all(&self.pool).await.map_err(StoreError::during(READING))?;
+        let before = before.into_iter().map(|row| row.body.0).collect();
+        Ok((before, after.into_iter().map(|row| row.body.0).collect()))
     }
 
     /// These, in the order of their jobs.

@@ -1,7 +1,9 @@
 //! Table `plans`.
 
+use std::collections::BTreeMap;
+
 use headway_engine::record::{PlanRecord, PlanSummary};
-use headway_types::{PlanId, Timestamp};
+use headway_types::{Move, PlanId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -44,6 +46,19 @@ impl Store {
             .await
             .map_err(StoreError::during("reading a plan"))?;
         Ok(row.map(|row| row.body.0))
+    }
+
+    /// The moves of these plans. Not the rest: of a plan of 1,000 jobs that is a megabyte.
+    pub async fn moves_of(&self, plans: &[PlanId]) -> Result<BTreeMap<PlanId, Vec<Move>>, StoreError> {
+        let plans: Vec<_> = plans.iter().map(|plan| plan.0).collect();
+        let rows = sqlx::query!(
+            r#"SELECT plan_id, body #> '{plan,report,moves}' AS "moves!: Json<Vec<Move>>" FROM plans WHERE plan_id = ANY($1)"#,
+            &plans,
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading the moves of plans"))?;
+        Ok(rows.into_iter().map(|row| (PlanId(row.plan_id), row.moves.0)).collect())
     }
 
     /// Forgets plans made before this moment that have been decided, at most so many; returns how many. Whoever runs, or whose GPUs

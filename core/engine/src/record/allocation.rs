@@ -39,6 +39,12 @@ pub struct Allocation {
     pub launched_at: Option<Timestamp>,
     /// First step report of this generation.
     pub training_at: Option<Timestamp>,
+    /// Progress from which it trains.
+    #[serde(default)]
+    pub progress_from: Option<Tokens>,
+    /// What it had made of it by its last report, once its end was decided.
+    #[serde(default)]
+    pub made: Option<Made>,
     /// Newest committed checkpoint of this generation.
     #[serde(default)]
     pub saved_at: Option<Timestamp>,
@@ -55,6 +61,23 @@ pub struct Allocation {
 
 fn unscaled() -> f64 {
     1.0
+}
+
+/// Progress made under one generation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Made {
+    /// Reference tokens.
+    pub tokens: Tokens,
+    /// Since it trained.
+    pub within: Seconds,
+}
+
+impl Made {
+    /// Reference tokens per second, of a time in which there were any.
+    #[must_use]
+    pub fn goodput(&self) -> Option<TokensPerSecond> {
+        (self.within.0 > 0.0 && self.tokens.0 > 0.0).then(|| self.tokens / self.within)
+    }
 }
 
 /// Where an allocation stands; the moment it got there is a field of its own.
@@ -108,6 +131,8 @@ impl Allocation {
             prepared_at: None,
             launched_at: None,
             training_at: None,
+            progress_from: None,
+            made: None,
             saved_at: None,
             stopping_at: None,
             complete: false,
@@ -145,6 +170,13 @@ impl Allocation {
             AllocationPhase::Ended => self.ended_at = Some(now),
         }
         true
+    }
+
+    /// What has come of it by a report that tells of so much progress.
+    #[must_use]
+    pub fn made_by(&self, progress: Tokens, at: Timestamp) -> Option<Made> {
+        let (began, from) = self.training_at.zip(self.progress_from)?;
+        Some(Made { tokens: Tokens((progress.0 - from.0).max(0.0)), within: at.since(began) })
     }
 
     /// Whether it already is what a plan assigns.

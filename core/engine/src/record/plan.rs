@@ -6,7 +6,8 @@ pub use headway_types::PolicyMode;
 use headway_types::{Plan, PlanId, PlanStateKind, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::event::Actor;
+use super::consent::{AutoApprove, MoveWindow, proposals_last};
+use crate::event::{Actor, Rebalancing};
 
 /// A plan and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,6 +16,9 @@ pub struct PlanRecord {
     pub state: PlanState,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<Actor>,
+    /// What somebody asked of it; `None`: the scheduler made it of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Arc<Rebalancing>>,
 }
 
 /// A plan in one line, as lists show it.
@@ -119,6 +123,18 @@ pub struct PolicySettings {
     /// After this long GPU-time counts half in what a project has used.
     #[serde(default = "week")]
     pub usage_half_life: Seconds,
+    /// Proposals that nobody decides for so long expire.
+    #[serde(default = "proposals_last")]
+    pub proposals_last: Seconds,
+    /// What needs no approval in advisory mode; `None`: every move of a running job needs it.
+    #[serde(default)]
+    pub auto_approve: Option<AutoApprove>,
+    /// Running jobs are moved only at these times, unless somebody asks for it; none: at any time.
+    #[serde(default)]
+    pub move_windows: Vec<MoveWindow>,
+    /// While it is paused: the mode that it had.
+    #[serde(default)]
+    pub resumes: Option<PolicyMode>,
     /// Rises with each change.
     #[serde(default = "first")]
     pub version: u64,
@@ -143,6 +159,10 @@ impl Default for PolicySettings {
             round_every: Seconds(60.0),
             round_pause: Seconds(1.0),
             usage_half_life: week(),
+            proposals_last: proposals_last(),
+            auto_approve: None,
+            move_windows: Vec::new(),
+            resumes: None,
             version: first(),
             last_change: None,
         }

@@ -50,6 +50,7 @@ impl Engine {
         if let (Some(model), Some(class)) = (&mut seen.model, &class) {
             Arc::make_mut(model).observe(class, nodes, &report);
         }
+        let before = seen.live.progress;
         let efficiency = seen.model.as_ref().map(|model| model.efficiency(report.configuration.global_batch));
         let noise = seen.model.as_ref().and_then(|model| model.noise_scale());
         seen.live.fold(row, &report, fresh, efficiency);
@@ -75,7 +76,7 @@ impl Engine {
         self.save_model(job);
         self.notice_drift(job);
         if first {
-            self.first_step(key, duration);
+            self.first_step(key, duration, before);
         }
         if reached && self.facts.jobs.get(&job).is_some_and(|job| matches!(job.state, JobState::Running { .. })) {
             self.stop(job, StopCause::TargetReached, "it has reached its target");
@@ -95,7 +96,7 @@ impl Engine {
     }
 
     /// A generation trains since its first report began: the end of its downtime.
-    fn first_step(&mut self, key: (JobId, Generation), covered: Seconds) {
+    fn first_step(&mut self, key: (JobId, Generation), covered: Seconds, progress: Tokens) {
         let job = key.0;
         let Some(allocation) = self.facts.allocations.get(&key) else {
             return self.facts.impossible("a generation without an allocation trains", Some(job), None);
@@ -103,7 +104,10 @@ impl Engine {
         // Devices that keep another time than ours may claim to have begun before they were there.
         let granted = allocation.granted_at;
         let began = (self.facts.now - covered).max(allocation.launched_at.unwrap_or(allocation.granted_at));
-        self.facts.edit_allocation(key, |allocation| allocation.training_at = Some(began));
+        self.facts.edit_allocation(key, |allocation| {
+            allocation.training_at = Some(began);
+            allocation.progress_from = Some(progress);
+        });
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that trains", Some(job), None);
         };

@@ -8,7 +8,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
 use crate::outcome::{Refusal, Reply};
-use crate::record::PolicySettings;
+use crate::record::{PolicyMode, PolicySettings};
 
 impl Engine {
     /// `expected`: only if the policy is at this version now.
@@ -28,15 +28,23 @@ impl Engine {
         if !(settings.usage_half_life.0.is_finite() && settings.usage_half_life.0 >= 60.0) {
             return Err(Refusal::Invalid("usage_half_life must be at least 60 s".into()));
         }
+        if !(settings.proposals_last.0.is_finite() && settings.proposals_last.0 >= 60.0) {
+            return Err(Refusal::Invalid("proposals_last must be at least 60 s".into()));
+        }
         if !(settings.round_pause.0 >= 0.0 && settings.round_every.0 >= 1.0) {
             return Err(Refusal::Invalid("round_every must be at least 1 s and round_pause not negative".into()));
         }
         let what = differences(former, &settings).join(", ");
+        let resumes = match (settings.mode, former.mode) {
+            (PolicyMode::Paused, PolicyMode::Paused) => former.resumes,
+            (PolicyMode::Paused, before) => Some(before),
+            _ => None,
+        };
         if what.is_empty() {
             return Ok(Reply::Policy(Box::new(former.clone())));
         }
         let (version, last_change) = (former.version + 1, Some(format!("{actor}: {what}")));
-        let settings = PolicySettings { version, last_change, ..settings };
+        let settings = PolicySettings { version, last_change, resumes, ..settings };
         if settings.usage_half_life != self.facts.policy.usage_half_life {
             // What was used until now decayed by the former half-life.
             self.facts.settle_all();
@@ -47,6 +55,41 @@ impl Engine {
         self.facts.note(note.with("version", version));
         self.facts.ask_round_for_somebody("the policy was changed".into());
         Ok(Reply::Policy(Box::new(settings)))
+    }
+}
+
+impl Engine {
+    pub(super) fn pause(&mut self, actor: &Actor, reason: Option<String>) -> Result<Reply, Refusal> {
+        if self.facts.policy.mode == PolicyMode::Paused {
+            return Err(Refusal::WrongState("planning is paused already".into()));
+        }
+        let reply = self.turn_to(actor, PolicyMode::Paused)?;
+        self.tell_of_planning(
+            actor,
+            "plan.paused",
+            "nothing starts and nothing moves until planning is resumed",
+            reason,
+        );
+        Ok(reply)
+    }
+
+    pub(super) fn resume(&mut self, actor: &Actor, reason: Option<String>) -> Result<Reply, Refusal> {
+        if self.facts.policy.mode != PolicyMode::Paused {
+            return Err(Refusal::WrongState(format!("planning is not paused; its mode is {}", self.facts.policy.mode)));
+        }
+        let reply = self.turn_to(actor, self.facts.policy.resumes.unwrap_or(PolicyMode::Auto))?;
+        self.tell_of_planning(actor, "plan.resumed", "planning goes on", reason);
+        Ok(reply)
+    }
+
+    fn turn_to(&mut self, actor: &Actor, mode: PolicyMode) -> Result<Reply, Refusal> {
+        let settings = PolicySettings { mode, ..self.facts.policy.clone() };
+        self.set_policy(actor, settings, None)
+    }
+
+    fn tell_of_planning(&mut self, actor: &Actor, verb: &'static str, what: &str, reason: Option<String>) {
+        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        self.facts.note(Note::new(verb, format!("{what}{why}")).by(actor.clone()));
     }
 }
 
@@ -68,7 +111,7 @@ fn settings_of(policy: &PolicySettings) -> BTreeMap<String, Value> {
     for (name, value) in settings {
         match value {
             Value::Object(objective) if name == "objective" => all.extend(objective),
-            _ if name == "version" || name == "last_change" => {}
+            _ if ["version", "last_change", "resumes"].contains(&name.as_str()) => {}
             value => drop(all.insert(name, value)),
         }
     }

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use headway_types::plan::MoveKind;
 use headway_types::{Assignment, JobId, JobVerdict, Plan, PlanId, ReasonCode};
 
 use super::fits::what_still_fits;
-use super::{Restraint, RoundKind, RoundRequest};
+use super::{Asked, Pinned, Restraint, RoundKind, RoundRequest};
 use crate::draft::Note;
 use crate::engine::Engine;
-use crate::event::Actor;
+use crate::event::{Actor, Rebalancing};
 use crate::outcome::{Refusal, Reply};
 use crate::record::{Job, JobState, PlanEvent, PlanRecord, PlanState, PolicyMode};
 use crate::verdicts::Verdicts;
@@ -31,20 +30,25 @@ impl Engine {
         let fits = what_still_fits(self.situation(), &round.kind, plan);
         if fits.as_ref().is_none_or(|plan| plan.assignments.len() < before) {
             self.facts.ask_round_again(format!("the cluster changed while planning ({})", round.kind.trigger));
-            self.rounds.pinned |= round.kind.pinned;
+            self.rounds.pinned |= round.kind.pinned == Some(Pinned::ForApproval);
         }
         let Some(plan) = fits else {
-            if let Some(actor) = round.asked_by {
-                self.rounds.manual = Some((round.kind.plan, round.kind.min_gain, actor));
+            if let Some((by, terms)) = round.asked_by.zip(round.kind.terms) {
+                self.rounds.manual = Some(Asked { plan: round.kind.plan, by, terms });
             }
             return;
         };
+        if let Some(why) = round.kind.terms.as_deref().and_then(|terms| self.unmet(terms, &plan)) {
+            let note = Note::new("plan.failed", format!("there is no such plan: {why}")).plan(plan.id);
+            return self.facts.note(note);
+        }
         self.take_verdicts(&plan, &round.request);
-        let waits = self.facts.policy.mode == PolicyMode::Advisory && self.moves_running(&plan);
-        if round.asked_by.is_some() || waits {
-            self.propose(plan, round.asked_by);
+        let asks = self.facts.policy.mode == PolicyMode::Advisory && self.moves_running(&plan);
+        let covered = self.facts.policy.auto_approve.as_ref().is_some_and(|rule| rule.covers(&plan));
+        if round.asked_by.is_some() || asks && !covered {
+            self.propose(plan, round.asked_by, round.kind.terms);
         } else if self.changes_something(&round.request, &plan) {
-            self.adopt(plan, Actor::Scheduler);
+            self.adopt(plan, Actor::Scheduler, None);
         }
     }
 
@@ -54,11 +58,7 @@ impl Engine {
         let holds = |job: &Job| matches!(job.state, JobState::Starting { .. } | JobState::Running { .. });
         let may_stay =
             |job: &JobId| self.facts.jobs.get(job).is_some_and(|row| holds(row)) && !leaving.contains_key(job);
-        plan.report.moves.iter().filter(|one| may_stay(&one.job)).any(|one| match one.kind {
-            MoveKind::Start => false,
-            MoveKind::Preempt => true,
-            MoveKind::Reconfigure(tier) => !tier.is_live(),
-        })
+        plan.report.moves.iter().filter(|one| may_stay(&one.job)).any(|one| one.kind.disturbs())
     }
 
     fn take_verdicts(&mut self, plan: &Plan, round: &RoundRequest) {
@@ -90,7 +90,7 @@ impl Engine {
             .any(|id| before.get(id).map(at) != after.get(id).map(at))
     }
 
-    fn propose(&mut self, plan: Arc<Plan>, asked_by: Option<Actor>) {
+    fn propose(&mut self, plan: Arc<Plan>, asked_by: Option<Actor>, terms: Option<Arc<Rebalancing>>) {
         let same = |one: &Arc<PlanRecord>| one.plan.assignments == plan.assignments && one.plan.parent == plan.parent;
         if asked_by.is_none() {
             if self.facts.proposals.values().any(same) {
@@ -102,7 +102,8 @@ impl Engine {
         }
         let id = plan.id;
         let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
-        let record = Arc::new(PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None });
+        let state = PlanState::Proposed;
+        let record = Arc::new(PlanRecord { plan, state, decided_at: None, decided_by: None, terms });
         let by = asked_by.unwrap_or(Actor::Scheduler);
         self.expire_proposals(&by);
         self.facts.proposals.insert(id, record.clone());
@@ -110,7 +111,7 @@ impl Engine {
         self.facts.note(Note::new("plan.proposed", message).by(by).plan(id));
     }
 
-    fn adopt(&mut self, plan: Arc<Plan>, by: Actor) {
+    fn adopt(&mut self, plan: Arc<Plan>, by: Actor, terms: Option<Arc<Rebalancing>>) {
         let id = plan.id;
         if let Some(old) = self.facts.target.take() {
             self.decide(&old, PlanEvent::Supersede, &by);
@@ -131,6 +132,7 @@ impl Engine {
             state: PlanState::Adopted,
             decided_at: Some(self.facts.now),
             decided_by: Some(by.clone()),
+            terms,
         };
         let record = Arc::new(record);
         self.facts.proposals.remove(&id);
@@ -144,9 +146,24 @@ impl Engine {
     /// A newer plan knows more than those that wait for approval: at most one of them waits.
     fn expire_proposals(&mut self, by: &Actor) {
         for stale in std::mem::take(&mut self.facts.proposals).into_values() {
-            self.decide(&stale, PlanEvent::Expire, by);
-            let note = Note::new("plan.expired", "the proposal is out of date: a newer plan was made");
-            self.facts.note(note.by(by.clone()).plan(stale.plan.id));
+            self.expire(&stale, by, "the proposal is out of date: a newer plan was made".into());
+        }
+    }
+
+    fn expire(&mut self, stale: &PlanRecord, by: &Actor, why: String) {
+        self.decide(stale, PlanEvent::Expire, by);
+        self.facts.note(Note::new("plan.expired", why).by(by.clone()).plan(stale.plan.id));
+    }
+
+    /// What nobody decides in time is dropped; where it still is the best, the next round proposes it anew.
+    pub(crate) fn check_proposals(&mut self) {
+        let last = self.facts.policy.proposals_last;
+        let over = |one: &&Arc<PlanRecord>| one.plan.made_at + last <= self.facts.now;
+        let stale: Vec<Arc<PlanRecord>> = self.facts.proposals.values().filter(over).cloned().collect();
+        for one in stale {
+            self.facts.proposals.remove(&one.plan.id);
+            let why = format!("nobody decided on the proposal within {:.0} minutes", last.0 / 60.0);
+            self.expire(&one, &Actor::Scheduler, why);
         }
     }
 
@@ -161,6 +178,7 @@ impl Engine {
             state,
             decided_at: Some(self.facts.now),
             decided_by: Some(by.clone()),
+            terms: record.terms.clone(),
         });
         self.facts.draft.plans.insert(record.plan.id, record.clone());
         record
@@ -172,8 +190,8 @@ impl Engine {
         let kind = RoundKind {
             plan: id,
             trigger: record.plan.report.trigger.clone(),
-            min_gain: None,
-            pinned: false,
+            terms: record.terms.clone(),
+            pinned: None,
             restraint: Restraint::default(),
         };
         let fits = what_still_fits(self.situation(), &kind, &record.plan);
@@ -181,7 +199,7 @@ impl Engine {
         if record.plan.parent != target || !whole {
             return Err(Refusal::StalePlan { plan: id, target });
         }
-        self.adopt(record.plan.clone(), actor.clone());
+        self.adopt(record.plan.clone(), actor.clone(), record.terms.clone());
         self.facts.target.clone().map(Reply::Plan).ok_or(Refusal::NoSuchPlan(id))
     }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use headway_types::{JobId, PlanId, Seconds, Timestamp};
 
 use super::input::take_down;
-use super::{InFlight, RoundKind, RoundRequest};
+use super::{Asked, InFlight, Pinned, RoundKind, RoundRequest};
 use crate::engine::Engine;
-use crate::event::Actor;
+use crate::event::{Actor, Rebalancing};
 use crate::facts::RoundWanted;
-use crate::record::{Availability, Job, PolicyMode};
+use crate::outcome::Refusal;
+use crate::record::{Availability, Job, PolicyMode, closed_until};
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
 const MOVED: f64 = 0.15;
@@ -30,16 +31,20 @@ impl Engine {
             self.rounds.verdicts.left = Arc::clone(&restraint.left);
         }
         let (kind, asked_by) = match self.rounds.manual.take() {
-            Some((plan, min_gain, actor)) => {
-                let trigger = format!("{actor} asked for it");
-                (RoundKind { plan, trigger, min_gain, pinned: false, restraint }, Some(actor))
+            Some(Asked { plan, by, terms }) => {
+                let trigger = terms.in_words(&by);
+                (RoundKind { plan, trigger, terms: Some(terms), pinned: None, restraint }, Some(by))
             }
             None => {
                 let trigger =
                     self.facts.round_wanted.take().map_or_else(|| "time has passed".into(), RoundWanted::in_words);
                 let plan = self.facts.ids.plan(self.facts.now);
-                let pinned = std::mem::take(&mut self.rounds.pinned);
-                (RoundKind { plan, trigger, min_gain: None, pinned, restraint }, None)
+                let pinned = if std::mem::take(&mut self.rounds.pinned) {
+                    Some(Pinned::ForApproval)
+                } else {
+                    self.outside_windows()
+                };
+                (RoundKind { plan, trigger, terms: None, pinned, restraint }, None)
             }
         };
         let request = Arc::new(take_down(self.situation(), &kind));
@@ -154,13 +159,30 @@ impl Engine {
         self.facts.unsettled = true;
     }
 
-    pub(crate) fn rebalance(&mut self, actor: &Actor, min_gain: Option<f64>) -> PlanId {
-        if let Some((plan, ..)) = &self.rounds.manual {
-            return *plan;
+    /// Whoever asks alike while a round is being waited for waits for that one.
+    pub(crate) fn rebalance(&mut self, actor: &Actor, terms: Rebalancing) -> Result<PlanId, Refusal> {
+        self.check_terms(&terms)?;
+        match &self.rounds.manual {
+            Some(asked) if *asked.terms == terms => return Ok(asked.plan),
+            Some(asked) => {
+                return Err(Refusal::WrongState(format!(
+                    "{} has asked for another rebalancing a moment ago",
+                    asked.by
+                )));
+            }
+            None => {}
         }
         let plan = self.facts.ids.plan(self.facts.now);
-        self.rounds.manual = Some((plan, min_gain, actor.clone()));
-        plan
+        self.rounds.manual = Some(Asked { plan, by: actor.clone(), terms: Arc::new(terms) });
+        Ok(plan)
+    }
+
+    /// Why running jobs are not moved now, if the policy's windows say so.
+    fn outside_windows(&self) -> Option<Pinned> {
+        let windows = &self.facts.policy.move_windows;
+        closed_until(windows, self.facts.now)?;
+        let windows = windows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        Some(Pinned::Outside { windows })
     }
 }
 

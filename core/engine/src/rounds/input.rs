@@ -32,6 +32,7 @@ pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
             reservations: facts.reservations.values().filter_map(|one| one.for_round(facts.now)).collect(),
             nodes,
             deferred: BTreeSet::new(),
+            forced: kind.terms.as_ref().map_or_else(Vec::new, |terms| terms.force.clone()),
         },
         jobs: facts.jobs.clone(),
         seen: at.seen.jobs.clone(),
@@ -47,7 +48,9 @@ pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
 
 impl RoundKind {
     fn policy(&self, objective: &Policy) -> Policy {
-        Policy { min_gain: self.min_gain.unwrap_or(objective.min_gain), ..objective.clone() }
+        let Some(terms) = &self.terms else { return objective.clone() };
+        let min_gain = terms.min_gain.unwrap_or(objective.min_gain);
+        Policy { min_gain, max_moves: terms.max_moves.or(objective.max_moves), ..objective.clone() }
     }
 }
 
@@ -120,8 +123,16 @@ impl Situation<'_> {
             // Its owner has changed the sizes it takes: it starts afresh at one of them.
             return (None, Freedom::Free);
         }
-        if kind.pinned {
-            return (current, fixed("moves of running jobs wait for approval".into()));
+        if let Some(terms) = &kind.terms {
+            if let Some(reason) = self.spared(terms, job, allocation) {
+                return (current, fixed(reason.into()));
+            }
+            if terms.force.iter().any(|one| one.job == job.id) {
+                return (current, Freedom::Free);
+            }
+        }
+        if let Some(pinned) = &kind.pinned {
+            return (current, fixed(pinned.to_string()));
         }
         if kind.restraint.stay.contains(&job.id) {
             return (current, fixed("rounds gave no plan: until they do again, it stays as it is".into()));

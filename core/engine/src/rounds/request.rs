@@ -71,7 +71,12 @@ impl RoundRequest {
         let premises = Premises::new(&self.frame.nodes, self.count);
         let named = rows.filter(|(id, job, _)| self.wants(*id, job));
         let jobs = named.map(|(_, job, seen)| self.plan_job(job, seen, premises)).collect();
-        PlanInput { jobs, ..self.frame.clone() }
+        let mut input = PlanInput { jobs, forced: Vec::new(), ..self.frame.clone() };
+        for force in &self.frame.forced {
+            // A job that is over meanwhile gets nothing.
+            let _known = input.force(force.clone());
+        }
+        input
     }
 
     /// Whether the job is in the input.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use headway_types::spec::Priority;
 use headway_types::{JobId, PlanId, Seconds, Timestamp};
 
-use super::InFlight;
+use super::{InFlight, Pinned};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::record::{Job, JobState};
@@ -121,7 +121,7 @@ impl Engine {
     fn in_trouble(&mut self, round: &InFlight, message: String, again_at: impl FnOnce(u32) -> Option<Timestamp>) {
         let now = self.facts.now;
         self.facts.ask_round_again("the round before gave no plan".into());
-        self.rounds.pinned |= round.kind.pinned;
+        self.rounds.pinned |= round.kind.pinned == Some(Pinned::ForApproval);
         let trouble = self.rounds.trouble.get_or_insert_with(|| Trouble::begin(now));
         trouble.rounds = trouble.rounds.saturating_add(1);
         trouble.in_a_row = trouble.in_a_row.saturating_add(1);

@@ -7,9 +7,10 @@ use headway_types::spec::Priority;
 use headway_types::{GpuCount, Plan, Seconds};
 use proptest::prelude::*;
 
-use super::{Answer, AskError, Force, Question, Supposition, ask, suppose, usual};
+use super::{Answer, AskError, Question, Supposition, ask, suppose, usual};
 use crate::builder::{after, job, job_id, node, node_id, rigid, round};
 use crate::curves::CurveCache;
+use crate::force::Force;
 use crate::input::{Freedom, PlanInput, PlanJob};
 use crate::laws::sites::{of_project, row};
 use crate::project::PlanProject;
@@ -70,15 +71,32 @@ proptest! {
         let plan = planned(&input);
         for number in 1..=input.jobs.len() as u32 {
             let force = Force::size(job_id(number), GpuCount(gpus));
-            let question = Question::force(force.clone());
+            let question = Question::force(force);
             let answer = ask(&input, &plan, &mut CurveCache::new(), &question).unwrap();
             let supposed = suppose::supposed(&input, &question).unwrap();
-            let other = crate::round::solve(&supposed, &mut CurveCache::new(), Some(&force)).unwrap();
+            let other = crate::round::plan(&supposed, &mut CurveCache::new()).unwrap();
             prop_assert_eq!(verify(&supposed, &other), Ok(()));
             let has = other.assignments.get(&job_id(number)).map(|at| at.placement.gpus());
             prop_assert!(has.is_none() || has == Some(GpuCount(gpus)));
             let is = plan.assignments.get(&job_id(number)).map(|at| at.placement.gpus());
             prop_assert_eq!(answer.possible, has.is_some() || is == Some(GpuCount(gpus)), "{}", answer.answer);
+        }
+    }
+
+    #[test]
+    fn what_is_forced_moves_nobody_who_must_keep_what_it_has(mut input in rounds(), gpus in 1u32..6) {
+        for job in input.jobs.iter().map(|job| job.job).collect::<Vec<_>>() {
+            input.force(Force::size(job, GpuCount(gpus)));
+        }
+        let plan = planned(&input);
+        prop_assert_eq!(verify(&input, &plan), Ok(()));
+        for job in &input.jobs {
+            let has = plan.assignments.get(&job.job).map(|at| at.placement.gpus());
+            match (&job.freedom, &job.current) {
+                (Freedom::Fixed { .. }, Some(current)) => prop_assert_eq!(has, Some(current.placement.gpus())),
+                (Freedom::Free, _) => prop_assert!(has.is_none_or(|has| has == GpuCount(gpus))),
+                (Freedom::Fixed { .. }, None) => {}
+            }
         }
     }
 
@@ -91,7 +109,7 @@ proptest! {
             prop_assert!(answer.possible && answer.losers.is_empty() && answer.winners.is_empty());
             // Solved all the same, it is worth as much, as far as either is proven.
             let supposed = suppose::supposed(&input, &question).unwrap();
-            let other = crate::round::solve(&supposed, &mut CurveCache::new(), question.force.as_ref()).unwrap().report;
+            let other = crate::round::plan(&supposed, &mut CurveCache::new()).unwrap().report;
             let fixed = input.jobs.iter().any(|one| one.job == *job && one.freedom != Freedom::Free);
             let (plan, slack) = (&plan.report, 1e-3);
             let (bound, other_bound) = (plan.bound.unwrap(), other.bound.unwrap());

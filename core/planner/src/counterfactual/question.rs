@@ -4,6 +4,7 @@ use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
 
 use crate::explain::gpus;
+use crate::force::Force;
 use crate::input::{PlanInput, PlanJob};
 
 /// Suppositions, and what is forced on top of them.
@@ -58,27 +59,6 @@ pub enum Supposition {
     JobGone {
         job: JobId,
     },
-}
-
-/// What one job must get in any case; all other rules are kept.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Force {
-    pub job: JobId,
-    /// `None`: any number.
-    pub gpus: Option<GpuCount>,
-    pub gpu_type: Option<GpuType>,
-}
-
-impl Force {
-    #[must_use]
-    pub fn start(job: JobId) -> Self {
-        Self { job, gpus: None, gpu_type: None }
-    }
-
-    #[must_use]
-    pub fn size(job: JobId, gpus: GpuCount) -> Self {
-        Self { job, gpus: Some(gpus), gpu_type: None }
-    }
 }
 
 impl Question {

@@ -3,7 +3,7 @@
 use headway_types::{GpuCount, GpuUuid, IdSource, JobId, NodeId};
 
 use super::AskError;
-use super::question::{Force, Question, Supposition};
+use super::question::{Question, Supposition};
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
 
 pub(super) fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInput, AskError> {
@@ -12,7 +12,8 @@ pub(super) fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInp
         apply(&mut supposed, one)?;
     }
     if let Some(force) = &question.force {
-        free(&mut supposed, force)?;
+        let job = supposed.force(force.clone()).ok_or(AskError::NoSuchJob(force.job))?;
+        job.freedom = Freedom::Free;
     }
     Ok(supposed)
 }
@@ -75,14 +76,6 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
             input.jobs.retain(|one| one.job != *job);
         }
     }
-    Ok(())
-}
-
-/// What is forced is owed like a floor, and overrides that the job must keep what it has.
-fn free(input: &mut PlanInput, force: &Force) -> Result<(), AskError> {
-    let job = job(input, force.job)?;
-    job.freedom = Freedom::Free;
-    job.claim.floor = force.gpus.unwrap_or(GpuCount(1));
     Ok(())
 }
 

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
 
-use super::question::{Force, Question, Supposition};
+use super::question::{Question, Supposition};
 use super::{Answer, AskError, ask};
 use crate::candidate;
 use crate::check::check_job;
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
+use crate::force::Force;
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::round::Round;

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::rounds::{AnyRound, any_round};
 use crate::builder::{job, model_of, node, project, round, table};
 use crate::check::PlanError;
-use crate::counterfactual::{self, AskError, Force, Question};
+use crate::counterfactual::{self, AskError, Question};
 use crate::curves::CurveCache;
+use crate::force::Force;
 use crate::funnel::funnel;
 use crate::input::{PlanInput, PlanNode, PlanWork};
 use crate::policy::PowerCap;
@@ -237,7 +238,7 @@ fn what_would_come_of_a_job_that_cannot_be_planned_with_is_no_question() {
     assert_eq!(counterfactual::usual(&input, &made, &mut curves, job), Ok(Vec::new()));
     let held = input.jobs[0].current.as_ref().unwrap().placement.gpus();
     let forced = Question::force(Force::size(job, GpuCount(held.0 + 1)));
-    assert!(matches!(counterfactual::ask(&input, &made, &mut curves, &forced), Err(AskError::Plan(_))));
+    assert!(matches!(counterfactual::ask(&input, &made, &mut curves, &forced), Err(AskError::LeftOut(_))));
     assert!(funnel(&input, &made, &mut curves, job).is_some());
 }
 

@@ -23,7 +23,7 @@ pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{job_change, job_in, live_job, specification, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
-pub use plans::{plan, plan_summary};
+pub use plans::{outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
 pub use projects::{project, project_rules, reservation};
 pub use site::known as known_rows;
@@ -38,7 +38,7 @@ pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
     Timestamp(at.timestamp_micros())
 }
 
-fn actor(of: &Actor) -> String {
+pub fn actor(of: &Actor) -> String {
     match of {
         Actor::User(name) => format!("user:{name}"),
         Actor::Scheduler => "scheduler".into(),
@@ -47,7 +47,7 @@ fn actor(of: &Actor) -> String {
 }
 
 /// A name for people; the id where the job is not live any more.
-fn job_name(job: JobId, view: &View) -> String {
+pub fn job_name(job: JobId, view: &View) -> String {
     view.jobs.get(&job).map_or_else(|| job.to_string(), |live| live.job.spec.name.clone())
 }
 

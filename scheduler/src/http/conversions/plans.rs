@@ -1,10 +1,14 @@
 //! Plans and verdicts on the wire.
 
+use std::collections::BTreeSet;
+
 use headway_api::v1;
-use headway_engine::record::{PlanRecord, PlanState, PlanSummary};
+use headway_engine::event::Rebalancing;
+use headway_engine::record::{MoveOutcome, PlanRecord, PlanState, PlanSummary};
 use headway_engine::view::View;
 use headway_types::plan::{LeftOut, NodeLeftOut};
-use headway_types::{Assignment, JobId, JobVerdict, Move};
+use headway_types::{Assignment, JobId, JobVerdict, Move, Plan};
+use sha2::{Digest as _, Sha256};
 
 use super::{actor, finite, job_name, slice, time, unmoved};
 
@@ -38,6 +42,9 @@ pub fn plan(of: &PlanRecord, view: &View) -> v1::Plan {
         made_at: summary.made_at,
         decided_at: summary.decided_at,
         decided_by: summary.decided_by,
+        hash: plan_hash(&of.plan),
+        valid_until: (of.state == PlanState::Proposed).then(|| time(of.plan.made_at + view.policy.proposals_last)),
+        terms: of.terms.as_deref().map(terms),
         trigger: summary.trigger,
         objective_before: summary.objective_before,
         objective: summary.objective,
@@ -98,7 +105,48 @@ fn one_move(of: &Move, view: &View) -> v1::Move {
         downtime_seconds: of.downtime.0,
         pays_back_after_seconds: of.pays_back_after.and_then(|after| finite(after.0)),
         reason: of.reason.clone(),
+        outcome: None,
     }
+}
+
+fn terms(of: &Rebalancing) -> v1::PlanTerms {
+    let ids = |jobs: &BTreeSet<JobId>| jobs.iter().map(|job| job.0).collect();
+    let force = of.force.iter().map(|one| v1::ForcedJob {
+        job_id: one.job.0,
+        gpus: one.gpus.map(|gpus| gpus.0),
+        gpu_type: one.gpu_type.as_ref().map(ToString::to_string),
+    });
+    v1::PlanTerms {
+        min_gain_pct: of.min_gain.map(|gain| gain * 100.0),
+        max_moves: of.max_moves,
+        scope: v1::PlanScope {
+            projects: of.scope.projects.iter().cloned().collect(),
+            nodes: of.scope.nodes.iter().map(|node| node.0).collect(),
+            jobs: ids(&of.scope.jobs),
+        },
+        exclude: ids(&of.exclude),
+        force: force.collect(),
+        undoes: of.undoes.map(|plan| plan.0),
+        reason: of.reason.clone(),
+    }
+}
+
+pub fn outcome(of: &MoveOutcome) -> v1::MoveOutcome {
+    v1::MoveOutcome {
+        state: of.state.to_string(),
+        downtime_seconds: of.downtime.map(|downtime| downtime.0),
+        goodput_before_tokens_per_second: of.goodput_before.and_then(|goodput| finite(goodput.0)),
+        goodput_after_tokens_per_second: of.goodput_after.and_then(|goodput| finite(goodput.0)),
+        measured_seconds: of.measured_for.map(|time| time.0),
+    }
+}
+
+/// Of the target it was made from and what it gives to whom: the same plan has the same.
+pub fn plan_hash(of: &Plan) -> String {
+    let mut hash = Sha256::new();
+    hash.update(of.id.0.as_bytes());
+    hash.update(serde_json::to_vec(&(of.parent, &of.assignments)).unwrap_or_default());
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn verdict(job: JobId, of: &JobVerdict, view: &View) -> v1::Verdict {

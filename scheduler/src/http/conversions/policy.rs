@@ -1,9 +1,9 @@
 //! The policy on the wire, both ways.
 
 use headway_api::v1;
-use headway_engine::record::PolicySettings;
+use headway_engine::record::{AutoApprove, MoveWindow, NoWindow, PolicySettings};
 use headway_planner::PowerCap;
-use headway_types::{GpuType, Seconds};
+use headway_types::{GpuSeconds, GpuType, Seconds};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
@@ -44,6 +44,13 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
         rows: Some(objective.rows.iter().map(site::row).collect()),
         tolerance: Some(objective.tolerance),
         usage_half_life_seconds: Some(of.usage_half_life.0),
+        proposals_last_seconds: Some(of.proposals_last.0),
+        auto_approve: Some(of.auto_approve.as_ref().map(|rule| v1::AutoApprove {
+            max_moves: rule.max_moves,
+            max_lost_gpu_hours: rule.max_lost.0 / 3_600.0,
+            preempt: rule.preempt,
+        })),
+        move_windows: Some(of.move_windows.iter().map(ToString::to_string).collect()),
     }
 }
 
@@ -97,9 +104,25 @@ pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicyS
         round_every: Seconds(of.round_every_seconds),
         round_pause: Seconds(of.round_pause_seconds),
         usage_half_life: seconds(of.usage_half_life_seconds, base.usage_half_life),
+        proposals_last: seconds(of.proposals_last_seconds, base.proposals_last),
+        auto_approve: of
+            .auto_approve
+            .as_ref()
+            .map_or_else(|| base.auto_approve.clone(), |given| given.as_ref().map(rule)),
+        move_windows: of.move_windows.as_deref().map_or_else(|| Ok(base.move_windows.clone()), windows)?,
+        resumes: base.resumes,
         version: base.version,
         last_change: base.last_change.clone(),
     })
+}
+
+fn rule(of: &v1::AutoApprove) -> AutoApprove {
+    AutoApprove { max_moves: of.max_moves, max_lost: GpuSeconds(of.max_lost_gpu_hours * 3_600.0), preempt: of.preempt }
+}
+
+fn windows(of: &[String]) -> Result<Vec<MoveWindow>, Problem> {
+    let wrong = |wrong: NoWindow| Problem::invalid(wrong.to_string()).field("move_windows");
+    of.iter().map(|text| text.parse().map_err(wrong)).collect()
 }
 
 fn cap(of: &v1::PowerCap) -> PowerCap {
@@ -129,6 +152,8 @@ fn check_ranges(of: &v1::Policy) -> Result<(), Problem> {
         ("min_return", of.min_return, 0.0, 1.0),
         ("domain_loss", of.domain_loss, 0.0, 0.5),
         ("tolerance", of.tolerance, 0.0, 0.5),
+        ("proposals_last_seconds", of.proposals_last_seconds, 60.0, 365.0 * DAY),
+        ("auto_approve", of.auto_approve.iter().flatten().map(|rule| rule.max_lost_gpu_hours).next(), 0.0, 1e9),
         ("usage_half_life_seconds", of.usage_half_life_seconds, 60.0, 3_650.0 * DAY),
     ];
     let given = perhaps.into_iter().filter_map(|(field, value, least, most)| Some((field, value?, least, most)));

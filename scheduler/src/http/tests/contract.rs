@@ -103,6 +103,10 @@ impl Furnished {
             ("POST", "/jobs/validate") => ("", job, 400),
             ("POST", "/plans/simulate") => ("", json!({"jobs_gone": [queued]}), 400),
             ("POST", "/plans/rebalance") => ("", Value::Null, 400),
+            ("POST", "/plans/{id}/rollback") => (&**proposal, Value::Null, 400),
+            // It is paused.
+            ("POST", "/plans/pause") => ("", Value::Null, 409),
+            ("POST", "/plans/resume") => ("", Value::Null, 200),
             ("POST", "/auth/tokens") => ("", json!({"name": "c", "scope": "viewer"}), 400),
             ("DELETE", "/auth/tokens/{id}") => (&**token, Value::Null, 400),
             other => panic!("say what {other:?} would change"),

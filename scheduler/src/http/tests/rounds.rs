@@ -87,3 +87,76 @@ async fn a_proposal_that_a_newer_one_replaced_is_refused_with_what_waits_instead
     let unknown = served.post("root", &format!("/plans/{}/approve", uuid::Uuid::nil())).await;
     assert_eq!(unknown.problem(StatusCode::NOT_FOUND), "not_found");
 }
+
+#[tokio::test]
+async fn an_approval_that_names_another_plan_than_was_looked_at_approves_nothing() {
+    let served = Served::start().await;
+    let proposal = served.post("root", "/plans/rebalance").await;
+    let (id, hash) = (proposal.body["id"].as_str().unwrap(), proposal.body["hash"].as_str().unwrap());
+    assert!(proposal.body["valid_until"].is_string() && hash.len() == 64, "{}", proposal.body);
+    let path = format!("/plans/{id}/approve");
+    let other = json!({"hash": "0".repeat(64)});
+    let refused = served.send_json(Method::POST, "root", &path, &other).await;
+    assert_eq!(refused.problem(StatusCode::CONFLICT), "plan_changed");
+    let approved = served.send_json(Method::POST, "root", &path, &json!({"hash": hash})).await;
+    assert_eq!((approved.status, &approved.body["hash"]), (StatusCode::OK, &json!(hash)), "{}", approved.body);
+}
+
+#[tokio::test]
+async fn what_is_asked_of_a_rebalancing_is_kept_with_its_plan_or_refused_by_field() {
+    let served = Served::start().await;
+    let job = served.submit("ada", JOB, "k").await.id();
+    let ask = async |body: Value| served.send_json(Method::POST, "root", "/plans/rebalance", &body).await;
+    let proposal = ask(json!({"exclude": [job], "max_moves": 2, "reason": "new fans"})).await;
+    assert_eq!(proposal.status, StatusCode::OK, "{}", proposal.body);
+    let terms = &proposal.body["terms"];
+    assert_eq!(
+        (&terms["exclude"], &terms["max_moves"], &terms["reason"]),
+        (&json!([job]), &json!(2), &json!("new fans"))
+    );
+    assert!(proposal.body["trigger"].as_str().unwrap().ends_with("asked for it: new fans"), "{}", proposal.body);
+    let nobody = uuid::Uuid::nil();
+    assert_eq!(ask(json!({"exclude": [nobody]})).await.problem(StatusCode::NOT_FOUND), "not_found");
+    assert_eq!(ask(json!({"scope": {"projects": ["nowhere"]}})).await.problem(StatusCode::NOT_FOUND), "not_found");
+    let none = ask(json!({"force": [{"job_id": job, "gpus": 0}]})).await;
+    assert_eq!((none.problem(StatusCode::UNPROCESSABLE_ENTITY), &none.body["field"]), ("invalid", &json!("force")));
+    let impossible = ask(json!({"force": [{"job_id": job}]})).await;
+    assert_eq!(impossible.problem(StatusCode::CONFLICT), "no_plan");
+    let told = impossible.body["detail"].as_str().unwrap();
+    assert!(told.starts_with("there is no such plan: ") && told.contains("cannot have"), "{told}");
+}
+
+#[tokio::test]
+async fn planning_is_paused_and_goes_on_with_its_reason_in_the_log() {
+    let served = Served::start().await;
+    let why = json!({"reason": "new switches"});
+    let paused = served.send_json(Method::POST, "root", "/plans/pause", &why).await;
+    assert_eq!((paused.status, &paused.body["mode"]), (StatusCode::OK, &json!("paused")), "{}", paused.body);
+    assert_eq!(served.post("root", "/plans/pause").await.problem(StatusCode::CONFLICT), "wrong_state");
+    let resumed = served.post("root", "/plans/resume").await;
+    assert_eq!(resumed.body["mode"], "auto", "{}", resumed.body);
+    let events = served.get("eve", "/events").await;
+    let told = events.body["items"].as_array().unwrap().iter().find(|event| event["verb"] == "plan.paused").unwrap();
+    assert!(told["message"].as_str().unwrap().ends_with(": new switches"), "{told}");
+    assert_eq!(served.post("eve", "/plans/pause").await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn what_a_plan_moved_is_in_its_history_and_what_it_never_did_is_not_taken_back() {
+    let served = Served::start().await;
+    let path = adopted(&served).await;
+    let history = served.get("eve", "/plans/history").await;
+    let newest = &history.body["items"][0];
+    assert!(path.ends_with(newest["id"].as_str().unwrap()), "{}", history.body);
+    assert_eq!((&newest["starts"], &newest["moves"]), (&json!(1), &json!(0)));
+    let shown = served.get("eve", &path).await;
+    assert_eq!(shown.body["moves"][0]["outcome"]["state"], "starting", "{}", shown.body);
+    let started = served.post("root", &format!("{path}/rollback")).await;
+    assert_eq!(started.problem(StatusCode::CONFLICT), "nothing_to_take_back");
+    let proposal = served.post("root", "/plans/rebalance").await;
+    let proposal = proposal.body["id"].as_str().unwrap();
+    let never = served.post("root", &format!("/plans/{proposal}/rollback")).await;
+    assert_eq!(never.problem(StatusCode::CONFLICT), "nothing_to_take_back");
+    let diff = served.get("eve", &format!("/plans/{proposal}/diff")).await;
+    assert_eq!((diff.status, &diff.body["changes"]), (StatusCode::OK, &json!([])), "{}", diff.body);
+}

@@ -1,0 +1,100 @@
+//! What came of plans: their moves, `headway plan history` and `headway plan diff`.
+
+use headway_api::client::Client;
+use headway_api::v1::{Move, MoveOutcome, PastPlan, PlanChange};
+
+use super::{chosen, short};
+use crate::failure::Failure;
+use crate::output::{Printer, change, duration, moment, optional, si};
+
+/// A table of how far moves have come; nothing of a plan that was not carried out.
+pub fn of_moves(print: &Printer, moves: &[Move]) -> Vec<String> {
+    let told: Vec<Vec<String>> = moves.iter().filter_map(|one| Some(row(one, one.outcome.as_ref()?))).collect();
+    if told.is_empty() {
+        return Vec::new();
+    }
+    let headers = ["MOVE OF", "STATE", "DOWNTIME", "EXPECTED", "GOODPUT", "EXPECTED", "MEASURED FOR"];
+    vec![String::new(), print.table(&headers, told.into_iter())]
+}
+
+fn row(one: &Move, came: &MoveOutcome) -> Vec<String> {
+    vec![
+        one.job_name.clone(),
+        came.state.clone(),
+        optional(came.downtime_seconds, duration),
+        duration(one.downtime_seconds),
+        optional(came.goodput_after_tokens_per_second, si),
+        if one.to_gpus == 0 { "-".into() } else { si(one.goodput_after_tokens_per_second) },
+        optional(came.measured_seconds, duration),
+    ]
+}
+
+/// "llama: done, 12 s of 15 s expected".
+pub fn in_words(one: &Move, came: &MoveOutcome) -> String {
+    let took = came.downtime_seconds.map_or(String::new(), |took| {
+        format!(", stood still for {} ({} expected)", duration(took), duration(one.downtime_seconds))
+    });
+    format!("{} ({} -> {} GPUs): {}{took}", one.job_name, one.from_gpus, one.to_gpus, came.state)
+}
+
+pub async fn history(client: &Client, print: &Printer, limit: u32) -> Result<(), Failure> {
+    let past = client.plan_history(Some(limit)).await?;
+    let headers =
+        ["ID", "ADOPTED", "BY", "STARTS", "MOVES", "DONE", "GAIN", "EXPECTED", "GPU-H LOST", "EXPECTED", "BECAUSE"];
+    print.list(&past.items, &headers, past_row, |plan| plan.id.to_string())
+}
+
+fn past_row(of: &PastPlan) -> Vec<String> {
+    vec![
+        short(&of.id.to_string()).to_owned(),
+        moment(of.adopted_at),
+        of.adopted_by.clone().unwrap_or_default(),
+        of.starts.to_string(),
+        of.moves.to_string(),
+        format!("{} of {}", of.done, of.moves),
+        optional(of.realised_gain_pct, change),
+        optional(of.predicted_gain_pct, change),
+        format!("{:.2}", of.realised_lost_gpu_hours),
+        format!("{:.2}", of.predicted_lost_gpu_hours),
+        of.trigger.clone(),
+    ]
+}
+
+pub async fn diff(
+    client: &Client,
+    print: &Printer,
+    id: Option<String>,
+    against: Option<String>,
+) -> Result<(), Failure> {
+    let id = match id {
+        Some(id) => chosen::plan(client, &id).await?,
+        None => client.current_plan().await?.id.to_string(),
+    };
+    let against = match against {
+        Some(id) => Some(chosen::plan(client, &id).await?),
+        None => None,
+    };
+    let diff = client.plan_diff(&id, against.as_deref()).await?;
+    if print.structured() {
+        return print.value(&diff);
+    }
+    say!("plan {} -> {}: objective {:.4} -> {:.4}", diff.from_id, diff.to_id, diff.from_objective, diff.to_objective)?;
+    if diff.changes.is_empty() {
+        say!("both give the same to everybody")?;
+        return Ok(());
+    }
+    let headers = ["JOB", "GPUS", "GOODPUT", "NODES"];
+    say!("{}", print.table(&headers, diff.changes.iter().map(change_row)))?;
+    Ok(())
+}
+
+fn change_row(of: &PlanChange) -> Vec<String> {
+    let nodes = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(",") };
+    let (from, to) = (nodes(&of.from_nodes), nodes(&of.to_nodes));
+    vec![
+        of.job_name.clone(),
+        format!("{} -> {}", of.from_gpus, of.to_gpus),
+        format!("{} -> {}", si(of.from_goodput_tokens_per_second), si(of.to_goodput_tokens_per_second)),
+        if from == to { from } else { format!("{from} -> {to}") },
+    ]
+}
