@@ -25,7 +25,7 @@ pub use headway_types::{
     Schedule, Sharding, Solver, StandingKind, TokenScope,
 };
 
-pub use access::{CreatedToken, Token, TokenList, TokenRequest};
+pub use access::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
 pub(crate) use cluster::given;
 pub use cluster::{Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use headway_api::client::{Client, ClientError};
-use headway_api::v1::{AvailabilityKind, TokenScope};
+use headway_api::v1::{self, AvailabilityKind};
 use headway_tests::cluster::{free_port, open_to_postgres};
 use headway_tests::process::Process;
 use headway_tests::{soon, until};
@@ -43,16 +43,17 @@ async fn up_starts_again_after_its_tokens_were_revoked() {
     open_to_postgres(scratch.path());
     let (data, ports) = (scratch.path().join("data"), [free_port(), free_port()]);
     let (process, client) = up(&data, ports).await;
-    let spare = client.create_token("spare", TokenScope::Admin).await.unwrap();
+    let spare =
+        client.create_token(&v1::TokenRequest { name: "spare".into(), ..v1::TokenRequest::default() }).await.unwrap();
     let spare = Client::new(&format!("http://127.0.0.1:{}", ports[0]), &spare.secret).unwrap();
-    for token in client.tokens().await.unwrap().iter().filter(|token| token.name != "spare") {
+    for token in client.tokens(None).await.unwrap().iter().filter(|token| token.name != "spare") {
         spare.revoke_token(&token.id.to_string()).await.unwrap();
     }
     process.stop();
     let revoked = fs::read_to_string(data.join("secrets/admin.token")).unwrap();
 
     let (process, client) = up(&data, ports).await;
-    assert_eq!(client.whoami().await.unwrap().name, "admin");
+    assert_eq!(client.whoami().await.unwrap().user.as_deref(), Some("admin"));
     let former = Client::new(&format!("http://127.0.0.1:{}", ports[0]), &revoked).unwrap().whoami().await;
     assert!(matches!(former, Err(ClientError::Problem(problem)) if problem.status == 401), "revoked is revoked");
     process.stop();

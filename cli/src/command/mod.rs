@@ -25,6 +25,8 @@ pub mod server;
 pub mod simulate;
 pub mod solve;
 pub mod submit;
+pub mod token;
+pub mod user;
 pub mod why;
 
 use std::io::Read as _;

@@ -4,10 +4,11 @@
 //! tells nothing about a secret. An agent's token opens no REST route.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::FromRequestParts;
+use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::{HeaderMap, header, request::Parts};
 use headway_engine::event::Actor;
 use headway_types::TokenScope;
@@ -20,22 +21,38 @@ use crate::store::{Token, TokenHash};
 
 /// A token that was revoked elsewhere works for at most this long.
 const REMEMBER: Duration = Duration::from_secs(5);
+/// A token that opened something this short a time ago is looked up again whatever else comes from its address.
+const KNOWN: Duration = Duration::from_secs(600);
 const REMEMBER_AT_MOST: usize = 1_024;
 
 /// The caller of a request, with at least the viewer's rights.
 #[derive(Clone, Debug)]
 pub struct Principal {
+    /// Who owns what the caller makes.
+    user: String,
     pub token: Token,
 }
 
 impl Principal {
+    /// An agent's token belongs to nobody and opens no route for people.
+    fn of(token: Token) -> Result<Self, Problem> {
+        match token.user.clone() {
+            Some(user) => Ok(Self { user, token }),
+            None => Err(Problem::forbidden("an agent's token opens no route for people")),
+        }
+    }
+
     /// How the audit log names the caller.
     pub fn actor(&self) -> Actor {
-        Actor::User(self.token.name.clone())
+        Actor::User(self.user.clone())
     }
 
     pub fn name(&self) -> &str {
-        &self.token.name
+        &self.user
+    }
+
+    pub fn scope(&self) -> TokenScope {
+        self.token.scope
     }
 
     pub fn is_admin(&self) -> bool {
@@ -68,9 +85,9 @@ impl FromRequestParts<HttpState> for Principal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        let hash = bearer_digest(&parts.headers)?;
-        let token = state.tokens.find(hash, state).await?;
-        Principal { token }.require(TokenScope::Viewer)
+        let bearer = bearer_digest(&parts.headers)?;
+        let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+        Principal::of(state.tokens.find(bearer, address, state).await?)?.require(TokenScope::Viewer)
     }
 }
 
@@ -94,39 +111,55 @@ impl FromRequestParts<HttpState> for AdminPrincipal {
 #[derive(Clone, Default)]
 pub struct TokenCache(Arc<Mutex<Recent>>);
 
-/// By the secret's digest: when it was looked up, and what was found.
-type Recent = BTreeMap<[u8; 32], (Instant, Token)>;
+/// By the secret's digest: when it was looked up, and what was found; nothing once any token was revoked.
+type Recent = BTreeMap<[u8; 32], (Instant, Option<Token>)>;
 
 impl TokenCache {
-    async fn find(&self, bearer: Bearer, state: &HttpState) -> Result<Token, Problem> {
+    async fn find(&self, bearer: Bearer, address: Option<IpAddr>, state: &HttpState) -> Result<Token, Problem> {
         let now = state.cluster.now();
         if let Some(token) = self.recall(&bearer.digest)
             && token.expires_at.is_none_or(|end| end > now)
         {
             return Ok(token);
         }
-        let found = state.cluster.store().find_token(&bearer.hash, now).await?;
-        let token = found.ok_or_else(|| Problem::unauthorized("the token is unknown, revoked or expired"))?;
-        self.remember(bearer.digest, token.clone());
-        Ok(token)
+        if !self.knows(&bearer.digest) {
+            state.wrong_tokens.admit(address, Instant::now())?;
+        }
+        match state.cluster.store().find_token(&bearer.hash, now).await? {
+            Some(token) => {
+                self.remember(bearer.digest, token.clone());
+                Ok(token)
+            }
+            None => {
+                self.entries().remove(&bearer.digest);
+                Err(state.wrong_tokens.refuse(address, &bearer.digest, Instant::now()))
+            }
+        }
     }
 
-    /// Drops everything, so that a revoked token stops working at once in this process.
+    /// Has everything looked up again, so that a revoked token stops working at once in this process.
     pub fn clear(&self) {
-        self.entries().clear();
+        self.entries().values_mut().for_each(|(_, token)| *token = None);
     }
 
     fn recall(&self, digest: &[u8; 32]) -> Option<Token> {
-        self.entries().get(digest).filter(|(seen, _)| seen.elapsed() < REMEMBER).map(|(_, token)| token.clone())
+        self.entries().get(digest).filter(|(seen, _)| seen.elapsed() < REMEMBER)?.1.clone()
+    }
+
+    /// Whether it opened something not long ago.
+    fn knows(&self, digest: &[u8; 32]) -> bool {
+        self.entries().get(digest).is_some_and(|(seen, _)| seen.elapsed() < KNOWN)
     }
 
     fn remember(&self, digest: [u8; 32], token: Token) {
         let mut entries = self.entries();
-        if entries.len() >= REMEMBER_AT_MOST {
-            entries.retain(|_, (seen, _)| seen.elapsed() < REMEMBER);
+        for age in [KNOWN, REMEMBER] {
+            if entries.len() >= REMEMBER_AT_MOST {
+                entries.retain(|_, (seen, _)| seen.elapsed() < age);
+            }
         }
-        if entries.len() < REMEMBER_AT_MOST {
-            entries.insert(digest, (Instant::now(), token));
+        if entries.len() < REMEMBER_AT_MOST || entries.contains_key(&digest) {
+            entries.insert(digest, (Instant::now(), Some(token)));
         }
     }
 
@@ -166,15 +199,15 @@ mod tests {
     use super::*;
 
     fn principal(scope: TokenScope) -> Principal {
-        Principal {
-            token: Token {
-                id: uuid::Uuid::nil(),
-                name: "ada".into(),
-                scope,
-                created_at: Timestamp(0),
-                expires_at: None,
-            },
-        }
+        let token = Token {
+            id: uuid::Uuid::nil(),
+            name: "ci".into(),
+            user: Some("ada".into()),
+            scope,
+            created_at: Timestamp(0),
+            expires_at: None,
+        };
+        Principal::of(token).unwrap()
     }
 
     fn authorization(value: &'static str) -> HeaderMap {
@@ -191,7 +224,8 @@ mod tests {
 
     #[test]
     fn an_agent_token_opens_no_route_for_people() {
-        assert!(principal(TokenScope::Agent).require(TokenScope::Viewer).is_err());
+        let token = Token { user: None, scope: TokenScope::Agent, ..principal(TokenScope::User).token };
+        assert!(Principal::of(token).is_err());
     }
 
     #[test]
@@ -211,5 +245,6 @@ mod tests {
         assert!(cache.recall(&[7; 32]).is_some());
         cache.clear();
         assert!(cache.recall(&[7; 32]).is_none());
+        assert!(cache.knows(&[7; 32]), "it is looked up again whatever else comes from its address");
     }
 }

@@ -1,7 +1,7 @@
 //! REST, the event stream and the web UI: what people and scripts talk to.
 //!
 //! A handler authenticates, turns wire types into requests, asks the loop or reads the snapshot and the store, and
-//! turns the answer into wire types. It never decides and never writes to the store, except for tokens, which the
+//! turns the answer into wire types. It never decides and never writes to the store, except for tokens and users, which the
 //! engine does not know.
 
 mod actions;
@@ -37,6 +37,8 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod users;
+mod wrong_tokens;
 
 use std::sync::Arc;
 
@@ -54,6 +56,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::{Principal, TokenCache};
 use self::problem::Problem;
+use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
 use crate::cluster::Cluster;
 use crate::shown::Show;
@@ -65,6 +68,7 @@ pub struct HttpState {
     cluster: Cluster,
     asking: Asking,
     tokens: TokenCache,
+    wrong_tokens: WrongTokens,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
 }
@@ -74,7 +78,7 @@ impl HttpState {
     #[must_use]
     pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
-        Self { cluster, asking, tokens: TokenCache::default(), build, metrics }
+        Self { cluster, asking, tokens: TokenCache::default(), wrong_tokens: WrongTokens::default(), build, metrics }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::{
     HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, projects, reservations,
-    simulate, stream, submit, tokens,
+    simulate, stream, submit, tokens, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -39,7 +39,7 @@ pub const DRY_RUN: &str = "dry_run";
         (name = "projects", description = "Quotas, floors and shares"),
         (name = "reservations", description = "Nodes set aside"),
         (name = "cluster", description = "The whole cluster at a glance"),
-        (name = "auth", description = "Tokens"),
+        (name = "auth", description = "Users and tokens"),
     )
 )]
 struct Document;
@@ -90,7 +90,9 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(stream::stream))
         .routes(routes!(tokens::create_token, tokens::list_tokens))
         .routes(routes!(tokens::revoke_token))
-        .routes(routes!(tokens::whoami));
+        .routes(routes!(tokens::whoami))
+        .routes(routes!(users::list_users))
+        .routes(routes!(users::get_user, users::put_user));
     let mut document = Document::openapi();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     document.components.get_or_insert_default().add_security_scheme("bearer", bearer);
@@ -150,9 +152,9 @@ fn accept_key(post: &mut Operation) {
 }
 
 /// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`
-/// itself, whose proposal moves nothing; and tokens are not the engine's, which answers dry runs.
+/// itself, whose proposal moves nothing; and tokens and users are not the engine's, which answers dry runs.
 fn accept_dry_run(change: &mut Operation) {
-    const HAVE_NONE: [&str; 5] = ["validate", "simulate", "rebalance", "create_token", "revoke_token"];
+    const HAVE_NONE: [&str; 6] = ["validate", "simulate", "rebalance", "create_token", "revoke_token", "put_user"];
     if change.operation_id.as_deref().is_some_and(|id| HAVE_NONE.contains(&id)) {
         return;
     }

@@ -22,6 +22,7 @@ mod reservations;
 mod tokens;
 mod transitions;
 mod unknown_tokens;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +34,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::JobFilter;
-pub use tokens::{Revocation, Token, TokenHash};
+pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
+pub use users::{RoleChange, User};
 
 use unknown_tokens::UnknownTokens;
 

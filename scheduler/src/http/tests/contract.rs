@@ -19,7 +19,7 @@ pub fn operations() -> Vec<(Method, String, Value)> {
 }
 
 pub fn filled(path: &str, id: &str, node: &str) -> String {
-    path.replace("{id}", id).replace("{node}", node).replace("{project}", "nlp")
+    path.replace("{id}", id).replace("{node}", node).replace("{project}", "nlp").replace("{user}", "ada")
 }
 
 /// Everything that is stored.
@@ -105,6 +105,7 @@ impl Furnished {
             ("POST", "/plans/rebalance") => ("", Value::Null, 400),
             ("POST", "/auth/tokens") => ("", json!({"name": "c", "scope": "viewer"}), 400),
             ("DELETE", "/auth/tokens/{id}") => (&**token, Value::Null, 400),
+            ("PUT", "/users/{user}") => ("", json!({"role": "admin"}), 400),
             other => panic!("say what {other:?} would change"),
         };
         (filled(path, id, node), body, status)
