@@ -21,8 +21,8 @@ mod stream;
 mod vocabulary;
 
 pub use headway_types::{
-    AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, Recompute,
-    Schedule, Sharding, Solver, StandingKind, TokenScope,
+    AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, ProjectRole,
+    Recompute, Schedule, Sharding, Solver, StandingKind, TokenScope,
 };
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
@@ -45,7 +45,9 @@ pub use plan::{
     PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
-pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};
+pub use project::{
+    Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRules,
+};
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use simulation::{Counterfactual, ForcedJob, Foreseen, RebalanceRequest, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};

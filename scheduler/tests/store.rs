@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use headway_engine::record::{
     Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Project,
-    ProjectRules, Release, ReleaseProof, Reservation,
+    ProjectAccess, ProjectRules, Release, ReleaseProof, Reservation,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
@@ -17,7 +17,7 @@ use headway_scheduler::store::{
 };
 use headway_types::{
     Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, JobStateKind, NodeId, Plan, PlanId, PlanReport,
-    ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
+    ProjectRole, ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
 };
 use sqlx::ConnectOptions;
 use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
@@ -70,7 +70,8 @@ fn project(name: &str) -> Project {
         weight: 0.1 + 0.2,
         max_per_user: Some(GpuCount(4)),
     };
-    Project { name: name.into(), rules, used: GpuSeconds(1e6 / 3.0), used_at: START, version: 3 }
+    let access = ProjectAccess { private: true, members: [("ada".into(), ProjectRole::Admin)].into() };
+    Project { name: name.into(), rules, access, used: GpuSeconds(1e6 / 3.0), used_at: START, version: 3 }
 }
 
 fn reservation(id: ReservationId, node: NodeId) -> Reservation {

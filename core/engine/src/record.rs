@@ -17,5 +17,6 @@ pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use plan::{PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
-pub use project::{Project, ProjectRules, lineage};
+pub(crate) use project::line;
+pub use project::{Openness, Project, ProjectAccess, ProjectRules, lineage};
 pub use reservation::Reservation;

@@ -1,14 +1,14 @@
 //! Who is calling and what they may do: bearer tokens, looked up by the SHA-256 of their secret.
 //!
 //! The secret itself is neither stored, compared nor logged. Only digests are looked up, so the time a look-up takes
-//! tells nothing about a secret. An agent's token opens no REST route.
+//! tells nothing about a secret. An agent's token opens no REST route. What a caller may do is said in `access`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::extract::FromRequestParts;
 use axum::http::{HeaderMap, header, request::Parts};
 use headway_engine::event::Actor;
 use headway_types::TokenScope;
@@ -16,6 +16,7 @@ use headway_types::spec::Priority;
 use sha2::{Digest, Sha256};
 
 use super::HttpState;
+use super::access::Act;
 use super::problem::Problem;
 use crate::store::{Token, TokenHash};
 
@@ -25,7 +26,7 @@ const REMEMBER: Duration = Duration::from_secs(5);
 const KNOWN: Duration = Duration::from_secs(600);
 const REMEMBER_AT_MOST: usize = 1_024;
 
-/// The caller of a request, with at least the viewer's rights.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub struct Principal {
     /// Who owns what the caller makes.
@@ -55,55 +56,28 @@ impl Principal {
         self.token.scope
     }
 
-    pub fn is_admin(&self) -> bool {
-        self.token.scope == TokenScope::Admin
-    }
-
     /// The most a job may have by the caller's word: what comes before everybody's "high" is not for each to say.
     pub fn highest_priority(&self) -> Priority {
-        if self.is_admin() { Priority(100) } else { Priority::HIGH }
-    }
-
-    fn require(self, needed: TokenScope) -> Result<Self, Problem> {
-        if self.token.scope >= needed {
-            return Ok(self);
-        }
-        Err(Problem::forbidden(format!("this needs a token with the scope {needed}"))
-            .hint(format!("your token \"{}\" has the scope {}", self.token.name, self.token.scope)))
+        if self.may(Act::RaisePriority).is_ok() { Priority(100) } else { Priority::HIGH }
     }
 }
 
-/// May submit jobs and act on them.
-#[derive(Clone, Debug)]
-pub struct UserPrincipal(pub Principal);
+impl HttpState {
+    /// Who sends this.
+    pub async fn authenticate(&self, headers: &HeaderMap, address: Option<IpAddr>) -> Result<Principal, Problem> {
+        Principal::of(self.tokens.find(bearer_digest(headers)?, address, self).await?)
+    }
+}
 
-/// May act on nodes, plans, the policy and tokens.
-#[derive(Clone, Debug)]
-pub struct AdminPrincipal(pub Principal);
-
+/// Whom `access` has let through.
 impl FromRequestParts<HttpState> for Principal {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        let bearer = bearer_digest(&parts.headers)?;
-        let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-        Principal::of(state.tokens.find(bearer, address, state).await?)?.require(TokenScope::Viewer)
-    }
-}
-
-impl FromRequestParts<HttpState> for UserPrincipal {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        Principal::from_request_parts(parts, state).await?.require(TokenScope::User).map(Self)
-    }
-}
-
-impl FromRequestParts<HttpState> for AdminPrincipal {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        Principal::from_request_parts(parts, state).await?.require(TokenScope::Admin).map(Self)
+    async fn from_request_parts(parts: &mut Parts, _: &HttpState) -> Result<Self, Problem> {
+        parts.extensions.get::<Principal>().cloned().ok_or_else(|| {
+            tracing::error!(path = %parts.uri.path(), "a route that nobody guards asks who calls");
+            Problem::internal()
+        })
     }
 }
 
@@ -193,7 +167,7 @@ fn bearer_digest(headers: &HeaderMap) -> Result<Bearer, Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::http::{HeaderValue, StatusCode};
+    use axum::http::HeaderValue;
     use headway_types::Timestamp;
 
     use super::*;
@@ -212,14 +186,6 @@ mod tests {
 
     fn authorization(value: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))])
-    }
-
-    #[test]
-    fn a_scope_includes_those_below_it() {
-        assert!(principal(TokenScope::Admin).require(TokenScope::User).is_ok());
-        assert!(principal(TokenScope::User).require(TokenScope::Viewer).is_ok());
-        let refused = principal(TokenScope::Viewer).require(TokenScope::User).unwrap_err();
-        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     }
 
     #[test]

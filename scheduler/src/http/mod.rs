@@ -1,9 +1,10 @@
 //! REST, the event stream and the web UI: what people and scripts talk to.
 //!
-//! A handler authenticates, turns wire types into requests, asks the loop or reads the snapshot and the store, and
+//! Requests are authenticated and held to the table of rules (`access`). A handler turns wire types into requests, asks the loop or reads the snapshot and the store, and
 //! turns the answer into wire types. It never decides and never writes to the store, except for tokens and users, which the
 //! engine does not know.
 
+mod access;
 mod actions;
 mod admission;
 mod auth;
@@ -20,6 +21,7 @@ mod ledger;
 mod limits;
 mod logs;
 mod lookup;
+mod members;
 mod nodes;
 mod once;
 mod openapi;
@@ -149,6 +151,7 @@ pub fn router(state: HttpState) -> Router {
     let (api, document) = openapi::routes().split_for_parts();
     let document = openapi::complete(document);
     let parameters = Arc::new(parameters::Table::of(&document));
+    let guard = (state.clone(), Arc::new(access::Routes::of(&document)));
     let document = openapi::render(&document);
     let routes = api
         .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
@@ -159,6 +162,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/licenses", get(root::licenses))
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
         .with_state(state);
     limits::limited(routes)

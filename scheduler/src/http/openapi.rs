@@ -12,9 +12,10 @@ use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::access::act_of;
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, projects, reservations,
-    simulate, stream, submit, tokens, users,
+    HttpState, actions, explain, goodput, history, jobs, ledger, logs, members, nodes, plans, policy, projects,
+    reservations, simulate, stream, submit, tokens, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -81,7 +82,9 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::reject_plan))
         .routes(routes!(policy::get_policy, policy::put_policy, policy::patch_policy))
         .routes(routes!(projects::list_projects))
-        .routes(routes!(projects::get_project, projects::put_project, projects::delete_project))
+        .routes(routes!(projects::get_project, projects::put_project, projects::delete_project, members::patch_project))
+        .routes(routes!(members::list_members))
+        .routes(routes!(members::put_member, members::delete_member))
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
         .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(goodput::overview))
@@ -108,6 +111,7 @@ pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::Open
         if method != Method::GET {
             accept_dry_run(operation);
         }
+        say_who_may(operation);
     }
     document
 }
@@ -149,6 +153,16 @@ fn accept_key(post: &mut Operation) {
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
         .build();
     parameters.push(RefOr::T(key));
+}
+
+/// By the table of rules.
+fn say_who_may(operation: &mut Operation) {
+    let Some(act) = operation.operation_id.as_deref().and_then(act_of) else { return };
+    let who = format!("To {} is for {}.", act.in_words(), act.rule().in_words());
+    operation.description = Some(match &operation.description {
+        Some(description) => format!("{description}\n\n{who}"),
+        None => who,
+    });
 }
 
 /// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`

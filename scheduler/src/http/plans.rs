@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched, once, past};
@@ -117,7 +117,7 @@ fn no_input(of: &PlanRecord, kept: Seconds, now: Timestamp) -> Problem {
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn rebalance(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     body: Option<Json<v1::RebalanceRequest>>,
 ) -> Result<Json<v1::Plan>, Problem> {
     let Json(body) = body.unwrap_or_default();
@@ -178,7 +178,7 @@ async fn made(
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn approve_plan(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     let request = Request::Approve { plan: PlanId(id) };
@@ -209,7 +209,7 @@ async fn undecided(state: &HttpState, id: PlanId, answer: Result<Response, Probl
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn reject_plan(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {

@@ -40,6 +40,11 @@ impl Problem {
         self
     }
 
+    /// With more on what it is about.
+    pub fn about(self, what: &str) -> Self {
+        Self { detail: format!("{}: {what}", self.detail), ..self }
+    }
+
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }

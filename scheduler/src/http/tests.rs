@@ -1,6 +1,7 @@
 //! The routes against a real loop on a real Postgres.
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod contract;
 mod jobs;
 mod nodes;

@@ -9,6 +9,7 @@ use headway_types::{Seconds, TokenScope};
 use serde::Deserialize;
 use uuid::Uuid;
 
+use super::access::Act;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
@@ -57,8 +58,8 @@ async fn whose(
         (None, _) => Some(caller.name()),
         (Some(user), _) => Some(user),
     };
-    if user != Some(caller.name()) && !caller.is_admin() {
-        return Err(Problem::forbidden("only admins make tokens for others and for agents"));
+    if user != Some(caller.name()) {
+        caller.may(Act::KeepTokensOfOthers)?;
     }
     if scope > caller.scope() {
         return Err(Problem::forbidden(format!(
@@ -95,10 +96,13 @@ pub async fn list_tokens(
     caller: Principal,
     Query(query): Query<TokensQuery>,
 ) -> Result<Json<v1::TokenList>, Problem> {
-    let own = || Some(caller.name().to_owned());
-    let user = if caller.is_admin() { query.user } else { query.user.or_else(own) };
-    if !caller.is_admin() && user != own() {
-        return Err(Problem::forbidden("only admins see the tokens of others"));
+    let of_others = caller.may(Act::KeepTokensOfOthers);
+    let user = match &of_others {
+        Ok(()) => query.user,
+        Err(_) => query.user.or_else(|| Some(caller.name().to_owned())),
+    };
+    if user.as_deref() != Some(caller.name()) {
+        of_others?;
     }
     let tokens = state.cluster.store().tokens(user.as_deref()).await?;
     Ok(Json(v1::TokenList { items: tokens.iter().map(conversions::token).collect() }))
@@ -114,7 +118,7 @@ pub async fn revoke_token(
 ) -> Result<StatusCode, Problem> {
     let owner = state.cluster.store().token_user(id).await?;
     // Whose a token is that is not the caller's is nobody else's business.
-    if !caller.is_admin() && owner.flatten().as_deref() != Some(caller.name()) {
+    if owner.flatten().as_deref() != Some(caller.name()) && caller.may(Act::KeepTokensOfOthers).is_err() {
         return Err(Problem::not_found(format!("you have no token {id}")));
     }
     match state.cluster.store().revoke_token(id, state.cluster.now()).await? {

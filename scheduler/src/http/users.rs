@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_types::TokenScope;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions};
@@ -38,7 +38,7 @@ pub async fn get_user(
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn put_user(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     Json(body): Json<v1::UserRequest>,
 ) -> Result<Response, Problem> {

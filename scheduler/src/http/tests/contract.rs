@@ -93,6 +93,10 @@ impl Furnished {
                 ("", serde_json::to_value(policy).unwrap(), 200)
             }
             ("PUT", "/projects/{project}") => ("", json!({"quota_gpus": 16}), 200),
+            ("PATCH", "/projects/{project}") => ("", json!({"private": true}), 200),
+            ("PUT", "/projects/{project}/members/{user}") => ("", json!({"role": "admin"}), 200),
+            // It has none.
+            ("DELETE", "/projects/{project}/members/{user}") => ("", Value::Null, 409),
             ("DELETE", "/projects/{project}") => ("", Value::Null, 200),
             ("POST", "/reservations") => {
                 let until = "2998-02-01T00:00:00Z";
