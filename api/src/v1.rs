@@ -5,6 +5,7 @@
 //! are converted explicitly. Only words (states, policies, ways to execute a layout) are the vocabulary's own.
 
 mod access;
+mod audit;
 mod cluster;
 mod goodput;
 mod history;
@@ -26,6 +27,7 @@ pub use headway_types::{
 };
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};

@@ -438,12 +438,12 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let hash = TokenHash::of("s3cret");
     let later = START + Seconds(60.0);
     let new = NewToken { name: "ci", user: Some("ada"), scope: TokenScope::User, expires_at: Some(later) };
-    let token = store.create_token(&new, &hash, START).await.unwrap();
+    let token = store.create_token(&new, &hash, START, None).await.unwrap();
     assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
     assert_eq!(store.find_token(&hash, later).await.unwrap(), None);
     assert_eq!(store.find_token(&TokenHash::of("other"), START).await.unwrap(), None);
-    assert_eq!(store.revoke_token(token.id, START).await.unwrap(), Revocation::Done);
-    assert_eq!(store.revoke_token(token.id, START).await.unwrap(), Revocation::Unknown);
+    assert_eq!(store.revoke_token(token.id, START, None).await.unwrap(), Revocation::Done);
+    assert_eq!(store.revoke_token(token.id, START, None).await.unwrap(), Revocation::Unknown);
     assert_eq!(store.find_token(&hash, START).await.unwrap(), None);
 
     store.ensure_token("admin", TokenScope::Viewer, "fixed", START).await.unwrap();
@@ -455,7 +455,7 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let agent = async || store.ensure_token("agent", TokenScope::Agent, "agent", START).await.unwrap();
     assert!(agent().await);
     let known = store.find_token(&TokenHash::of("agent"), START).await.unwrap().unwrap();
-    assert_eq!(store.revoke_token(known.id, START).await.unwrap(), Revocation::Done);
+    assert_eq!(store.revoke_token(known.id, START, None).await.unwrap(), Revocation::Done);
     assert!(!agent().await, "revoked is revoked");
 }
 
@@ -500,7 +500,7 @@ async fn a_token_of_a_former_release_keeps_its_identity_and_lends_it_to_no_other
 
     // A label is no identity any more.
     let new = NewToken { name: "admin", user: Some("bob"), scope: TokenScope::User, expires_at: None };
-    store.create_token(&new, &TokenHash::of("bob"), START).await.unwrap();
+    store.create_token(&new, &TokenHash::of("bob"), START, None).await.unwrap();
     assert_eq!(found("bob").await.unwrap().user.as_deref(), Some("bob"));
 
     // What the binary of before makes meanwhile is nobody's.
@@ -517,11 +517,11 @@ async fn a_token_of_a_former_release_keeps_its_identity_and_lends_it_to_no_other
 async fn a_role_bounds_what_tokens_open_and_the_last_admin_keeps_it() {
     let (store, _) = store().await;
     store.ensure_token("root", TokenScope::Admin, "root", START).await.unwrap();
-    assert_eq!(store.set_role("root", TokenScope::User, START).await.unwrap(), RoleChange::LastAdmin);
+    assert_eq!(store.set_role("root", TokenScope::User, START, None).await.unwrap(), RoleChange::LastAdmin);
     store.ensure_token("ada", TokenScope::Admin, "ada", START).await.unwrap();
-    assert_eq!(store.set_role("root", TokenScope::User, START).await.unwrap(), RoleChange::Done);
-    assert_eq!(store.set_role("bob", TokenScope::Operator, START).await.unwrap(), RoleChange::Created);
+    assert_eq!(store.set_role("root", TokenScope::User, START, None).await.unwrap(), RoleChange::Done);
+    assert_eq!(store.set_role("bob", TokenScope::Operator, START, None).await.unwrap(), RoleChange::Created);
     let root = store.find_token(&TokenHash::of("root"), START).await.unwrap().unwrap();
     assert_eq!(root.scope, TokenScope::User);
-    assert_eq!(store.set_role("ada", TokenScope::Viewer, START).await.unwrap(), RoleChange::LastAdmin);
+    assert_eq!(store.set_role("ada", TokenScope::Viewer, START, None).await.unwrap(), RoleChange::LastAdmin);
 }

@@ -1,10 +1,12 @@
-//! Requests about users and access tokens.
+//! Requests about users, access tokens and the audit.
 
+use chrono::{DateTime, Utc};
 use headway_types::TokenScope;
 use reqwest::Method;
+use serde::Serialize;
 
 use super::{Client, ClientError, REQUEST_TIME};
-use crate::v1::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+use crate::v1::{AuditList, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
 
 impl Client {
     /// Who the scheduler takes this client for.
@@ -38,4 +40,21 @@ impl Client {
     pub async fn set_user(&self, name: &str, role: TokenScope) -> Result<User, ClientError> {
         self.read(self.request(Method::PUT, &["users", name]).json(&UserRequest { role })).await
     }
+
+    /// Newest first.
+    pub async fn audit(&self, query: &AuditQuery) -> Result<AuditList, ClientError> {
+        self.read(self.request(Method::GET, &["audit"]).query(query)).await
+    }
+}
+
+/// Which lines of the audit are wanted; what is absent is any.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AuditQuery {
+    pub actor: Option<String>,
+    pub action: Option<String>,
+    pub subject: Option<String>,
+    pub result: Option<String>,
+    pub since: Option<DateTime<Utc>>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
 }

@@ -3,6 +3,7 @@
 //! shared by `Arc`, so that readers see a consistent snapshot without a copy.
 
 mod allocation;
+mod deed;
 mod history;
 mod job;
 mod node;
@@ -12,6 +13,7 @@ mod reservation;
 
 pub(crate) use allocation::Shape;
 pub use allocation::{Allocation, AllocationPhase, Checkpoint, Release, ReleaseProof};
+pub use deed::{Deed, Origin, Row};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
 pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};

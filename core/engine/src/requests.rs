@@ -1,6 +1,7 @@
 //! Requests of people and scripts. A refusal has changed nothing.
 
 mod change;
+mod deeds;
 mod deletion;
 mod dry_run;
 mod jobs;

@@ -13,16 +13,18 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_engine::record::{EventRecord, Job};
+use headway_engine::record::{EventRecord, Job, Origin};
 use headway_engine::view::View;
 use headway_types::JobId;
 use utoipa::openapi::OpenApi;
 use uuid::Uuid;
 
 use super::auth::Principal;
+use super::limits::REQUEST_ID_HERE;
 use super::openapi::operations;
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
+use crate::audit;
 use crate::cluster::Cluster;
 use crate::store::StoreError;
 #[cfg(test)]
@@ -30,7 +32,7 @@ pub use table::ROUTES;
 pub use table::{Act, Standing, act_of};
 
 /// What each route does, by its path and method; `None`: nobody has said it, so nobody may.
-pub struct Routes(BTreeMap<(String, Method), Option<Act>>);
+pub struct Routes(BTreeMap<(String, Method), (String, Option<Act>)>);
 
 impl Routes {
     pub fn of(document: &OpenApi) -> Self {
@@ -38,17 +40,19 @@ impl Routes {
         let mut document = document.clone();
         for (path, item) in &mut document.paths.paths {
             for (method, operation) in operations(item) {
-                routes.insert((path.clone(), method), operation.operation_id.as_deref().and_then(act_of));
+                let id = operation.operation_id.clone().unwrap_or_default();
+                let act = act_of(&id);
+                routes.insert((path.clone(), method), (id, act));
             }
         }
         Self(routes)
     }
 
     /// `None`: it is no route of the interface.
-    fn act(&self, request: &Request) -> Option<Option<Act>> {
+    fn find(&self, request: &Request) -> Option<&(String, Option<Act>)> {
         let path = request.extensions().get::<MatchedPath>()?.as_str();
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-        self.0.get(&(path.to_owned(), method.clone())).copied()
+        self.0.get(&(path.to_owned(), method.clone()))
     }
 }
 
@@ -58,7 +62,7 @@ pub async fn checked(
     request: Request,
     next: Next,
 ) -> Response {
-    let Some(act) = routes.act(&request) else { return next.run(request).await };
+    let Some((operation, act)) = routes.find(&request) else { return next.run(request).await };
     let (mut parts, body) = request.into_parts();
     let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
     let caller = match state.authenticate(&parts.headers, address).await {
@@ -66,11 +70,30 @@ pub async fn checked(
         Err(problem) => return problem.into_response(),
     };
     let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
-    if let Err(problem) = permit(&state, &caller, act, params.as_ref()).await {
-        return problem.into_response();
-    }
-    parts.extensions.insert(caller);
-    next.run(Request::from_parts(parts, body)).await
+    let origin = Origin {
+        action: operation.clone(),
+        user: caller.name().to_owned(),
+        token: caller.token.id,
+        address,
+        request: REQUEST_ID_HERE.try_with(String::clone).unwrap_or_default(),
+        subject: params.as_ref().and_then(|params| subject(parts.uri.path(), params)),
+    };
+    let answer = async {
+        if let Err(problem) = permit(&state, &caller, *act, params.as_ref()).await {
+            state.note_refusal(&problem);
+            return problem.into_response();
+        }
+        parts.extensions.insert(caller);
+        next.run(Request::from_parts(parts, body)).await
+    };
+    audit::coming_from(origin, answer).await
+}
+
+/// What a path names, as the audit calls it: "job:<id>".
+fn subject(path: &str, params: &RawPathParams) -> Option<String> {
+    let (_, value) = params.iter().next()?;
+    let noun = path.trim_start_matches("/api/v1/").split('/').find(|part| *part != "auth")?;
+    Some(format!("{}:{value}", noun.trim_end_matches('s')))
 }
 
 async fn permit(
@@ -98,7 +121,7 @@ async fn permit(
         },
         // To which project, with what priority and whose token is in the body.
         Act::Submit | Act::RaisePriority | Act::KeepTokens | Act::KeepTokensOfOthers => caller.has_scope(act),
-        Act::Look | Act::Operate | Act::SetRules | Act::NamePeople => caller.may(act),
+        Act::Look | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit => caller.may(act),
     }
 }
 

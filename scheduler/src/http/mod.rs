@@ -7,6 +7,7 @@
 mod access;
 mod actions;
 mod admission;
+mod audit;
 mod auth;
 mod conversions;
 mod explain;
@@ -60,8 +61,10 @@ use self::auth::{Principal, TokenCache};
 use self::problem::Problem;
 use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
+use crate::audit::{Refusals, origin};
 use crate::cluster::Cluster;
 use crate::shown::Show;
+use crate::store::{AuditEntry, AuditResult};
 use crate::web;
 
 /// What every handler shares.
@@ -71,6 +74,7 @@ pub struct HttpState {
     asking: Asking,
     tokens: TokenCache,
     wrong_tokens: WrongTokens,
+    refusals: Refusals,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
 }
@@ -80,7 +84,16 @@ impl HttpState {
     #[must_use]
     pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
-        Self { cluster, asking, tokens: TokenCache::default(), wrong_tokens: WrongTokens::default(), build, metrics }
+        let refusals = Refusals::start(cluster.store().clone());
+        Self {
+            cluster,
+            asking,
+            tokens: TokenCache::default(),
+            wrong_tokens: WrongTokens::default(),
+            refusals,
+            build,
+            metrics,
+        }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.
@@ -138,11 +151,26 @@ impl HttpState {
     }
 
     async fn granted(&self, reply: Reply) -> Result<Reply, Problem> {
-        match reply {
-            Reply::Refused(Refusal::NoSuchJob(job)) => Err(self.no_live_job(job).await),
-            Reply::Refused(refusal) => Err(refusal.into()),
-            reply => Ok(reply),
+        let problem = match reply {
+            Reply::Refused(Refusal::NoSuchJob(job)) => self.no_live_job(job).await,
+            Reply::Refused(refusal) => refusal.into(),
+            reply => return Ok(reply),
+        };
+        self.note_refusal(&problem);
+        Err(problem)
+    }
+
+    /// Has the audit keep that the request under way was refused. What is only supposed is refused nothing.
+    fn note_refusal(&self, problem: &Problem) {
+        if let Some(origin) = origin().filter(|_| !parameters::is_dry_run()) {
+            let entry = AuditEntry::of(&origin, self.cluster.now(), AuditResult::Refused);
+            self.refusals.note(AuditEntry { code: Some(problem.code().to_owned()), ..entry });
         }
+    }
+
+    /// What the request under way does without the engine, for the audit.
+    fn deed(&self) -> Option<AuditEntry> {
+        Some(AuditEntry::of(&origin()?, self.cluster.now(), AuditResult::Done))
     }
 }
 

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, members, nodes, plans, policy, projects,
+    HttpState, actions, audit, explain, goodput, history, jobs, ledger, logs, members, nodes, plans, policy, projects,
     reservations, simulate, stream, submit, tokens, users,
 };
 
@@ -40,7 +40,7 @@ pub const DRY_RUN: &str = "dry_run";
         (name = "projects", description = "Quotas, floors and shares"),
         (name = "reservations", description = "Nodes set aside"),
         (name = "cluster", description = "The whole cluster at a glance"),
-        (name = "auth", description = "Users and tokens"),
+        (name = "auth", description = "Users, tokens and the audit"),
     )
 )]
 struct Document;
@@ -94,6 +94,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(tokens::create_token, tokens::list_tokens))
         .routes(routes!(tokens::revoke_token))
         .routes(routes!(tokens::whoami))
+        .routes(routes!(audit::audit))
         .routes(routes!(users::list_users))
         .routes(routes!(users::get_user, users::put_user));
     let mut document = Document::openapi();

@@ -86,6 +86,10 @@ impl Problem {
             .hint("the scheduler's log says why, under this reply's x-request-id")
     }
 
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod access;
+mod audit;
 mod contract;
 mod jobs;
 mod nodes;

@@ -38,7 +38,7 @@ pub async fn create_token(
     let now = state.cluster.now();
     let secret = fresh_secret()?;
     let new = NewToken { name, user: user.as_deref(), scope, expires_at: body.ttl_s.map(|ttl| now + Seconds(ttl)) };
-    let token = state.cluster.store().create_token(&new, &TokenHash::of(&secret), now).await?;
+    let token = state.cluster.store().create_token(&new, &TokenHash::of(&secret), now, state.deed()).await?;
     tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())
 }
@@ -121,7 +121,7 @@ pub async fn revoke_token(
     if owner.flatten().as_deref() != Some(caller.name()) && caller.may(Act::KeepTokensOfOthers).is_err() {
         return Err(Problem::not_found(format!("you have no token {id}")));
     }
-    match state.cluster.store().revoke_token(id, state.cluster.now()).await? {
+    match state.cluster.store().revoke_token(id, state.cluster.now(), state.deed()).await? {
         Revocation::Done => {}
         Revocation::Unknown => return Err(Problem::not_found(format!("no token {id}"))),
         Revocation::LastAdmin => {

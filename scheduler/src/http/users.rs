@@ -49,7 +49,7 @@ pub async fn put_user(
     if store.role_of(&name).await?.is_none() {
         check_name(&name, "user")?;
     }
-    let status = match store.set_role(&name, body.role, state.cluster.now()).await? {
+    let status = match store.set_role(&name, body.role, state.cluster.now(), state.deed()).await? {
         RoleChange::Done => StatusCode::OK,
         RoleChange::Created => StatusCode::CREATED,
         RoleChange::LastAdmin => {

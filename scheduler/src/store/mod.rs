@@ -4,6 +4,7 @@
 //! `commit`, observations through `observe`; everything else reads.
 
 mod allocations;
+mod audit;
 mod checkpoints;
 mod cluster;
 mod column;
@@ -31,6 +32,7 @@ use headway_types::Term;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::JobFilter;

@@ -1,12 +1,13 @@
 //! Table `tokens`: who may do what. Secrets are never stored.
 
 use headway_types::{Timestamp, TokenScope};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::column::{moment, time};
-use super::{Store, StoreError, users};
+use super::{AuditEntry, Store, StoreError, audit, users};
 
 /// A bearer token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,11 @@ impl TokenHash {
     pub fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).into())
     }
+}
+
+/// A token, and whose it is, as the audit calls them.
+fn subjects(token: Uuid, user: Option<&str>) -> Vec<String> {
+    [format!("token:{token}")].into_iter().chain(user.map(|user| format!("user:{user}"))).collect()
 }
 
 /// A row as it is read, with its user's role.
@@ -117,13 +123,20 @@ impl Store {
         new: &NewToken<'_>,
         hash: &TokenHash,
         now: Timestamp,
+        deed: Option<AuditEntry>,
     ) -> Result<Token, StoreError> {
-        let token = self.create(new, hash, now).await.map_err(StoreError::during("creating a token"))?;
+        let token = self.create(new, hash, now, deed).await.map_err(StoreError::during("creating a token"))?;
         self.unknown_tokens.forget(hash);
         Ok(token)
     }
 
-    async fn create(&self, new: &NewToken<'_>, hash: &TokenHash, now: Timestamp) -> Result<Token, sqlx::Error> {
+    async fn create(
+        &self,
+        new: &NewToken<'_>,
+        hash: &TokenHash,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Token, sqlx::Error> {
         let id = Uuid::now_v7();
         let mut tx = self.pool.begin().await?;
         if let Some(user) = new.user {
@@ -142,6 +155,10 @@ impl Store {
         )
         .execute(&mut *tx)
         .await?;
+        let after =
+            json!({"name": new.name, "user": new.user, "scope": new.scope, "expires_at": new.expires_at.map(time)});
+        let told = |deed| AuditEntry { subjects: subjects(id, new.user), after: Some(after), ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
         tx.commit().await?;
         let NewToken { name, user, scope, expires_at } = *new;
         Ok(Token { id, name: name.to_owned(), user: user.map(ToOwned::to_owned), scope, created_at: now, expires_at })
@@ -251,11 +268,16 @@ impl Store {
     }
 
     /// Revokes a token at once, unless the cluster would then be without an admin sooner than otherwise.
-    pub async fn revoke_token(&self, token: Uuid, now: Timestamp) -> Result<Revocation, StoreError> {
-        self.revoke(token, now).await.map_err(StoreError::during("revoking a token"))
+    pub async fn revoke_token(
+        &self,
+        token: Uuid,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Revocation, StoreError> {
+        self.revoke(token, now, deed).await.map_err(StoreError::during("revoking a token"))
     }
 
-    async fn revoke(&self, token: Uuid, now: Timestamp) -> Result<Revocation, sqlx::Error> {
+    async fn revoke(&self, token: Uuid, now: Timestamp, deed: Option<AuditEntry>) -> Result<Revocation, sqlx::Error> {
         let mut tx = self.pool.begin().await?;
         let admins = lock_admins(&mut tx, now).await?;
         if let Some(own) = admins.iter().find(|admin| admin.token_id == token) {
@@ -265,13 +287,18 @@ impl Store {
             }
         }
         let done = sqlx::query!(
-            "UPDATE tokens SET revoked_at = $2 WHERE token_id = $1 AND revoked_at IS NULL",
+            "UPDATE tokens SET revoked_at = $2 WHERE token_id = $1 AND revoked_at IS NULL RETURNING name, user_name, scope",
             token,
             time(now),
         )
-        .execute(&mut *tx)
+        .fetch_optional(&mut *tx)
         .await?;
+        let Some(gone) = done else { return Ok(Revocation::Unknown) };
+        let before = json!({"name": gone.name, "user": gone.user_name, "scope": gone.scope});
+        let told =
+            |deed| AuditEntry { subjects: subjects(token, gone.user_name.as_deref()), before: Some(before), ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
         tx.commit().await?;
-        Ok(if done.rows_affected() == 1 { Revocation::Done } else { Revocation::Unknown })
+        Ok(Revocation::Done)
     }
 }

@@ -1,10 +1,11 @@
 //! Table `users`: who people are, and the most that their tokens open. Jobs are owned by names of users.
 
 use headway_types::{Timestamp, TokenScope};
+use serde_json::json;
 use sqlx::PgConnection;
 
 use super::column::{moment, time};
-use super::{Store, StoreError, tokens};
+use super::{AuditEntry, Store, StoreError, audit, tokens};
 
 /// A person, or a program with an identity of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,26 +56,45 @@ impl Store {
     }
 
     /// Gives a user this role, who is made if need be, unless the cluster would then be without an admin.
-    pub async fn set_role(&self, name: &str, role: TokenScope, now: Timestamp) -> Result<RoleChange, StoreError> {
-        self.give(name, role, now).await.map_err(StoreError::during("giving a user a role"))
+    pub async fn set_role(
+        &self,
+        name: &str,
+        role: TokenScope,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<RoleChange, StoreError> {
+        self.give(name, role, now, deed).await.map_err(StoreError::during("giving a user a role"))
     }
 
-    async fn give(&self, name: &str, role: TokenScope, now: Timestamp) -> Result<RoleChange, sqlx::Error> {
+    async fn give(
+        &self,
+        name: &str,
+        role: TokenScope,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<RoleChange, sqlx::Error> {
         let mut tx = self.pool.begin().await?;
         let admins = tokens::lock_admins(&mut tx, now).await?;
         let ends = |admin: &tokens::Admin| role != TokenScope::Admin && admin.user.as_deref() == Some(name);
         if admins.iter().any(ends) && admins.iter().all(ends) {
             return Ok(RoleChange::LastAdmin);
         }
-        let known = sqlx::query!("UPDATE users SET role = $2 WHERE name = $1", name, <&str>::from(role))
-            .execute(&mut *tx)
-            .await?
-            .rows_affected();
-        if known == 0 {
-            create(&mut tx, name, role, now).await?;
+        let former = sqlx::query_scalar!("SELECT role FROM users WHERE name = $1 FOR UPDATE", name)
+            .fetch_optional(&mut *tx)
+            .await?;
+        match &former {
+            None => create(&mut tx, name, role, now).await?,
+            Some(_) => {
+                sqlx::query!("UPDATE users SET role = $2 WHERE name = $1", name, <&str>::from(role))
+                    .execute(&mut *tx)
+                    .await?;
+            }
         }
+        let before = former.as_ref().map(|former| json!({"role": former}));
+        let told = |deed| AuditEntry { before, after: Some(json!({"role": role})), ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
         tx.commit().await?;
-        Ok(if known == 0 { RoleChange::Created } else { RoleChange::Done })
+        Ok(if former.is_none() { RoleChange::Created } else { RoleChange::Done })
     }
 }
 

@@ -20,6 +20,7 @@ pub enum Act {
     Operate,
     SetRules,
     NamePeople,
+    ReadAudit,
     KeepTokens,
     KeepTokensOfOthers,
 }
@@ -110,7 +111,7 @@ impl Act {
             Self::Submit => rule(User, Some(O::Open), false, Some(P::User), Operator),
             Self::SeeMembers => rule(Viewer, Some(O::Closed), false, Some(P::Viewer), Operator),
             Self::NameMembers => rule(User, None, false, Some(P::Admin), Admin),
-            Self::Operate => rule(Operator, None, false, None, Operator),
+            Self::Operate | Self::ReadAudit => rule(Operator, None, false, None, Operator),
             Self::RaisePriority | Self::SetRules | Self::NamePeople | Self::KeepTokensOfOthers => {
                 rule(Admin, None, false, None, Admin)
             }
@@ -132,6 +133,7 @@ impl Act {
             Self::Operate => "act on nodes, plans, reservations and the policy",
             Self::SetRules => "set a project's quota, share and place in the tree",
             Self::NamePeople => "make users and give them roles",
+            Self::ReadAudit => "read the audit",
             Self::KeepTokens => "make, list and revoke one's own tokens, which open no more than the caller's",
             Self::KeepTokensOfOthers => "make, list and revoke tokens of others and of agents",
         }
@@ -200,6 +202,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("list_users", Act::Look),
     ("get_user", Act::Look),
     ("put_user", Act::NamePeople),
+    ("audit", Act::ReadAudit),
 ];
 
 /// What the operation does; `None`: nobody has said it, so nobody may.

@@ -3,7 +3,7 @@
 use headway_api::v1;
 
 use super::time;
-use crate::store::{Token, User};
+use crate::store::{AuditLine, Token, User};
 
 pub fn token(of: &Token) -> v1::Token {
     v1::Token {
@@ -18,4 +18,23 @@ pub fn token(of: &Token) -> v1::Token {
 
 pub fn user(of: &User) -> v1::User {
     v1::User { name: of.name.clone(), role: of.role, created_at: time(of.created_at), tokens: of.tokens }
+}
+
+pub fn audit_line(of: &AuditLine) -> v1::AuditLine {
+    let entry = of.entry.clone();
+    v1::AuditLine {
+        id: of.id,
+        at: time(entry.done_at),
+        actor: entry.actor,
+        token_id: entry.token_id,
+        address: entry.address,
+        action: entry.action,
+        subjects: entry.subjects,
+        reason: entry.reason,
+        before: entry.before,
+        after: entry.after,
+        request_id: entry.request_id,
+        result: super::snake_name(&entry.result),
+        code: entry.code,
+    }
 }
