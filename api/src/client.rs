@@ -21,6 +21,7 @@ use crate::v1::{Foreseen, Problem};
 
 pub use jobs::{JobFilter, LogPage, LogRequest};
 pub use stream::StreamItem;
+pub use tokens::AuditQuery;
 
 const DRY_RUN: &str = "dry_run";
 const CONNECT_TIME: Duration = Duration::from_secs(5);

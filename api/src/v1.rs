@@ -5,6 +5,7 @@
 //! are converted explicitly. Only words (states, policies, ways to execute a layout) are the vocabulary's own.
 
 mod access;
+mod audit;
 mod cluster;
 mod goodput;
 mod history;
@@ -22,11 +23,12 @@ mod stream;
 mod vocabulary;
 
 pub use headway_types::{
-    AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, Recompute,
-    Schedule, Sharding, Solver, StandingKind, TokenScope,
+    AvailabilityKind, Execution, JobStateKind, NodePolicyKind, Objective, PlanStateKind, PolicyMode, ProjectRole,
+    Recompute, Schedule, Sharding, Solver, StandingKind, TokenScope,
 };
 
-pub use access::{CreatedToken, Token, TokenList, TokenRequest};
+pub use access::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
@@ -46,7 +48,9 @@ pub use plan::{
     PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
-pub use project::{Project, ProjectList, ProjectRequest, ProjectRules};
+pub use project::{
+    Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRules,
+};
 pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };

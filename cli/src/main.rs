@@ -83,6 +83,17 @@ enum Command {
     /// The policy: objective, constants and mode.
     #[command(subcommand)]
     Policy(command::policy::Policy),
+    /// Tokens: make one, list them, revoke one.
+    #[command(subcommand)]
+    Token(command::token::Token),
+    /// Users: who there is, and what their tokens open at most.
+    #[command(subcommand)]
+    User(command::user::User),
+    /// The audit: who did what, and what was refused.
+    #[command(subcommand)]
+    Audit(command::audit::Audit),
+    /// Who the scheduler takes you for.
+    Whoami,
     /// Clusters by name: list them, choose one.
     #[command(subcommand)]
     Context(command::context::Context),
@@ -169,6 +180,10 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Project(project) => command::project::run(&cli.connection.client()?, &print, project).await?,
         Command::Reservation(one) => command::reservation::run(&cli.connection.client()?, &print, one).await?,
         Command::Policy(policy) => command::policy::run(&cli.connection.client()?, &print, policy).await?,
+        Command::Token(token) => command::token::run(&cli.connection.client()?, &print, token).await?,
+        Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
+        Command::Audit(audit) => command::audit::run(&cli.connection.client()?, &print, audit).await?,
+        Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
         Command::Plan(command::plan::Plan::Solve(solve)) => {

@@ -12,6 +12,7 @@ use headway_engine::{Actor, Reply, Request, View};
 use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use crate::audit;
 use crate::clock::Clock;
 use crate::config::Retention;
 use crate::driver::{Asker, Input};
@@ -158,10 +159,12 @@ impl Cluster {
             return Err(RequestError::Unavailable);
         }
         let (reply, answer) = oneshot::channel();
-        self.inbox.try_send(Input::request(actor, body, Asker::new(reply, show))).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => RequestError::Busy,
-            mpsc::error::TrySendError::Closed(_) => RequestError::Unavailable,
-        })?;
+        self.inbox.try_send(Input::request(actor, body, Asker::new(reply, show, audit::origin()))).map_err(
+            |error| match error {
+                mpsc::error::TrySendError::Full(_) => RequestError::Busy,
+                mpsc::error::TrySendError::Closed(_) => RequestError::Unavailable,
+            },
+        )?;
         match tokio::time::timeout(REQUEST_DEADLINE, answer).await {
             Err(_) => Err(RequestError::TimedOut),
             Ok(Err(_)) => Err(RequestError::Unavailable),

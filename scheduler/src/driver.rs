@@ -226,6 +226,7 @@ impl Driver {
                     let events = gathering.batch().map(|input| self.admit(input)).collect();
                     let mut outcome = engine.handle(self.clock.now(), events);
                     faults.tell(&engine, &outcome);
+                    asker::tell_origins(&mut outcome, &self.pending);
                     gathering.wake_at = outcome.wake_at;
                     let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));
                     if let Some(view) = &view {
@@ -342,6 +343,7 @@ fn heard(change: &Change) -> Option<Feed> {
         | Change::Reservation(_)
         | Change::ReservationGone(_)
         | Change::Idempotency(_)
+        | Change::Deed(_)
         | Change::Transition(_) => None,
     }
 }

@@ -13,6 +13,7 @@ pub mod store;
 
 mod archive;
 mod asking;
+mod audit;
 mod clock;
 mod driver;
 mod grpc;

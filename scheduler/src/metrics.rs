@@ -31,6 +31,8 @@ const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const JOBS_SET_ASIDE: &str = "headway_jobs_set_aside_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
+const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
+const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -91,6 +93,15 @@ fn describe() {
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
     describe_counter!(
+        WRONG_TOKENS,
+        "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
+    );
+    describe_counter!(
+        REFUSALS_LOST,
+        "Refused requests that are not in the audit: they came faster than they can be written"
+    );
+    counter!(REFUSALS_LOST).increment(0);
+    describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
     );
@@ -142,6 +153,16 @@ pub fn jobs_deferred(count: usize) {
 /// The input of a stored plan could not be stored.
 pub fn plan_input_lost() {
     counter!(PLAN_INPUTS_LOST).increment(1);
+}
+
+/// A request came with a token that opens nothing, or from an address with too many of them.
+pub fn wrong_token(outcome: &'static str) {
+    counter!(WRONG_TOKENS, "outcome" => outcome).increment(1);
+}
+
+/// Refusals that the audit does not have.
+pub fn refusals_lost(count: u64) {
+    counter!(REFUSALS_LOST).increment(count);
 }
 
 /// A part of a reply was left out.

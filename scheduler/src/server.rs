@@ -160,9 +160,9 @@ async fn serve_people(
     tls: Option<TlsFiles>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let router = router(state);
+    let service = router(state).into_make_service_with_connect_info::<SocketAddr>();
     let Some(files) = tls else {
-        let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let serving = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
         return within_drain(serving.into_future(), &stop, ServerError::Http).await;
     };
     // Fails only if a provider is installed already, which is as good.
@@ -175,7 +175,7 @@ async fn serve_people(
     let serving = axum_server::from_tcp_rustls(listener.into_std().map_err(ServerError::Http)?, tls)
         .map_err(ServerError::Http)?
         .handle(handle)
-        .serve(router.into_make_service());
+        .serve(service);
     let stopping = stop.clone();
     let drain = async move {
         stopping.cancelled().await;

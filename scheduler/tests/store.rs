@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use headway_engine::record::{
     Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Project,
-    ProjectRules, Release, ReleaseProof, Reservation,
+    ProjectAccess, ProjectRules, Release, ReleaseProof, Reservation,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
 use headway_goodput::JobModel;
-use headway_scheduler::store::{EventFilter, JobFilter, Revocation, Store, StoreError, TokenHash};
+use headway_scheduler::store::{
+    EventFilter, JobFilter, NewToken, Revocation, RoleChange, Store, StoreError, TokenHash,
+};
 use headway_types::{
     Generation, GpuCount, GpuSeconds, GpuType, IdSource, JobId, JobStateKind, NodeId, Plan, PlanId, PlanReport,
-    ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
+    ProjectRole, ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
 };
 use sqlx::ConnectOptions;
 use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
@@ -68,7 +70,8 @@ fn project(name: &str) -> Project {
         weight: 0.1 + 0.2,
         max_per_user: Some(GpuCount(4)),
     };
-    Project { name: name.into(), rules, used: GpuSeconds(1e6 / 3.0), used_at: START, version: 3 }
+    let access = ProjectAccess { private: true, members: [("ada".into(), ProjectRole::Admin)].into() };
+    Project { name: name.into(), rules, access, used: GpuSeconds(1e6 / 3.0), used_at: START, version: 3 }
 }
 
 fn reservation(id: ReservationId, node: NodeId) -> Reservation {
@@ -434,23 +437,91 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let (store, _) = store().await;
     let hash = TokenHash::of("s3cret");
     let later = START + Seconds(60.0);
-    let token = store.create_token("ci", TokenScope::User, &hash, START, Some(later)).await.unwrap();
+    let new = NewToken { name: "ci", user: Some("ada"), scope: TokenScope::User, expires_at: Some(later) };
+    let token = store.create_token(&new, &hash, START, None).await.unwrap();
     assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
     assert_eq!(store.find_token(&hash, later).await.unwrap(), None);
     assert_eq!(store.find_token(&TokenHash::of("other"), START).await.unwrap(), None);
-    assert_eq!(store.revoke_token(token.id, START).await.unwrap(), Revocation::Done);
-    assert_eq!(store.revoke_token(token.id, START).await.unwrap(), Revocation::Unknown);
+    assert_eq!(store.revoke_token(token.id, START, None).await.unwrap(), Revocation::Done);
+    assert_eq!(store.revoke_token(token.id, START, None).await.unwrap(), Revocation::Unknown);
     assert_eq!(store.find_token(&hash, START).await.unwrap(), None);
 
     store.ensure_token("admin", TokenScope::Viewer, "fixed", START).await.unwrap();
     store.ensure_token("admin", TokenScope::Admin, "fixed", START).await.unwrap();
     let ensured = store.find_token(&TokenHash::of("fixed"), later).await.unwrap().unwrap();
     assert_eq!(ensured.scope, TokenScope::Admin);
-    assert_eq!(store.tokens().await.unwrap(), [ensured]);
+    assert_eq!(store.tokens(None).await.unwrap(), [ensured]);
 
     let agent = async || store.ensure_token("agent", TokenScope::Agent, "agent", START).await.unwrap();
     assert!(agent().await);
     let known = store.find_token(&TokenHash::of("agent"), START).await.unwrap().unwrap();
-    assert_eq!(store.revoke_token(known.id, START).await.unwrap(), Revocation::Done);
+    assert_eq!(store.revoke_token(known.id, START, None).await.unwrap(), Revocation::Done);
     assert!(!agent().await, "revoked is revoked");
+}
+
+#[tokio::test]
+async fn a_token_of_a_former_release_keeps_its_identity_and_lends_it_to_no_other() {
+    let database = TestDatabase::before_migration(14).await;
+    let mut connection = database.options.connect().await.unwrap();
+    for (name, scope, revoked) in [
+        ("admin", "admin", false),
+        ("admin", "user", false),
+        ("ada", "user", false),
+        ("ada", "admin", true),
+        ("gone", "viewer", true),
+        ("agent", "agent", false),
+    ] {
+        let secret = TokenHash::of(&format!("{name}/{scope}"));
+        sqlx::query(
+            "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at, revoked_at)
+            VALUES ($1, $2, $3, decode($4, 'hex'), to_timestamp(1), CASE WHEN $5 THEN to_timestamp(2) END)",
+        )
+        .bind(uuid::Uuid::now_v7())
+        .bind(name)
+        .bind(scope)
+        .bind(secret.to_string())
+        .bind(revoked)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    }
+    let store = database.store().await;
+    store.migrate().await.unwrap();
+    let found = async |secret: &str| store.find_token(&TokenHash::of(secret), START).await.unwrap();
+    let admin = found("admin/admin").await.unwrap();
+    assert_eq!((admin.user.as_deref(), admin.scope), (Some("admin"), TokenScope::Admin));
+    let lesser = found("admin/user").await.unwrap();
+    assert_eq!((lesser.user.as_deref(), lesser.scope), (Some("admin"), TokenScope::User));
+    assert_eq!(found("agent/agent").await.unwrap().user, None);
+    assert_eq!(found("ada/admin").await, None);
+    let roles: Vec<_> = store.users(START).await.unwrap().into_iter().map(|user| (user.name, user.role)).collect();
+    let expected = [("ada", TokenScope::User), ("admin", TokenScope::Admin), ("gone", TokenScope::Viewer)];
+    assert_eq!(roles, expected.map(|(name, role)| (name.to_owned(), role)));
+
+    // A label is no identity any more.
+    let new = NewToken { name: "admin", user: Some("bob"), scope: TokenScope::User, expires_at: None };
+    store.create_token(&new, &TokenHash::of("bob"), START, None).await.unwrap();
+    assert_eq!(found("bob").await.unwrap().user.as_deref(), Some("bob"));
+
+    // What the binary of before makes meanwhile is nobody's.
+    sqlx::query("INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, 'ada', 'admin', decode($2, 'hex'), to_timestamp(3))")
+        .bind(uuid::Uuid::now_v7())
+        .bind(TokenHash::of("meanwhile").to_string())
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(found("meanwhile").await, None);
+}
+
+#[tokio::test]
+async fn a_role_bounds_what_tokens_open_and_the_last_admin_keeps_it() {
+    let (store, _) = store().await;
+    store.ensure_token("root", TokenScope::Admin, "root", START).await.unwrap();
+    assert_eq!(store.set_role("root", TokenScope::User, START, None).await.unwrap(), RoleChange::LastAdmin);
+    store.ensure_token("ada", TokenScope::Admin, "ada", START).await.unwrap();
+    assert_eq!(store.set_role("root", TokenScope::User, START, None).await.unwrap(), RoleChange::Done);
+    assert_eq!(store.set_role("bob", TokenScope::Operator, START, None).await.unwrap(), RoleChange::Created);
+    let root = store.find_token(&TokenHash::of("root"), START).await.unwrap().unwrap();
+    assert_eq!(root.scope, TokenScope::User);
+    assert_eq!(store.set_role("ada", TokenScope::Viewer, START, None).await.unwrap(), RoleChange::LastAdmin);
 }

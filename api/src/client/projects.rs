@@ -4,7 +4,10 @@ use reqwest::Method;
 use reqwest::header::{IF_MATCH, IF_NONE_MATCH};
 
 use super::{Client, ClientError};
-use crate::v1::{Project, ProjectList, ProjectRequest, Reservation, ReservationList, ReservationRequest};
+use crate::v1::{
+    Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRole, Reservation,
+    ReservationList, ReservationRequest,
+};
 
 impl Client {
     pub async fn projects(&self) -> Result<Vec<Project>, ClientError> {
@@ -30,6 +33,26 @@ impl Client {
     /// Its jobs go on, bound by nothing.
     pub async fn delete_project(&self, name: &str) -> Result<Project, ClientError> {
         self.read(self.request(Method::DELETE, &["projects", name])).await
+    }
+
+    /// Whether only members see that its jobs exist.
+    pub async fn set_private(&self, name: &str, private: bool) -> Result<Project, ClientError> {
+        let patch = ProjectPatch { private: Some(private) };
+        self.read(self.request(Method::PATCH, &["projects", name]).json(&patch)).await
+    }
+
+    /// Those of what it is part of included.
+    pub async fn members(&self, project: &str) -> Result<Vec<Member>, ClientError> {
+        Ok(self.get::<MemberList>(&["projects", project, "members"]).await?.items)
+    }
+
+    pub async fn set_member(&self, project: &str, user: &str, role: ProjectRole) -> Result<Project, ClientError> {
+        let request = self.request(Method::PUT, &["projects", project, "members", user]);
+        self.read(request.json(&MemberRequest { role })).await
+    }
+
+    pub async fn remove_member(&self, project: &str, user: &str) -> Result<Project, ClientError> {
+        self.read(self.request(Method::DELETE, &["projects", project, "members", user])).await
     }
 
     /// Reservations that are not over.

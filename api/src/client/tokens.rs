@@ -1,10 +1,12 @@
-//! Requests about access tokens.
+//! Requests about users, access tokens and the audit.
 
+use chrono::{DateTime, Utc};
 use headway_types::TokenScope;
 use reqwest::Method;
+use serde::Serialize;
 
 use super::{Client, ClientError, REQUEST_TIME};
-use crate::v1::{CreatedToken, Token, TokenList, TokenRequest};
+use crate::v1::{AuditList, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
 
 impl Client {
     /// Who the scheduler takes this client for.
@@ -12,17 +14,47 @@ impl Client {
         self.get(&["auth", "whoami"]).await
     }
 
-    /// Tokens that have not been revoked.
-    pub async fn tokens(&self) -> Result<Vec<Token>, ClientError> {
-        Ok(self.get::<TokenList>(&["auth", "tokens"]).await?.items)
+    /// Tokens that have not been revoked: this user's, or all that the caller may see.
+    pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<Token>, ClientError> {
+        let request = self.request(Method::GET, &["auth", "tokens"]).query(&[("user", user)]);
+        Ok(self.read::<TokenList>(request).await?.items)
     }
 
-    /// Makes a token that lasts until it is revoked.
-    pub async fn create_token(&self, name: &str, scope: TokenScope) -> Result<CreatedToken, ClientError> {
-        self.post(&["auth", "tokens"], &TokenRequest { name: name.into(), scope, ttl_s: None }).await
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<CreatedToken, ClientError> {
+        self.post(&["auth", "tokens"], request).await
     }
 
     pub async fn revoke_token(&self, id: &str) -> Result<(), ClientError> {
         self.send(self.request(Method::DELETE, &["auth", "tokens", id]).timeout(REQUEST_TIME)).await.map(drop)
     }
+
+    pub async fn users(&self) -> Result<Vec<User>, ClientError> {
+        Ok(self.get::<UserList>(&["users"]).await?.items)
+    }
+
+    pub async fn user(&self, name: &str) -> Result<User, ClientError> {
+        self.get(&["users", name]).await
+    }
+
+    /// Gives a user a role; who is not there is made.
+    pub async fn set_user(&self, name: &str, role: TokenScope) -> Result<User, ClientError> {
+        self.read(self.request(Method::PUT, &["users", name]).json(&UserRequest { role })).await
+    }
+
+    /// Newest first.
+    pub async fn audit(&self, query: &AuditQuery) -> Result<AuditList, ClientError> {
+        self.read(self.request(Method::GET, &["audit"]).query(query)).await
+    }
+}
+
+/// Which lines of the audit are wanted; what is absent is any.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AuditQuery {
+    pub actor: Option<String>,
+    pub action: Option<String>,
+    pub subject: Option<String>,
+    pub result: Option<String>,
+    pub since: Option<DateTime<Utc>>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
 }

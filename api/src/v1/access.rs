@@ -1,4 +1,4 @@
-//! Access tokens.
+//! Users and access tokens.
 
 use chrono::{DateTime, Utc};
 use headway_types::TokenScope;
@@ -10,7 +10,11 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
     pub id: Uuid,
+    /// A label; it lends no identity.
     pub name: String,
+    /// Whose it is; null of an agent's, which is nobody's.
+    pub user: Option<String>,
+    /// What it opens: never more than its user's role.
     pub scope: TokenScope,
     pub created_at: DateTime<Utc>,
     pub expires_at: Option<DateTime<Utc>>,
@@ -21,12 +25,18 @@ pub struct TokenList {
     pub items: Vec<Token>,
 }
 
-/// Asks for a token.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+/// Asks for a token of one's own, or, of an admin, for somebody else's or an agent's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
+    /// A label to know it by.
     pub name: String,
-    pub scope: TokenScope,
+    /// What it opens; absent: what the caller's own token does. `agent` is nobody's.
+    #[serde(default)]
+    pub scope: Option<TokenScope>,
+    /// Whose it is to be; absent: the caller's. A user who is not there is made, with the token's scope as role.
+    #[serde(default)]
+    pub user: Option<String>,
     /// Life in seconds; absent: until revoked.
     #[serde(default)]
     pub ttl_s: Option<f64>,
@@ -37,4 +47,28 @@ pub struct TokenRequest {
 pub struct CreatedToken {
     pub token: Token,
     pub secret: String,
+}
+
+/// A person, or a program with an identity of its own, who owns jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct User {
+    pub name: String,
+    /// The most that a token of this user opens.
+    pub role: TokenScope,
+    pub created_at: DateTime<Utc>,
+    /// Tokens that open something.
+    pub tokens: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UserList {
+    pub items: Vec<User>,
+}
+
+/// Body of `PUT /users/{user}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserRequest {
+    /// viewer, user, operator or admin.
+    pub role: TokenScope,
 }

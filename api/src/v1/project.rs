@@ -1,5 +1,6 @@
 //! Projects: who jobs count for, and what each may have.
 
+use headway_types::ProjectRole;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -9,11 +10,17 @@ pub struct Project {
     pub name: String,
     #[serde(flatten)]
     pub rules: ProjectRules,
+    /// Whether only members see that its jobs exist.
+    #[serde(default)]
+    pub private: bool,
+    /// How many members it names itself; with none, by itself or above, it is everybody's.
+    #[serde(default)]
+    pub members: u32,
     /// GPUs its jobs hold.
     pub gpus: u32,
     /// GPU-time used; what was used a half-life (see the policy) ago counts half.
     pub decayed_gpu_hours: f64,
-    /// Rises with every change of the rules; the ETag.
+    /// Rises with every change of the rules and of the members; the ETag.
     pub version: u64,
 }
 
@@ -73,4 +80,36 @@ fn one() -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProjectList {
     pub items: Vec<Project>,
+}
+
+/// Body of `PATCH /projects/{project}`: what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectPatch {
+    /// Whether only members see that its jobs exist.
+    #[serde(default)]
+    pub private: Option<bool>,
+}
+
+/// Somebody who has a role in a project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Member {
+    pub user: String,
+    /// `viewer` reads its jobs, `user` also submits to it, `admin` also acts on its jobs and names its members.
+    pub role: ProjectRole,
+    /// The project that names the member: this one, or one that it is part of.
+    pub project: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemberList {
+    /// The project's own first, then those of what it is part of.
+    pub items: Vec<Member>,
+}
+
+/// Body of `PUT /projects/{project}/members/{user}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemberRequest {
+    pub role: ProjectRole,
 }

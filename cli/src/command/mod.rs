@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod agent;
+pub mod audit;
 pub mod cancel;
 pub mod catalog;
 mod chosen;
@@ -27,6 +28,8 @@ pub mod server;
 pub mod simulate;
 pub mod solve;
 pub mod submit;
+pub mod token;
+pub mod user;
 pub mod why;
 
 use std::io::Read as _;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{Project as ProjectReply, ProjectRequest};
+use headway_api::v1::{Member as MemberReply, Project as ProjectReply, ProjectRequest, ProjectRole};
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, si};
@@ -24,9 +24,31 @@ pub enum Project {
         name: String,
         #[command(flatten)]
         rules: Rules,
+        /// Whether only members see that its jobs exist.
+        #[arg(long)]
+        private: Option<bool>,
     },
     /// Delete a project's rules; its jobs go on, bound by nothing.
     Delete { name: String },
+    /// Members: who has which role in a project and in all that is part of it.
+    #[command(subcommand)]
+    Member(Member),
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Member {
+    /// List a project's members, those of what it is part of included.
+    List { project: String },
+    /// Give somebody a role. With its first member a project is its members' alone.
+    Add {
+        project: String,
+        user: String,
+        /// viewer: read its jobs; user: also submit; admin: also act on its jobs and name its members.
+        #[arg(long, default_value = "user")]
+        role: ProjectRole,
+    },
+    /// Take somebody's role away.
+    Remove { project: String, user: String },
 }
 
 /// `none` takes a limit away.
@@ -64,10 +86,17 @@ pub async fn run(client: &Client, print: &Printer, project: Project) -> Result<(
             let request = with(ProjectRequest::default(), &rules);
             show(print, &client.create_project(&name, &request).await?)
         }
-        Project::Set { name, rules } => {
-            let now = client.project(&name).await?;
+        Project::Set { name, rules, private } => {
+            let mut now = client.project(&name).await?;
             let request = with(now.rules.clone().into(), &rules);
-            if request == now.rules.clone().into() {
+            let other_rules = request != now.rules.clone().into();
+            if let Some(private) = private {
+                now = client.set_private(&name, private).await?;
+            }
+            if private.is_some() && !other_rules {
+                return show(print, &now);
+            }
+            if !other_rules {
                 return Err(Failure::new(Kind::Usage, "nothing to change").hint("see `headway project set --help`"));
             }
             show(print, &client.set_project(&name, &request, now.version).await?)
@@ -80,7 +109,47 @@ pub async fn run(client: &Client, print: &Printer, project: Project) -> Result<(
             say!("project {name} is gone; its jobs are bound by nothing")?;
             Ok(())
         }
+        Project::Member(member) => run_member(client, print, member).await,
     }
+}
+
+async fn run_member(client: &Client, print: &Printer, member: Member) -> Result<(), Failure> {
+    match member {
+        Member::List { project } => {
+            let members = client.members(&project).await?;
+            if members.is_empty() && !print.structured() {
+                eprintln!("headway: project {project} names no members: it is everybody's");
+            }
+            print.list(&members, MEMBER_HEADERS, member_row, |one| one.user.clone())
+        }
+        Member::Add { project, user, role } => told(print, &client.set_member(&project, &user, role).await?, || {
+            format!("{user} has the role {role} in project {project}")
+        }),
+        Member::Remove { project, user } => told(print, &client.remove_member(&project, &user).await?, || {
+            format!("{user} is no member of project {project} itself")
+        }),
+    }
+}
+
+/// What was done, and for whom the project is now.
+fn told(print: &Printer, project: &ProjectReply, done: impl Fn() -> String) -> Result<(), Failure> {
+    if print.structured() {
+        return print.value(project);
+    }
+    let whose = match (project.members, project.private) {
+        (0, false) => "it names no members".to_owned(),
+        (0, true) => "it is private and names no members".to_owned(),
+        (1, _) => "it has one member".to_owned(),
+        (several, _) => format!("it has {several} members"),
+    };
+    say!("{}; {whose}", done())?;
+    Ok(())
+}
+
+const MEMBER_HEADERS: &[&str] = &["USER", "ROLE", "NAMED BY"];
+
+fn member_row(member: &MemberReply) -> Vec<String> {
+    vec![member.user.clone(), member.role.to_string(), member.project.clone()]
 }
 
 const HEADERS: &[&str] =

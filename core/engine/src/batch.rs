@@ -50,7 +50,7 @@ impl Engine {
         match event {
             Event::Request { request, actor, body } => {
                 self.facts.unsettled |= !matches!(body, Request::DryRun { .. });
-                let reply = self.answer(&actor, body);
+                let reply = self.answer_noting(request, &actor, body);
                 self.facts.draft.replies.push((request, reply));
             }
             Event::Agent { node, session, report } => self.hear(node, session, report),

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Force, Verified};
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ReservationId, Seconds, Timestamp};
+use headway_types::{
+    GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ProjectRole, ReservationId, Seconds, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{PolicySettings, ProjectRules};
@@ -155,6 +157,19 @@ pub enum Request {
     },
     DeleteProject {
         name: String,
+        expected: Option<u64>,
+    },
+    /// Opens a project to somebody with this role, or to somebody no longer.
+    SetMember {
+        project: String,
+        user: String,
+        role: Option<ProjectRole>,
+        expected: Option<u64>,
+    },
+    /// Hides a project's jobs from all but its members, or shows that they exist.
+    SetPrivate {
+        project: String,
+        private: bool,
         expected: Option<u64>,
     },
     /// Sets nodes aside.

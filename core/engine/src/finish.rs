@@ -90,6 +90,7 @@ impl Facts {
         }));
         changes.extend(std::mem::take(&mut draft.idempotency).into_iter().map(Change::Idempotency));
         changes.extend(std::mem::take(&mut draft.events).into_iter().map(Change::Event));
+        changes.extend(std::mem::take(&mut draft.deeds).into_iter().map(|deed| Change::Deed(Box::new(deed))));
         let entered = self.entered(draft).into_iter();
         changes.extend(entered.map(|entered| Change::Transition(Transition { at: self.now, entered })));
         changes

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
-    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project,
+    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project,
     Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
@@ -55,6 +55,8 @@ pub enum Change {
     ReservationGone(ReservationId),
     Idempotency(IdempotencyRecord),
     Event(EventRecord),
+    /// A request that was done.
+    Deed(Box<Deed>),
     Transition(Transition),
 }
 

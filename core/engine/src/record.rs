@@ -4,6 +4,7 @@
 
 mod allocation;
 mod consent;
+mod deed;
 mod history;
 mod job;
 mod node;
@@ -16,11 +17,13 @@ pub(crate) use allocation::Shape;
 pub use allocation::{Allocation, AllocationPhase, Checkpoint, Made, Release, ReleaseProof};
 pub(crate) use consent::closed_until;
 pub use consent::{AutoApprove, MoveWindow, NoWindow};
+pub use deed::{Deed, Origin, Row};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
 pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use outcome::{Around, MoveOutcome, MoveState};
 pub use plan::{PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
-pub use project::{Project, ProjectRules, lineage};
+pub(crate) use project::line;
+pub use project::{Openness, Project, ProjectAccess, ProjectRules, lineage};
 pub use reservation::Reservation;

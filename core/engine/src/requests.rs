@@ -1,9 +1,11 @@
 //! Requests of people and scripts. A refusal has changed nothing.
 
 mod change;
+mod deeds;
 mod deletion;
 mod dry_run;
 mod jobs;
+mod members;
 mod nodes;
 mod once;
 mod policy;
@@ -44,6 +46,10 @@ impl Engine {
             Request::SetPolicy { settings, expected } => self.set_policy(actor, settings, expected),
             Request::PutProject { name, rules, expected } => self.put_project(actor, name, rules, expected),
             Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
+            Request::SetMember { project, user, role, expected } => {
+                self.set_member(actor, &project, user, role, expected)
+            }
+            Request::SetPrivate { project, private, expected } => self.set_private(actor, &project, private, expected),
             Request::Reserve { reservation } => self.reserve(actor, reservation),
             Request::CancelReservation { reservation } => self.cancel_reservation(actor, reservation),
             Request::DryRun { body } => Ok(self.dry_run(actor, *body)),

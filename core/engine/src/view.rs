@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::{
-    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ReservationId, Term, Timestamp,
+    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ProjectRole, ReservationId, Term,
+    Timestamp,
 };
 use imbl::OrdMap;
 
 use crate::account::Activity;
 use crate::facts::usage::usages;
 use crate::record::{
-    Allocation, AllocationPhase, Availability, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
-    lineage,
+    Allocation, AllocationPhase, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings, Project,
+    Reservation, line, lineage,
 };
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
@@ -56,6 +57,24 @@ impl View {
             verdicts: Verdicts::default(),
             trouble: None,
         }
+    }
+
+    /// A project and all it is part of, itself first; nothing for one that is not known.
+    #[must_use]
+    pub fn project_line(&self, name: &str) -> Vec<&Project> {
+        line(|name| self.projects.get(name).map(AsRef::as_ref), name)
+    }
+
+    /// How far a project is closed, by itself or by what it is part of.
+    #[must_use]
+    pub fn openness(&self, project: &str) -> Openness {
+        Openness::of(self.project_line(project))
+    }
+
+    /// The highest role that a user has in a project or in what it is part of.
+    #[must_use]
+    pub fn role_in(&self, project: &str, user: &str) -> Option<ProjectRole> {
+        self.project_line(project).into_iter().filter_map(|project| project.access.members.get(user).copied()).max()
     }
 
     /// What projects hold and have used as of the newest batch, sub-projects included.

@@ -5,8 +5,8 @@ mod harness;
 
 use harness::{Cluster, elastic, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Rebalancing, Request, RequestId};
-use headway_engine::record::{JobState, ProjectRules, StopCause};
-use headway_engine::{Refusal, Reply};
+use headway_engine::record::{Deed, JobState, ProjectRules, Row, StopCause};
+use headway_engine::{Change, Refusal, Reply};
 use headway_types::spec::Priority;
 use headway_types::{AgentCommand, Generation, GroupOutcome, GroupPhase, StopMode};
 
@@ -234,4 +234,36 @@ fn a_dry_run_answers_as_the_request_would_be_and_leaves_everything_as_it_is() {
     let Reply::Job(cancelled) = dry(Request::Cancel { job, reason: None, grace: None }) else { panic!() };
     assert!(matches!(cancelled.state, JobState::Stopping { .. }), "it would stop: {:?}", cancelled.state);
     assert!(matches!(cluster.state(job), JobState::Running { .. }));
+}
+
+#[test]
+fn each_of_two_changes_in_one_batch_tells_what_it_changed_itself() {
+    let mut cluster = Cluster::new(&[1]);
+    let job = cluster.submit(rigid("one", 1));
+    let change = |number: u64, who: &str, priority: u8| Event::Request {
+        request: RequestId(7_000 + number),
+        actor: Actor::User(who.into()),
+        body: Request::Change {
+            job,
+            change: JobChange { priority: Some(Priority(priority)), ..JobChange::default() },
+            expected: None,
+        },
+    };
+    let same = change(3, "bob", 90);
+    let outcome = cluster.engine.handle(cluster.now, vec![change(1, "ada", 70), change(2, "bob", 90), same]);
+    let deeds: Vec<&Deed> = outcome
+        .changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::Deed(deed) => Some(&**deed),
+            _ => None,
+        })
+        .collect();
+    let priority = |row: &Option<Row>| match row {
+        Some(Row::Job(job)) => job.spec.priority.0,
+        other => panic!("{other:?}"),
+    };
+    let told: Vec<_> =
+        deeds.iter().map(|deed| (deed.actor.to_string(), priority(&deed.before), priority(&deed.after))).collect();
+    assert_eq!(told, [("ada".to_owned(), 50, 70), ("bob".to_owned(), 70, 90)]);
 }

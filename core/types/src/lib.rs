@@ -28,7 +28,7 @@ pub mod unit;
 mod word;
 pub mod xid;
 
-pub use access::TokenScope;
+pub use access::{ProjectRole, TokenScope};
 pub use blame::{Blame, Fault};
 pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
 pub use configuration::{Configuration, Layout, Tier};

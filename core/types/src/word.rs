@@ -45,6 +45,7 @@ mod tests {
         spelled_once::<AvailabilityKind>();
         spelled_once::<StandingKind>();
         spelled_once::<TokenScope>();
+        spelled_once::<ProjectRole>();
         spelled_once::<Objective>();
         spelled_once::<Solver>();
         spelled_once::<PolicyMode>();

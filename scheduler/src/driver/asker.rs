@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use headway_engine::event::IdempotencyKey;
+use headway_engine::record::Origin;
 use headway_engine::{Change, Outcome, Reply, Request, RequestId, View};
 use tokio::sync::oneshot;
 
@@ -13,13 +14,15 @@ use crate::shown::{Show, Shown};
 pub struct Asker {
     reply: oneshot::Sender<(Reply, Option<Shown>)>,
     show: Option<Show>,
+    origin: Option<Origin>,
     key: Option<IdempotencyKey>,
     shown: Option<Shown>,
 }
 
 impl Asker {
-    pub fn new(reply: oneshot::Sender<(Reply, Option<Shown>)>, show: Option<Show>) -> Self {
-        Self { reply, show, key: None, shown: None }
+    /// `origin`: where the request came from, for the audit.
+    pub fn new(reply: oneshot::Sender<(Reply, Option<Shown>)>, show: Option<Show>, origin: Option<Origin>) -> Self {
+        Self { reply, show, origin, key: None, shown: None }
     }
 
     pub(super) fn heed_key(&mut self, body: &Request) {
@@ -32,6 +35,15 @@ impl Asker {
     pub(super) fn hear(self, reply: Reply) {
         // The asker may have given up meanwhile.
         let _ = self.reply.send((reply, self.shown));
+    }
+}
+
+/// Says of what a batch did where it was asked for.
+pub(super) fn tell_origins(outcome: &mut Outcome, pending: &BTreeMap<RequestId, Asker>) {
+    for change in &mut outcome.changes {
+        if let Change::Deed(deed) = change {
+            deed.origin = pending.get(&deed.request).and_then(|asker| asker.origin.clone());
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl Gateway {
         })?;
         match token.ok_or_else(refused)?.scope {
             TokenScope::Agent | TokenScope::Admin => Ok(()),
-            TokenScope::Viewer | TokenScope::User => {
+            TokenScope::Viewer | TokenScope::User | TokenScope::Operator => {
                 Err(Status::permission_denied("this token does not speak for nodes"))
             }
         }

@@ -1,5 +1,4 @@
-//! What a user does to a job that exists: changes, cancel, hold, release, checkpoint, pin. Owners act on their own jobs,
-//! admins on any.
+//! What a user does to a job that exists: changes, cancel, hold, release, checkpoint, pin. Whether the caller may is settled in `access`.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -7,12 +6,11 @@ use axum::response::Response;
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
-use headway_engine::record::Job;
 use headway_engine::view::View;
 use headway_types::{JobId, Seconds};
 use uuid::Uuid;
 
-use super::auth::{Principal, UserPrincipal};
+use super::auth::Principal;
 use super::extract::{Json, Path, reason};
 use super::problem::Problem;
 use super::{HttpState, admission, conversions, extract, lookup};
@@ -24,12 +22,12 @@ use crate::shown::Shown;
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn update_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     headers: HeaderMap,
     Json(patch): Json<v1::JobPatch>,
 ) -> Result<Response, Problem> {
-    let job = owned(&state, &caller, id).await?;
+    let job = lookup::record(&state.cluster, JobId(id)).await?;
     let expected = extract::if_match(&headers)?;
     let change = conversions::job_change(patch)?;
     if let Some(priority) = change.priority {
@@ -44,11 +42,10 @@ pub async fn update_job(
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn cancel_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::CancelRequest>>,
 ) -> Result<Response, Problem> {
-    owned(&state, &caller, id).await?;
     let Json(body) = body.unwrap_or_default();
     if body.grace_s.is_some_and(|grace| !(0.0..=86_400.0).contains(&grace)) {
         return Err(Problem::invalid("grace_s must be between 0 and 86400 seconds").field("grace_s"));
@@ -63,11 +60,12 @@ pub async fn cancel_job(
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn hold_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
-    act_on(&state, &caller, id, |job| Request::Hold { job, reason: reason(body) }).await
+    let job = JobId(id);
+    state.answer(&caller, Request::Hold { job, reason: reason(body) }, shown).await
 }
 
 /// Let a held job run again.
@@ -75,10 +73,11 @@ pub async fn hold_job(
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn release_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    act_on(&state, &caller, id, |job| Request::Release { job }).await
+    let job = JobId(id);
+    state.answer(&caller, Request::Release { job }, shown).await
 }
 
 /// Have a running job save now and go on.
@@ -86,10 +85,11 @@ pub async fn release_job(
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn checkpoint_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    act_on(&state, &caller, id, |job| Request::Checkpoint { job }).await
+    let job = JobId(id);
+    state.answer(&caller, Request::Checkpoint { job }, shown).await
 }
 
 /// Keep a job on the GPUs it has, or on those it will have next. It still leaves nodes that drain or break.
@@ -98,11 +98,12 @@ pub async fn checkpoint_job(
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn pin_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
-    act_on(&state, &caller, id, |job| Request::Pin { job, reason: reason(body) }).await
+    let job = JobId(id);
+    state.answer(&caller, Request::Pin { job, reason: reason(body) }, shown).await
 }
 
 /// Let plans move a pinned job again.
@@ -110,30 +111,11 @@ pub async fn pin_job(
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn unpin_job(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
-    act_on(&state, &caller, id, |job| Request::Unpin { job }).await
-}
-
-/// Does what the caller wants with a job of its own.
-async fn act_on(
-    state: &HttpState,
-    caller: &Principal,
-    id: Uuid,
-    request: impl FnOnce(JobId) -> Request,
-) -> Result<Response, Problem> {
-    let job = owned(state, caller, id).await?;
-    state.answer(caller, request(job.id), shown).await
-}
-
-/// The job, if the caller may act on it.
-async fn owned(state: &HttpState, caller: &Principal, id: Uuid) -> Result<std::sync::Arc<Job>, Problem> {
-    let job = lookup::record(&state.cluster, JobId(id)).await?;
-    if caller.is_admin() || job.owner == caller.name() {
-        return Ok(job);
-    }
-    Err(Problem::forbidden(format!("the job belongs to {}", job.owner)).hint("its owner or an admin may do this"))
+    let job = JobId(id);
+    state.answer(&caller, Request::Unpin { job }, shown).await
 }
 
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {

@@ -12,6 +12,7 @@ use headway_types::{JobId, JobSpec, ReasonCode};
 use tokio::sync::Semaphore;
 
 use super::HttpState;
+use super::access::Act;
 use super::auth::Principal;
 use super::goodput;
 use super::problem::Problem;
@@ -38,6 +39,16 @@ pub fn name_types(view: &View, specs: &mut [JobSpec], wait_for_nodes: bool) -> R
         })?;
     }
     Ok(())
+}
+
+/// Refuses jobs for projects that the caller may not submit to.
+pub fn check_projects(caller: &Principal, view: &View, specs: &[JobSpec]) -> Result<(), Problem> {
+    let several = specs.len() > 1;
+    specs.iter().enumerate().try_for_each(|(index, spec)| {
+        caller
+            .may_in(Act::Submit, view, &spec.project)
+            .map_err(|problem| problem.field(field(several, index, "project")))
+    })
 }
 
 /// Refuses jobs that ask for a higher priority than the caller may give.

@@ -1,9 +1,10 @@
 //! Who is calling and what they may do: bearer tokens, looked up by the SHA-256 of their secret.
 //!
 //! The secret itself is neither stored, compared nor logged. Only digests are looked up, so the time a look-up takes
-//! tells nothing about a secret. An agent's token opens no REST route.
+//! tells nothing about a secret. An agent's token opens no REST route. What a caller may do is said in `access`.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,78 +16,68 @@ use headway_types::spec::Priority;
 use sha2::{Digest, Sha256};
 
 use super::HttpState;
+use super::access::Act;
 use super::problem::Problem;
 use crate::store::{Token, TokenHash};
 
 /// A token that was revoked elsewhere works for at most this long.
 const REMEMBER: Duration = Duration::from_secs(5);
+/// A token that opened something this short a time ago is looked up again whatever else comes from its address.
+const KNOWN: Duration = Duration::from_secs(600);
 const REMEMBER_AT_MOST: usize = 1_024;
 
-/// The caller of a request, with at least the viewer's rights.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub struct Principal {
+    /// Who owns what the caller makes.
+    user: String,
     pub token: Token,
 }
 
 impl Principal {
+    /// An agent's token belongs to nobody and opens no route for people.
+    fn of(token: Token) -> Result<Self, Problem> {
+        match token.user.clone() {
+            Some(user) => Ok(Self { user, token }),
+            None => Err(Problem::forbidden("an agent's token opens no route for people")),
+        }
+    }
+
     /// How the audit log names the caller.
     pub fn actor(&self) -> Actor {
-        Actor::User(self.token.name.clone())
+        Actor::User(self.user.clone())
     }
 
     pub fn name(&self) -> &str {
-        &self.token.name
+        &self.user
     }
 
-    pub fn is_admin(&self) -> bool {
-        self.token.scope == TokenScope::Admin
+    pub fn scope(&self) -> TokenScope {
+        self.token.scope
     }
 
     /// The most a job may have by the caller's word: what comes before everybody's "high" is not for each to say.
     pub fn highest_priority(&self) -> Priority {
-        if self.is_admin() { Priority(100) } else { Priority::HIGH }
-    }
-
-    fn require(self, needed: TokenScope) -> Result<Self, Problem> {
-        if self.token.scope >= needed {
-            return Ok(self);
-        }
-        Err(Problem::forbidden(format!("this needs a token with the scope {needed}"))
-            .hint(format!("your token \"{}\" has the scope {}", self.token.name, self.token.scope)))
+        if self.may(Act::RaisePriority).is_ok() { Priority(100) } else { Priority::HIGH }
     }
 }
 
-/// May submit jobs and act on them.
-#[derive(Clone, Debug)]
-pub struct UserPrincipal(pub Principal);
+impl HttpState {
+    /// Who sends this.
+    pub async fn authenticate(&self, headers: &HeaderMap, address: Option<IpAddr>) -> Result<Principal, Problem> {
+        Principal::of(self.tokens.find(bearer_digest(headers)?, address, self).await?)
+    }
+}
 
-/// May act on nodes, plans, the policy and tokens.
-#[derive(Clone, Debug)]
-pub struct AdminPrincipal(pub Principal);
-
+/// Whom `access` has let through.
 impl FromRequestParts<HttpState> for Principal {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        let hash = bearer_digest(&parts.headers)?;
-        let token = state.tokens.find(hash, state).await?;
-        Principal { token }.require(TokenScope::Viewer)
-    }
-}
-
-impl FromRequestParts<HttpState> for UserPrincipal {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        Principal::from_request_parts(parts, state).await?.require(TokenScope::User).map(Self)
-    }
-}
-
-impl FromRequestParts<HttpState> for AdminPrincipal {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        Principal::from_request_parts(parts, state).await?.require(TokenScope::Admin).map(Self)
+    async fn from_request_parts(parts: &mut Parts, _: &HttpState) -> Result<Self, Problem> {
+        parts.extensions.get::<Principal>().cloned().ok_or_else(|| {
+            tracing::error!(path = %parts.uri.path(), "a route that nobody guards asks who calls");
+            Problem::internal()
+        })
     }
 }
 
@@ -94,39 +85,55 @@ impl FromRequestParts<HttpState> for AdminPrincipal {
 #[derive(Clone, Default)]
 pub struct TokenCache(Arc<Mutex<Recent>>);
 
-/// By the secret's digest: when it was looked up, and what was found.
-type Recent = BTreeMap<[u8; 32], (Instant, Token)>;
+/// By the secret's digest: when it was looked up, and what was found; nothing once any token was revoked.
+type Recent = BTreeMap<[u8; 32], (Instant, Option<Token>)>;
 
 impl TokenCache {
-    async fn find(&self, bearer: Bearer, state: &HttpState) -> Result<Token, Problem> {
+    async fn find(&self, bearer: Bearer, address: Option<IpAddr>, state: &HttpState) -> Result<Token, Problem> {
         let now = state.cluster.now();
         if let Some(token) = self.recall(&bearer.digest)
             && token.expires_at.is_none_or(|end| end > now)
         {
             return Ok(token);
         }
-        let found = state.cluster.store().find_token(&bearer.hash, now).await?;
-        let token = found.ok_or_else(|| Problem::unauthorized("the token is unknown, revoked or expired"))?;
-        self.remember(bearer.digest, token.clone());
-        Ok(token)
+        if !self.knows(&bearer.digest) {
+            state.wrong_tokens.admit(address, Instant::now())?;
+        }
+        match state.cluster.store().find_token(&bearer.hash, now).await? {
+            Some(token) => {
+                self.remember(bearer.digest, token.clone());
+                Ok(token)
+            }
+            None => {
+                self.entries().remove(&bearer.digest);
+                Err(state.wrong_tokens.refuse(address, &bearer.digest, Instant::now()))
+            }
+        }
     }
 
-    /// Drops everything, so that a revoked token stops working at once in this process.
+    /// Has everything looked up again, so that a revoked token stops working at once in this process.
     pub fn clear(&self) {
-        self.entries().clear();
+        self.entries().values_mut().for_each(|(_, token)| *token = None);
     }
 
     fn recall(&self, digest: &[u8; 32]) -> Option<Token> {
-        self.entries().get(digest).filter(|(seen, _)| seen.elapsed() < REMEMBER).map(|(_, token)| token.clone())
+        self.entries().get(digest).filter(|(seen, _)| seen.elapsed() < REMEMBER)?.1.clone()
+    }
+
+    /// Whether it opened something not long ago.
+    fn knows(&self, digest: &[u8; 32]) -> bool {
+        self.entries().get(digest).is_some_and(|(seen, _)| seen.elapsed() < KNOWN)
     }
 
     fn remember(&self, digest: [u8; 32], token: Token) {
         let mut entries = self.entries();
-        if entries.len() >= REMEMBER_AT_MOST {
-            entries.retain(|_, (seen, _)| seen.elapsed() < REMEMBER);
+        for age in [KNOWN, REMEMBER] {
+            if entries.len() >= REMEMBER_AT_MOST {
+                entries.retain(|_, (seen, _)| seen.elapsed() < age);
+            }
         }
-        if entries.len() < REMEMBER_AT_MOST {
-            entries.insert(digest, (Instant::now(), token));
+        if entries.len() < REMEMBER_AT_MOST || entries.contains_key(&digest) {
+            entries.insert(digest, (Instant::now(), Some(token)));
         }
     }
 
@@ -160,21 +167,21 @@ fn bearer_digest(headers: &HeaderMap) -> Result<Bearer, Problem> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::http::{HeaderValue, StatusCode};
+    use axum::http::HeaderValue;
     use headway_types::Timestamp;
 
     use super::*;
 
     fn principal(scope: TokenScope) -> Principal {
-        Principal {
-            token: Token {
-                id: uuid::Uuid::nil(),
-                name: "ada".into(),
-                scope,
-                created_at: Timestamp(0),
-                expires_at: None,
-            },
-        }
+        let token = Token {
+            id: uuid::Uuid::nil(),
+            name: "ci".into(),
+            user: Some("ada".into()),
+            scope,
+            created_at: Timestamp(0),
+            expires_at: None,
+        };
+        Principal::of(token).unwrap()
     }
 
     fn authorization(value: &'static str) -> HeaderMap {
@@ -182,16 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_includes_those_below_it() {
-        assert!(principal(TokenScope::Admin).require(TokenScope::User).is_ok());
-        assert!(principal(TokenScope::User).require(TokenScope::Viewer).is_ok());
-        let refused = principal(TokenScope::Viewer).require(TokenScope::User).unwrap_err();
-        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
-    }
-
-    #[test]
     fn an_agent_token_opens_no_route_for_people() {
-        assert!(principal(TokenScope::Agent).require(TokenScope::Viewer).is_err());
+        let token = Token { user: None, scope: TokenScope::Agent, ..principal(TokenScope::User).token };
+        assert!(Principal::of(token).is_err());
     }
 
     #[test]
@@ -211,5 +211,6 @@ mod tests {
         assert!(cache.recall(&[7; 32]).is_some());
         cache.clear();
         assert!(cache.recall(&[7; 32]).is_none());
+        assert!(cache.knows(&[7; 32]), "it is looked up again whatever else comes from its address");
     }
 }

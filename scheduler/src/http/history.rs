@@ -88,15 +88,15 @@ pub struct EventsQuery {
     node: Option<String>,
 }
 
-/// The event log of the cluster.
+/// The event log of the cluster, without the events of jobs that are not the caller's to read: a page may hold fewer than its limit.
 #[utoipa::path(get, path = "/events", tag = "cluster", params(EventsQuery),
     responses((status = 200, body = v1::EventList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn events(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<v1::EventList>, Problem> {
-    page(&state, query).await
+    page(&state, &caller, query).await
 }
 
 /// The event log of one job.
@@ -104,15 +104,15 @@ pub async fn events(
     responses((status = 200, body = v1::EventList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn job_events(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<v1::EventList>, Problem> {
     lookup::record(&state.cluster, JobId(id)).await?;
-    page(&state, EventsQuery { job: Some(id), ..query }).await
+    page(&state, &caller, EventsQuery { job: Some(id), ..query }).await
 }
 
-async fn page(state: &HttpState, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
+async fn page(state: &HttpState, caller: &Principal, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
     let node = match query.node.as_deref() {
         None => None,
         Some(node) => Some(lookup::node_ever(&state.cluster, node).await?),
@@ -124,7 +124,8 @@ async fn page(state: &HttpState, query: EventsQuery) -> Result<Json<v1::EventLis
         node,
         limit: query.limit.unwrap_or(100).clamp(1, EVENTS_AT_MOST),
     };
-    let page = state.cluster.store().events(&filter).await?;
+    let mut page = state.cluster.store().events(&filter).await?;
+    caller.keep_readable(&state.cluster, &mut page.items).await?;
     Ok(Json(v1::EventList {
         items: page.items.iter().map(conversions::event).collect(),
         next_cursor: page.next.map(|seq| seq.to_string()),

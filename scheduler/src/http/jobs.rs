@@ -10,6 +10,7 @@ use serde::Deserialize;
 use strum::VariantArray;
 use uuid::Uuid;
 
+use super::access::{Act, Seen};
 use super::auth::Principal;
 use super::extract::{Json, Path, Query, etag};
 use super::problem::Problem;
@@ -41,7 +42,7 @@ pub struct JobsQuery {
     responses((status = 200, body = v1::JobList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn list_jobs(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<past::Reply<v1::JobList, v1::PastJobList>>, Problem> {
     let filter = JobFilter {
@@ -54,19 +55,25 @@ pub async fn list_jobs(
         among: None,
     };
     if let Some(at) = query.at {
-        return Ok(Json(past::Reply::Then(past::jobs(&state.cluster, filter, at).await?)));
+        let mut then = past::jobs(&state.cluster, filter, at).await?;
+        let view = state.cluster.view();
+        then.items.retain(|job| caller.sees(&view, &job.project, &job.owner) != Seen::Nothing);
+        return Ok(Json(past::Reply::Then(then)));
     }
     let page = state.cluster.store().list_jobs(&filter).await?;
     let view = state.cluster.view();
-    let items = page.items.iter().map(|job| match view.jobs.get(&job.id) {
-        Some(live) => conversions::live_job(live, &view),
-        None => conversions::stored_job(job),
+    let items = page.items.iter().filter_map(|job| {
+        let shown = match view.jobs.get(&job.id) {
+            Some(live) => conversions::live_job(live, &view),
+            None => conversions::stored_job(job),
+        };
+        caller.sight(&view, shown)
     });
     let next_cursor = page.next.map(|job| job.to_string());
     Ok(Json(past::Reply::Now(v1::JobList { items: items.collect(), next_cursor })))
 }
 
-/// One job and what was asked for; the values of `run.env` are null to all but its owner. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
+/// One job and what was asked for; the values of `run.env` are null to all but its owner, admins of its project, operators and admins; to whom its project is closed it is shown in outline, without a specification. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), past::Moment, ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = v1::JobDetail, headers(("ETag" = String))), (status = 304),
         (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
@@ -89,7 +96,16 @@ pub async fn get_job(
     if known && !live {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    let spec = conversions::specification(&*lookup::record(&state.cluster, JobId(id)).await?, &caller);
+    let record = lookup::record(&state.cluster, JobId(id)).await?;
+    let view = state.cluster.view();
+    let spec = match caller.may_with_job(Act::ReadJob, &view, &record) {
+        Ok(()) => {
+            let environment = caller.may_with_job(Act::ReadEnvironment, &view, &record).is_ok();
+            conversions::specification(&record, environment)
+        }
+        Err(_) => serde_json::Value::Null,
+    };
+    let job = caller.sight(&view, job).ok_or_else(|| lookup::no_job(record.id))?;
     Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec })).into_response())
 }
 

@@ -30,7 +30,11 @@ pub async fn record(cluster: &Cluster, id: JobId) -> Result<Arc<Job>, Problem> {
 }
 
 async fn stored(cluster: &Cluster, id: JobId) -> Result<Job, Problem> {
-    cluster.store().job(id).await?.ok_or_else(|| Problem::not_found(format!("no job {id}")))
+    cluster.store().job(id).await?.ok_or_else(|| no_job(id))
+}
+
+pub fn no_job(id: JobId) -> Problem {
+    Problem::not_found(format!("no job {id}"))
 }
 
 /// A plan: the target, a proposal, or one of the past.

@@ -1,11 +1,13 @@
 //! REST, the event stream and the web UI: what people and scripts talk to.
 //!
-//! A handler authenticates, turns wire types into requests, asks the loop or reads the snapshot and the store, and
-//! turns the answer into wire types. It never decides and never writes to the store, except for tokens, which the
+//! Requests are authenticated and held to the table of rules (`access`). A handler turns wire types into requests, asks the loop or reads the snapshot and the store, and
+//! turns the answer into wire types. It never decides and never writes to the store, except for tokens and users, which the
 //! engine does not know.
 
+mod access;
 mod actions;
 mod admission;
+mod audit;
 mod auth;
 mod conversions;
 mod explain;
@@ -20,6 +22,7 @@ mod ledger;
 mod limits;
 mod logs;
 mod lookup;
+mod members;
 mod nodes;
 mod once;
 mod openapi;
@@ -39,6 +42,8 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod users;
+mod wrong_tokens;
 
 use std::sync::Arc;
 
@@ -56,9 +61,12 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::{Principal, TokenCache};
 use self::problem::Problem;
+use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
+use crate::audit::{Refusals, origin};
 use crate::cluster::Cluster;
 use crate::shown::Show;
+use crate::store::{AuditEntry, AuditResult};
 use crate::web;
 
 /// What every handler shares.
@@ -67,6 +75,8 @@ pub struct HttpState {
     cluster: Cluster,
     asking: Asking,
     tokens: TokenCache,
+    wrong_tokens: WrongTokens,
+    refusals: Refusals,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
 }
@@ -76,7 +86,16 @@ impl HttpState {
     #[must_use]
     pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
-        Self { cluster, asking, tokens: TokenCache::default(), build, metrics }
+        let refusals = Refusals::start(cluster.store().clone());
+        Self {
+            cluster,
+            asking,
+            tokens: TokenCache::default(),
+            wrong_tokens: WrongTokens::default(),
+            refusals,
+            build,
+            metrics,
+        }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.
@@ -134,11 +153,26 @@ impl HttpState {
     }
 
     async fn granted(&self, reply: Reply) -> Result<Reply, Problem> {
-        match reply {
-            Reply::Refused(Refusal::NoSuchJob(job)) => Err(self.no_live_job(job).await),
-            Reply::Refused(refusal) => Err(refusal.into()),
-            reply => Ok(reply),
+        let problem = match reply {
+            Reply::Refused(Refusal::NoSuchJob(job)) => self.no_live_job(job).await,
+            Reply::Refused(refusal) => refusal.into(),
+            reply => return Ok(reply),
+        };
+        self.note_refusal(&problem);
+        Err(problem)
+    }
+
+    /// Has the audit keep that the request under way was refused. What is only supposed is refused nothing.
+    fn note_refusal(&self, problem: &Problem) {
+        if let Some(origin) = origin().filter(|_| !parameters::is_dry_run()) {
+            let entry = AuditEntry::of(&origin, self.cluster.now(), AuditResult::Refused);
+            self.refusals.note(AuditEntry { code: Some(problem.code().to_owned()), ..entry });
         }
+    }
+
+    /// What the request under way does without the engine, for the audit.
+    fn deed(&self) -> Option<AuditEntry> {
+        Some(AuditEntry::of(&origin()?, self.cluster.now(), AuditResult::Done))
     }
 }
 
@@ -147,6 +181,7 @@ pub fn router(state: HttpState) -> Router {
     let (api, document) = openapi::routes().split_for_parts();
     let document = openapi::complete(document);
     let parameters = Arc::new(parameters::Table::of(&document));
+    let guard = (state.clone(), Arc::new(access::Routes::of(&document)));
     let document = openapi::render(&document);
     let routes = api
         .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
@@ -157,6 +192,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/licenses", get(root::licenses))
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
         .with_state(state);
     limits::limited(routes)

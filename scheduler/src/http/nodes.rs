@@ -12,7 +12,7 @@ use headway_engine::view::{NodeView, View};
 use headway_types::{Seconds, Timestamp};
 use serde::Deserialize;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, past};
@@ -61,7 +61,7 @@ pub async fn get_node(
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn drain_node(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     body: Option<Json<v1::DrainRequest>>,
 ) -> Result<Response, Problem> {
@@ -81,11 +81,7 @@ pub async fn drain_node(
 /// End a drain.
 #[utoipa::path(post, path = "/nodes/{node}/undrain", tag = "nodes", params(("node" = String, Path)),
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn undrain_node(
-    state: State<HttpState>,
-    caller: AdminPrincipal,
-    name: Path<String>,
-) -> Result<Response, Problem> {
+pub async fn undrain_node(state: State<HttpState>, caller: Principal, name: Path<String>) -> Result<Response, Problem> {
     uncordon_node(state, caller, name).await
 }
 
@@ -95,7 +91,7 @@ pub async fn undrain_node(
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn cordon_node(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
@@ -108,7 +104,7 @@ pub async fn cordon_node(
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn uncordon_node(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
@@ -121,7 +117,7 @@ pub async fn uncordon_node(
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn lose_node(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
@@ -142,7 +138,7 @@ pub struct DeletionQuery {
     responses((status = 200, body = v1::DeletedNode), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn delete_node(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     Query(DeletionQuery { reason }): Query<DeletionQuery>,
 ) -> Result<Response, Problem> {

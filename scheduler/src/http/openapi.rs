@@ -12,9 +12,10 @@ use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::access::act_of;
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, outcomes, plans, policy, projects,
-    rebalance, reservations, simulate, stream, submit, tokens,
+    HttpState, actions, audit, explain, goodput, history, jobs, ledger, logs, members, nodes, outcomes, plans, policy,
+    projects, rebalance, reservations, simulate, stream, submit, tokens, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -39,7 +40,7 @@ pub const DRY_RUN: &str = "dry_run";
         (name = "projects", description = "Quotas, floors and shares"),
         (name = "reservations", description = "Nodes set aside"),
         (name = "cluster", description = "The whole cluster at a glance"),
-        (name = "auth", description = "Tokens"),
+        (name = "auth", description = "Users, tokens and the audit"),
     )
 )]
 struct Document;
@@ -86,7 +87,9 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(plans::reject_plan))
         .routes(routes!(policy::get_policy, policy::put_policy, policy::patch_policy))
         .routes(routes!(projects::list_projects))
-        .routes(routes!(projects::get_project, projects::put_project, projects::delete_project))
+        .routes(routes!(projects::get_project, projects::put_project, projects::delete_project, members::patch_project))
+        .routes(routes!(members::list_members))
+        .routes(routes!(members::put_member, members::delete_member))
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
         .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(goodput::overview))
@@ -95,7 +98,10 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(stream::stream))
         .routes(routes!(tokens::create_token, tokens::list_tokens))
         .routes(routes!(tokens::revoke_token))
-        .routes(routes!(tokens::whoami));
+        .routes(routes!(tokens::whoami))
+        .routes(routes!(audit::audit))
+        .routes(routes!(users::list_users))
+        .routes(routes!(users::get_user, users::put_user));
     let mut document = Document::openapi();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     document.components.get_or_insert_default().add_security_scheme("bearer", bearer);
@@ -111,6 +117,7 @@ pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::Open
         if method != Method::GET {
             accept_dry_run(operation);
         }
+        say_who_may(operation);
     }
     document
 }
@@ -154,10 +161,21 @@ fn accept_key(post: &mut Operation) {
     parameters.push(RefOr::T(key));
 }
 
+/// By the table of rules.
+fn say_who_may(operation: &mut Operation) {
+    let Some(act) = operation.operation_id.as_deref().and_then(act_of) else { return };
+    let who = format!("To {} is for {}.", act.in_words(), act.rule().in_words());
+    operation.description = Some(match &operation.description {
+        Some(description) => format!("{description}\n\n{who}"),
+        None => who,
+    });
+}
+
 /// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`
-/// itself, whose proposal moves nothing; and tokens are not the engine's, which answers dry runs.
+/// itself, whose proposal moves nothing; and tokens and users are not the engine's, which answers dry runs.
 fn accept_dry_run(change: &mut Operation) {
-    const HAVE_NONE: [&str; 6] = ["validate", "simulate", "rebalance", "rollback_plan", "create_token", "revoke_token"];
+    const HAVE_NONE: [&str; 7] =
+        ["validate", "simulate", "rebalance", "rollback_plan", "create_token", "revoke_token", "put_user"];
     if change.operation_id.as_deref().is_some_and(|id| HAVE_NONE.contains(&id)) {
         return;
     }

@@ -14,7 +14,7 @@ use headway_types::{PlanId, Seconds, Timestamp};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, outcomes, past};
@@ -106,7 +106,7 @@ fn no_input(of: &PlanRecord, kept: Seconds, now: Timestamp) -> Problem {
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn approve_plan(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ApproveRequest>>,
 ) -> Result<Response, Problem> {
@@ -145,7 +145,7 @@ async fn undecided(state: &HttpState, id: PlanId, answer: Result<Response, Probl
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn reject_plan(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {

@@ -10,7 +10,7 @@ use headway_engine::record::PolicySettings;
 use headway_engine::view::View;
 use serde_json::{Map, Value};
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{self, Json, etag};
 use super::problem::Problem;
 use super::{HttpState, conversions};
@@ -33,7 +33,7 @@ pub async fn get_policy(State(state): State<HttpState>, _caller: Principal) -> R
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn put_policy(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     headers: HeaderMap,
     Json(body): Json<v1::Policy>,
 ) -> Result<Response, Problem> {
@@ -47,7 +47,7 @@ pub async fn put_policy(
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn patch_policy(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     headers: HeaderMap,
     Json(body): Json<Map<String, Value>>,
 ) -> Result<Response, Problem> {

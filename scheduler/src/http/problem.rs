@@ -40,6 +40,11 @@ impl Problem {
         self
     }
 
+    /// With more on what it is about.
+    pub fn about(self, what: &str) -> Self {
+        Self { detail: format!("{}: {what}", self.detail), ..self }
+    }
+
     pub fn unauthorized(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
@@ -69,10 +74,20 @@ impl Problem {
         Self { retry_after: Some(RETRY), ..problem }
     }
 
+    /// Too much of one kind from one caller.
+    pub fn too_many(code: &'static str, detail: impl Into<String>, wait: Duration) -> Self {
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
+        Self { retry_after: Some(wait), ..problem }
+    }
+
     /// A bug or a broken store on our side; the details are in the log under the request id.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the scheduler could not do this")
             .hint("the scheduler's log says why, under this reply's x-request-id")
+    }
+
+    pub fn code(&self) -> &'static str {
+        self.code
     }
 
     pub fn status(&self) -> StatusCode {
@@ -157,7 +172,7 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"headway\""));

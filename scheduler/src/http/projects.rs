@@ -6,9 +6,10 @@ use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
+use headway_engine::record::Project;
 use headway_engine::view::View;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{self, Json, Path, etag};
 use super::problem::Problem;
 use super::{HttpState, conversions};
@@ -33,9 +34,7 @@ pub async fn get_project(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let view = state.cluster.view();
-    let project = view.projects.get(&name).ok_or_else(|| {
-        Problem::not_found(format!("no project {name}")).hint("a project has rules once PUT has given it some")
-    })?;
+    let project = find(&view, &name)?;
     let tag = [(header::ETAG, etag(project.version))];
     Ok((tag, Json(conversions::project(project, &view.holdings()))).into_response())
 }
@@ -49,7 +48,7 @@ pub async fn get_project(
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn put_project(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     headers: HeaderMap,
     Json(body): Json<v1::ProjectRequest>,
@@ -66,12 +65,18 @@ pub async fn put_project(
     responses((status = 200, body = v1::Project), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn delete_project(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let expected = expected_version(&headers)?;
     state.answer(&caller, Request::DeleteProject { name, expected }, shown).await
+}
+
+pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Project, Problem> {
+    view.projects.get(name).map(AsRef::as_ref).ok_or_else(|| {
+        Problem::not_found(format!("no project {name}")).hint("a project has rules once PUT has given it some")
+    })
 }
 
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {
@@ -82,7 +87,7 @@ fn shown_new(reply: &Reply, view: &View) -> Option<Shown> {
     shown_as(StatusCode::CREATED, reply, view)
 }
 
-fn shown_as(status: StatusCode, reply: &Reply, view: &View) -> Option<Shown> {
+pub fn shown_as(status: StatusCode, reply: &Reply, view: &View) -> Option<Shown> {
     let Reply::Project(project) = reply else { return None };
     let body = conversions::project(project, &view.holdings());
     Some(Shown::new(status, &body).with(header::ETAG, etag(project.version)))

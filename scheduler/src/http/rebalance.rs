@@ -16,7 +16,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{Json, Path, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, mismatched, once, policy};
@@ -36,7 +36,7 @@ const NAMED_AT_MOST: usize = 1_000;
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn rebalance(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     body: Option<Json<v1::RebalanceRequest>>,
 ) -> Result<Json<v1::Plan>, Problem> {
     let Json(body) = body.unwrap_or_default();
@@ -50,7 +50,7 @@ pub async fn rebalance(
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn rollback_plan(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Json<v1::Plan>, Problem> {
@@ -77,7 +77,7 @@ pub async fn rollback_plan(
     responses((status = 200, body = v1::Policy), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn pause_plans(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
     state.answer(&caller, Request::Pause { reason: reason(body) }, policy::shown).await
@@ -88,7 +88,7 @@ pub async fn pause_plans(
     responses((status = 200, body = v1::Policy), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn resume_plans(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
     state.answer(&caller, Request::Resume { reason: reason(body) }, policy::shown).await

@@ -12,7 +12,7 @@ use headway_engine::view::View;
 use headway_types::{JobId, NodeId, ReservationId, Seconds};
 use uuid::Uuid;
 
-use super::auth::{AdminPrincipal, Principal};
+use super::auth::Principal;
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
@@ -32,7 +32,7 @@ pub async fn list_reservations(State(state): State<HttpState>, _caller: Principa
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn create_reservation(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Json(body): Json<v1::ReservationRequest>,
 ) -> Result<Response, Problem> {
     let ends = match (body.until, body.duration_seconds) {
@@ -63,7 +63,7 @@ pub async fn create_reservation(
     responses((status = 200, body = v1::Reservation), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn cancel_reservation(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     state.answer(&caller, Request::CancelReservation { reservation: ReservationId(id) }, shown_gone).await

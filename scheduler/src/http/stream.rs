@@ -48,13 +48,14 @@ pub struct StreamQuery {
     responses((status = 200, description = "Server-sent events", content_type = "text/event-stream", body = String)))]
 pub async fn stream(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(query): Query<StreamQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let topics = Topics::parse(query.topics.as_deref())?;
     let since = resume_point(&headers)?.or(query.since);
-    Ok(Sse::new(follow(state.cluster, topics, since)).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
+    Ok(Sse::new(follow(state.cluster, caller, topics, since))
+        .keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
 }
 
 /// Which kinds of change a reader wants.
@@ -120,7 +121,12 @@ impl Changed {
     }
 }
 
-fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<Item = Result<Event, Infallible>> {
+fn follow(
+    cluster: Cluster,
+    reader: Principal,
+    topics: Topics,
+    since: Option<u64>,
+) -> impl Stream<Item = Result<Event, Infallible>> {
     // Before the head is sent and before the log is read: nothing falls in between, repeats are dropped by number.
     let mut feed = cluster.subscribe();
     async_stream::stream! {
@@ -128,9 +134,9 @@ fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<I
         let mut last = since.unwrap_or(0);
         if let Some(since) = since && topics.events {
             match missed(&cluster, since).await {
-                Some(records) => {
-                    for record in records {
-                        last = record.seq;
+                Some((records, newest)) => {
+                    last = newest;
+                    for record in readable(&cluster, &reader, records).await {
                         yield Ok(logged(&record));
                     }
                 }
@@ -146,7 +152,9 @@ fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<I
                     Ok(news) => {
                         if let Feed::Event(record) = &*news && topics.events && record.seq > last {
                             last = record.seq;
-                            yield Ok(logged(record));
+                            for record in readable(&cluster, &reader, vec![record.clone()]).await {
+                                yield Ok(logged(&record));
+                            }
                         }
                         changed.note(topics, &news);
                     }
@@ -157,7 +165,7 @@ fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<I
                     Err(RecvError::Closed) => break,
                 },
                 _ = flush.tick() => {
-                    for event in newest(&cluster, std::mem::take(&mut changed)).await {
+                    for event in newest(&cluster, &reader, std::mem::take(&mut changed)).await {
                         yield Ok(event);
                     }
                 }
@@ -167,18 +175,32 @@ fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<I
 }
 
 /// Events after `since`, or `None` where there are too many or the log cannot be read.
-async fn missed(cluster: &Cluster, since: u64) -> Option<Vec<EventRecord>> {
+async fn missed(cluster: &Cluster, since: u64) -> Option<(Vec<EventRecord>, u64)> {
     let filter = EventFilter { after: Some(since), limit: RESUME_AT_MOST, ..EventFilter::default() };
     let page = cluster.store().events(&filter).await.ok()?;
-    page.next.is_none().then_some(page.items)
+    let newest = page.items.last().map_or(since, |record| record.seq);
+    page.next.is_none().then_some((page.items, newest))
+}
+
+/// Those that are the reader's to read. Where that cannot be found out they are left out: the log has them.
+async fn readable(cluster: &Cluster, reader: &Principal, mut records: Vec<EventRecord>) -> Vec<EventRecord> {
+    match reader.keep_readable(cluster, &mut records).await {
+        Ok(()) => records,
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "stream leaves out events of unknown jobs");
+            Vec::new()
+        }
+    }
 }
 
 /// What changed, as it is now. A subject that cannot be read is left out: the reader's next fetch shows it.
-async fn newest(cluster: &Cluster, changed: Changed) -> Vec<Event> {
+async fn newest(cluster: &Cluster, reader: &Principal, changed: Changed) -> Vec<Event> {
     let mut events = Vec::new();
     let view = cluster.view();
     for job in changed.jobs {
-        if let Ok(job) = lookup::job(cluster, job).await {
+        if let Ok(job) = lookup::job(cluster, job).await
+            && let Some(job) = reader.sight(&view, job)
+        {
             events.push(named("job", &job));
         }
     }

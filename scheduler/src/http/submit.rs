@@ -17,7 +17,7 @@ use headway_types::{JobId, JobSpec, Timestamp};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::auth::{Principal, UserPrincipal};
+use super::auth::Principal;
 use super::extract::{Json, Query, too_large, unsupported_media};
 use super::once::REPLAYED;
 use super::problem::Problem;
@@ -54,13 +54,14 @@ pub struct SubmitQuery {
     ))]
 pub async fn submit(
     State(state): State<HttpState>,
-    UserPrincipal(caller): UserPrincipal,
+    caller: Principal,
     Query(query): Query<SubmitQuery>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body.map_err(|_| too_large())?;
     let mut jobs = read(&headers, &body)?;
+    admission::check_projects(&caller, &state.cluster.view(), &jobs)?;
     let named = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes);
     let allowed = named.and_then(|()| admission::check_priorities(&caller, &jobs));
     if parameters::is_dry_run() {
@@ -212,7 +213,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
-    use headway_engine::record::{Node, Project, ProjectRules};
+    use headway_engine::record::{Node, Project, ProjectAccess, ProjectRules};
     use headway_engine::view::{NodeView, View};
     use headway_planner::Spread;
     use headway_types::spec::{Topology, Work};
@@ -330,7 +331,14 @@ mod tests {
             let parent = parent.map(Into::into);
             let (quota, borrow) = (Some(GpuCount(quota)), GpuCount(borrow));
             let rules = ProjectRules { parent, quota, borrow, ..ProjectRules::default() };
-            let row = Project { name: name.into(), rules, used: GpuSeconds(0.0), used_at: fixtures::NOW, version: 1 };
+            let row = Project {
+                name: name.into(),
+                rules,
+                access: ProjectAccess::default(),
+                used: GpuSeconds(0.0),
+                used_at: fixtures::NOW,
+                version: 1,
+            };
             (name.to_owned(), Arc::new(row))
         };
         view.projects.extend([project("lab", None, 3, 1), project("nlp", Some("lab"), 8, 0)]);

@@ -1,10 +1,13 @@
 //! The routes against a real loop on a real Postgres.
 #![allow(clippy::unwrap_used)]
 
+mod access;
+mod audit;
 mod contract;
 mod jobs;
 mod nodes;
 mod past;
+mod people;
 mod rounds;
 mod rules;
 mod service;
@@ -38,7 +41,7 @@ use crate::support::{START, TestDatabase, node};
 
 const JOB: &str = "{version: 1, name: first, resources: {gpus: 1}, run: {command: [sleep, '1']}}";
 
-/// All routes over a loop of its own. Tokens are named like their secrets.
+/// All routes over a loop of its own. Users are named like the secrets of their tokens.
 struct Served {
     router: Router,
     store: Store,
@@ -89,6 +92,7 @@ impl Served {
             ("ada", TokenScope::User),
             ("bob", TokenScope::User),
             ("eve", TokenScope::Viewer),
+            ("opal", TokenScope::Operator),
             ("node", TokenScope::Agent),
         ];
         for (name, scope) in tokens {

@@ -1,26 +1,29 @@
-//! Tokens: made here, shown once, kept as digests. The one thing REST writes to the store without the engine.
+//! Tokens: made here, shown once, kept as digests. Everybody makes tokens of one's own that open no more than the caller's does; admins
+//! make them for others and for agents.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_types::Seconds;
+use headway_types::{Seconds, TokenScope};
+use serde::Deserialize;
 use uuid::Uuid;
 
-use super::auth::{AdminPrincipal, Principal};
-use super::extract::{Json, Path};
+use super::access::Act;
+use super::auth::Principal;
+use super::extract::{Json, Path, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions};
-use crate::store::{Revocation, TokenHash};
+use super::{HttpState, conversions, users};
+use crate::store::{NewToken, Revocation, TokenHash};
 
 const LONGEST_LIFE: f64 = 10.0 * 365.0 * 86_400.0;
 
-/// Make a token. Its secret is shown in this reply and never again.
+/// Make a token of one's own that opens no more than the caller's, or, of an admin, somebody else's or an agent's. Its secret is shown in this reply and never again.
 #[utoipa::path(post, path = "/auth/tokens", tag = "auth", request_body = v1::TokenRequest,
     responses((status = 201, body = v1::CreatedToken), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn create_token(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Json(body): Json<v1::TokenRequest>,
 ) -> Result<Response, Problem> {
     let name = body.name.trim();
@@ -30,33 +33,95 @@ pub async fn create_token(
     if body.ttl_s.is_some_and(|ttl| !(1.0..=LONGEST_LIFE).contains(&ttl)) {
         return Err(Problem::invalid("ttl_s must be between one second and ten years").field("ttl_s"));
     }
+    let scope = body.scope.unwrap_or(caller.scope());
+    let user = whose(&state, &caller, body.user.as_deref(), scope).await?;
     let now = state.cluster.now();
     let secret = fresh_secret()?;
-    let expires = body.ttl_s.map(|ttl| now + Seconds(ttl));
-    let token = state.cluster.store().create_token(name, body.scope, &TokenHash::of(&secret), now, expires).await?;
-    tracing::info!(token_id = %token.id, by = caller.name(), scope = %body.scope, "token created");
+    let new = NewToken { name, user: user.as_deref(), scope, expires_at: body.ttl_s.map(|ttl| now + Seconds(ttl)) };
+    let token = state.cluster.store().create_token(&new, &TokenHash::of(&secret), now, state.deed()).await?;
+    tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())
 }
 
-/// All tokens, without their secrets.
-#[utoipa::path(get, path = "/auth/tokens", tag = "auth", responses((status = 200, body = v1::TokenList)))]
+/// Whose the token is to be, if the caller may make it.
+async fn whose(
+    state: &HttpState,
+    caller: &Principal,
+    user: Option<&str>,
+    scope: TokenScope,
+) -> Result<Option<String>, Problem> {
+    let user = match (user, scope) {
+        (Some(_), TokenScope::Agent) => {
+            return Err(Problem::invalid("an agent's token is nobody's: leave out user").field("user"));
+        }
+        (None, TokenScope::Agent) => None,
+        (None, _) => Some(caller.name()),
+        (Some(user), _) => Some(user),
+    };
+    if user != Some(caller.name()) {
+        caller.may(Act::KeepTokensOfOthers)?;
+    }
+    if scope > caller.scope() {
+        return Err(Problem::forbidden(format!(
+            "your token has the scope {} and makes none that opens more",
+            caller.scope()
+        ))
+        .field("scope"));
+    }
+    let Some(user) = user else { return Ok(None) };
+    match state.cluster.store().role_of(user).await? {
+        None => users::check_name(user, "user")?,
+        Some(role) if role < scope => {
+            let detail = format!("{user} has the role {role}: a token of the scope {scope} would open no more");
+            return Err(Problem::invalid(detail)
+                .field("scope")
+                .hint(format!("raise the role first: headway user set {user} --role {scope}")));
+        }
+        Some(_) => {}
+    }
+    Ok(Some(user.to_owned()))
+}
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct TokensQuery {
+    /// Only this user's; of callers who are no admins their own name or nothing.
+    user: Option<String>,
+}
+
+/// The caller's tokens, or, for an admin, everybody's; without their secrets.
+#[utoipa::path(get, path = "/auth/tokens", tag = "auth", params(TokensQuery), responses((status = 200, body = v1::TokenList)))]
 pub async fn list_tokens(
     State(state): State<HttpState>,
-    _caller: AdminPrincipal,
+    caller: Principal,
+    Query(query): Query<TokensQuery>,
 ) -> Result<Json<v1::TokenList>, Problem> {
-    let tokens = state.cluster.store().tokens().await?;
+    let of_others = caller.may(Act::KeepTokensOfOthers);
+    let user = match &of_others {
+        Ok(()) => query.user,
+        Err(_) => query.user.or_else(|| Some(caller.name().to_owned())),
+    };
+    if user.as_deref() != Some(caller.name()) {
+        of_others?;
+    }
+    let tokens = state.cluster.store().tokens(user.as_deref()).await?;
     Ok(Json(v1::TokenList { items: tokens.iter().map(conversions::token).collect() }))
 }
 
-/// Revoke a token. An admin's that no other admin's outlasts is refused (409, `last_admin`): nobody could make another.
+/// Revoke a token of one's own, or, of an admin, anybody's. An admin's that no other admin's outlasts is refused (409, `last_admin`): nobody could make another.
 #[utoipa::path(delete, path = "/auth/tokens/{id}", tag = "auth", params(("id" = Uuid, Path)),
     responses((status = 204), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn revoke_token(
     State(state): State<HttpState>,
-    AdminPrincipal(caller): AdminPrincipal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<StatusCode, Problem> {
-    match state.cluster.store().revoke_token(id, state.cluster.now()).await? {
+    let owner = state.cluster.store().token_user(id).await?;
+    // Whose a token is that is not the caller's is nobody else's business.
+    if owner.flatten().as_deref() != Some(caller.name()) && caller.may(Act::KeepTokensOfOthers).is_err() {
+        return Err(Problem::not_found(format!("you have no token {id}")));
+    }
+    match state.cluster.store().revoke_token(id, state.cluster.now(), state.deed()).await? {
         Revocation::Done => {}
         Revocation::Unknown => return Err(Problem::not_found(format!("no token {id}"))),
         Revocation::LastAdmin => {

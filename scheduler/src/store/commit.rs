@@ -2,14 +2,14 @@
 
 use headway_engine::Change;
 use headway_engine::record::{
-    Allocation, Checkpoint, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
+    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
 };
 use headway_types::{NodeId, ReservationId, Term};
 
 use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
 use super::{
-    Store, StoreError, allocations, checkpoints, events, idempotency, jobs, nodes, plans, projects, reservations,
+    Store, StoreError, allocations, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects, reservations,
 };
 
 impl Store {
@@ -40,6 +40,7 @@ impl Store {
         checkpoints::insert(&mut tx, &batch.checkpoints).await.map_err(failed("saving checkpoints"))?;
         idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
         events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
+        audit::insert_deeds(&mut tx, &batch.deeds).await.map_err(failed("saving the audit"))?;
         batch.transitions.write(&mut tx).await.map_err(failed("saving transitions"))?;
         tx.commit().await.map_err(failed("committing changes"))
     }
@@ -60,6 +61,7 @@ struct Batch<'a> {
     reservations_gone: Vec<ReservationId>,
     events: Vec<&'a EventRecord>,
     idempotency: Vec<&'a IdempotencyRecord>,
+    deeds: Vec<&'a Deed>,
     cluster: ClusterChange<'a>,
     transitions: Transitions,
 }
@@ -80,6 +82,7 @@ impl<'a> Batch<'a> {
             Change::Reservation(one) => self.reservations.push(one),
             Change::ReservationGone(id) => self.reservations_gone.push(*id),
             Change::Idempotency(record) => self.idempotency.push(record),
+            Change::Deed(deed) => self.deeds.push(deed),
             Change::Event(event) => {
                 self.cluster.last_event_seq = self.cluster.last_event_seq.max(Some(event.seq));
                 self.cluster.last_at = self.cluster.last_at.max(Some(event.at));

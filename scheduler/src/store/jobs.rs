@@ -64,6 +64,19 @@ impl Store {
         Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.name)).collect())
     }
 
+    /// Project and owner of jobs.
+    pub async fn jobs_whose(&self, jobs: &[JobId]) -> Result<BTreeMap<JobId, (String, String)>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let jobs: Vec<_> = jobs.iter().map(|job| job.0).collect();
+        let rows = sqlx::query!("SELECT job_id, project, owner FROM jobs WHERE job_id = ANY($1)", &jobs)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::during("reading whose jobs are"))?;
+        Ok(rows.into_iter().map(|row| (JobId(row.job_id), (row.project, row.owner))).collect())
+    }
+
     pub async fn job(&self, job: JobId) -> Result<Option<Job>, StoreError> {
         let row = sqlx::query!(r#"SELECT body AS "body: Json<Job>" FROM jobs WHERE job_id = $1"#, job.0)
             .fetch_optional(&self.pool)

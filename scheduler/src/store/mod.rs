@@ -4,6 +4,7 @@
 //! `commit`, observations through `observe`; everything else reads.
 
 mod allocations;
+mod audit;
 mod checkpoints;
 mod cluster;
 mod column;
@@ -22,6 +23,7 @@ mod reservations;
 mod tokens;
 mod transitions;
 mod unknown_tokens;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +32,13 @@ use headway_types::Term;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::JobFilter;
-pub use tokens::{Revocation, Token, TokenHash};
+pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
+pub use users::{RoleChange, User};
 
 use unknown_tokens::UnknownTokens;
 

@@ -1,19 +1,35 @@
 //! Table `tokens`: who may do what. Secrets are never stored.
 
 use headway_types::{Timestamp, TokenScope};
+use serde_json::json;
 use sha2::{Digest, Sha256};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::column::{moment, time};
-use super::{Store, StoreError};
+use super::{AuditEntry, Store, StoreError, audit, users};
 
 /// A bearer token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub id: Uuid,
+    /// A label; it lends no identity.
     pub name: String,
+    /// Whose it is; nobody's that is an agent's.
+    pub user: Option<String>,
+    /// What it opens: never more than its user's role.
     pub scope: TokenScope,
     pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A token to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewToken<'a> {
+    pub name: &'a str,
+    /// `None`: an agent's.
+    pub user: Option<&'a str>,
+    pub scope: TokenScope,
     pub expires_at: Option<Timestamp>,
 }
 
@@ -38,36 +54,118 @@ impl TokenHash {
     }
 }
 
+/// A token, and whose it is, as the audit calls them.
+fn subjects(token: Uuid, user: Option<&str>) -> Vec<String> {
+    [format!("token:{token}")].into_iter().chain(user.map(|user| format!("user:{user}"))).collect()
+}
+
+/// A row as it is read, with its user's role.
+struct Row {
+    token_id: Uuid,
+    name: String,
+    user_name: Option<String>,
+    scope: String,
+    role: Option<String>,
+    created_at: chrono::DateTime<chrono::Utc>,
+    expires_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+impl Row {
+    /// `None` where it opens nothing: it is no agent's and has no user, or says what this release does not know.
+    fn token(self) -> Option<Token> {
+        let scope: TokenScope = self.scope.parse().ok()?;
+        let scope = match &self.role {
+            Some(role) => scope.min(role.parse().ok()?),
+            None if scope == TokenScope::Agent => scope,
+            None => return None,
+        };
+        Some(Token {
+            id: self.token_id,
+            name: self.name,
+            user: self.user_name,
+            scope,
+            created_at: moment(self.created_at),
+            expires_at: self.expires_at.map(moment),
+        })
+    }
+}
+
+/// A token that opens everything.
+pub(super) struct Admin {
+    pub token_id: Uuid,
+    pub user: Option<String>,
+    pub expires_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+/// Locked in one order: of two changes that take an admin's rights at once, the later sees what the earlier has done.
+pub(super) async fn lock_admins(connection: &mut PgConnection, now: Timestamp) -> Result<Vec<Admin>, sqlx::Error> {
+    sqlx::query_as!(
+        Admin,
+        "SELECT token_id, user_name AS user, expires_at FROM tokens JOIN users ON users.name = user_name
+        WHERE scope = 'admin' AND role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
+        ORDER BY token_id FOR UPDATE",
+        time(now),
+    )
+    .fetch_all(connection)
+    .await
+}
+
+impl core::fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
 impl Store {
-    /// Stores a new token under this hash.
+    /// Stores a new token under this hash; its user is made if need be, with the token's scope as role.
     pub async fn create_token(
         &self,
-        name: &str,
-        scope: TokenScope,
+        new: &NewToken<'_>,
         hash: &TokenHash,
         now: Timestamp,
-        expires_at: Option<Timestamp>,
+        deed: Option<AuditEntry>,
     ) -> Result<Token, StoreError> {
-        let token = Token { id: Uuid::now_v7(), name: name.to_owned(), scope, created_at: now, expires_at };
-        sqlx::query!(
-            "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at, expires_at)
-            VALUES ($1, $2, $3, $4, $5, $6)",
-            token.id,
-            token.name,
-            <&str>::from(scope),
-            &hash.0[..],
-            time(now),
-            expires_at.map(time),
-        )
-        .execute(&self.pool)
-        .await
-        .map_err(StoreError::during("creating a token"))?;
+        let token = self.create(new, hash, now, deed).await.map_err(StoreError::during("creating a token"))?;
         self.unknown_tokens.forget(hash);
         Ok(token)
     }
 
-    /// Makes this secret open this scope: for the tokens `headway up` and configuration files bring. False if it was
-    /// revoked, which it stays.
+    async fn create(
+        &self,
+        new: &NewToken<'_>,
+        hash: &TokenHash,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Token, sqlx::Error> {
+        let id = Uuid::now_v7();
+        let mut tx = self.pool.begin().await?;
+        if let Some(user) = new.user {
+            users::create(&mut tx, user, new.scope, now).await?;
+        }
+        sqlx::query!(
+            "INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at, expires_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            id,
+            new.name,
+            new.user,
+            <&str>::from(new.scope),
+            &hash.0[..],
+            time(now),
+            new.expires_at.map(time),
+        )
+        .execute(&mut *tx)
+        .await?;
+        let after =
+            json!({"name": new.name, "user": new.user, "scope": new.scope, "expires_at": new.expires_at.map(time)});
+        let told = |deed| AuditEntry { subjects: subjects(id, new.user), after: Some(after), ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
+        tx.commit().await?;
+        let NewToken { name, user, scope, expires_at } = *new;
+        Ok(Token { id, name: name.to_owned(), user: user.map(ToOwned::to_owned), scope, created_at: now, expires_at })
+    }
+
+    /// Makes this secret open this scope: for the tokens `headway up` and configuration files bring, whose names are users, but for
+    /// agents'. False if it was revoked, which it stays.
     pub async fn ensure_token(
         &self,
         name: &str,
@@ -76,20 +174,50 @@ impl Store {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         let hash = TokenHash::of(secret);
+        let opens = self.ensure(name, scope, &hash, now).await.map_err(StoreError::during("ensuring a token"))?;
+        self.unknown_tokens.forget(&hash);
+        Ok(opens)
+    }
+
+    async fn ensure(
+        &self,
+        name: &str,
+        scope: TokenScope,
+        hash: &TokenHash,
+        now: Timestamp,
+    ) -> Result<bool, sqlx::Error> {
+        let mut tx = self.pool.begin().await?;
+        let user = (scope != TokenScope::Agent).then_some(name);
+        if let Some(user) = user {
+            // Whoever writes the configuration is above all roles.
+            sqlx::query!(
+                "INSERT INTO users AS known (name, role, created_at) VALUES ($1, $2, $3)
+                ON CONFLICT (name) DO UPDATE SET role = excluded.role
+                WHERE array_position(ARRAY['viewer', 'user', 'operator', 'admin'], known.role)
+                    < array_position(ARRAY['viewer', 'user', 'operator', 'admin'], excluded.role)",
+                user,
+                <&str>::from(scope),
+                time(now),
+            )
+            .execute(&mut *tx)
+            .await?;
+        }
         let row = sqlx::query!(
-            r#"INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at) VALUES ($1, $2, $3, $4, $5)
-            ON CONFLICT (secret_sha256) DO UPDATE SET name = excluded.name, scope = excluded.scope
+            r#"INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at)
+            VALUES ($1, $2, $3, $4, $5, $6)
+            ON CONFLICT (secret_sha256) DO UPDATE
+                SET name = excluded.name, user_name = excluded.user_name, scope = excluded.scope
             RETURNING revoked_at IS NULL AS "opens!""#,
             Uuid::now_v7(),
             name,
+            user,
             <&str>::from(scope),
             &hash.0[..],
             time(now),
         )
-        .fetch_one(&self.pool)
-        .await
-        .map_err(StoreError::during("ensuring a token"))?;
-        self.unknown_tokens.forget(&hash);
+        .fetch_one(&mut *tx)
+        .await?;
+        tx.commit().await?;
         Ok(row.opens)
     }
 
@@ -99,9 +227,11 @@ impl Store {
         if self.unknown_tokens.has(hash, now) {
             return Ok(None);
         }
-        let row = sqlx::query!(
-            "SELECT token_id, name, scope, created_at, expires_at FROM tokens
-            WHERE secret_sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)",
+        let row = sqlx::query_as!(
+            Row,
+            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
+            FROM tokens LEFT JOIN users ON users.name = user_name
+            WHERE secret_sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"#,
             &hash.0[..],
             time(now),
         )
@@ -111,56 +241,45 @@ impl Store {
         if row.is_none() {
             self.unknown_tokens.remember(hash, now);
         }
-        Ok(row.and_then(|row| {
-            Some(Token {
-                id: row.token_id,
-                name: row.name,
-                scope: row.scope.parse().ok()?,
-                created_at: moment(row.created_at),
-                expires_at: row.expires_at.map(moment),
-            })
-        }))
+        Ok(row.and_then(Row::token))
     }
 
-    /// Tokens that have not been revoked, newest first.
-    pub async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
-        let rows = sqlx::query!(
-            "SELECT token_id, name, scope, created_at, expires_at FROM tokens
-            WHERE revoked_at IS NULL ORDER BY token_id DESC"
+    /// Tokens that have not been revoked, newest first: this user's, or all.
+    pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<Token>, StoreError> {
+        let rows = sqlx::query_as!(
+            Row,
+            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
+            FROM tokens LEFT JOIN users ON users.name = user_name
+            WHERE revoked_at IS NULL AND ($1::text IS NULL OR user_name = $1) ORDER BY token_id DESC"#,
+            user,
         )
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::during("listing tokens"))?;
-        Ok(rows
-            .into_iter()
-            .filter_map(|row| {
-                Some(Token {
-                    id: row.token_id,
-                    name: row.name,
-                    scope: row.scope.parse().ok()?,
-                    created_at: moment(row.created_at),
-                    expires_at: row.expires_at.map(moment),
-                })
-            })
-            .collect())
+        Ok(rows.into_iter().filter_map(Row::token).collect())
+    }
+
+    /// Whose token this is, unless there is none or it was revoked; `Some(None)`: an agent's.
+    pub async fn token_user(&self, token: Uuid) -> Result<Option<Option<String>>, StoreError> {
+        sqlx::query_scalar!("SELECT user_name FROM tokens WHERE token_id = $1 AND revoked_at IS NULL", token)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::during("reading a token"))
     }
 
     /// Revokes a token at once, unless the cluster would then be without an admin sooner than otherwise.
-    pub async fn revoke_token(&self, token: Uuid, now: Timestamp) -> Result<Revocation, StoreError> {
-        self.revoke(token, now).await.map_err(StoreError::during("revoking a token"))
+    pub async fn revoke_token(
+        &self,
+        token: Uuid,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Revocation, StoreError> {
+        self.revoke(token, now, deed).await.map_err(StoreError::during("revoking a token"))
     }
 
-    async fn revoke(&self, token: Uuid, now: Timestamp) -> Result<Revocation, sqlx::Error> {
+    async fn revoke(&self, token: Uuid, now: Timestamp, deed: Option<AuditEntry>) -> Result<Revocation, sqlx::Error> {
         let mut tx = self.pool.begin().await?;
-        // Locked in one order: of two that are revoked at once, the later sees that the earlier is gone.
-        let admins = sqlx::query!(
-            "SELECT token_id, expires_at FROM tokens
-            WHERE scope = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
-            ORDER BY token_id FOR UPDATE",
-            time(now),
-        )
-        .fetch_all(&mut *tx)
-        .await?;
+        let admins = lock_admins(&mut tx, now).await?;
         if let Some(own) = admins.iter().find(|admin| admin.token_id == token) {
             let outlasts = |end: Option<_>| end.is_none() || own.expires_at.is_some_and(|own| end >= Some(own));
             if !admins.iter().any(|other| other.token_id != token && outlasts(other.expires_at)) {
@@ -168,13 +287,18 @@ impl Store {
             }
         }
         let done = sqlx::query!(
-            "UPDATE tokens SET revoked_at = $2 WHERE token_id = $1 AND revoked_at IS NULL",
+            "UPDATE tokens SET revoked_at = $2 WHERE token_id = $1 AND revoked_at IS NULL RETURNING name, user_name, scope",
             token,
             time(now),
         )
-        .execute(&mut *tx)
+        .fetch_optional(&mut *tx)
         .await?;
+        let Some(gone) = done else { return Ok(Revocation::Unknown) };
+        let before = json!({"name": gone.name, "user": gone.user_name, "scope": gone.scope});
+        let told =
+            |deed| AuditEntry { subjects: subjects(token, gone.user_name.as_deref()), before: Some(before), ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
         tx.commit().await?;
-        Ok(if done.rows_affected() == 1 { Revocation::Done } else { Revocation::Unknown })
+        Ok(Revocation::Done)
     }
 }

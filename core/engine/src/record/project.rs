@@ -1,9 +1,9 @@
-//! A project's row: its rules, and what it has used.
+//! A project's row: its rules, its members, and what it has used.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_types::{GpuCount, GpuSeconds, Timestamp};
+use headway_types::{GpuCount, GpuSeconds, ProjectRole, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Who jobs count for. What its jobs and its sub-projects hold and use counts together.
@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct Project {
     pub name: String,
     pub rules: ProjectRules,
+    #[serde(default)]
+    pub access: ProjectAccess,
     /// GPU-time used until `used_at`, decayed to that moment. What allocations have used since then comes on top.
     pub used: GpuSeconds,
     pub used_at: Timestamp,
-    /// Rises with every change of the rules; the ETag.
+    /// Rises with every change of the rules and of who has access; the ETag.
     pub version: u64,
 }
 
@@ -41,13 +43,51 @@ impl Default for ProjectRules {
     }
 }
 
+/// To whom a project's jobs are open. What it says holds for all that is part of the project too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProjectAccess {
+    /// Whether others are not even to see that its jobs exist.
+    pub private: bool,
+    /// By name of the user.
+    pub members: BTreeMap<String, ProjectRole>,
+}
+
+/// How far a project is closed to those who are nothing in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Openness {
+    /// It names no members: it is everybody's.
+    Open,
+    /// It is its members'; others see that its jobs exist.
+    Closed,
+    /// Others do not see that either.
+    Private,
+}
+
+impl Openness {
+    /// How far a project is closed, given it and all it is part of.
+    pub fn of<'a>(line: impl IntoIterator<Item = &'a Project>) -> Self {
+        let of = |project: &Project| match (project.access.private, project.access.members.is_empty()) {
+            (true, _) => Self::Private,
+            (false, false) => Self::Closed,
+            (false, true) => Self::Open,
+        };
+        line.into_iter().map(of).max().unwrap_or(Self::Open)
+    }
+}
+
 /// A project's name and those of all it is part of, itself first; nothing for one that is not known.
 pub fn lineage<'a>(projects: &'a BTreeMap<String, Arc<Project>>, name: &str) -> Vec<&'a str> {
-    let mut lineage: Vec<&str> = Vec::new();
-    let mut next = projects.get(name);
-    while let Some(project) = next.filter(|project| !lineage.contains(&project.name.as_str())) {
-        lineage.push(&project.name);
-        next = project.rules.parent.as_ref().and_then(|parent| projects.get(parent));
+    let line = line(|name| projects.get(name).map(AsRef::as_ref), name);
+    line.into_iter().map(|project| project.name.as_str()).collect()
+}
+
+/// A project and all it is part of, itself first; nothing for one that is not known.
+pub fn line<'a>(find: impl Fn(&str) -> Option<&'a Project>, name: &str) -> Vec<&'a Project> {
+    let mut line: Vec<&Project> = Vec::new();
+    let mut next = find(name);
+    while let Some(project) = next.filter(|project| !line.iter().any(|known| known.name == project.name)) {
+        line.push(project);
+        next = project.rules.parent.as_deref().and_then(&find);
     }
-    lineage
+    line
 }

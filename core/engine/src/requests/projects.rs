@@ -8,7 +8,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Project, ProjectRules, lineage};
+use crate::record::{Project, ProjectAccess, ProjectRules, lineage};
 
 const LONGEST_NAME: usize = 128;
 const HEAVIEST: f64 = 1e6;
@@ -26,8 +26,14 @@ impl Engine {
         let version = known.as_ref().map_or(0, |project| project.version);
         check_version(&name, expected, version)?;
         self.check_rules(&name, &rules)?;
-        let new =
-            Project { name: name.clone(), rules, used: GpuSeconds(0.0), used_at: self.facts.now, version: version + 1 };
+        let new = Project {
+            name: name.clone(),
+            rules,
+            access: known.as_ref().map(|known| known.access.clone()).unwrap_or_default(),
+            used: GpuSeconds(0.0),
+            used_at: self.facts.now,
+            version: version + 1,
+        };
         if let Some(same) = known.as_ref().filter(|known| known.rules == new.rules) {
             return Ok(Reply::Project(same.clone()));
         }
@@ -56,6 +62,10 @@ impl Engine {
         let child = self.facts.projects.values().find(|other| other.rules.parent.as_deref() == Some(name));
         if let Some(child) = child {
             return Err(Refusal::WrongState(format!("project {} is part of it", child.name)));
+        }
+        if project.access != ProjectAccess::default() {
+            let open = "what they alone may see would be everybody's; remove them and make it open first";
+            return Err(Refusal::WrongState(format!("project {name} has members or is private: {open}")));
         }
         self.facts.settle_all();
         self.facts.projects.remove(name);
@@ -93,7 +103,7 @@ impl Engine {
     }
 }
 
-fn check_version(name: &str, expected: Option<u64>, now: u64) -> Result<(), Refusal> {
+pub(super) fn check_version(name: &str, expected: Option<u64>, now: u64) -> Result<(), Refusal> {
     match expected {
         Some(0) if now > 0 => Err(Refusal::WrongState(format!("there is a project {name} already"))),
         Some(expected) if expected != now => Err(Refusal::VersionChanged { what: format!("project {name}"), now }),

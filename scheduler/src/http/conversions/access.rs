@@ -1,16 +1,40 @@
-//! Tokens on the wire.
+//! Users and tokens on the wire.
 
 use headway_api::v1;
 
 use super::time;
-use crate::store::Token;
+use crate::store::{AuditLine, Token, User};
 
 pub fn token(of: &Token) -> v1::Token {
     v1::Token {
         id: of.id,
         name: of.name.clone(),
+        user: of.user.clone(),
         scope: of.scope,
         created_at: time(of.created_at),
         expires_at: of.expires_at.map(time),
+    }
+}
+
+pub fn user(of: &User) -> v1::User {
+    v1::User { name: of.name.clone(), role: of.role, created_at: time(of.created_at), tokens: of.tokens }
+}
+
+pub fn audit_line(of: &AuditLine) -> v1::AuditLine {
+    let entry = of.entry.clone();
+    v1::AuditLine {
+        id: of.id,
+        at: time(entry.done_at),
+        actor: entry.actor,
+        token_id: entry.token_id,
+        address: entry.address,
+        action: entry.action,
+        subjects: entry.subjects,
+        reason: entry.reason,
+        before: entry.before,
+        after: entry.after,
+        request_id: entry.request_id,
+        result: super::snake_name(&entry.result),
+        code: entry.code,
     }
 }

@@ -12,7 +12,6 @@ use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
 
 use super::{finite, node_name, time};
-use crate::http::auth::Principal;
 use crate::http::problem::Problem;
 
 /// A live job with its newest numbers; `view` lends the names of nodes.
@@ -173,16 +172,41 @@ fn with_progress(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
     }
 }
 
-/// What was asked for, as `reader` may see it: the values of the environment are its owner's alone, as tokens stand in them. In their place is
-/// null, which no submission takes, so that nobody runs it without them unawares.
-pub fn specification(of: &Job, reader: &Principal) -> serde_json::Value {
+/// What was asked for. Tokens stand in the values of the environment; where they are not for the reader there is null in their place,
+/// which no submission takes, so that nobody runs it without them unawares.
+pub fn specification(of: &Job, with_environment: bool) -> serde_json::Value {
     let mut spec = headway_api::spec::to_json(&of.spec);
-    if reader.name() != of.owner
-        && let Some(serde_json::Value::Object(env)) = spec.pointer_mut("/run/env")
-    {
+    if !with_environment && let Some(serde_json::Value::Object(env)) = spec.pointer_mut("/run/env") {
         env.values_mut().for_each(|value| *value = serde_json::Value::Null);
     }
     spec
+}
+
+/// That a job exists: what it is called, whose it is, how large, in which state. For whom its project is closed.
+pub fn outline(of: v1::Job) -> v1::Job {
+    v1::Job {
+        labels: std::collections::BTreeMap::new(),
+        state_cause: None,
+        layout: None,
+        execution: None,
+        micro_batch_sequences: None,
+        global_batch_sequences: None,
+        global_batch_tokens: None,
+        accumulation: None,
+        throughput_tokens_per_second: None,
+        goodput_tokens_per_second: None,
+        efficiency: None,
+        noise_scale_tokens: None,
+        noise_error: None,
+        noise_reports: None,
+        loss: None,
+        step: None,
+        samples_seen: None,
+        last_change: None,
+        checkpoint: None,
+        pin: None,
+        ..of
+    }
 }
 
 /// Since when, why, and when it ended for good.

@@ -18,14 +18,14 @@ use headway_engine::event::Actor;
 use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
-pub use access::token;
+pub use access::{audit_line, token, user};
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
-pub use jobs::{job_change, job_in, live_job, specification, stop_in_words, stored_job, wish_in_words};
+pub use jobs::{job_change, job_in, live_job, outline, specification, stop_in_words, stored_job, wish_in_words};
 pub use nodes::node;
 pub use plans::{outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
-pub use projects::{project, project_rules, reservation};
+pub use projects::{member, project, project_rules, reservation};
 pub use site::known as known_rows;
 pub use sizes::{curve_points, validation};
 

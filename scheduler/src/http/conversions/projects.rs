@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_api::v1;
 use headway_engine::record::{Project, ProjectRules, Reservation};
 use headway_engine::view::{Holding, View};
-use headway_types::GpuCount;
+use headway_types::{GpuCount, ProjectRole};
 
 use super::{node_name, time};
 
@@ -23,10 +23,16 @@ pub fn project(of: &Project, holdings: &BTreeMap<String, Holding>) -> v1::Projec
             weight: rules.weight,
             max_per_user_gpus: rules.max_per_user.map(|most| most.0),
         },
+        private: of.access.private,
+        members: u32::try_from(of.access.members.len()).unwrap_or(u32::MAX),
         gpus: holding.gpus.0,
         decayed_gpu_hours: holding.used.0 / 3_600.0,
         version: of.version,
     }
+}
+
+pub fn member(user: &str, role: ProjectRole, by: &Project) -> v1::Member {
+    v1::Member { user: user.to_owned(), role, project: by.name.clone() }
 }
 
 pub fn project_rules(of: v1::ProjectRequest) -> ProjectRules {
@@ -74,6 +80,7 @@ mod tests {
         let row = Project {
             name: "nlp".into(),
             rules: rules.clone(),
+            access: headway_engine::record::ProjectAccess::default(),
             used: headway_types::GpuSeconds(0.0),
             used_at: headway_types::Timestamp(0),
             version: 3,

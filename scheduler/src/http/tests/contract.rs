@@ -19,7 +19,7 @@ pub fn operations() -> Vec<(Method, String, Value)> {
 }
 
 pub fn filled(path: &str, id: &str, node: &str) -> String {
-    path.replace("{id}", id).replace("{node}", node).replace("{project}", "nlp")
+    path.replace("{id}", id).replace("{node}", node).replace("{project}", "nlp").replace("{user}", "ada")
 }
 
 /// Everything that is stored.
@@ -93,6 +93,10 @@ impl Furnished {
                 ("", serde_json::to_value(policy).unwrap(), 200)
             }
             ("PUT", "/projects/{project}") => ("", json!({"quota_gpus": 16}), 200),
+            ("PATCH", "/projects/{project}") => ("", json!({"private": true}), 200),
+            ("PUT", "/projects/{project}/members/{user}") => ("", json!({"role": "admin"}), 200),
+            // It has none.
+            ("DELETE", "/projects/{project}/members/{user}") => ("", Value::Null, 409),
             ("DELETE", "/projects/{project}") => ("", Value::Null, 200),
             ("POST", "/reservations") => {
                 let until = "2998-02-01T00:00:00Z";
@@ -109,6 +113,7 @@ impl Furnished {
             ("POST", "/plans/resume") => ("", Value::Null, 200),
             ("POST", "/auth/tokens") => ("", json!({"name": "c", "scope": "viewer"}), 400),
             ("DELETE", "/auth/tokens/{id}") => (&**token, Value::Null, 400),
+            ("PUT", "/users/{user}") => ("", json!({"role": "admin"}), 400),
             other => panic!("say what {other:?} would change"),
         };
         (filled(path, id, node), body, status)

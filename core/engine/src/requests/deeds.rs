@@ -1,0 +1,101 @@
+//! Requests as the audit keeps them.
+
+use crate::engine::Engine;
+use crate::event::{Actor, Request, RequestId};
+use crate::outcome::{NodeDeleted, Reply};
+use crate::record::{Deed, Row};
+
+impl Engine {
+    /// Answers a request, and notes what it did.
+    pub(crate) fn answer_noting(&mut self, request: RequestId, actor: &Actor, body: Request) -> Reply {
+        let asked = match &body {
+            Request::Once { body, .. } => body,
+            body => body,
+        };
+        let (before, reason, ends) = (self.row_named(asked), asked.reason().cloned(), asked.ends_its_subject());
+        let reply = self.answer(actor, body);
+        let after = if ends { None } else { row_of(&reply) };
+        let subjects = match &reply {
+            Reply::Submitted { jobs } => jobs.iter().map(|job| format!("job:{}", job.id)).collect(),
+            Reply::Rebalance(plan) => vec![format!("plan:{plan}")],
+            Reply::Refused(_) | Reply::DryRun(_) | Reply::Replayed { .. } | Reply::Repeated { .. } => Vec::new(),
+            _ if before == after => Vec::new(),
+            _ => after.iter().chain(&before).take(1).map(Row::subject).collect(),
+        };
+        if !subjects.is_empty() {
+            let (at, actor) = (self.facts.now, actor.clone());
+            self.facts.draft.deeds.push(Deed { request, at, actor, subjects, reason, before, after, origin: None });
+        }
+        reply
+    }
+
+    /// What a request is about, as it is now.
+    fn row_named(&self, request: &Request) -> Option<Row> {
+        let facts = &self.facts;
+        Some(match request {
+            Request::Cancel { job, .. }
+            | Request::Hold { job, .. }
+            | Request::Release { job }
+            | Request::Checkpoint { job }
+            | Request::Change { job, .. }
+            | Request::Pin { job, .. }
+            | Request::Unpin { job } => Row::Job(facts.jobs.get(job)?.clone()),
+            Request::Drain { node, .. }
+            | Request::Cordon { node, .. }
+            | Request::Uncordon { node }
+            | Request::MarkLost { node, .. }
+            | Request::DeleteNode { node, .. } => Row::Node(facts.nodes.get(node)?.clone()),
+            Request::Approve { plan } | Request::Reject { plan, .. } => Row::Plan(facts.proposals.get(plan)?.clone()),
+            Request::SetPolicy { .. } | Request::Pause { .. } | Request::Resume { .. } => {
+                Row::Policy(Box::new(facts.policy.clone()))
+            }
+            Request::PutProject { name: project, .. }
+            | Request::DeleteProject { name: project, .. }
+            | Request::SetMember { project, .. }
+            | Request::SetPrivate { project, .. } => Row::Project(facts.projects.get(project)?.clone()),
+            Request::CancelReservation { reservation } => {
+                Row::Reservation(facts.reservations.get(reservation)?.clone())
+            }
+            Request::Submit { .. }
+            | Request::Rebalance { .. }
+            | Request::Reserve { .. }
+            | Request::DryRun { .. }
+            | Request::Once { .. } => return None,
+        })
+    }
+}
+
+impl Request {
+    fn reason(&self) -> Option<&String> {
+        match self {
+            Self::Cancel { reason, .. }
+            | Self::Hold { reason, .. }
+            | Self::Pin { reason, .. }
+            | Self::Drain { reason, .. }
+            | Self::Cordon { reason, .. }
+            | Self::MarkLost { reason, .. }
+            | Self::DeleteNode { reason, .. }
+            | Self::Pause { reason }
+            | Self::Resume { reason }
+            | Self::Reject { reason, .. } => reason.as_ref(),
+            Self::Rebalance { terms } => terms.reason.as_ref(),
+            _ => None,
+        }
+    }
+
+    fn ends_its_subject(&self) -> bool {
+        matches!(self, Self::DeleteNode { .. } | Self::DeleteProject { .. } | Self::CancelReservation { .. })
+    }
+}
+
+fn row_of(reply: &Reply) -> Option<Row> {
+    Some(match reply {
+        Reply::Job(job) => Row::Job(job.clone()),
+        Reply::Node(node) | Reply::NodeDeleted(NodeDeleted { node, .. }) => Row::Node(node.clone()),
+        Reply::Plan(record) => Row::Plan(record.clone()),
+        Reply::Policy(policy) => Row::Policy(policy.clone()),
+        Reply::Project(project) => Row::Project(project.clone()),
+        Reply::Reservation(one) => Row::Reservation(one.clone()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,232 @@
+//! Permission: every request below `/api/v1` is authenticated and held to the table of rules before a handler, or a body, is looked at.
+//! What a request names in its path (a job, a project) is found here; what it names in its body, and what of a list its reader may
+//! see, is asked by the handler with the same rules.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use headway_api::v1;
+use headway_engine::record::{EventRecord, Job, Origin};
+use headway_engine::view::View;
+use headway_types::JobId;
+use utoipa::openapi::OpenApi;
+use uuid::Uuid;
+
+use super::auth::Principal;
+use super::limits::REQUEST_ID_HERE;
+use super::openapi::operations;
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup};
+use crate::audit;
+use crate::cluster::Cluster;
+use crate::store::StoreError;
+#[cfg(test)]
+pub use table::ROUTES;
+pub use table::{Act, Standing, act_of};
+
+/// What each route does, by its path and method; `None`: nobody has said it, so nobody may.
+pub struct Routes(BTreeMap<(String, Method), (String, Option<Act>)>);
+
+impl Routes {
+    pub fn of(document: &OpenApi) -> Self {
+        let mut routes = BTreeMap::new();
+        let mut document = document.clone();
+        for (path, item) in &mut document.paths.paths {
+            for (method, operation) in operations(item) {
+                let id = operation.operation_id.clone().unwrap_or_default();
+                let act = act_of(&id);
+                routes.insert((path.clone(), method), (id, act));
+            }
+        }
+        Self(routes)
+    }
+
+    /// `None`: it is no route of the interface.
+    fn find(&self, request: &Request) -> Option<&(String, Option<Act>)> {
+        let path = request.extensions().get::<MatchedPath>()?.as_str();
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        self.0.get(&(path.to_owned(), method.clone()))
+    }
+}
+
+/// Wraps all routes; whoever is let through is in the request for the handler.
+pub async fn checked(
+    State((state, routes)): State<(HttpState, Arc<Routes>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some((operation, act)) = routes.find(&request) else { return next.run(request).await };
+    let (mut parts, body) = request.into_parts();
+    let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+    let caller = match state.authenticate(&parts.headers, address).await {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
+    let origin = Origin {
+        action: operation.clone(),
+        user: caller.name().to_owned(),
+        token: caller.token.id,
+        address,
+        request: REQUEST_ID_HERE.try_with(String::clone).unwrap_or_default(),
+        subject: params.as_ref().and_then(|params| subject(parts.uri.path(), params)),
+    };
+    let answer = async {
+        if let Err(problem) = permit(&state, &caller, *act, params.as_ref()).await {
+            state.note_refusal(&problem);
+            return problem.into_response();
+        }
+        parts.extensions.insert(caller);
+        next.run(Request::from_parts(parts, body)).await
+    };
+    audit::coming_from(origin, answer).await
+}
+
+/// What a path names, as the audit calls it: "job:<id>".
+fn subject(path: &str, params: &RawPathParams) -> Option<String> {
+    let (_, value) = params.iter().next()?;
+    let noun = path.trim_start_matches("/api/v1/").split('/').find(|part| *part != "auth")?;
+    Some(format!("{}:{value}", noun.trim_end_matches('s')))
+}
+
+async fn permit(
+    state: &HttpState,
+    caller: &Principal,
+    act: Option<Act>,
+    params: Option<&RawPathParams>,
+) -> Result<(), Problem> {
+    let Some(act) = act else {
+        tracing::error!("no rule says who may do what this route does");
+        return Err(Problem::forbidden("no rule says who may do this"));
+    };
+    let param = |name: &str| params?.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_owned());
+    match act {
+        Act::SeeJob | Act::ReadJob | Act::ReadEnvironment | Act::ChangeJob => {
+            // The handler says what is wrong with an id that is none.
+            let id = param("id").and_then(|id| Uuid::parse_str(&id).ok());
+            let Some(id) = id else { return caller.has_scope(act) };
+            let job = lookup::record(&state.cluster, JobId(id)).await?;
+            caller.may_with_job(act, &state.cluster.view(), &job)
+        }
+        Act::SeeMembers | Act::NameMembers => match param("project") {
+            Some(project) => caller.may_in(act, &state.cluster.view(), &project),
+            None => caller.has_scope(act),
+        },
+        // To which project, with what priority and whose token is in the body.
+        Act::Submit | Act::RaisePriority | Act::KeepTokens | Act::KeepTokensOfOthers => caller.has_scope(act),
+        Act::Look | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit => caller.may(act),
+    }
+}
+
+/// What a list shows of a job to its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Whole,
+    /// That it exists.
+    Outline,
+    Nothing,
+}
+
+impl Principal {
+    /// Where no project and no job is concerned.
+    pub fn may(&self, act: Act) -> Result<(), Problem> {
+        if act.rule().admits(Standing::of(self.scope())) { Ok(()) } else { Err(self.refused(act)) }
+    }
+
+    /// Whether the scope suffices, wherever it is.
+    fn has_scope(&self, act: Act) -> Result<(), Problem> {
+        if self.scope() >= act.rule().scope { Ok(()) } else { Err(self.refused(act)) }
+    }
+
+    pub fn may_in(&self, act: Act, view: &View, project: &str) -> Result<(), Problem> {
+        if act.rule().admits(self.standing(view, project, None)) {
+            return Ok(());
+        }
+        Err(self.refused(act).about(&format!("project {project}")))
+    }
+
+    /// Who may not even see that a job exists is told that there is none.
+    pub fn may_with_job(&self, act: Act, view: &View, job: &Job) -> Result<(), Problem> {
+        let who = self.standing(view, &job.spec.project, Some(&job.owner));
+        if act.rule().admits(who) {
+            return Ok(());
+        }
+        if !Act::SeeJob.rule().admits(who) {
+            return Err(lookup::no_job(job.id));
+        }
+        Err(self.refused(act).about(&format!("the job belongs to {} in project {}", job.owner, job.spec.project)))
+    }
+
+    pub fn sees(&self, view: &View, project: &str, owner: &str) -> Seen {
+        let who = self.standing(view, project, Some(owner));
+        match (Act::ReadJob.rule().admits(who), Act::SeeJob.rule().admits(who)) {
+            (true, _) => Seen::Whole,
+            (false, true) => Seen::Outline,
+            (false, false) => Seen::Nothing,
+        }
+    }
+
+    /// A job as this reader sees it.
+    pub fn sight(&self, view: &View, job: v1::Job) -> Option<v1::Job> {
+        match self.sees(view, &job.project, &job.owner) {
+            Seen::Whole => Some(job),
+            Seen::Outline => Some(conversions::outline(job)),
+            Seen::Nothing => None,
+        }
+    }
+
+    /// Whether lists hide nothing from this reader, whatever is in them.
+    pub fn sees_all(&self, view: &View) -> bool {
+        view.projects.keys().all(|project| self.sees(view, project, "") == Seen::Whole)
+    }
+
+    /// Leaves out the events of jobs that are not this reader's to read.
+    pub async fn keep_readable(&self, cluster: &Cluster, events: &mut Vec<EventRecord>) -> Result<(), StoreError> {
+        let view = cluster.view();
+        if self.sees_all(&view) {
+            return Ok(());
+        }
+        let ended: Vec<JobId> =
+            events.iter().filter_map(|event| event.job).filter(|job| !view.jobs.contains_key(job)).collect();
+        let ended = cluster.store().jobs_whose(&ended).await?;
+        let readable = |job: &JobId| {
+            let live = view.jobs.get(job).map(|live| (live.job.spec.project.as_str(), live.job.owner.as_str()));
+            let whose = live.or_else(|| ended.get(job).map(|(project, owner)| (project.as_str(), owner.as_str())));
+            whose.is_some_and(|(project, owner)| self.sees(&view, project, owner) == Seen::Whole)
+        };
+        events.retain(|event| event.job.as_ref().is_none_or(readable));
+        Ok(())
+    }
+
+    fn standing(&self, view: &View, project: &str, owner: Option<&str>) -> Standing {
+        Standing {
+            scope: self.scope(),
+            owner: owner == Some(self.name()),
+            role: view.role_in(project, self.name()),
+            openness: view.openness(project),
+        }
+    }
+
+    fn refused(&self, act: Act) -> Problem {
+        let rule = act.rule();
+        let problem = if self.scope() < rule.scope {
+            Problem::forbidden(format!("this needs a token with the scope {}", rule.scope))
+        } else {
+            Problem::forbidden(format!("{} may not {}", self.name(), act.in_words()))
+        };
+        problem.hint(format!(
+            "this is for {}; your token \"{}\" of user {} has the scope {}",
+            rule.in_words(),
+            self.token.name,
+            self.name(),
+            self.scope()
+        ))
+    }
+}
