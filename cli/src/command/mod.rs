@@ -25,6 +25,7 @@ pub mod server;
 pub mod simulate;
 pub mod solve;
 pub mod submit;
+pub mod wait;
 pub mod why;
 
 use std::io::Read as _;
