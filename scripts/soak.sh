@@ -14,6 +14,8 @@ step "worker: every layout, every pair of layouts, a life of reconfigurations an
 checks=${HEADWAY_CROSS_CHECKS:-1000}
 step "solver against an exact backend, 4 times $checks programs" env HEADWAY_CROSS_CHECKS="$checks" \
     cargo test --locked --release -p headway-solver ${HEADWAY_HIGHS:+--features highs} --test cross_check -- --nocapture
+inputs=${HEADWAY_SPEC_CASES:-1000000}
+step "specification reader, twice $inputs inputs" env HEADWAY_SPEC_CASES="$inputs" cargo test --locked --release -p headway-api --lib spec::tests
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture
 for round in $(seq "$rounds"); do

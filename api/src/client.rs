@@ -79,6 +79,12 @@ impl Client {
         Self { dry_run: Some(hear), ..self }
     }
 
+    /// Whether it was told to change nothing.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run.is_some()
+    }
+
     fn build(base_url: &str, token: &str, authority: Option<&[u8]>) -> Result<Self, ClientError> {
         let setup = |message: String| ClientError::Setup { url: base_url.to_owned(), message };
         let root = Url::parse(base_url).map_err(|error| setup(error.to_string()))?;

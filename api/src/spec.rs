@@ -11,6 +11,7 @@ mod resources;
 mod run;
 mod section;
 mod template;
+mod toml;
 mod training;
 
 #[cfg(test)]
@@ -29,7 +30,8 @@ use section::{Findings, Section, kind};
 pub use echo::to_json;
 pub use quantity::duration;
 pub(crate) use section::nearest;
-pub use template::{RenderError, render};
+pub use template::{RenderError, literal, render};
+pub use toml::document_toml;
 
 const SECTIONS: &[&str] = &[
     "version",
@@ -94,15 +96,38 @@ pub fn read_json(value: &Value) -> Result<JobSpec, SpecError> {
 
 /// Reads the body of a submission in YAML: one specification, several below `jobs`, or several documents of either.
 pub fn read_submission_yaml(text: &str) -> Result<Vec<JobSpec>, SpecError> {
+    read_submission_json(&submission_yaml(text)?.0)
+}
+
+/// The submission that a text in YAML is, as `read_submission_json` reads it, with the line of each of its values.
+pub fn submission_yaml(text: &str) -> Result<(Value, yaml::Lines), SpecError> {
     let mut documents = documents(text)?;
+    let mut lines = yaml::lines(text);
     if documents.len() == 1 {
-        return read_submission_json(&documents.remove(0));
+        return Ok((documents.remove(0), lines.pop().unwrap_or_default()));
     }
-    let jobs = documents.into_iter().flat_map(|mut document| match document.get_mut("jobs").map(Value::take) {
-        Some(Value::Array(jobs)) => jobs,
-        _ => vec![document],
-    });
-    read_submission_json(&serde_json::json!({ "jobs": jobs.collect::<Vec<_>>() }))
+    let (mut jobs, mut places) = (Vec::new(), yaml::Lines::new());
+    // A document that is no mapping may have no line at all; none of the documents is left out for that.
+    for (mut document, lines) in
+        documents.into_iter().zip(lines.into_iter().chain(std::iter::repeat_with(yaml::Lines::new)))
+    {
+        let first = jobs.len();
+        let several = match document.get_mut("jobs").map(Value::take) {
+            Some(Value::Array(several)) => several,
+            _ => {
+                places.extend(lines.into_iter().map(|(path, line)| (format!("jobs[{first}].{path}"), line)));
+                jobs.push(document);
+                continue;
+            }
+        };
+        for index in 0..several.len() {
+            let (was, is) = (format!("jobs[{index}]"), format!("jobs[{}]", first + index));
+            let of_job = lines.iter().filter_map(|(path, line)| Some((path.strip_prefix(&was)?, line)));
+            places.extend(of_job.map(|(rest, line)| (format!("{is}{rest}"), *line)));
+        }
+        jobs.extend(several);
+    }
+    Ok((serde_json::json!({ "jobs": jobs }), places))
 }
 
 /// Reads the body of a submission in JSON: one specification, or several below `jobs`.
@@ -174,7 +199,11 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     let name = name(&section);
     let project = project(&section);
     let priority = priority(&section);
-    let labels = section.words("labels").unwrap_or_default().into_iter().collect::<BTreeMap<_, _>>();
+    let labels = section
+        .words("labels", "write one, or take the name out")
+        .unwrap_or_default()
+        .into_iter()
+        .collect::<BTreeMap<_, _>>();
     let resources = resources::read(&section);
     let training = section.get("training").map(|value| {
         let path = section.field("training");

@@ -44,8 +44,8 @@ pub use job::{
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
-    Alternative, Assignment, Explanation, FunnelStage, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList, PlanSummary,
-    PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
+    Alternative, Assignment, Explanation, FunnelStage, LastFailure, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList,
+    PlanSummary, PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{

@@ -4,12 +4,16 @@
 //! Words mean what YAML 1.2 says: `yes` and `on` are text, and so are numbers with leading zeros or underscores. Keys
 //! given twice, merge keys (`<<`, which are of YAML 1.1) and tags of somebody's own are errors.
 
+mod lines;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Options, alias_limits, budget, options};
+
+pub use lines::{Lines, lines};
 
 /// Longest text.
 const BYTES: usize = 2 << 20;

@@ -10,8 +10,11 @@ mod output;
 mod command;
 mod context;
 mod demo;
+#[cfg(test)]
+mod documented;
 mod failure;
 mod solve;
+mod submission;
 mod up;
 
 use std::io::IsTerminal as _;
@@ -51,8 +54,8 @@ enum Command {
     Server(command::server::Server),
     /// Run the agent of this node.
     Agent(command::agent::Agent),
-    /// Submit jobs from specification files.
-    Submit(command::submit::Submit),
+    /// Submit jobs: specification files, a bare command, or a script for Slurm.
+    Submit(Box<command::submit::Submit>),
     /// Check a specification without submitting it.
     Validate(command::submit::Validate),
     /// List jobs.
@@ -65,7 +68,7 @@ enum Command {
     Cancel(command::cancel::Cancel),
     /// Why a job has what it has, or why it waits.
     Why(command::why::Why),
-    /// Jobs: goodput curve, pin, unpin, change priority and sizes.
+    /// Jobs: get, wait, hold, release, checkpoint, events, goodput, curve, pin, change priority and sizes.
     #[command(subcommand)]
     Job(command::job::Job),
     /// Nodes: list, drain, undrain, cordon.
@@ -112,6 +115,12 @@ enum Command {
     Licenses,
     /// Print a completion script.
     Completion { shell: clap_complete::Shell },
+    /// Write manual pages, one for each command.
+    Man {
+        /// Directory to write them to, such as ~/.local/share/man/man1.
+        #[arg(long, value_name = "DIR")]
+        out: std::path::PathBuf,
+    },
     /// A worker that follows a performance model instead of training (for tests and demonstrations).
     #[command(hide = true)]
     EmulatedWorker,
@@ -146,6 +155,15 @@ fn main() -> ExitCode {
     }
 }
 
+fn manual(directory: &std::path::Path) -> Result<(), Failure> {
+    use clap::CommandFactory as _;
+    std::fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)?;
+    let pages = std::fs::read_dir(directory)?.count();
+    say!("{pages} pages are in {}", directory.display())?;
+    Ok(())
+}
+
 fn start_logging() {
     let filter = EnvFilter::try_from_env("HEADWAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn,headway=info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -169,14 +187,14 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Context(context) => command::context::run(&print, context)?,
         Command::Server(server) => command::server::run(server).await?,
         Command::Agent(agent) => command::agent::run(agent).await?,
-        Command::Submit(submit) => command::submit::run(&cli.connection.client()?, &print, submit).await?,
+        Command::Submit(submit) => command::submit::run(&cli.connection.client()?, &print, *submit).await?,
         Command::Validate(validate) => command::submit::validate(&print, validate)?,
         Command::Ps(ps) => command::ps::run(&cli.connection.client()?, &print, ps).await?,
         Command::Describe(describe) => command::describe::run(&cli.connection.client()?, &print, describe).await?,
         Command::Logs(logs) => command::logs::run(&cli.connection.client()?, logs).await?,
         Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,
         Command::Why(why) => command::why::run(&cli.connection.client()?, &print, why).await?,
-        Command::Job(job) => command::job::run(&cli.connection.client()?, &print, job).await?,
+        Command::Job(job) => return command::job::run(&cli.connection.client()?, &print, job).await,
         Command::Project(project) => command::project::run(&cli.connection.client()?, &print, project).await?,
         Command::Reservation(one) => command::reservation::run(&cli.connection.client()?, &print, one).await?,
         Command::Policy(policy) => command::policy::run(&cli.connection.client()?, &print, policy).await?,
@@ -206,7 +224,24 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
             std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;
         }
+        Command::Man { out } => manual(&out)?,
         Command::EmulatedWorker => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn commands_are_well_formed_and_each_has_a_page() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+        let directory = tempfile::tempdir().unwrap();
+        manual(directory.path()).unwrap();
+        let page = std::fs::read_to_string(directory.path().join("headway-job-wait.1")).unwrap();
+        assert!(page.contains("exit code 124"), "{page}");
+    }
 }

@@ -7,8 +7,8 @@ use reqwest::{Method, RequestBuilder};
 use super::{Client, ClientError, REQUEST_TIME, header};
 use crate::v1::{
     AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, EventList, EventRecord,
-    Explanation, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest, Series, SeriesPoint, Submitted,
-    Validation,
+    Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest, Series, SeriesPoint,
+    Submitted, Validation,
 };
 
 const JOBS_PER_PAGE: u32 = 500;
@@ -49,6 +49,8 @@ impl JobFilter {
 pub struct LogRequest {
     /// Global rank.
     pub rank: u32,
+    /// Of which generation; absent: the newest.
+    pub generation: Option<u64>,
     /// First byte; absent: the beginning.
     pub offset: Option<u64>,
     /// Only the last lines.
@@ -92,7 +94,19 @@ impl Client {
         body: &serde_json::Value,
         idempotency_key: Option<&str>,
     ) -> Result<Submitted, ClientError> {
-        self.submit(self.request(Method::POST, &["jobs"]).json(body), idempotency_key).await
+        self.submit_json_for(body, idempotency_key, false).await
+    }
+
+    /// The same; `nodes_to_come`: also what the cluster as it is can never run.
+    pub async fn submit_json_for(
+        &self,
+        body: &serde_json::Value,
+        idempotency_key: Option<&str>,
+        nodes_to_come: bool,
+    ) -> Result<Submitted, ClientError> {
+        let request = self.request(Method::POST, &["jobs"]).json(body);
+        let request = if nodes_to_come { request.query(&[("wait_for_nodes", true)]) } else { request };
+        self.submit(request, idempotency_key).await
     }
 
     async fn submit(&self, request: RequestBuilder, key: Option<&str>) -> Result<Submitted, ClientError> {
@@ -103,10 +117,9 @@ impl Client {
         self.read(request).await
     }
 
-    /// Asks whether and how the present nodes could run a specification in YAML; stores nothing.
-    pub async fn validate_yaml(&self, text: &str) -> Result<Validation, ClientError> {
-        let request = self.request(Method::POST, &["jobs", "validate"]).header(CONTENT_TYPE, "application/yaml");
-        self.read(request.body(text.to_owned())).await
+    /// Asks whether and how the present nodes could run one specification, or `{"jobs": […]}`; stores nothing.
+    pub async fn validate(&self, body: &serde_json::Value) -> Result<Validation, ClientError> {
+        self.read(self.request(Method::POST, &["jobs", "validate"]).json(body)).await
     }
 
     /// One page of jobs, newest first.
@@ -183,6 +196,11 @@ impl Client {
         Ok(self.get::<AllocationList>(&["jobs", id, "allocations"]).await?.items)
     }
 
+    /// What its GPU-time went into.
+    pub async fn gpu_time(&self, id: &str) -> Result<GpuTime, ClientError> {
+        self.get(&["jobs", id, "goodput"]).await
+    }
+
     /// Committed checkpoints, newest first.
     pub async fn checkpoints(&self, id: &str) -> Result<Vec<Checkpoint>, ClientError> {
         Ok(self.get::<CheckpointList>(&["jobs", id, "checkpoints"]).await?.items)
@@ -201,11 +219,15 @@ impl Client {
 
     /// A piece of one rank's output. A character that the end of the piece cuts is left to the next one.
     pub async fn logs(&self, id: &str, wanted: &LogRequest) -> Result<LogPage, ClientError> {
-        let query: Vec<(&str, u64)> =
-            [("rank", Some(u64::from(wanted.rank))), ("offset", wanted.offset), ("tail", wanted.tail.map(u64::from))]
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value?)))
-                .collect();
+        let query: Vec<(&str, u64)> = [
+            ("rank", Some(u64::from(wanted.rank))),
+            ("generation", wanted.generation),
+            ("offset", wanted.offset),
+            ("tail", wanted.tail.map(u64::from)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect();
         let request = self.request(Method::GET, &["jobs", id, "logs"]).query(&query);
         let response = self.send(request.timeout(REQUEST_TIME)).await?;
         let url = response.url().to_string();

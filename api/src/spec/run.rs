@@ -7,6 +7,8 @@ use super::section::{Findings, Section, kind, text};
 use super::template;
 
 const EXAMPLE: &str = "as in run: {command: python train.py}";
+const HIDDEN: &str = "null stands in place of the values of somebody else's job, which only its owner reads: write a value, or take \
+                      your own with `headway submit --env NAME`";
 
 /// Reads `run` of the whole specification. `tuned`: the job has a training section.
 pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
@@ -30,7 +32,7 @@ fn workdir(section: &Section<'_>) -> Option<String> {
 }
 
 fn env(section: &Section<'_>, tuned: bool) -> std::collections::BTreeMap<String, String> {
-    let variables = section.words("env").unwrap_or_default();
+    let variables = section.words("env", HIDDEN).unwrap_or_default();
     for (name, value) in &variables {
         let field = section.field(&format!("env.{name}"));
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {

@@ -179,8 +179,9 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A mapping of words to words; numbers and booleans count as the words they are written as.
-    pub(super) fn words(&self, key: &str) -> Option<Vec<(String, String)>> {
+    /// A mapping of words to words; numbers and booleans count as the words they are written as. `without`: what to do about a name
+    /// that has no value.
+    pub(super) fn words(&self, key: &str, without: &str) -> Option<Vec<(String, String)>> {
         let value = self.get(key)?;
         let Value::Object(map) = value else {
             self.wrong(key, format!("must be a mapping, not {}", kind(value)));
@@ -190,6 +191,10 @@ impl<'a> Section<'a> {
         let word = |(name, value): (&String, &Value)| {
             let value = match value {
                 Value::Bool(_) | Value::Number(_) => value.to_string(),
+                Value::Null => {
+                    self.findings.hint(&format!("{path}.{name}"), "has no value", without);
+                    return None;
+                }
                 other => text(other, &format!("{path}.{name}"), self.findings)?,
             };
             Some((name.clone(), value))

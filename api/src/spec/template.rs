@@ -67,6 +67,26 @@ pub fn render(template: &str, values: &BTreeMap<String, String>) -> Result<Strin
     Ok(out)
 }
 
+/// A template that is filled in as exactly this text.
+#[must_use]
+pub fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}', '$']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let length = if from.starts_with("${") { shell_length(from) } else { 1 };
+        match &from[..length] {
+            "{" => out.push_str("{{"),
+            "}" => out.push_str("}}"),
+            shells => out.push_str(shells),
+        }
+        rest = &from[length..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Checks that a template can be filled in at launch. `tuned`: the job has a training section.
 pub(super) fn check(template: &str, tuned: bool) -> Result<(), RenderError> {
     for piece in pieces(template)? {
@@ -162,6 +182,13 @@ mod tests {
             assert_eq!(filled(template).unwrap(), template);
         }
         assert_eq!(filled("{{${A}}}").unwrap(), "{${A}}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_literally_comes_out_as_it_was(text in "[${}a \\n]{0,12}|.{0,30}") {
+            assert_eq!(filled(&literal(&text)).unwrap(), text);
+        }
     }
 
     #[test]

@@ -323,4 +323,19 @@ pub struct Explanation {
     /// Why nobody looked at its limits, its funnel, what would change its lot and when it starts; `null`: somebody did.
     #[serde(default)]
     pub left_out: Option<String>,
+    /// Of a job that waits for another attempt or has failed: how the last one ended.
+    #[serde(default)]
+    pub last_failure: Option<LastFailure>,
+}
+
+/// How an attempt of a job ended that did not do what it was to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastFailure {
+    pub at: DateTime<Utc>,
+    /// One sentence.
+    pub message: String,
+    /// Name of the node where it began, where one is known.
+    pub node: Option<String>,
+    /// Of the process that failed; 128 and the signal where one killed it.
+    pub exit_code: Option<i32>,
 }

@@ -1,6 +1,7 @@
-//! `headway job …`: what may be changed of a job that exists.
+//! `headway job …`: what there is to know of a job, and what may be changed of one that exists.
 
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
@@ -8,9 +9,10 @@ use headway_api::v1::JobPatch;
 use headway_types::Seconds;
 
 use super::curve::{self, Curve};
-use super::resolve_only_job;
+use super::{cancel, events, logs, ps, wait, why};
+use super::{resolve_job, resolve_only_job};
 use crate::failure::{Failure, Kind};
-use crate::output::Printer;
+use crate::output::{Printer, duration, moment};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Job {
@@ -31,6 +33,57 @@ pub enum Job {
     Curve(Curve),
     /// Change priority, sizes, time limit or labels.
     Update(Update),
+    /// List jobs (`headway ps`).
+    List(ps::Ps),
+    /// One job whole, with what was asked for.
+    Get {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
+    /// Wait until jobs have ended, or are in a state; exits with the job's own exit code.
+    Wait(wait::Wait),
+    /// Keep a job from running until it is released; what runs saves and stops.
+    Hold {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+        /// Why, for the event log and for whoever asks why it does not run.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Let a held job run again.
+    Release {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
+    /// Have a running job save now and go on.
+    Checkpoint {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
+    /// Committed checkpoints, newest first.
+    Checkpoints {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
+    /// What happened to a job, newest first.
+    Events {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+        /// At most this many.
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+    },
+    /// Where its GPU-time went.
+    Goodput {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
+    /// Print what its ranks wrote (`headway logs`).
+    Logs(logs::Logs),
+    /// End a job (`headway cancel`).
+    Cancel(cancel::Cancel),
+    /// Why it has what it has, or why it waits (`headway why`).
+    Explain(why::Why),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -54,9 +107,25 @@ pub struct Update {
     pub labels: Vec<(String, String)>,
 }
 
-pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
+pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode, Failure> {
+    match job {
+        Job::Wait(of) => return wait::run(client, print, of).await,
+        Job::Curve(of) => curve::run(client, print, of).await,
+        Job::List(of) => ps::run(client, print, of).await,
+        Job::Logs(of) => logs::run(client, of).await,
+        Job::Cancel(of) => cancel::run(client, print, of).await,
+        Job::Explain(of) => why::run(client, print, of).await,
+        Job::Events { job, limit } => events::run(client, print, events::Events { job: Some(job), limit }).await,
+        Job::Get { job } => print.value(&client.job(&resolve_job(client, &job).await?).await?),
+        Job::Goodput { job } => goodput(client, print, &job).await,
+        Job::Checkpoints { job } => checkpoints(client, print, &job).await,
+        other => change(client, print, other).await,
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
     let (changed, what) = match job {
-        Job::Curve(of) => return curve::run(client, print, of).await,
         Job::Pin { job, reason } => {
             (client.pin(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is pinned")
         }
@@ -68,6 +137,14 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<(), Failu
             }
             (client.update(&resolve_only_job(client, &update.job).await?, &patch).await?, "is changed")
         }
+        Job::Hold { job, reason } => {
+            (client.hold(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is held")
+        }
+        Job::Release { job } => (client.release(&resolve_only_job(client, &job).await?).await?, "is released"),
+        Job::Checkpoint { job } => {
+            (client.checkpoint(&resolve_only_job(client, &job).await?).await?, "is told to save and go on")
+        }
+        _ => return Ok(()),
     };
     if print.structured() {
         print.value(&changed)
@@ -75,6 +152,42 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<(), Failu
         say!("job {} {what}", changed.name)?;
         Ok(())
     }
+}
+
+async fn checkpoints(client: &Client, print: &Printer, job: &str) -> Result<(), Failure> {
+    let items = client.checkpoints(&resolve_job(client, job).await?).await?;
+    print.list(
+        &items,
+        &["COMMITTED", "STEP", "GENERATION", "TOOK", "PATH"],
+        |one| {
+            let (step, generation) = (one.step.to_string(), one.generation.to_string());
+            vec![moment(one.committed_at), step, generation, duration(one.duration_seconds), one.path.clone()]
+        },
+        |one| one.path.clone(),
+    )
+}
+
+/// What its GPU-time went into, with the share of each.
+async fn goodput(client: &Client, print: &Printer, job: &str) -> Result<(), Failure> {
+    let of = client.gpu_time(&resolve_job(client, job).await?).await?;
+    if print.structured() {
+        return print.value(&of);
+    }
+    let total = of.total_gpu_hours;
+    let parts = [
+        ("steps that counted", of.training_gpu_hours),
+        ("starting", of.starting_gpu_hours),
+        ("steps done again", of.rework_gpu_hours),
+        ("stopping", of.stopping_gpu_hours),
+        ("total", total),
+    ];
+    let share = |time: f64| if total > 0.0 { format!("{:.1} %", 100.0 * time / total) } else { "-".into() };
+    print.list(
+        &parts,
+        &["GPU-TIME FOR", "GPU-HOURS", "SHARE"],
+        |(name, time)| vec![(*name).to_owned(), format!("{time:.2}"), share(*time)],
+        |(name, _)| (*name).to_owned(),
+    )
 }
 
 fn patch(update: &Update) -> JobPatch {

@@ -4,47 +4,143 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use headway_api::client::{Client, LogRequest};
+use headway_api::client::{Client, ClientError, JobFilter, LogPage, LogRequest};
+use headway_api::v1::Job;
+use headway_types::JobStateKind;
 
 use super::resolve_job;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
+
+/// How often a follower asks while there is nothing new.
+const POLL: Duration = Duration::from_millis(500);
 
 #[derive(Args, Clone, Debug)]
 pub struct Logs {
-    /// Id, unique end or beginning of one, or name.
-    pub job: String,
+    /// Id, unique end or beginning of one, or name [default: your newest job].
+    pub job: Option<String>,
     /// Rank to read.
     #[arg(long, default_value_t = 0)]
     pub rank: u32,
     /// Only the last lines.
     #[arg(long)]
     pub tail: Option<u32>,
-    /// Go on as the job writes.
+    /// Of an earlier attempt: the one before the newest, or the one so many before it.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", conflicts_with = "follow")]
+    pub previous: Option<usize>,
+    /// Go on as the job writes; wait where it has not begun.
     #[arg(short, long)]
     pub follow: bool,
 }
 
 pub async fn run(client: &Client, logs: Logs) -> Result<(), Failure> {
-    let id = resolve_job(client, &logs.job).await?;
-    let mut request = LogRequest { rank: logs.rank, offset: None, tail: logs.tail };
-    let mut generation = None;
+    let id = match &logs.job {
+        Some(text) => resolve_job(client, text).await?,
+        None => newest(client).await?,
+    };
+    let generation = match logs.previous {
+        Some(back) => Some(earlier(client, &id, back).await?),
+        None => None,
+    };
+    let mut request = LogRequest { rank: logs.rank, generation, offset: None, tail: logs.tail };
+    let mut written_by = None;
+    let mut told = None;
     loop {
-        let page = client.logs(&id, &request).await?;
-        if generation.is_some_and(|before| before != page.generation) {
+        let page = match page(client, &id, &request, logs.follow).await? {
+            Some(page) => page,
+            None => {
+                let job = client.job(&id).await?.job;
+                if job.ended_at.is_some() {
+                    return Err(never_ran(&job));
+                }
+                tell(&job, &mut told);
+                tokio::time::sleep(POLL).await;
+                continue;
+            }
+        };
+        if written_by.is_some_and(|before| before != page.generation) {
             // The job was moved: the next generation writes a file of its own, from its beginning.
-            generation = Some(page.generation);
+            written_by = Some(page.generation);
             request.offset = Some(0);
             continue;
         }
-        generation = Some(page.generation);
+        written_by = Some(page.generation);
         std::io::stdout().write_all(page.text.as_bytes())?;
-        request = LogRequest { rank: logs.rank, offset: Some(page.next_offset), tail: None };
+        request = LogRequest { offset: Some(page.next_offset), tail: None, ..request };
         if !page.at_end {
             continue;
         }
-        if !logs.follow || client.job(&id).await?.job.ended_at.is_some() {
+        if !logs.follow {
             return Ok(());
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let job = client.job(&id).await?.job;
+        if job.ended_at.is_some() {
+            tell(&job, &mut told);
+            return Ok(());
+        }
+        if job.state == JobStateKind::Queued {
+            tell(&job, &mut told);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// One page; for a follower `None` where the job has not run yet.
+async fn page(client: &Client, id: &str, request: &LogRequest, follow: bool) -> Result<Option<LogPage>, Failure> {
+    match client.logs(id, request).await {
+        Ok(page) => Ok(Some(page)),
+        Err(ClientError::Problem(problem)) if problem.code == "not_started" && follow => Ok(None),
+        Err(ClientError::Problem(problem)) if problem.code == "not_started" => {
+            let not_yet = Failure::new(Kind::Conflict, "the job has written nothing yet: it has not run");
+            Err(not_yet.hint("`headway logs -f` waits for it; `headway why` says what it waits for"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The newest job of whoever calls.
+async fn newest(client: &Client) -> Result<String, Failure> {
+    let user = client.whoami().await?.name;
+    let filter = JobFilter { user: Some(user.clone()), limit: Some(1), ..JobFilter::default() };
+    let newest = client.jobs(&filter).await?.items.into_iter().next();
+    let none = || {
+        Failure::new(Kind::NotFound, format!("{user} has submitted no job"))
+            .hint("name one: `headway ps --all` lists them")
+    };
+    let newest = newest.ok_or_else(none)?;
+    eprintln!("headway: {}, your newest job", newest.name);
+    Ok(newest.id.to_string())
+}
+
+/// The generation so many attempts before the newest.
+async fn earlier(client: &Client, id: &str, back: usize) -> Result<u64, Failure> {
+    let attempts = client.allocations(id).await?;
+    let all = attempts.len();
+    let earlier = all.checked_sub(back + 1).and_then(|index| attempts.get(index));
+    earlier.map(|attempt| attempt.generation).ok_or_else(|| {
+        let message = match all {
+            0 => "the job has not run yet".to_owned(),
+            1 => "the job has had one attempt: none is before it".to_owned(),
+            all => format!("the job has had {all} attempts: {back} before the newest is more than there are"),
+        };
+        Failure::new(Kind::NotFound, message)
+    })
+}
+
+fn never_ran(job: &Job) -> Failure {
+    let why = job.state_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failure::new(Kind::Conflict, format!("{} has {} without having run{why}", job.name, job.state))
+}
+
+/// A change of state on standard error, once, so that a silent log is no riddle.
+fn tell(job: &Job, told: &mut Option<JobStateKind>) {
+    if *told == Some(job.state) {
+        return;
+    }
+    *told = Some(job.state);
+    let why = job.state_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+    match job.state {
+        JobStateKind::Queued | JobStateKind::Held => eprintln!("headway: {} waits ({}){why}", job.name, job.state),
+        JobStateKind::Starting => eprintln!("headway: {} starts", job.name),
+        state => eprintln!("headway: {} is over ({state}){why}", job.name),
     }
 }

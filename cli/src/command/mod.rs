@@ -30,6 +30,7 @@ pub mod solve;
 pub mod submit;
 pub mod token;
 pub mod user;
+pub mod wait;
 pub mod why;
 
 use std::io::Read as _;

@@ -1,21 +1,40 @@
 //! `headway submit` and `headway validate`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use headway_api::client::Client;
-use headway_api::spec;
-use headway_api::v1::{JobValidation, Submitted};
+use headway_api::v1::{Job, JobValidation, Submitted};
+use headway_types::JobStateKind;
+use tokio::time::Instant;
 
-use super::{read, short, why};
+use super::{short, why};
 use crate::failure::{Failure, Kind};
 use crate::output::{Format, Printer};
+use crate::submission::{self, Flags, Submission};
+
+/// How long a job that was just submitted is watched for where it will run; a round takes less unless the scheduler is busy.
+const OUTLOOK: Duration = Duration::from_secs(2);
 
 #[derive(Args, Clone, Debug)]
+#[command(
+    override_usage = "headway submit [OPTIONS] FILE...\n       headway submit --gpus N [OPTIONS] -- COMMAND...\n       \
+    headway submit [OPTIONS] --from-sbatch SCRIPT [-- ARGUMENT...]"
+)]
 pub struct Submit {
-    /// Specification files (YAML; several documents or a list below `jobs` are admitted together), `-` for standard input.
-    #[arg(required = true)]
+    /// Specification files: YAML, JSON or TOML (`.toml`), `-` for standard input. The jobs of one file (several documents, or a list
+    /// below `jobs`) are admitted together.
+    #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// A script for Slurm: its #SBATCH options are mapped, or named with what to do instead.
+    #[arg(long, value_name = "SCRIPT", conflicts_with = "files")]
+    pub from_sbatch: Option<PathBuf>,
+    /// Options of the script that may be lost, such as `array`.
+    #[arg(long, value_name = "OPTION", requires = "from_sbatch", value_delimiter = ',')]
+    pub leave_out: Vec<String>,
+    #[command(flatten)]
+    pub flags: Flags,
     /// Makes a retry of this command safe: the same key submits once.
     #[arg(long)]
     pub idempotency_key: Option<String>,
@@ -25,44 +44,48 @@ pub struct Submit {
     /// Also submit jobs that the cluster as it is can never run: they wait for nodes to come.
     #[arg(long)]
     pub wait_for_nodes: bool,
+    /// The command to run, in this directory; or arguments of the script for Slurm.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "files")]
+    pub command: Vec<String>,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct Validate {
-    /// Specification files (YAML), `-` for standard input.
+    /// Specification files (YAML, JSON, or TOML by its ending), `-` for standard input.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
 }
 
 pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(), Failure> {
     // All are read and checked before the first is sent: a typing error costs no round trip, names its file, and submits nothing.
-    let mut checked = Vec::with_capacity(submit.files.len());
-    for file in &submit.files {
-        let text = read(file)?;
-        let jobs = check(file, &text)?;
-        checked.push((file, text, jobs.len()));
+    let mut checked = Vec::new();
+    for mut one in submissions(&submit)? {
+        submit.flags.lay_over(&mut one)?;
+        let jobs = one.check()?.len();
+        one.notes.iter().for_each(|note| eprintln!("headway: {}: {note}", one.source));
+        checked.push((one, jobs));
     }
     if submit.dry_run {
-        for (_, text, _) in &checked {
-            let checked = client.validate_yaml(text).await?.jobs;
+        for (one, jobs) in &checked {
+            let told_jobs = client.validate(&one.body).await.map_err(|error| named(one, *jobs, error.into()))?.jobs;
             match print.format {
-                Format::Json | Format::Yaml => print.value(&checked)?,
-                Format::Table | Format::Name => checked.iter().try_for_each(|job| put!("{}", told(job)))?,
+                Format::Json | Format::Yaml => print.value(&told_jobs)?,
+                Format::Table | Format::Name => told_jobs.iter().try_for_each(|job| put!("{}", told(job)))?,
             }
         }
         return Ok(());
     }
     let mut refused = Vec::new();
-    for (index, (file, text, jobs)) in checked.iter().enumerate() {
+    for (index, (one, jobs)) in checked.iter().enumerate() {
         let key = match &submit.idempotency_key {
-            Some(key) if submit.files.len() == 1 => key.clone(),
+            Some(key) if checked.len() == 1 => key.clone(),
             Some(key) => format!("{key}-{index}"),
             None => uuid::Uuid::now_v7().to_string(),
         };
-        match client.submit_yaml_for(text, Some(&key), submit.wait_for_nodes).await {
-            Ok(reply) => submitted(print, &reply)?,
+        match client.submit_json_for(&one.body, Some(&key), submit.wait_for_nodes).await {
+            Ok(reply) => submitted(client, print, one, &reply).await?,
             Err(error) => {
-                let failure = named(file, *jobs, error.into());
+                let failure = named(one, *jobs, error.into());
                 // Whoever cannot be reached will not be for the next file either.
                 if matches!(failure.kind, Kind::Unreachable | Kind::Denied) {
                     return Err(failure);
@@ -74,13 +97,38 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
     summed(refused, checked.len())
 }
 
-fn submitted(print: &Printer, reply: &Submitted) -> Result<(), Failure> {
+/// What is to be submitted, from wherever it comes.
+fn submissions(submit: &Submit) -> Result<Vec<Submission>, Failure> {
+    let here = || {
+        std::env::current_dir()
+            .map_err(|error| Failure::new(Kind::Usage, format!("finding the directory this was called in: {error}")))
+    };
+    if let Some(script) = &submit.from_sbatch {
+        return Ok(vec![submission::read_script(script, &submit.command, &here()?, &submit.leave_out)?]);
+    }
+    if !submit.command.is_empty() {
+        if submit.flags.gpus.is_none() {
+            return Err(Failure::new(Kind::Usage, "how many GPUs is the command to have?").hint("give --gpus 1"));
+        }
+        return Ok(vec![submission::bare(&submit.command, &here()?)]);
+    }
+    if submit.files.is_empty() {
+        return Err(Failure::new(Kind::Usage, "nothing to submit")
+            .hint("name a specification, or give a command: headway submit --gpus 1 -- ./train.sh"));
+    }
+    submit.files.iter().map(|file| submission::read(file)).collect()
+}
+
+async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &Submitted) -> Result<(), Failure> {
     match print.format {
         Format::Table => {
             for job in &reply.jobs {
                 say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?;
             }
-            Ok(())
+            match (client.is_dry_run(), reply.jobs.as_slice()) {
+                (false, [only]) => follow_up(client, from, only).await,
+                _ => Ok(()),
+            }
         }
         Format::Name => {
             for job in &reply.jobs {
@@ -92,11 +140,55 @@ fn submitted(print: &Printer, reply: &Submitted) -> Result<(), Failure> {
     }
 }
 
+/// Where a job will run, as far as that is known at once, and what to type next.
+async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), Failure> {
+    let deadline = Instant::now() + OUTLOOK;
+    let mut now = job.clone();
+    while matches!(now.state, JobStateKind::Queued) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The job is submitted, whatever comes of this question.
+        let Ok(detail) = client.job(&job.id.to_string()).await else { break };
+        now = detail.job;
+    }
+    // A project of which nobody knows may be a typing error: its jobs count for nobody else's.
+    if job.project != "default"
+        && let Ok(projects) = client.projects().await
+        && !projects.iter().any(|project| project.name == job.project)
+    {
+        let known: Vec<&str> = projects.iter().map(|project| project.name.as_str()).collect();
+        let known =
+            if known.is_empty() { "none has".to_owned() } else { format!("those that have: {}", known.join(", ")) };
+        eprintln!("headway: the project {} has no rules, so no quota binds it ({known})", job.project);
+    }
+    if let Some(runs) = from.command_line() {
+        say!("  {runs}")?;
+    }
+    let gpus = |count: u32| if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
+    match now.state {
+        JobStateKind::Queued => {
+            if let Ok(explain) = client.explain(&job.id.to_string()).await {
+                say!("  waits: {}", explain.headline)?;
+                if let Some(start) = &explain.predicted_start {
+                    say!("  {}", why::start(start))?;
+                }
+            }
+        }
+        JobStateKind::Starting | JobStateKind::Running if !now.nodes.is_empty() => {
+            say!("  on {} of {}", gpus(now.gpus), now.nodes.join(", "))?;
+        }
+        state => say!("  is {state} already")?,
+    }
+    say!("next: headway logs -f {}", job.name)?;
+    Ok(())
+}
+
 /// The jobs of a file are admitted together or not at all, so that one which is refused speaks for all of them.
-fn named(file: &Path, jobs: usize, failure: Failure) -> Failure {
+fn named(from: &Submission, jobs: usize, failure: Failure) -> Failure {
     let what = if jobs == 1 { "its job".to_owned() } else { format!("none of its {jobs} jobs") };
     let not = if jobs == 1 { "was not submitted" } else { "was submitted" };
-    Failure { message: format!("{}: {what} {not}: {}", file.display(), failure.message), ..failure }
+    // A refusal begins with the field it is about, if it is about one.
+    let field = failure.message.split(": ").next().unwrap_or_default();
+    Failure { message: format!("{}: {what} {not}: {}", from.at(field), failure.message), ..failure }
 }
 
 fn summed(mut refused: Vec<Failure>, files: usize) -> Result<(), Failure> {
@@ -131,22 +223,18 @@ fn told(job: &JobValidation) -> String {
 
 pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
     for file in &validate.files {
-        let jobs = check(file, &read(file)?)?;
-        match (print.structured(), jobs.as_slice()) {
+        let of = submission::read(file)?;
+        match (print.structured(), of.check()?.as_slice()) {
             (true, [job]) => print.value(job)?,
             (true, jobs) => print.value(&jobs)?,
             (false, jobs) => {
                 for job in jobs {
-                    say!("{}: job {} is well formed", file.display(), job.name)?;
+                    say!("{}: job {} is well formed", of.source, job.name)?;
                 }
             }
         }
     }
     Ok(())
-}
-
-fn check(file: &Path, text: &str) -> Result<Vec<headway_types::JobSpec>, Failure> {
-    spec::read_submission_yaml(text).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
 }
 
 #[cfg(test)]
@@ -173,11 +261,19 @@ mod tests {
     fn what_is_refused_of_a_file_is_said_of_all_its_jobs() {
         let refused =
             || Failure::new(Kind::Usage, "jobs[1].resources.gpus: b cannot run on this cluster").hint("do this");
-        let of_many = named(Path::new("night.yaml"), 3, refused());
+        let dir = tempfile::tempdir().unwrap();
+        let from = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(name), text).unwrap();
+            let mut read = submission::read(&dir.path().join(name)).unwrap();
+            read.source = name.into();
+            read
+        };
+        let many = from("night.yaml", "jobs:\n- name: a\n- name: b\n  resources: {gpus: 99}\n");
+        let of_many = named(&many, 3, refused());
         let why = "jobs[1].resources.gpus: b cannot run on this cluster";
-        assert_eq!(of_many.message, format!("night.yaml: none of its 3 jobs was submitted: {why}"));
+        assert_eq!(of_many.message, format!("night.yaml:4: none of its 3 jobs was submitted: {why}"));
         assert_eq!(of_many.hint.as_deref(), Some("do this"));
-        let of_one = named(Path::new("a.yaml"), 1, refused());
+        let of_one = named(&from("a.yaml", "name: a\n"), 1, refused());
         assert_eq!(of_one.message, format!("a.yaml: its job was not submitted: {why}"));
         let sum = summed(vec![of_many, of_one], 5).unwrap_err();
         assert_eq!(sum.message, "2 of 5 files were not submitted");

@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use headway_api::client::Client;
-use headway_api::v1::{Explanation, PredictedStart};
+use headway_api::client::{Client, LogRequest};
+use headway_api::v1::{Explanation, LastFailure, PredictedStart};
 
 use super::resolve_job;
 use crate::failure::Failure;
-use crate::output::{Printer, duration};
+use crate::output::{Printer, duration, moment};
+
+/// Lines of a failed attempt that are shown.
+const LAST_WORDS: u32 = 10;
 
 #[derive(Args, Clone, Debug)]
 pub struct Why {
@@ -23,7 +26,52 @@ pub async fn run(client: &Client, print: &Printer, why: Why) -> Result<(), Failu
         return print.value(&explain);
     }
     put!("{}", text(&explain))?;
+    if let Some(failure) = &explain.last_failure {
+        put!("{}", failed(failure, &last_words(client, &id).await))?;
+    }
     Ok(())
+}
+
+/// The end of what the job wrote, or why there is nothing to show.
+async fn last_words(client: &Client, id: &str) -> Result<String, String> {
+    let wanted = LogRequest { tail: Some(LAST_WORDS), ..LogRequest::default() };
+    client.logs(id, &wanted).await.map(|page| page.text).map_err(|error| error.to_string())
+}
+
+/// How the last attempt failed, with what it wrote last.
+fn failed(failure: &LastFailure, words: &Result<String, String>) -> String {
+    let node = failure.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    let code = failure.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
+    let mut text = format!("Last attempt failed at {}{node}{code}\n  {}\n", moment(failure.at), failure.message);
+    match words {
+        Ok(words) if words.trim().is_empty() => text.push_str("  it wrote nothing\n"),
+        Ok(words) => {
+            text.push_str("  its last lines:\n");
+            words.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+            text.extend(remedy(words).map(|remedy| format!("  {remedy}\n")));
+        }
+        Err(why) => text.push_str(&format!("  its log cannot be read: {why}\n")),
+    }
+    text
+}
+
+/// What to do about errors that everybody meets.
+fn remedy(words: &str) -> Option<String> {
+    let after =
+        |mark: &str| words.rsplit_once(mark).map(|(_, rest)| rest.split(['\'', '\n']).next().unwrap_or_default());
+    if let Some(module) = after("ModuleNotFoundError: No module named '") {
+        return Some(format!(
+            "the interpreter has no {module}: give its path in run.command, or start with {{python}}, which is the node's own"
+        ));
+    }
+    if words.contains("CUDA out of memory") || words.contains("OutOfMemoryError") {
+        return Some(
+            "it ran out of GPU memory: a smaller micro-batch, or a GPU type with more (resources.gpus.type)".into(),
+        );
+    }
+    words
+        .contains("Permission denied")
+        .then(|| "something may not be read, written or run by the user that jobs run as: chmod +x for scripts".into())
 }
 
 fn text(explain: &Explanation) -> String {
@@ -150,6 +198,7 @@ mod tests {
                 reason: None,
             }),
             left_out: None,
+            last_failure: None,
         }
     }
 
@@ -163,6 +212,21 @@ mod tests {
         let late = "Finding out what would change it takes longer than 15 s; ask again";
         let of = Explanation { left_out: Some(late.into()), ..explanation() };
         assert!(text(&of).ends_with(&format!("{late}\n")), "{}", text(&of));
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_last_lines_and_what_to_do() {
+        let failure = LastFailure {
+            at: DateTime::UNIX_EPOCH,
+            message: "eval broke: on node n1: rank 0 exited with code 1 (exit code 1); the next start waits 10 s"
+                .into(),
+            node: Some("n1".into()),
+            exit_code: Some(1),
+        };
+        let words = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'torch'\n".to_owned();
+        insta::assert_snapshot!(failed(&failure, &Ok(words)));
+        assert!(failed(&failure, &Ok(String::new())).ends_with("it wrote nothing\n"));
+        assert!(failed(&failure, &Err("node n1 is not connected".into())).contains("cannot be read: node n1"));
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl DataDirectory {
         &self.root
     }
 
+    /// Where the logs of its processes are.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
     /// The named token, made at the first call and kept readable to its owner only.
     pub fn token(&self, name: &str) -> anyhow::Result<Token> {
         let file = self.token_file(name);

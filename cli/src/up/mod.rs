@@ -3,6 +3,7 @@
 
 mod child;
 mod directory;
+mod nodes;
 mod server;
 
 use std::io::IsTerminal as _;
@@ -151,6 +152,13 @@ async fn run_cluster(
         children.push(Child::start("fleet", directory, fleet_arguments(up, groups, &agent.file))?);
     }
     return_nodes_to_service(&client).await?;
+    let expected = nodes::expected(up.nodes, groups);
+    let missing = tokio::select! {
+        missing = nodes::wait(&client, &expected) => missing?,
+        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
+        failed = child::supervise(children) => return failed,
+    };
     let context = Context { url: url.clone(), token_file: admin.file.clone() };
     let elsewhere = match introduce(context, name).await {
         Ok(elsewhere) => elsewhere,
@@ -160,7 +168,12 @@ async fn run_cluster(
         }
     };
 
-    say!("Headway is up: {}", up.offer(groups)).ok();
+    match missing {
+        None => say!("Headway is up: {}", up.offer(groups)).ok(),
+        Some(missing) => {
+            say!("Headway is up, but not whole: {missing}; logs are in {}", directory.logs().display()).ok()
+        }
+    };
     // A log that others may read is no place for the token.
     if std::io::stdout().is_terminal() {
         say!("  web page  {url}/#token={}", admin.secret).ok();
@@ -168,7 +181,7 @@ async fn run_cluster(
         say!("  web page  {url}").ok();
     }
     say!("  REST      {url}/api/v1   (token in {})", admin.file.display()).ok();
-    say!("  try       headway ps · headway submit job.yaml · headway node list").ok();
+    say!("  try       headway submit --gpus 1 -- ./train.sh · headway logs -f · headway ps").ok();
     if let Some((own, current)) = elsewhere {
         say!("  Commands speak to {current}, which runs too: give --context {own}, or `headway context use {own}`.")
             .ok();

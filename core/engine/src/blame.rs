@@ -29,6 +29,19 @@ enum Mistake {
     Certain,
 }
 
+/// Where a gang broke and how, for whoever asks for its last failure.
+struct Origin {
+    node: Option<String>,
+    exit_code: Option<i32>,
+}
+
+impl Origin {
+    fn onto(self, note: Note) -> Note {
+        let note = self.node.into_iter().fold(note, |note, node| note.with("node", node));
+        self.exit_code.into_iter().fold(note, |note, code| note.with("exit_code", code))
+    }
+}
+
 impl Engine {
     /// Ends the generation for this cause and settles who answers for it.
     pub(crate) fn break_gang(&mut self, job: JobId, breakdown: Breakdown) {
@@ -40,7 +53,7 @@ impl Engine {
         }
         let breakdown = match self.mistake(job, &breakdown) {
             Mistake::None => breakdown,
-            Mistake::Certain => return self.end_mistaken(job, breakdown.message),
+            Mistake::Certain => return self.end_mistaken(job, breakdown),
             Mistake::Likely { node } => {
                 self.facts.edit_job(job, |job| job.lacking = Some(node));
                 self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(job)));
@@ -50,8 +63,9 @@ impl Engine {
             Mistake::OfNode => Breakdown { blame: Blame::Node, ..breakdown },
         };
         let cause = StopCause::GangBroken { message: breakdown.message.clone() };
+        let origin = self.origin(&breakdown);
         let (message, blame) = self.settle(job, breakdown);
-        self.tell_breakdown(job, &message, blame);
+        self.tell_breakdown(job, &message, blame, origin);
         self.stop(job, cause, &message);
     }
 
@@ -79,13 +93,15 @@ impl Engine {
     }
 
     /// Nobody but its owner can help the job: no node is blamed, and nothing is tried again.
-    fn end_mistaken(&mut self, id: JobId, message: String) {
+    fn end_mistaken(&mut self, id: JobId, breakdown: Breakdown) {
+        let origin = self.origin(&breakdown);
+        let message = breakdown.message;
         self.facts.edit_job(id, |job| {
             job.failures += 1;
             job.lacking = None;
         });
         let text = format!("{} cannot run as it is specified: {message}", self.facts.job_name(id));
-        self.facts.note(Note::new("job.mistaken", text).job(id).with("blame", Blame::Job));
+        self.facts.note(origin.onto(Note::new("job.mistaken", text).job(id).with("blame", Blame::Job)));
         self.stop(id, StopCause::Mistaken { message: message.clone() }, &message);
     }
 
@@ -94,8 +110,10 @@ impl Engine {
         // Once may be the network's fault; a job that hangs again without any progress in between hangs by itself.
         let again = self.facts.jobs.get(&job).is_some_and(|job| job.hangs > 0);
         let blame = if again { Blame::Job } else { Blame::Infrastructure };
-        let (message, blame) =
-            self.settle(job, Breakdown { message, blame, out_of_memory: false, mistake: false, place: None });
+        let (message, blame) = self.settle(
+            job,
+            Breakdown { message, blame, out_of_memory: false, mistake: false, exit_code: None, place: None },
+        );
         self.facts.edit_job(job, |job| job.hangs += 1);
         let text = format!("{} hangs: {message}", self.facts.job_name(job));
         self.facts.note(Note::new("job.hung", text).job(job).with("blame", blame));
@@ -162,7 +180,7 @@ impl Engine {
         (message, blame)
     }
 
-    fn tell_breakdown(&mut self, id: JobId, message: &str, blame: Blame) {
+    fn tell_breakdown(&mut self, id: JobId, message: &str, blame: Blame, origin: Origin) {
         let Some(job) = self.facts.jobs.get(&id) else {
             return self.facts.impossible("a gang of a job that is not kept broke", Some(id), None);
         };
@@ -170,7 +188,12 @@ impl Engine {
         let (name, failures) = (&job.spec.name, job.failures);
         let text = format!("{name} broke: {message}; the next start waits {wait:.0} s");
         let note = Note::new("job.gang_broken", text).job(id).with("failures", failures);
-        self.facts.note(note.with("blame", blame));
+        self.facts.note(origin.onto(note.with("blame", blame)));
+    }
+
+    fn origin(&self, breakdown: &Breakdown) -> Origin {
+        let node = breakdown.place.map(|(node, _)| self.facts.node_name(node));
+        Origin { node, exit_code: breakdown.exit_code }
     }
 
     /// The job itself is at fault: what was held against nodes on its word is taken back.

@@ -22,7 +22,7 @@ use crate::metrics;
 static LOOKS: Semaphore = Semaphore::const_new(2);
 /// What is not looked at within this is admitted all the same: rounds say what becomes of it.
 const LOOK_TIME: Duration = Duration::from_secs(3);
-const EXPECT_NODES: &str = "with wait_for_nodes=true it is submitted all the same and waits for nodes to come";
+const EXPECT_NODES: &str = "with wait_for_nodes=true (headway submit --wait-for-nodes) it is submitted all the same and waits for nodes to come";
 
 /// Writes GPU types in full; a name that means none, or several, is a problem.
 pub fn name_types(view: &View, specs: &mut [JobSpec], wait_for_nodes: bool) -> Result<(), Problem> {

@@ -15,6 +15,8 @@ pub(crate) struct Breakdown {
     pub out_of_memory: bool,
     /// What its specification names is not there, or cannot be run, as far as the node can tell.
     pub mistake: bool,
+    /// Of the process that failed, where one did.
+    pub exit_code: Option<i32>,
     /// Where it began, if one node can be named, and what that says about the node.
     pub place: Option<(NodeId, Incident)>,
 }
@@ -44,6 +46,10 @@ impl Situation<'_> {
                 }
                 _ => return None,
             };
+            let exit_code = match part {
+                Part::Ended(GroupOutcome::Failed { exit_code, .. }) => *exit_code,
+                _ => None,
+            };
             let fault = match part {
                 Part::Ended(GroupOutcome::Failed { fault, .. } | GroupOutcome::NotStarted { fault }) => Some(fault),
                 _ => None,
@@ -51,7 +57,7 @@ impl Situation<'_> {
             let out_of_memory = fault.is_some_and(|fault| fault.out_of_memory);
             let mistake = fault.is_some_and(|fault| fault.mistake);
             let place = incident.map(|incident| (*node, incident));
-            Some(Breakdown { message, blame, out_of_memory, mistake, place })
+            Some(Breakdown { message, blame, out_of_memory, mistake, exit_code, place })
         };
         // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
         let gravity = |one: &Breakdown| match one.blame {

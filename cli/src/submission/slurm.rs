@@ -1,0 +1,449 @@
+//! A script for Slurm as a specification. Each option is mapped, or named with why it is not and what to do instead: nothing is
+//! left out in silence, and what would make another job of it (an array, a dependency) is refused unless the caller says otherwise.
+
+mod body;
+mod quantity;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::bare::sanitised;
+use super::sbatch::{Directive, directives, first_unread};
+use super::{Place, Submission, file};
+use crate::failure::{Failure, Kind};
+
+/// Reads a script. `directory`: where the caller is; `left_out`: options whose loss he accepts.
+pub fn read_script(
+    script: &Path,
+    arguments: &[String],
+    directory: &Path,
+    left_out: &[String],
+) -> Result<Submission, Failure> {
+    let source = script.display().to_string();
+    let text = file::text(script, &source)?;
+    let name = script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    translate(&Script { text: &text, source: &source, name: &name, arguments, directory }, left_out)
+}
+
+/// A script and how it was called.
+#[derive(Clone, Copy)]
+struct Script<'a> {
+    text: &'a str,
+    source: &'a str,
+    /// That of its file, without the ending.
+    name: &'a str,
+    arguments: &'a [String],
+    directory: &'a Path,
+}
+
+fn translate(script: &Script<'_>, left_out: &[String]) -> Result<Submission, Failure> {
+    let Script { text, source, .. } = *script;
+    let mut options = Options::default();
+    for directive in directives(text, source)? {
+        // Of an option given twice the last holds, as in Slurm.
+        options.given.insert(directive.name, directive);
+    }
+    if let Some(line) = first_unread(text) {
+        options.notes.push(format!("line {line}: comes after the first command, so it is not read, as in Slurm"));
+    }
+    let mut job = Translation { source, options, spec: Map::new(), places: BTreeMap::new() };
+    let result = job.all(script, left_out);
+    result.map_err(|(line, failure)| Failure {
+        message: format!("{source}{}: {}", line.map(|line| format!(":{line}")).unwrap_or_default(), failure.message),
+        ..failure
+    })?;
+    let Translation { options, spec, places, .. } = job;
+    Ok(Submission { source: source.to_owned(), body: Value::Object(spec), places, notes: options.notes })
+}
+
+type Wrong = (Option<usize>, Failure);
+
+fn wrong(line: usize, message: impl Into<String>) -> Wrong {
+    (Some(line), Failure::new(Kind::Usage, message))
+}
+
+/// What a script asks for, as far as it is not yet dealt with.
+#[derive(Default)]
+struct Options {
+    given: BTreeMap<&'static str, Directive>,
+    notes: Vec<String>,
+}
+
+impl Options {
+    fn take(&mut self, name: &str) -> Option<Directive> {
+        self.given.remove(name)
+    }
+
+    fn note(&mut self, line: usize, note: impl AsRef<str>) {
+        self.notes.push(format!("line {line}: {}", note.as_ref()));
+    }
+
+    /// A whole number that is not zero.
+    fn count(&mut self, name: &str) -> Result<Option<(usize, u32)>, Wrong> {
+        let Some(one) = self.take(name) else { return Ok(None) };
+        match one.value.parse::<u32>() {
+            Ok(count) if count > 0 => Ok(Some((one.line, count))),
+            _ => Err(wrong(one.line, format!("--{name} must be a whole number above 0, not \"{}\"", one.value))),
+        }
+    }
+}
+
+struct Translation<'a> {
+    source: &'a str,
+    options: Options,
+    spec: Map<String, Value>,
+    places: BTreeMap<String, Place>,
+}
+
+/// How a script's tasks lie on nodes and GPUs.
+struct Shape {
+    /// Of the whole job.
+    gpus: u32,
+    gpus_per_node: Option<u32>,
+    tasks_per_node: u32,
+    per_gpu: bool,
+}
+
+impl Translation<'_> {
+    fn all(&mut self, script: &Script<'_>, left_out: &[String]) -> Result<(), Wrong> {
+        let Script { text, name, .. } = *script;
+        self.refuse(left_out)?;
+        self.spec.insert("version".into(), json!(1));
+        self.name(name);
+        self.account();
+        let labels = self.labels();
+        let uses_srun = body::mentions(text, "srun").is_some();
+        let shape = self.shape(uses_srun)?;
+        self.time()?;
+        let cpus = self.per_node(&shape)?;
+        self.nodes();
+        self.run(script, &shape, cpus)?;
+        if !labels.is_empty() {
+            self.spec.insert("labels".into(), Value::Object(labels));
+        }
+        self.options.notes.extend(body::warnings(text));
+        self.rest(name);
+        Ok(())
+    }
+
+    fn set(&mut self, path: &str, line: usize, value: Value) {
+        let mut at = &mut self.spec;
+        let mut keys = path.split('.').peekable();
+        while let Some(key) = keys.next() {
+            if keys.peek().is_none() {
+                at.insert(key.to_owned(), value);
+                break;
+            }
+            let below = at.entry(key).or_insert_with(|| json!({}));
+            let Value::Object(map) = below else { break };
+            at = map;
+        }
+        self.places.insert(path.to_owned(), Place::Line(line));
+    }
+
+    /// What would make another job of it.
+    fn refuse(&mut self, left_out: &[String]) -> Result<(), Wrong> {
+        for (name, instead) in [
+            (
+                "array",
+                "Headway has no arrays yet. Submit each element: for i in $(seq 0 15); do headway submit --from-sbatch \
+                 SCRIPT --leave-out array --name run-$i --env SLURM_ARRAY_TASK_ID=$i; done",
+            ),
+            (
+                "dependency",
+                "Headway has no dependencies yet. Wait before you submit: headway job wait JOB && headway submit \
+                 --from-sbatch SCRIPT --leave-out dependency",
+            ),
+            ("begin", "Headway starts jobs as soon as it can. Submit it then, with --leave-out begin"),
+            (
+                "hold",
+                "submit it with --leave-out hold, and hold it: headway job hold JOB; later: headway job release JOB",
+            ),
+        ] {
+            let Some(given) = self.options.given.get(name) else { continue };
+            if !left_out.iter().any(|one| one.trim_start_matches('-') == name) {
+                let (line, failure) = wrong(given.line, format!("--{name} is not taken yet"));
+                return Err((line, failure.hint(instead.replace("SCRIPT", self.source))));
+            }
+            if let Some(one) = self.options.take(name) {
+                self.options.note(one.line, format!("--{name} is left out, as you asked"));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, script: &str) {
+        let (line, wanted) = match self.options.take("job-name") {
+            Some(one) => (one.line, one.value),
+            None => (1, script.to_owned()),
+        };
+        let name = sanitised(&wanted);
+        if name != wanted {
+            self.options.note(line, format!("it is called {name}, since names hold letters, digits, '-', '_' and '.'"));
+        }
+        self.set("name", line, json!(name));
+    }
+
+    fn account(&mut self) {
+        if let Some(one) = self.options.take("account") {
+            self.set("project", one.line, json!(sanitised(&one.value)));
+            self.options.note(one.line, format!("--account {} became the project of that name", one.value));
+        }
+    }
+
+    fn labels(&mut self) -> Map<String, Value> {
+        let mut labels = Map::new();
+        for (name, instead) in [
+            ("partition", "Headway has no partitions; where it stood for a GPU type, give --gpu-type"),
+            ("qos", "Headway has priorities from 0 to 100: give --priority"),
+            ("constraint", "nodes are not chosen by features; where it stood for a GPU type, give --gpu-type"),
+            ("comment", "`headway ps` and the web page show it"),
+            ("wckey", "usage is counted by project: give --project"),
+        ] {
+            if let Some(one) = self.options.take(name) {
+                labels.insert(name.into(), json!(one.value));
+                self.options.note(one.line, format!("--{name} became the label {name}={}; {instead}", one.value));
+            }
+        }
+        labels
+    }
+
+    fn shape(&mut self, uses_srun: bool) -> Result<Shape, Wrong> {
+        let nodes = self.node_count()?;
+        let tasks = self.options.count("ntasks")?.map(|(_, count)| count);
+        let tasks_per_node = self.options.count("ntasks-per-node")?;
+        let in_all = self.gpu_option("gpus")?;
+        let per_node = match self.gpu_option("gpus-per-node")? {
+            Some(found) => Some(found),
+            None => self.gres()?,
+        };
+        let per_task = self.gpu_option("gpus-per-task")?;
+        let of_tasks = tasks.unwrap_or_else(|| nodes.unwrap_or(1) * tasks_per_node.map_or(1, |(_, count)| count));
+        let (line, gpus, gpu_type) = match (&in_all, &per_node, &per_task) {
+            (Some((line, gpus, gpu_type)), ..) => (*line, *gpus, gpu_type.clone()),
+            (None, Some((line, gpus, gpu_type)), _) => {
+                (*line, gpus.saturating_mul(nodes.unwrap_or(1)), gpu_type.clone())
+            }
+            (None, None, Some((line, gpus, gpu_type))) => (*line, gpus.saturating_mul(of_tasks), gpu_type.clone()),
+            (None, None, None) => {
+                let failure = Failure::new(Kind::Usage, "asks for no GPUs, and Headway's jobs have one at least");
+                return Err((None, failure.hint("add #SBATCH --gpus-per-node=N, or give --gpus N")));
+            }
+        };
+        let gpus_per_node = per_node.map(|(_, gpus, _)| gpus).or(nodes.map(|nodes| gpus.div_ceil(nodes)));
+        let tasks_per_node = match (tasks_per_node, tasks, nodes) {
+            (Some((_, count)), ..) => count,
+            (None, Some(tasks), Some(nodes)) => tasks.div_ceil(nodes),
+            _ => 1,
+        };
+        // One task per GPU, started by srun, is what `per: gpu` is.
+        let per_gpu = uses_srun && tasks_per_node > 1 && gpus_per_node == Some(tasks_per_node);
+        self.set("resources.gpus", line, json!(gpus));
+        if let Some(gpu_type) = gpu_type {
+            self.set("resources.gpus", line, json!({ "min": gpus, "max": gpus, "type": gpu_type }));
+        }
+        if nodes.is_some_and(|nodes| nodes > 1) {
+            self.options.note(line, format!("{gpus} GPUs in all; Headway chooses on how many nodes"));
+        }
+        Ok(Shape { gpus, gpus_per_node, tasks_per_node, per_gpu })
+    }
+
+    fn node_count(&mut self) -> Result<Option<u32>, Wrong> {
+        let Some(one) = self.options.take("nodes") else { return Ok(None) };
+        let least = one.value.split_once('-').map_or(one.value.as_str(), |(least, _)| least);
+        let count = quantity::count(least).filter(|count| *count > 0);
+        let count = count.ok_or_else(|| wrong(one.line, format!("--nodes must be a number, not \"{}\"", one.value)))?;
+        if least != one.value {
+            let note = "a range of nodes became its least; a job with a training section may have a range of GPUs";
+            self.options.note(one.line, note);
+        }
+        Ok(Some(count))
+    }
+
+    /// `[type:]number`.
+    fn gpu_option(&mut self, name: &str) -> Result<Option<(usize, u32, Option<String>)>, Wrong> {
+        let Some(one) = self.options.take(name) else { return Ok(None) };
+        let read = quantity::gpus(&one.value);
+        let (gpu_type, count) =
+            read.ok_or_else(|| wrong(one.line, format!("--{name} must be [TYPE:]NUMBER, not \"{}\"", one.value)))?;
+        Ok(Some((one.line, count, gpu_type)))
+    }
+
+    fn gres(&mut self) -> Result<Option<(usize, u32, Option<String>)>, Wrong> {
+        let Some(one) = self.options.take("gres") else { return Ok(None) };
+        let mut found = None;
+        for part in one.value.split(',') {
+            match part.strip_prefix("gres/").unwrap_or(part).strip_prefix("gpu") {
+                Some(rest) => {
+                    let rest = rest.strip_prefix(':').unwrap_or(if rest.is_empty() { "1" } else { rest });
+                    let read = quantity::gpus(rest);
+                    let bad = || wrong(one.line, format!("--gres must be gpu[:TYPE]:NUMBER, not \"{part}\""));
+                    let (gpu_type, count) = read.ok_or_else(bad)?;
+                    found = Some((one.line, count, gpu_type));
+                }
+                None => self.options.note(one.line, format!("--gres {part} is left out: Headway allocates GPUs only")),
+            }
+        }
+        Ok(found)
+    }
+
+    fn time(&mut self) -> Result<(), Wrong> {
+        if let Some(one) = self.options.take("time") {
+            match quantity::time(&one.value) {
+                Some(0) => self.options.note(one.line, "no time limit, as --time=0 asks"),
+                Some(seconds) => self.set("limits.time", one.line, json!(format!("{seconds}s"))),
+                None => {
+                    let message = format!("--time must be as in 90, 1:30:00 or 2-12:00:00, not \"{}\"", one.value);
+                    return Err(wrong(one.line, message));
+                }
+            }
+        }
+        // A script that fails has failed, as in Slurm; what nodes do to it never counts against it.
+        let line = self.options.given.get("requeue").map_or(1, |one| one.line);
+        self.set("limits.max_restarts", line, json!(0));
+        if let Some(one) = self.options.take("requeue") {
+            self.options.note(one.line, "--requeue is so in any case: a job whose node fails starts again elsewhere");
+        }
+        if let Some(one) = self.options.take("no-requeue") {
+            let note =
+                "--no-requeue is left out: a job whose node fails starts again elsewhere; a script that fails does not";
+            self.options.note(one.line, note);
+        }
+        Ok(())
+    }
+
+    /// CPUs and memory; the reply is what a task has of CPUs.
+    fn per_node(&mut self, shape: &Shape) -> Result<Option<u32>, Wrong> {
+        let per_task = self.options.count("cpus-per-task")?;
+        let per_gpu = self.options.count("cpus-per-gpu")?;
+        let on_node = shape.gpus_per_node.unwrap_or(shape.gpus);
+        let cpus = match (per_task, per_gpu) {
+            (Some((line, count)), _) => Some((line, count.saturating_mul(shape.tasks_per_node))),
+            (None, Some((line, count))) => Some((line, count.saturating_mul(on_node))),
+            (None, None) => None,
+        };
+        if let Some((line, cpus)) = cpus {
+            self.set("resources.per_node.cpus", line, json!(cpus));
+        }
+        let of_node = cpus.map_or(1, |(_, cpus)| cpus);
+        for (name, times) in [("mem", 1), ("mem-per-gpu", on_node), ("mem-per-cpu", of_node)] {
+            let Some(one) = self.options.take(name) else { continue };
+            match quantity::mebibytes(&one.value) {
+                Some(0) => self.options.note(one.line, "--mem=0 asks for all memory of a node: Headway sets no bound"),
+                Some(size) => {
+                    let size = size.saturating_mul(u64::from(times));
+                    self.set("resources.per_node.memory", one.line, json!(format!("{size}MiB")));
+                }
+                None => {
+                    return Err(wrong(one.line, format!("--{name} must be as in 64G or 4096M, not \"{}\"", one.value)));
+                }
+            }
+        }
+        if let Some(one) = self.options.take("tmp") {
+            let size = quantity::mebibytes(&one.value);
+            let size =
+                size.ok_or_else(|| wrong(one.line, format!("--tmp must be as in 64G, not \"{}\"", one.value)))?;
+            self.set("resources.per_node.local_disk", one.line, json!(format!("{size}MiB")));
+        }
+        Ok(per_task.map(|(_, count)| count))
+    }
+
+    fn nodes(&mut self) {
+        if let Some(one) = self.options.take("exclude") {
+            match quantity::host_list(&one.value) {
+                Some(hosts) => self.set("resources.nodes.exclude", one.line, json!(hosts)),
+                None => self.options.note(one.line, "--exclude is left out: give the nodes by name, with commas"),
+            }
+        }
+        if let Some(one) = self.options.take("switches") {
+            self.set("resources.topology", one.line, json!({ "require": "rack" }));
+            self.options.note(one.line, "--switches became topology: {require: rack}: one fabric domain");
+        }
+    }
+
+    fn run(&mut self, script: &Script<'_>, shape: &Shape, cpus: Option<u32>) -> Result<(), Wrong> {
+        let directory = script.directory;
+        let workdir = match self.options.take("chdir") {
+            Some(one) => {
+                let path = directory.join(&one.value).display().to_string();
+                self.set("run.workdir", one.line, json!(path));
+                path
+            }
+            None => {
+                let path = directory.display().to_string();
+                self.set("run.workdir", 1, json!(path));
+                path
+            }
+        };
+        let command = body::command(script.text, script.source, script.arguments, shape.per_gpu)
+            .map_err(|failure| (Some(1), failure))?;
+        self.set("run.command", 1, command);
+        if shape.per_gpu {
+            self.set("run.per", 1, json!("gpu"));
+            let note = "the script runs once per GPU, since it has one task for each and starts them with srun";
+            self.options.notes.push(note.to_owned());
+        }
+        let mut env = body::variables(shape.per_gpu, shape.gpus, cpus, &workdir);
+        if let Some(one) = self.options.take("export") {
+            self.export(&one, &mut env);
+        }
+        self.set("run.env", 1, Value::Object(env));
+        Ok(())
+    }
+
+    fn export(&mut self, one: &Directive, env: &mut Map<String, Value>) {
+        for word in one.value.split(',').map(str::trim) {
+            match (word, word.split_once('=')) {
+                ("NONE" | "NIL", _) => {}
+                ("ALL", _) => {
+                    let note = "--export=ALL is left out: a job does not inherit your environment; name what it needs: \
+                                --env NAME";
+                    self.options.note(one.line, note);
+                }
+                (_, Some((name, value))) => {
+                    env.insert(name.to_owned(), json!(headway_api::spec::literal(value)));
+                }
+                (name, None) => match std::env::var(name) {
+                    Ok(value) => {
+                        env.insert(name.to_owned(), json!(headway_api::spec::literal(&value)));
+                    }
+                    Err(_) => self.options.note(one.line, format!("--export {name} is left out: it is not set here")),
+                },
+            }
+        }
+    }
+
+    /// Whatever is left is named, with what there is instead.
+    fn rest(&mut self, script: &str) {
+        let name = self.spec.get("name").and_then(Value::as_str).unwrap_or(script).to_owned();
+        for (option, one) in std::mem::take(&mut self.options.given) {
+            let instead = match option {
+                "output" | "error" | "open-mode" => format!("a node keeps what a job writes: headway logs -f {name}"),
+                "input" => "a job reads nothing: redirect within the script".into(),
+                "signal" => "a job that is stopped or at its time limit gets SIGTERM to save by, and a grace: training.checkpoint.grace".into(),
+                "mail-type" | "mail-user" => "Headway sends no mail: headway job wait JOB && mail …".into(),
+                "nice" | "priority" => "Headway has priorities from 0 to 100: give --priority".into(),
+                "exclusive" => "GPUs are never shared; of CPUs and memory ask for what the job needs".into(),
+                "nodelist" | "nodefile" => "nodes can be excluded, not chosen: --exclude, or a GPU type".into(),
+                "reservation" => "a reservation names its jobs itself: headway reservation --help".into(),
+                "deadline" => "write the deadline into a specification; it stops nothing".into(),
+                "wait" => "wait after submitting: headway job wait JOB".into(),
+                "test-only" => "headway submit --dry-run".into(),
+                "wrap" => "the script is what runs".into(),
+                "uid" | "gid" => "a job runs as its owner".into(),
+                "quiet" | "verbose" | "parsable" => "-o name prints the id alone".into(),
+                _ => "Headway has nothing like it".into(),
+            };
+            self.options.note(one.line, format!("--{option} is left out: {instead}"));
+        }
+        self.options.notes.sort_by_key(|note| {
+            let line = note.strip_prefix("line ").and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+            line.unwrap_or(usize::MAX)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Scripts as users have them, whole: what they become, and what is said of them.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn translated(text: &str) -> Result<Submission, Failure> {
+    let directory = Path::new("/home/ada/proj");
+    translate(&Script { text, source: "job.sh", name: "job", arguments: &[], directory }, &[])
+}
+
+/// What a script becomes and what is said, as a person would see both.
+fn told(text: &str) -> String {
+    match translated(text) {
+        Ok(of) => {
+            let checked = of.check().map_or_else(|failure| format!("\n{failure}"), |_| String::new());
+            let body = headway_api::yaml::write(&of.body).unwrap();
+            format!("{body}---\n{}{checked}", of.notes.join("\n"))
+        }
+        Err(failure) => failure.to_string(),
+    }
+}
+
+#[test]
+fn a_multi_node_torchrun_script_becomes_a_rigid_job() {
+    let script = "#!/bin/bash
+#SBATCH --job-name=llama-8b
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=96
+#SBATCH --mem=512G
+#SBATCH --time=2-00:00:00
+#SBATCH --partition=h100
+#SBATCH --account=nlp
+#SBATCH --output=logs/%x-%j.out
+#SBATCH --error=logs/%x-%j.err
+#SBATCH --mail-type=END,FAIL
+#SBATCH --signal=B:USR1@120
+#SBATCH --exclusive
+#SBATCH --requeue
+
+export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+nodes=$(scontrol show hostnames $SLURM_JOB_NODELIST)
+srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=8 --node-rank=$SLURM_NODEID train.py --run '{\"a\": 1}'
+";
+    insta::assert_snapshot!(told(script));
+}
+
+#[test]
+fn a_script_with_one_task_per_gpu_runs_once_per_gpu() {
+    let script = "#!/bin/bash -l
+#SBATCH -J eval -N 2 --ntasks-per-node=4 --gres=gpu:a100:4 -t 90
+#SBATCH --export=ALL,MODE=fast
+#SBATCH -x node[01-02] --switches=1 --nice=100 --qos=long
+srun python eval.py
+";
+    insta::assert_snapshot!(told(script));
+}
+
+#[test]
+fn what_would_be_another_job_is_refused_with_the_way_out() {
+    let with = |option: &str| told(&format!("#!/bin/sh\n#SBATCH --gpus=1\n#SBATCH {option}\ntrue\n"));
+    let options = ["--array=0-15%4", "--dependency=afterok:123", "--begin=now+1hour", "-H", "--nodes=x", "--time=48h"];
+    let more = ["--mem=lots", "--gres=gpu:a100:many", "--gpus-per-task=0", "--cpus-per-task=none", "--jobname=a"];
+    let all: Vec<String> =
+        options.iter().chain(&more).map(|option| format!("{option}\n  → {}", with(option))).collect();
+    insta::assert_snapshot!(all.join("\n"));
+    assert!(told("#!/bin/sh\n#SBATCH --nodes=2\ntrue\n").contains("asks for no GPUs"));
+}
+
+#[test]
+fn whatever_a_script_gives_is_mapped_or_named() {
+    let script = "#!/bin/sh\n#SBATCH --gpus=1 --array=1 --licenses=a --hint=nomultithread\ntrue\n";
+    let directory = Path::new("/d");
+    let of = Script { text: script, source: "a.sh", name: "a", arguments: &[], directory };
+    let of = translate(&of, &["array".into()]).unwrap();
+    let expected = [
+        "line 2: --array is left out, as you asked",
+        "line 2: --hint is left out: Headway has nothing like it",
+        "line 2: --licenses is left out: Headway has nothing like it",
+    ];
+    assert_eq!(of.notes, expected);
+}
+
+#[test]
+fn a_mistake_in_a_script_is_told_with_its_line() {
+    let refused =
+        translated("#!/bin/sh\n#SBATCH --gpus=1\n#SBATCH --time=9999-0\ntrue\n").unwrap().check().unwrap_err();
+    assert!(refused.message.starts_with("job.sh:3: limits.time: "), "{refused}");
+}
+
+#[test]
+fn the_scripts_of_the_page_run_without_a_word() {
+    let page = include_str!("../../../../docs/from-slurm.md");
+    let scripts = crate::documented::blocks(page, "bash");
+    assert_eq!(scripts.len(), 2);
+    for script in scripts {
+        let of = translated(&script).unwrap();
+        of.check().unwrap();
+        let wrong: Vec<&String> = of.notes.iter().filter(|note| note.contains("is left out")).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+}
