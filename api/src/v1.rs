@@ -34,9 +34,9 @@ pub use history::{
     SliceRecord,
 };
 pub use job::{
-    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest,
-    RunnerUp, Submitted, Validation,
+    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job,
+    JobDetail, JobList, JobPatch, JobSpecification, JobSubmission, JobTotals, JobValidation, LastChange, LastFailure,
+    Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest, RunnerUp, Submitted, Validation, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};

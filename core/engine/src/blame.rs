@@ -9,7 +9,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::health::Incident;
 use crate::outcome::Observation;
-use crate::record::{Job, StopCause};
+use crate::record::{Job, LastFailure, StopCause};
 use crate::situation::breakdown::Breakdown;
 
 /// A command that ends sooner than this after its launch never began to work.
@@ -40,7 +40,7 @@ impl Engine {
         }
         let breakdown = match self.mistake(job, &breakdown) {
             Mistake::None => breakdown,
-            Mistake::Certain => return self.end_mistaken(job, breakdown.message),
+            Mistake::Certain => return self.end_mistaken(job, breakdown),
             Mistake::Likely { node } => {
                 self.facts.edit_job(job, |job| job.lacking = Some(node));
                 self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(job)));
@@ -79,10 +79,14 @@ impl Engine {
     }
 
     /// Nobody but its owner can help the job: no node is blamed, and nothing is tried again.
-    fn end_mistaken(&mut self, id: JobId, message: String) {
+    fn end_mistaken(&mut self, id: JobId, breakdown: Breakdown) {
+        let Breakdown { message, exit_code, .. } = breakdown;
+        let at = self.facts.now;
         self.facts.edit_job(id, |job| {
             job.failures += 1;
             job.lacking = None;
+            job.last_failure =
+                Some(LastFailure { at, generation: job.generation, message: message.clone(), exit_code });
         });
         let text = format!("{} cannot run as it is specified: {message}", self.facts.job_name(id));
         self.facts.note(Note::new("job.mistaken", text).job(id).with("blame", Blame::Job));
@@ -94,8 +98,10 @@ impl Engine {
         // Once may be the network's fault; a job that hangs again without any progress in between hangs by itself.
         let again = self.facts.jobs.get(&job).is_some_and(|job| job.hangs > 0);
         let blame = if again { Blame::Job } else { Blame::Infrastructure };
-        let (message, blame) =
-            self.settle(job, Breakdown { message, blame, out_of_memory: false, mistake: false, place: None });
+        let (message, blame) = self.settle(
+            job,
+            Breakdown { message, blame, exit_code: None, out_of_memory: false, mistake: false, place: None },
+        );
         self.facts.edit_job(job, |job| job.hangs += 1);
         let text = format!("{} hangs: {message}", self.facts.job_name(job));
         self.facts.note(Note::new("job.hung", text).job(job).with("blame", blame));
@@ -129,7 +135,7 @@ impl Engine {
 
     /// Counts the failure where it belongs; the message may gain a word about that.
     fn settle(&mut self, id: JobId, breakdown: Breakdown) -> (String, Blame) {
-        let Breakdown { mut message, mut blame, place, .. } = breakdown;
+        let Breakdown { mut message, mut blame, place, exit_code, .. } = breakdown;
         if let (Blame::Node, Some((node, incident)), Some(job)) = (blame, place, self.facts.jobs.get(&id)) {
             if job.suspects.iter().any(|other| *other != node) {
                 blame = Blame::Job;
@@ -155,6 +161,8 @@ impl Engine {
                 job.setbacks += 1;
                 job.disruptions += 1;
             }
+            job.last_failure =
+                Some(LastFailure { at: now, generation: job.generation, message: message.clone(), exit_code });
             let attempts = (job.failures + job.setbacks).clamp(1, 30);
             let wait = (base * libm::exp2(f64::from(attempts - 1))).min(longest);
             job.not_before = Some(now + Seconds(wait));

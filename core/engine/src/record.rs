@@ -11,9 +11,9 @@ mod project;
 mod reservation;
 
 pub(crate) use allocation::Shape;
-pub use allocation::{Allocation, AllocationPhase, Checkpoint, Release, ReleaseProof};
+pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Release, ReleaseProof};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
-pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
+pub use job::{Displacement, Job, JobState, LastChange, LastFailure, Pin, StopCause, Turn, Wish};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use plan::{PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};

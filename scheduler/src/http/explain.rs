@@ -72,7 +72,7 @@ pub struct Account {
     pub reasons: Vec<Reason>,
 }
 
-fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
+pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
     let mut reasons = before_the_verdict(view, job);
     let headline = match (&job.state, reasons.first()) {
         (JobState::Queued { .. }, Some(first)) => first.detail.clone(),

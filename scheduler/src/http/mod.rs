@@ -18,6 +18,7 @@ mod history;
 mod jobs;
 mod ledger;
 mod limits;
+mod listing;
 mod logs;
 mod lookup;
 mod nodes;
@@ -37,6 +38,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -64,6 +66,7 @@ use crate::web;
 pub struct HttpState {
     cluster: Cluster,
     asking: Asking,
+    listing: Arc<listing::Memory>,
     tokens: TokenCache,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
@@ -74,7 +77,7 @@ impl HttpState {
     #[must_use]
     pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
-        Self { cluster, asking, tokens: TokenCache::default(), build, metrics }
+        Self { cluster, asking, listing: Arc::default(), tokens: TokenCache::default(), build, metrics }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.

@@ -13,8 +13,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    HttpState, actions, explain, goodput, history, jobs, ledger, logs, nodes, plans, policy, projects, reservations,
-    simulate, stream, submit, tokens,
+    HttpState, actions, explain, goodput, history, jobs, ledger, listing, logs, nodes, plans, policy, projects,
+    reservations, simulate, stream, submit, tokens,
 };
 
 /// The query parameter of whatever changes something.
@@ -47,7 +47,7 @@ struct Document;
 /// Every route below `/api/v1`.
 pub fn routes() -> OpenApiRouter<HttpState> {
     let v1 = OpenApiRouter::new()
-        .routes(routes!(submit::submit, jobs::list_jobs))
+        .routes(routes!(submit::submit, listing::list_jobs))
         .routes(routes!(submit::validate))
         .routes(routes!(jobs::get_job, actions::update_job))
         .routes(routes!(actions::cancel_job))

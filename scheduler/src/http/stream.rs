@@ -23,6 +23,7 @@ use super::auth::Principal;
 use super::extract::Query;
 use super::problem::Problem;
 use super::{conversions, lookup};
+use crate::asking::{Asking, Foretold};
 use crate::cluster::{Cluster, Feed};
 use crate::metrics::OpenStream;
 use crate::store::EventFilter;
@@ -54,7 +55,8 @@ pub async fn stream(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let topics = Topics::parse(query.topics.as_deref())?;
     let since = resume_point(&headers)?.or(query.since);
-    Ok(Sse::new(follow(state.cluster, topics, since)).keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
+    Ok(Sse::new(follow(state.cluster, state.asking, topics, since))
+        .keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
 }
 
 /// Which kinds of change a reader wants.
@@ -120,7 +122,12 @@ impl Changed {
     }
 }
 
-fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<Item = Result<Event, Infallible>> {
+fn follow(
+    cluster: Cluster,
+    asking: Asking,
+    topics: Topics,
+    since: Option<u64>,
+) -> impl Stream<Item = Result<Event, Infallible>> {
     // Before the head is sent and before the log is read: nothing falls in between, repeats are dropped by number.
     let mut feed = cluster.subscribe();
     async_stream::stream! {
@@ -157,7 +164,7 @@ fn follow(cluster: Cluster, topics: Topics, since: Option<u64>) -> impl Stream<I
                     Err(RecvError::Closed) => break,
                 },
                 _ = flush.tick() => {
-                    for event in newest(&cluster, std::mem::take(&mut changed)).await {
+                    for event in newest(&cluster, &asking.foretold(), std::mem::take(&mut changed)).await {
                         yield Ok(event);
                     }
                 }
@@ -174,11 +181,11 @@ async fn missed(cluster: &Cluster, since: u64) -> Option<Vec<EventRecord>> {
 }
 
 /// What changed, as it is now. A subject that cannot be read is left out: the reader's next fetch shows it.
-async fn newest(cluster: &Cluster, changed: Changed) -> Vec<Event> {
+async fn newest(cluster: &Cluster, foretold: &Foretold, changed: Changed) -> Vec<Event> {
     let mut events = Vec::new();
     let view = cluster.view();
     for job in changed.jobs {
-        if let Ok(job) = lookup::job(cluster, job).await {
+        if let Ok(job) = lookup::job(cluster, foretold, job).await {
             events.push(named("job", &job));
         }
     }

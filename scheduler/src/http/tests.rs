@@ -3,6 +3,7 @@
 
 mod contract;
 mod jobs;
+mod lists;
 mod nodes;
 mod past;
 mod rounds;

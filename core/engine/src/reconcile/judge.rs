@@ -89,7 +89,8 @@ fn starting(
     let (node, _) = late?;
     let message = format!("node {} did not {what} in time", at.facts.node_name(*node));
     let place = Some((*node, Incident::NotStarted(id)));
-    let breakdown = Breakdown { message, blame: Blame::Node, out_of_memory: false, mistake: false, place };
+    let breakdown =
+        Breakdown { message, blame: Blame::Node, exit_code: None, out_of_memory: false, mistake: false, place };
     Some(Step::Broken { job: id, breakdown })
 }
 

@@ -11,6 +11,8 @@ use crate::health::Incident;
 pub(crate) struct Breakdown {
     pub message: String,
     pub blame: Blame,
+    /// Of the rank that failed, where one did.
+    pub exit_code: Option<i32>,
     /// It ran out of device memory.
     pub out_of_memory: bool,
     /// What its specification names is not there, or cannot be run, as far as the node can tell.
@@ -50,8 +52,12 @@ impl Situation<'_> {
             };
             let out_of_memory = fault.is_some_and(|fault| fault.out_of_memory);
             let mistake = fault.is_some_and(|fault| fault.mistake);
+            let exit_code = match part {
+                Part::Ended(GroupOutcome::Failed { exit_code, .. }) => *exit_code,
+                _ => None,
+            };
             let place = incident.map(|incident| (*node, incident));
-            Some(Breakdown { message, blame, out_of_memory, mistake, place })
+            Some(Breakdown { message, blame, exit_code, out_of_memory, mistake, place })
         };
         // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
         let gravity = |one: &Breakdown| match one.blame {
