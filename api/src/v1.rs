@@ -37,15 +37,15 @@ pub use history::{
     SliceRecord,
 };
 pub use job::{
-    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, GpuTime, Job, JobDetail, JobList, JobPatch,
-    JobSpecification, JobSubmission, JobValidation, LastChange, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest,
-    RunnerUp, Submitted, Validation,
+    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job,
+    JobDetail, JobList, JobPatch, JobSpecification, JobSubmission, JobTotals, JobValidation, LastChange, LastFailure,
+    Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest, RunnerUp, Submitted, Validation, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
-    Alternative, Assignment, Explanation, FunnelStage, LastFailure, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList,
-    PlanSummary, PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
+    Alternative, Assignment, Explanation, FunnelStage, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList, PlanSummary,
+    PredictedStart, Prediction, Price, Reason, Relaxed, SolvedBy, StoredRound, Unmoved, Verdict,
 };
 pub use problem::Problem;
 pub use project::{

@@ -15,6 +15,7 @@ mod documented;
 mod failure;
 mod solve;
 mod submission;
+mod table;
 mod up;
 
 use std::io::IsTerminal as _;
@@ -25,7 +26,7 @@ use tracing_subscriber::EnvFilter;
 
 use context::Connection;
 use failure::Failure;
-use output::Format;
+use output::Output;
 
 /// With the commit it was built from; `build.rs` says which.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWAY_BUILD"), ")");
@@ -38,7 +39,7 @@ struct Cli {
     connection: Connection,
     /// How to print [default: table; json for `plan solve`]
     #[arg(short = 'o', long, global = true, value_enum)]
-    output: Option<Format>,
+    output: Option<Output>,
     /// Print no header line.
     #[arg(long, global = true)]
     no_headers: bool,
@@ -175,8 +176,7 @@ fn start_logging() {
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let format = cli.output.unwrap_or(Format::Table);
-    let print = output::Printer { format, headers: !cli.no_headers };
+    let print = output::Printer::new(cli.output.unwrap_or(Output::Table), !cli.no_headers);
     if cli.connection.dry_run
         && matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_) | Command::Demo(_))
     {
@@ -205,8 +205,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
         Command::Plan(command::plan::Plan::Solve(solve)) => {
-            let format = cli.output.unwrap_or(Format::Json);
-            command::solve::run(&output::Printer { format, ..print }, &solve)?;
+            let print = output::Printer::new(cli.output.unwrap_or(Output::Json), !cli.no_headers);
+            command::solve::run(&print, &solve)?;
         }
         Command::Plan(plan) => command::plan::run(&cli.connection, &print, plan).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,

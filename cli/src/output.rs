@@ -1,13 +1,15 @@
-//! Printing: tables for people, JSON and YAML for programs, names for pipes. Numbers keep their units.
+//! Printing: tables for people, JSON, YAML and CSV for programs, names for pipes. Numbers keep their units.
+
+use std::io::IsTerminal as _;
 
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use headway_api::v1::SolvedBy;
 use headway_api::yaml;
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
+use crate::table::{self, Column};
 
 /// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic.
 macro_rules! say {
@@ -19,31 +21,85 @@ macro_rules! put {
     ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)) };
 }
 
+/// What `-o` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// What fits the terminal; whole, where it goes to a file or a pipe.
+    Table,
+    /// All columns, whole.
+    Wide,
+    Json,
+    Yaml,
+    Name,
+    /// All columns of a list, for spreadsheets.
+    Csv,
+}
+
+/// For whom is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// For people; lists as their [`Layout`] says.
     Table,
     Json,
     Yaml,
     Name,
 }
 
+/// How a list is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// The usual columns, within so many columns of a terminal, where there is one.
+    Within(Option<usize>),
+    Wide,
+    Csv,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
     pub format: Format,
     pub headers: bool,
+    pub layout: Layout,
+    pub colours: bool,
 }
 
 impl Printer {
-    /// Prints a value: as the table `rows` describes, or whole for programs.
-    pub fn list<T: Serialize>(
+    /// One that writes as standard output takes it: within the width of a terminal, and there in colour unless `NO_COLOR` is set.
+    pub fn new(output: Output, headers: bool) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+        let format = match output {
+            Output::Table | Output::Wide | Output::Csv => Format::Table,
+            Output::Json => Format::Json,
+            Output::Yaml => Format::Yaml,
+            Output::Name => Format::Name,
+        };
+        let layout = match output {
+            Output::Wide => Layout::Wide,
+            Output::Csv => Layout::Csv,
+            _ => Layout::Within(if terminal { terminal_width() } else { None }),
+        };
+        Self { format, headers, layout, colours }
+    }
+
+    /// A table that neither knows a terminal nor has colours.
+    pub const fn plain() -> Self {
+        Self { format: Format::Table, headers: true, layout: Layout::Within(None), colours: false }
+    }
+
+    /// Prints values: as the table `row` describes, or whole for programs.
+    pub fn list<T: Serialize, C: Copy + Into<Column>>(
         &self,
         items: &[T],
-        headers: &[&str],
+        columns: &[C],
         row: impl Fn(&T) -> Vec<String>,
         name: impl Fn(&T) -> String,
     ) -> Result<(), Failure> {
+        let columns = || columns.iter().map(|column| (*column).into()).collect::<Vec<Column>>();
         match self.format {
-            Format::Table => say!("{}", self.table(headers, items.iter().map(row)))?,
+            Format::Table if self.layout == Layout::Csv => {
+                put!("{}", csv(&columns(), self.headers, items.iter().map(row))?)?;
+            }
+            Format::Table => say!("{}", self.rows(&columns(), items.iter().map(row).collect()))?,
             Format::Name => {
                 for item in items {
                     say!("{}", name(item))?;
@@ -52,6 +108,18 @@ impl Printer {
             Format::Json | Format::Yaml => self.value(&items)?,
         }
         Ok(())
+    }
+
+    /// The table of a list, as wide as it may be.
+    pub fn rows(&self, columns: &[Column], rows: Vec<Vec<String>>) -> String {
+        let (wide, width) = match self.layout {
+            Layout::Within(width) => (false, width),
+            Layout::Wide | Layout::Csv => (true, None),
+        };
+        let shown: Vec<usize> = (0..columns.len()).filter(|index| wide || !columns[*index].wide).collect();
+        let of = |row: Vec<String>| shown.iter().filter_map(|index| row.get(*index).cloned()).collect();
+        let columns: Vec<Column> = shown.iter().map(|index| columns[*index]).collect();
+        table::render(&columns, rows.into_iter().map(of).collect(), self.headers, width, self.colours)
     }
 
     /// Prints one value for programs (YAML also where a table was asked for: it reads well).
@@ -70,22 +138,30 @@ impl Printer {
         matches!(self.format, Format::Json | Format::Yaml)
     }
 
-    /// A plain table without borders, as kubectl prints.
+    /// A table whose columns are all there is.
     pub fn table(&self, headers: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        if self.headers {
-            table.set_header(headers.iter().copied());
-        }
-        for row in rows {
-            table.add_row(row);
-        }
-        for (index, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((u16::from(index > 0), 1));
-            column.set_cell_alignment(CellAlignment::Left);
-        }
-        table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+        let columns: Vec<Column> = vec![Column::new(""); headers.len()];
+        let headed = self.headers.then(|| headers.iter().map(|header| (*header).to_owned()).collect());
+        table::render(&columns, headed.into_iter().chain(rows).collect(), false, None, false)
     }
+}
+
+/// `COLUMNS` where somebody has set it, else what the terminal says.
+fn terminal_width() -> Option<usize> {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let asked = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    told.or_else(asked).filter(|columns| *columns > 0)
+}
+
+fn csv(columns: &[Column], headers: bool, rows: impl Iterator<Item = Vec<String>>) -> Result<String, Failure> {
+    let broken = |error: String| Failure::new(Kind::Failed, format!("printing: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let named: Vec<String> = columns.iter().map(|one| one.header.to_lowercase().replace([' ', '/'], "_")).collect();
+    for row in headers.then_some(named).into_iter().chain(rows) {
+        writer.write_record(row).map_err(|error| broken(error.to_string()))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| broken(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| broken(error.to_string()))
 }
 
 /// 1234.5 → "1.23k"; three significant digits with SI suffixes.
@@ -154,9 +230,26 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// 3725 s → "1h"; the largest unit.
+pub fn age(seconds: f64) -> String {
+    let total = seconds.max(0.0) as u64;
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    match units.into_iter().find(|(unit, _)| total >= *unit) {
+        Some((unit, name)) => format!("{}{name}", total / unit),
+        None => format!("{total}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn csv_has_every_column_and_quotes_what_needs_it() {
+        let columns = [Column::new("GPU TYPE"), Column::new("TOK/S").wide()];
+        let text = csv(&columns, true, [vec!["a, \"b\"".to_owned(), "1".into()]].into_iter()).expect("UTF-8");
+        assert_eq!(text, "gpu_type,tok_s\n\"a, \"\"b\"\"\",1\n");
+    }
 
     #[test]
     fn numbers_keep_three_digits() {

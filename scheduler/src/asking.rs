@@ -9,12 +9,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headway_forecast::{Effort, Experience, Forecast, Method, Outlook};
+use headway_forecast::{Effort, Experience, Forecast, Method, Outlook, Start};
 use headway_planner::counterfactual::{self, Answer, AskError, Question};
 use headway_planner::funnel::{self, Stage};
 use headway_planner::{CurveCache, PlanInput, PlanJob, plan};
-use headway_types::{JobId, Limit, Plan, PlanId, Unmoved};
-use tokio::sync::oneshot;
+use headway_types::{JobId, Limit, Plan, PlanId, Timestamp, Unmoved};
+use tokio::sync::{oneshot, watch};
 
 use crate::planning::{LastRound, SolvedRound};
 
@@ -36,6 +36,30 @@ const PATIENCE_OF_LARGE: Duration = Duration::from_millis(50);
 pub struct Asking {
     round: LastRound,
     errands: SyncSender<Errand>,
+    foretold: watch::Receiver<Arc<Foretold>>,
+}
+
+/// The newest forecast, for those who show many jobs and ask nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Foretold {
+    pub made_at: Timestamp,
+    /// Each with its place in the order of starts, the first is 1.
+    pub starts: BTreeMap<JobId, (u32, Start)>,
+}
+
+impl Foretold {
+    fn of(forecast: &Forecast, made_at: Timestamp) -> Self {
+        let told = forecast.starts.iter().filter_map(|(job, outlook)| match outlook {
+            Outlook::Start(start) => Some((*job, *start)),
+            Outlook::Unknown { .. } => None,
+        });
+        let mut told: Vec<(JobId, Start)> = told.collect();
+        // Later than was looked comes last.
+        let moment = |at: Option<Timestamp>| at.unwrap_or(Timestamp(i64::MAX));
+        told.sort_by_key(|(job, start)| (moment(start.p50), start.p10, moment(start.p90), *job));
+        let placed = told.into_iter().zip(1..).map(|((job, start), place)| (job, (place, start)));
+        Self { made_at, starts: placed.collect() }
+    }
 }
 
 /// Something for the thread that asks.
@@ -73,6 +97,7 @@ struct Desk {
     curves: CurveCache,
     experience: Experience,
     forecast: Option<Kept<Forecast>>,
+    foretold: watch::Sender<Arc<Foretold>>,
     outcomes: BTreeMap<JobId, Kept<Outcomes>>,
 }
 
@@ -99,10 +124,12 @@ impl Asking {
     /// Learns from the rounds to come as long as there are any. Needs a tokio runtime.
     pub fn new(round: LastRound) -> Self {
         let (errands, todo) = sync_channel(ERRANDS);
-        if let Err(error) = thread::Builder::new().name("asking".into()).spawn(move || run(&todo)) {
+        let desk = Desk::default();
+        let foretold = desk.foretold.subscribe();
+        if let Err(error) = thread::Builder::new().name("asking".into()).spawn(move || run(&todo, desk)) {
             tracing::error!(error = &error as &dyn std::error::Error, "nobody answers questions about rounds");
         }
-        let asking = Self { round, errands };
+        let asking = Self { round, errands, foretold };
         tokio::spawn(learn(asking.clone()));
         asking
     }
@@ -110,6 +137,11 @@ impl Asking {
     /// The newest round that was planned.
     pub fn round(&self) -> Option<Arc<SolvedRound>> {
         self.round.borrow().clone()
+    }
+
+    /// What the newest forecast says of those that wait; nothing is predicted for it.
+    pub fn foretold(&self) -> Arc<Foretold> {
+        self.foretold.borrow().clone()
     }
 
     /// One question about a round; `None` where answering it broke down, or too many ask.
@@ -165,10 +197,9 @@ impl Asking {
     }
 }
 
-fn run(todo: &Receiver<Errand>) {
+fn run(todo: &Receiver<Errand>, mut desk: Desk) {
     // Where it is refused, the thread answers all the same.
     let _ = rustix::process::nice(NICE);
-    let mut desk = Desk::default();
     while let Ok(errand) = todo.recv() {
         if catch_unwind(AssertUnwindSafe(|| errand(&mut desk))).is_err() {
             // What broke down may have left the cache half written. What it was is on the standard error output.
@@ -227,6 +258,7 @@ impl Desk {
         let began = Instant::now();
         let forecast = headway_forecast::starts(&round.input, &round.plan, curves, &Effort::default(), experience);
         experience.predicted(round.input.now, &forecast);
+        self.foretold.send_replace(Arc::new(Foretold::of(&forecast, round.input.now)));
         let kept = self.forecast.insert(Kept::new(forecast, round.plan.id, false, began.elapsed()));
         Arc::clone(&kept.answer)
     }
@@ -247,5 +279,31 @@ impl Desk {
         let answer = Arc::clone(&kept.answer);
         self.outcomes.insert(job, kept);
         Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::IdSource;
+
+    use super::*;
+
+    #[test]
+    fn places_follow_the_predicted_starts_and_who_has_none_has_no_place() {
+        let mut ids = IdSource::seeded(1);
+        let jobs: Vec<JobId> = (0..4).map(|_| ids.job(Timestamp(0))).collect();
+        let start =
+            |p10, p50: Option<i64>| Outlook::Start(Start { p10: Timestamp(p10), p50: p50.map(Timestamp), p90: None });
+        let starts = BTreeMap::from([
+            (jobs[0], start(9, None)),
+            (jobs[1], start(2, Some(5))),
+            (jobs[2], Outlook::Unknown { reason: "never".into() }),
+            (jobs[3], start(1, Some(5))),
+        ]);
+        let forecast = Forecast { starts, rolled: BTreeMap::new(), method: Method::Queue, samples: 10 };
+        let told = Foretold::of(&forecast, Timestamp(1));
+        let places: Vec<Option<u32>> = jobs.iter().map(|job| told.starts.get(job).map(|(place, _)| *place)).collect();
+        assert_eq!(places, [Some(3), Some(2), None, Some(1)]);
     }
 }

@@ -23,6 +23,12 @@ pub struct JobFilter {
     pub user: Option<String>,
     /// Part of the name.
     pub name_contains: Option<String>,
+    /// `name=value`, or `name` with any value.
+    pub labels: Vec<String>,
+    /// What to sort by; a `-` before it turns it round.
+    pub sort: Option<String>,
+    /// Also count what the filter admits.
+    pub totals: bool,
     /// The `next_cursor` of the page before.
     pub cursor: Option<String>,
     pub limit: Option<u32>,
@@ -35,6 +41,9 @@ impl JobFilter {
             ("project", self.project.clone()),
             ("user", self.user.clone()),
             ("q", self.name_contains.clone()),
+            ("label", (!self.labels.is_empty()).then(|| self.labels.join(","))),
+            ("sort", self.sort.clone()),
+            ("totals", self.totals.then(|| "true".into())),
             ("cursor", self.cursor.clone()),
             ("limit", self.limit.map(|limit| limit.to_string())),
         ]

@@ -178,6 +178,27 @@ pub struct Job {
     #[serde(default)]
     #[schema(required = true)]
     pub disruptions: u32,
+    /// Times it gave up all its GPUs since others needed them more.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub preemptions: u32,
+    /// GPU-time of steps that were lost with their generation and had to be done again: nothing had saved them.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub lost_gpu_hours: f64,
+    /// When others took GPUs of it, the newest last; of many the last five.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub displaced: Vec<Displacement>,
+    /// How its processes last ended before their time.
+    #[serde(default)]
+    pub last_failure: Option<LastFailure>,
+    /// No start before this moment, after a failure.
+    #[serde(default)]
+    pub not_before: Option<DateTime<Utc>>,
+    /// Of a job that waits: why, and when it is predicted to start.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
     /// Fencing number of the newest allocation; 0 before the first.
     pub generation: u64,
     pub submitted_at: DateTime<Utc>,
@@ -228,6 +249,57 @@ pub struct NoiseReports {
     pub other_kind: u64,
 }
 
+/// Why a job waits, by the newest round, and when it starts, by the newest forecast. Nothing is planned for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Waiting {
+    /// Code of the most telling reason; `null` before a round has looked at it.
+    pub code: Option<String>,
+    /// One sentence.
+    pub headline: String,
+    /// Place in the order of predicted starts, the first is 1; `null`: the forecast does not tell a start.
+    pub position: Option<u32>,
+    /// Predicted start; `null`: not predicted, or later than was looked.
+    pub p10: Option<DateTime<Utc>>,
+    pub p50: Option<DateTime<Utc>>,
+    pub p90: Option<DateTime<Utc>>,
+    /// When that was predicted.
+    pub predicted_at: Option<DateTime<Utc>>,
+}
+
+/// A generation that ended since others took GPUs of the job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Displacement {
+    pub at: DateTime<Utc>,
+    pub generation: u64,
+    /// Who took most first, as they were called then.
+    pub by: Vec<Displacer>,
+    /// GPU-time of its steps that nothing had saved.
+    pub lost_gpu_hours: f64,
+}
+
+/// A job that got GPUs which another gave up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Displacer {
+    pub job_id: Uuid,
+    pub job_name: String,
+    pub owner: String,
+    pub gpus: u32,
+}
+
+/// How the processes of a generation ended before their time, whoever's fault it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastFailure {
+    pub at: DateTime<Utc>,
+    pub generation: u64,
+    /// One sentence.
+    pub message: String,
+    /// Name of the node where it began, where one is known.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Of the process that failed; 128 and the signal where one killed it.
+    pub exit_code: Option<i32>,
+}
+
 /// A person's word that a job stays where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Pin {
@@ -267,6 +339,20 @@ pub struct JobDetail {
 pub struct JobList {
     pub items: Vec<Job>,
     pub next_cursor: Option<String>,
+    /// With `totals=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<JobTotals>,
+}
+
+/// How many jobs a filter admits, pages aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobTotals {
+    /// With all conditions.
+    pub jobs: u64,
+    /// With all conditions but that on the state: what each state would show.
+    pub by_state: BTreeMap<String, u64>,
+    /// As of when; totals are counted at most every two seconds.
+    pub counted_at: DateTime<Utc>,
 }
 
 /// Body of `PATCH /jobs/{id}`: what is absent stays.

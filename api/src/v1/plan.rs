@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::history::SliceRecord;
-use super::job::Configuration;
+use super::job::{Configuration, LastFailure};
 use super::rebalancing::{MoveOutcome, PlanTerms};
 use super::simulation::Counterfactual;
 
@@ -326,16 +326,4 @@ pub struct Explanation {
     /// Of a job that waits for another attempt or has failed: how the last one ended.
     #[serde(default)]
     pub last_failure: Option<LastFailure>,
-}
-
-/// How an attempt of a job ended that did not do what it was to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LastFailure {
-    pub at: DateTime<Utc>,
-    /// One sentence.
-    pub message: String,
-    /// Name of the node where it began, where one is known.
-    pub node: Option<String>,
-    /// Of the process that failed; 128 and the signal where one killed it.
-    pub exit_code: Option<i32>,
 }

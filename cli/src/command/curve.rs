@@ -134,7 +134,7 @@ mod tests {
             ..point(4, 0.0)
         };
         let points = vec![small, point(8, 50_000.0), point(16, 91_234.0)];
-        let print = Printer { format: Format::Table, headers: true };
+        let print = Printer::plain();
         let batch_policy = Some("goodput".to_owned());
         let gpu_type = Some("H200".into());
         let curve = Reply { job_id: Uuid::nil(), gpu_type, batch_policy, points, reason: None };

@@ -1,11 +1,19 @@
-//! `headway describe`: one job whole, as YAML for people and JSON for programs.
+//! `headway describe`: one job whole, as a page for people and as it is for programs. Of a job that failed the last lines of the rank that did are
+//! part of it.
 
+use chrono::{DateTime, Utc};
 use clap::Args;
-use headway_api::client::Client;
+use headway_api::client::{Client, LogRequest};
+use headway_api::v1::{Displacement, Job, JobDetail, Waiting};
+use headway_api::yaml;
+use headway_types::JobStateKind;
 
-use super::resolve_job;
-use crate::failure::Failure;
-use crate::output::Printer;
+use super::{ps, resolve_job};
+use crate::failure::{Failure, Kind};
+use crate::output::{Printer, duration, moment, si};
+
+/// Lines of the log of a job that failed.
+const LAST_LINES: u32 = 10;
 
 #[derive(Args, Clone, Debug)]
 pub struct Describe {
@@ -15,5 +23,233 @@ pub struct Describe {
 
 pub async fn run(client: &Client, print: &Printer, describe: Describe) -> Result<(), Failure> {
     let id = resolve_job(client, &describe.job).await?;
-    print.value(&client.job(&id).await?)
+    let detail = client.job(&id).await?;
+    if print.structured() {
+        return print.value(&detail);
+    }
+    let log = if failed(&detail.job) { Some(last_lines(client, &detail.job).await) } else { None };
+    put!("{}", text(&detail, log.as_ref(), Utc::now())?)?;
+    Ok(())
+}
+
+/// Whether what a person wants to know is how it failed.
+fn failed(job: &Job) -> bool {
+    let waits_to_try_again = job.state == JobStateKind::Queued && job.not_before.is_some();
+    job.last_failure.is_some() && (waits_to_try_again || job.state == JobStateKind::Failed)
+}
+
+/// What a rank wrote last.
+struct LastLines {
+    rank: u32,
+    /// Or why it cannot be had.
+    lines: Result<String, String>,
+}
+
+/// Of the rank that failed, where the failure names one.
+async fn last_lines(client: &Client, job: &Job) -> LastLines {
+    let rank = job.last_failure.as_ref().and_then(|failure| rank(&failure.message)).unwrap_or(0);
+    let generation = job.last_failure.as_ref().map(|failure| failure.generation);
+    let wanted = LogRequest { rank, generation, tail: Some(LAST_LINES), ..LogRequest::default() };
+    let page = client.logs(&job.id.to_string(), &wanted).await;
+    LastLines { rank, lines: page.map(|page| page.text).map_err(|error| error.to_string()) }
+}
+
+/// "… rank 3 …" → 3.
+fn rank(message: &str) -> Option<u32> {
+    let (_, after) = message.split_once("rank ")?;
+    after.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn text(of: &JobDetail, log: Option<&LastLines>, now: DateTime<Utc>) -> Result<String, Failure> {
+    let mut page = Page::default();
+    page.0.push(format!("{} ({})", of.job.name, of.job.id));
+    lot(&mut page, &of.job, now);
+    run_as(&mut page, &of.job);
+    history(&mut page, &of.job, now);
+    if let Some(LastLines { rank, lines }) = log {
+        page.0.push(format!("Last lines of rank {rank}"));
+        match lines {
+            Ok(lines) if lines.is_empty() => page.0.push("  (it wrote nothing)".into()),
+            Ok(lines) => page.0.extend(lines.lines().map(|line| format!("  {line}"))),
+            Err(error) => page.0.push(format!("  (cannot be read: {error})")),
+        }
+    }
+    let mut spec = of.spec.clone();
+    without_nulls(&mut spec);
+    let spec = yaml::write(&spec).map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?;
+    page.0.push("Specification".into());
+    page.0.extend(spec.trim_end().lines().map(|line| format!("  {line}")));
+    Ok(page.0.join("\n") + "\n")
+}
+
+/// Lines; what is not known has none.
+#[derive(Default)]
+struct Page(Vec<String>);
+
+impl Page {
+    fn line(&mut self, name: &str, value: impl Into<Option<String>>) {
+        if let Some(value) = value.into() {
+            self.0.push(format!("  {name:<11} {value}"));
+        }
+    }
+}
+
+/// Where it stands, why, and what comes.
+fn lot(page: &mut Page, job: &Job, now: DateTime<Utc>) {
+    let long = |since: DateTime<Utc>| duration(seconds(now, since));
+    let state = match job.ended_at {
+        Some(ended) => format!("{} {} ago, {}", job.state, long(ended), moment(ended)),
+        None => format!("{} for {}, since {}", job.state, long(job.state_since), moment(job.state_since)),
+    };
+    page.line("state", state);
+    let why = ps::why(job, now);
+    page.line("why", (why != "-").then_some(why));
+    page.line("starts", job.waiting.as_ref().and_then(|waiting| starts(waiting, now)));
+    page.line("owner", format!("{}, project {}, priority {}", job.owner, job.project, job.priority));
+    let labels: Vec<String> = job.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    page.line("labels", (!labels.is_empty()).then(|| labels.join(", ")));
+    let pin = job.pin.as_ref();
+    page.line("pinned", pin.map(|pin| format!("by {}{}", pin.by, because(pin.reason.as_deref()))));
+    page.line("submitted", format!("{}, {} ago", moment(job.submitted_at), long(job.submitted_at)));
+    let waited =
+        |started: DateTime<Utc>| format!("{}, after {}", moment(started), duration(seconds(started, job.submitted_at)));
+    page.line("started", job.started_at.map(waited));
+}
+
+/// What it runs on and as what, how fast, and how far it is.
+fn run_as(page: &mut Page, job: &Job) {
+    let range = match (job.gpus_min, job.gpus_max) {
+        (min, max) if min == max => format!("{min}"),
+        (min, max) => format!("{min} to {max}"),
+    };
+    let held = (job.gpus > 0).then(|| format!("{} of {range}, on {}", job.gpus, job.nodes.join(", ")));
+    page.line("GPUs", held.unwrap_or_else(|| format!("none of {range}")));
+    let layout = job.layout.map(|layout| format!("dp {} × tp {} × pp {}", layout.dp, layout.tp, layout.pp));
+    page.line("layout", layout.map(|layout| format!("{layout}, batch {}", ps::batch(job))));
+    let throughput = job.throughput_tokens_per_second.zip(job.efficiency);
+    let goodput = job.goodput_tokens_per_second.map(|rate| {
+        let parts = throughput.map(|(raw, efficiency)| format!(" ({} tokens/s × {efficiency:.2})", si(raw)));
+        format!("{} tokens/s{}", si(rate), parts.unwrap_or_default())
+    });
+    page.line("goodput", goodput);
+    let left = job.eta_seconds.map(|left| format!(", {} left", duration(left))).unwrap_or_default();
+    let target = job.target_tokens.map(si).unwrap_or_default();
+    page.line("progress", job.progress_fraction.map(|part| format!("{:.1} % of {target} tokens{left}", part * 100.0)));
+    page.line("loss", job.loss.map(|loss| format!("{loss:.4}")));
+}
+
+/// What befell it, and what that cost.
+fn history(page: &mut Page, job: &Job, now: DateTime<Utc>) {
+    let counted = [
+        (job.restarts, "by failures of its own"),
+        (job.disruptions, "by failures of others"),
+        (job.preemptions, "since others needed its GPUs more"),
+        (job.reconfigurations, "to move"),
+    ];
+    let stops: Vec<String> =
+        counted.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!("{times} {what}")).collect();
+    page.line("stops", (!stops.is_empty()).then(|| stops.join(", ")));
+    let used = (job.used_gpu_hours > 0.0).then(|| format!("{:.2} GPU-hours", job.used_gpu_hours));
+    let lost =
+        if job.lost_gpu_hours > 0.0 { format!(", {:.2} of them lost", job.lost_gpu_hours) } else { String::new() };
+    page.line("used", used.map(|used| used + &lost));
+    job.displaced.iter().for_each(|one| page.line("displaced", displaced(one)));
+    let failure = job.last_failure.as_ref();
+    page.line("last failed", failure.map(|one| format!("{} ago, {}", duration(seconds(now, one.at)), one.message)));
+    page.line("last change", job.last_change.as_ref().map(|change| change.reason.clone()));
+    let saved = job.checkpoint.as_ref().map(|one| {
+        let at = one.committed_at.map(|at| format!(", {} ago", duration(seconds(now, at))));
+        format!("step {}{} in {}", one.step, at.unwrap_or_default(), one.path)
+    });
+    page.line("checkpoint", saved);
+}
+
+fn displaced(of: &Displacement) -> String {
+    let by: Vec<String> =
+        of.by.iter().map(|one| format!("{} of {} ({} GPUs)", one.job_name, one.owner, one.gpus)).collect();
+    let lost =
+        if of.lost_gpu_hours > 0.0 { format!(", {:.2} GPU-hours lost", of.lost_gpu_hours) } else { String::new() };
+    format!("{} by {}{lost}", moment(of.at), by.join(", "))
+}
+
+fn starts(waiting: &Waiting, now: DateTime<Utc>) -> Option<String> {
+    let within = |at: DateTime<Utc>| duration(seconds(at, now));
+    let place = waiting.position.map(|place| format!(", as number {place} of those that wait")).unwrap_or_default();
+    Some(match (waiting.p10?, waiting.p50, waiting.p90) {
+        (p10, Some(p50), Some(p90)) => {
+            format!("in {} to {}, as likely before as after {}{place}", within(p10), within(p90), within(p50))
+        }
+        (p10, Some(p50), None) => {
+            format!("in {} at the earliest, as likely before as after {}{place}", within(p10), within(p50))
+        }
+        (p10, None, _) => format!("in {} at the earliest{place}", within(p10)),
+    })
+}
+
+fn seconds(later: DateTime<Utc>, earlier: DateTime<Utc>) -> f64 {
+    (later - earlier).num_milliseconds() as f64 / 1_000.0
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
+/// What was not said is not shown.
+fn without_nulls(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ps::tests::{jobs, now};
+    use super::*;
+
+    fn page(index: usize, log: Option<LastLines>) -> String {
+        let spec = serde_json::json!({
+            "version": 1, "name": "x", "image": null, "resources": {"gpus": {"min": 1, "type": null}},
+            "run": {"command": ["sleep", "1"]},
+        });
+        let job = jobs().remove(index);
+        text(&JobDetail { job, spec }, log.as_ref(), now()).expect("plain values")
+    }
+
+    #[test]
+    fn a_running_job_has_its_numbers_and_what_befell_it() {
+        insta::assert_snapshot!(page(0, None));
+    }
+
+    #[test]
+    fn a_waiting_job_says_why_and_when() {
+        insta::assert_snapshot!(page(1, None));
+    }
+
+    #[test]
+    fn a_job_that_failed_shows_exit_code_node_and_last_lines() {
+        let log = LastLines { rank: 3, lines: Ok("step 41\nCUDA error: an illegal memory access\n".into()) };
+        let jobs = jobs();
+        assert!(failed(&jobs[2]) && failed(&jobs[4]) && !failed(&jobs[0]) && !failed(&jobs[1]));
+        insta::assert_snapshot!(page(2, Some(log)));
+        let gone = LastLines { rank: 0, lines: Err("node h100-0007 is not connected".into()) };
+        assert!(page(4, Some(gone)).contains("(cannot be read: node h100-0007 is not connected)"));
+    }
+
+    #[test]
+    fn nothing_is_null() {
+        for index in 0..jobs().len() {
+            assert!(!page(index, None).contains("null"));
+        }
+    }
+
+    #[test]
+    fn the_rank_that_failed_is_read_off_the_message() {
+        assert_eq!(rank("on node n: rank 13: killed (exit code 137)"), Some(13));
+        assert_eq!(rank("not started on node n"), None);
+    }
 }

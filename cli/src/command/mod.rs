@@ -33,7 +33,7 @@ pub mod user;
 pub mod wait;
 pub mod why;
 
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -104,16 +104,22 @@ fn short(id: &str) -> &str {
     id.get(id.len().saturating_sub(8)..).unwrap_or(id)
 }
 
-/// Calls `show` again and again until Ctrl-C.
+/// Calls `show` again and again until Ctrl-C: over what it showed before on a terminal, after it in a file or a pipe.
 async fn watch<F, Fut>(every: Duration, mut show: F) -> Result<(), Failure>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<(), Failure>>,
 {
     let mut interval = tokio::time::interval(every);
-    loop {
+    let terminal = std::io::stdout().is_terminal();
+    for round in 0u64.. {
         interval.tick().await;
-        put!("\x1b[2J\x1b[H")?;
+        match (terminal, round) {
+            (true, _) => put!("\x1b[2J\x1b[H")?,
+            (false, 0) => {}
+            (false, _) => say!("")?,
+        }
         show().await?;
     }
+    Ok(())
 }

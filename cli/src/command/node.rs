@@ -1,5 +1,7 @@
 //! `headway node …`: the machines.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
@@ -8,6 +10,7 @@ use headway_types::Seconds;
 
 use crate::failure::Failure;
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Node {
@@ -58,21 +61,38 @@ pub struct Change {
     pub reason: Option<String>,
 }
 
+const COLUMNS: [Column; 9] = [
+    Column::new("NAME"),
+    Column::new("GPU TYPE").rank(3),
+    Column::new("GPUS"),
+    Column::new("BUSY").rank(4),
+    Column::new("AVAILABILITY").state(),
+    Column::new("POLICY").rank(2).state(),
+    Column::new("STANDING").rank(1).state(),
+    Column::new("JOBS").wide(),
+    Column::new("REASON").cut(16),
+];
+
+const PAST: [Column; 8] = [
+    Column::new("NAME"),
+    Column::new("GPUS"),
+    Column::new("BUSY").rank(4),
+    Column::new("AVAILABILITY").state(),
+    Column::new("POLICY").rank(2).state(),
+    Column::new("STANDING").rank(1).state(),
+    Column::new("SINCE").rank(3),
+    Column::new("JOBS").cut(12),
+];
+
 pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Failure> {
     let changed = match node {
         Node::List(List { at: Some(at) }) => {
             let nodes = client.nodes_at(at).await?.items;
-            let headers = ["NAME", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "STANDING", "SINCE", "JOBS"];
-            return print.list(&nodes, &headers, past_row, |node| node.name.clone());
+            return print.list(&nodes, &PAST, past_row, |node| node.name.clone());
         }
         Node::List(List { at: None }) => {
             let nodes = client.nodes().await?;
-            return print.list(
-                &nodes,
-                &["NAME", "GPU TYPE", "GPUS", "BUSY", "AVAILABILITY", "POLICY", "STANDING", "REASON"],
-                row,
-                |node| node.name.clone(),
-            );
+            return print.list(&nodes, &COLUMNS, row, |node| node.name.clone());
         }
         Node::Drain(Drain { change, within }) => {
             // The scheduler adds it to its own clock, which is the one that counts.
@@ -103,6 +123,7 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
 fn row(node: &NodeReply) -> Vec<String> {
     let healthy = node.gpus.iter().filter(|gpu| gpu.healthy).count();
     let busy = node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count();
+    let jobs: BTreeSet<_> = node.gpus.iter().filter_map(|gpu| gpu.job_id).collect();
     vec![
         node.name.clone(),
         node.gpu_type.clone(),
@@ -111,6 +132,7 @@ fn row(node: &NodeReply) -> Vec<String> {
         node.availability.to_string(),
         node.policy.to_string(),
         node.standing.to_string(),
+        if jobs.is_empty() { "-".into() } else { jobs.len().to_string() },
         reason(node),
     ]
 }
@@ -166,6 +188,23 @@ fn reason(node: &NodeReply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Layout;
+
+    fn nodes() -> Vec<NodeReply> {
+        serde_json::from_str(include_str!("../../tests/nodes.json")).expect("nodes as the scheduler writes them")
+    }
+
+    fn table(layout: Layout) -> String {
+        let printer = Printer { layout, ..Printer::plain() };
+        printer.rows(&COLUMNS, nodes().iter().map(row).collect())
+    }
+
+    #[test]
+    fn nodes_fit_the_terminal() {
+        let tables = [Some(80), Some(120), Some(200)].map(|width| table(Layout::Within(width)));
+        insta::assert_snapshot!(tables.join("\n\n"));
+        insta::assert_snapshot!(table(Layout::Wide));
+    }
 
     #[test]
     fn a_deletion_says_what_named_the_node() {

@@ -242,7 +242,6 @@ fn row(step: &Move) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::output::Format;
 
     #[test]
     fn a_plan_shows_what_is_scarce_and_who_stays_and_why() {
@@ -258,6 +257,6 @@ mod tests {
                 "gain_pct": 62.0, "forgone": 0.1, "code": "cooldown", "detail": "it has run 60 s of 600 s"}],
         }))
         .unwrap();
-        insta::assert_snapshot!(text(&Printer { format: Format::Table, headers: true }, &plan));
+        insta::assert_snapshot!(text(&Printer::plain(), &plan));
     }
 }

@@ -1,4 +1,4 @@
-//! `headway ps`: jobs with their newest numbers.
+//! `headway ps`: jobs with their newest numbers, why who waits does, and how far the others are.
 
 use std::time::Duration;
 
@@ -6,17 +6,22 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use headway_api::client::{Client, JobFilter};
-use headway_api::v1::{Job, PastJob};
+use headway_api::v1::{Job, JobTotals, PastJob};
 use headway_types::JobStateKind;
 use strum::VariantArray;
 
 use super::{short, watch};
 use crate::failure::Failure;
-use crate::output::{Printer, duration, moment, optional, si};
+use crate::output::{Format, Printer, age, duration, moment, optional, si};
+use crate::table::Column;
+
+/// What the scheduler gives at once.
+const JOBS_PER_PAGE: u32 = 500;
+const JOBS: u32 = 100;
 
 #[derive(Args, Clone, Debug)]
 pub struct Ps {
-    /// Ended jobs too.
+    /// Every job: ended ones too, and without a limit unless one is given.
     #[arg(short, long)]
     pub all: bool,
     /// Only jobs in this state.
@@ -25,19 +30,62 @@ pub struct Ps {
     /// Only jobs of this project.
     #[arg(long)]
     pub project: Option<String>,
-    /// At most this many.
-    #[arg(long, default_value_t = 100)]
-    pub limit: u32,
+    /// Only jobs of this owner.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Only jobs with this label: `name=value`, or `name` with any value.
+    #[arg(short, long)]
+    pub label: Vec<String>,
+    /// Only jobs with this in their name.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Sort by this: submitted, name, owner, project, ended; of jobs that have not ended also priority, gpus, goodput, progress, lost, eta,
+    /// position. A `-` before it turns it round.
+    #[arg(long, allow_hyphen_values = true)]
+    pub sort: Option<String>,
+    /// At most this many [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
     /// As it was at this moment (RFC 3339: 2026-03-01T14:02:00Z): jobs that had not ended, with what is known of them.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["all", "watch"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["all", "watch", "label", "sort"])]
     pub at: Option<DateTime<Utc>>,
     /// Repeat every two seconds.
     #[arg(short, long)]
     pub watch: bool,
 }
 
-pub const HEADERS: &[&str] =
-    &["ID", "NAME", "STATE", "GPUS", "LAYOUT", "BATCH", "TOK/S", "GNS", "EFF", "GOODPUT", "LOSS", "DONE", "ETA"];
+const COLUMNS: [Column; 21] = [
+    Column::new("ID"),
+    Column::new("NAME").cut(12),
+    Column::new("STATE").state(),
+    Column::new("GPUS"),
+    Column::new("OWNER").rank(10).cut(5),
+    Column::new("AGE").rank(11),
+    Column::new("DONE").rank(9),
+    Column::new("ETA").rank(6),
+    Column::new("STARTS").rank(5),
+    Column::new("GOODPUT").rank(4),
+    Column::new("TOK/S").rank(3),
+    Column::new("LAYOUT").rank(3),
+    Column::new("BATCH").rank(2),
+    Column::new("EFF").rank(1),
+    Column::new("LOSS").rank(1),
+    Column::new("PROJECT").wide(),
+    Column::new("PRIORITY").wide(),
+    Column::new("GNS").wide(),
+    Column::new("RESTARTS").wide(),
+    Column::new("LOST").wide(),
+    Column::new("WHY").cut_late(18, 44),
+];
+
+const PAST: [Column; 6] = [
+    Column::new("ID"),
+    Column::new("NAME").cut(12),
+    Column::new("STATE").state(),
+    Column::new("SINCE").rank(1),
+    Column::new("GPUS"),
+    Column::new("NODES").cut(10),
+];
 
 pub async fn run(client: &Client, print: &Printer, ps: Ps) -> Result<(), Failure> {
     if ps.watch {
@@ -52,16 +100,64 @@ fn states() -> impl Iterator<Item = &'static str> {
     JobStateKind::VARIANTS.iter().map(|state| <&str>::from(*state)).chain(["live", "ended"])
 }
 
-async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> {
-    let states = if ps.state.is_empty() && !ps.all && ps.at.is_none() { vec!["live".into()] } else { ps.state.clone() };
-    let filter = JobFilter { states, project: ps.project.clone(), limit: Some(ps.limit), ..JobFilter::default() };
-    if let Some(at) = ps.at {
-        let page = client.jobs_at(&filter, at).await?;
-        return print
-            .list(&page.items, &["ID", "NAME", "STATE", "SINCE", "GPUS", "NODES"], past_row, |job| job.id.to_string());
+impl Ps {
+    fn most(&self) -> Option<u32> {
+        self.limit.or((!self.all).then_some(JOBS))
     }
-    let page = client.jobs(&filter).await?;
-    print.list(&page.items, HEADERS, row, |job| job.id.to_string())
+
+    fn filter(&self) -> JobFilter {
+        let live = self.state.is_empty() && !self.all && self.at.is_none();
+        JobFilter {
+            states: if live { vec!["live".into()] } else { self.state.clone() },
+            project: self.project.clone(),
+            user: self.user.clone(),
+            name_contains: self.name.clone(),
+            labels: self.label.clone(),
+            sort: self.sort.clone(),
+            totals: self.at.is_none(),
+            cursor: None,
+            limit: Some(self.most().unwrap_or(JOBS_PER_PAGE).min(JOBS_PER_PAGE)),
+        }
+    }
+}
+
+async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> {
+    if let Some(at) = ps.at {
+        let page = client.jobs_at(&ps.filter(), at).await?;
+        return print.list(&page.items, &PAST, past_row, |job| job.id.to_string());
+    }
+    let (jobs, totals) = gather(client, ps).await?;
+    // By the scheduler's clock, which runs faster where a cluster is emulated.
+    let now = totals.as_ref().map_or_else(Utc::now, |totals| totals.counted_at);
+    print.list(&jobs, &COLUMNS, |job| row(job, now), |job| job.id.to_string())?;
+    if let (Format::Table, Some(footer)) = (print.format, totals.and_then(|totals| footer(jobs.len(), &totals))) {
+        // Not among the rows: a pipe gets rows alone.
+        eprintln!("{footer}");
+    }
+    Ok(())
+}
+
+/// Page by page, as many as are wanted; what the filter admits is counted once.
+async fn gather(client: &Client, ps: &Ps) -> Result<(Vec<Job>, Option<JobTotals>), Failure> {
+    let (mut filter, mut jobs, mut totals) = (ps.filter(), Vec::new(), None);
+    loop {
+        let page = client.jobs(&filter).await?;
+        jobs.extend(page.items);
+        totals = totals.or(page.totals);
+        filter.totals = false;
+        let left = ps.most().map(|most| most.saturating_sub(jobs.len() as u32));
+        if page.next_cursor.is_none() || left == Some(0) {
+            return Ok((jobs, totals));
+        }
+        filter.cursor = page.next_cursor;
+        filter.limit = Some(left.unwrap_or(JOBS_PER_PAGE).min(JOBS_PER_PAGE));
+    }
+}
+
+/// That there is more than is shown.
+fn footer(shown: usize, totals: &JobTotals) -> Option<String> {
+    let all = totals.jobs;
+    ((shown as u64) < all).then(|| format!("{shown} of {all} jobs; --limit {all} shows them all"))
 }
 
 fn past_row(job: &PastJob) -> Vec<String> {
@@ -84,7 +180,35 @@ fn layout(job: &Job) -> String {
 }
 
 /// One line of the table of jobs.
-pub fn row(job: &Job) -> Vec<String> {
+fn row(job: &Job, now: DateTime<Utc>) -> Vec<String> {
+    let since = |at: DateTime<Utc>| (job.ended_at.unwrap_or(now) - at).num_milliseconds() as f64 / 1_000.0;
+    vec![
+        short(&job.id.to_string()).into(),
+        job.name.clone(),
+        job.state.to_string(),
+        if job.gpus == 0 { format!("0/{}", job.gpus_max) } else { job.gpus.to_string() },
+        job.owner.clone(),
+        age(since(job.submitted_at)),
+        done(job),
+        optional(job.eta_seconds, duration),
+        starts(job, now),
+        optional(job.goodput_tokens_per_second, si),
+        optional(job.throughput_tokens_per_second, si),
+        layout(job),
+        batch(job),
+        optional(job.efficiency, |e| format!("{e:.2}")),
+        optional(job.loss, |loss| format!("{loss:.3}")),
+        job.project.clone(),
+        job.priority.to_string(),
+        optional(job.noise_scale_tokens, si),
+        (job.restarts + job.disruptions + job.preemptions).to_string(),
+        if job.lost_gpu_hours > 0.0 { format!("{:.2} GPU-h", job.lost_gpu_hours) } else { "-".into() },
+        why(job, now),
+    ]
+}
+
+/// The numbers of a job, for a table of jobs under way.
+pub fn numbers(job: &Job) -> Vec<String> {
     vec![
         short(&job.id.to_string()).into(),
         job.name.clone(),
@@ -102,6 +226,32 @@ pub fn row(job: &Job) -> Vec<String> {
     ]
 }
 
+/// Of a job that waits: when it is as likely to have started as not, and its place.
+fn starts(job: &Job, now: DateTime<Utc>) -> String {
+    let Some(waiting) = &job.waiting else { return "-".into() };
+    let p50 = waiting.p50.map(|at| format!("~{}", duration((at - now).num_milliseconds() as f64 / 1_000.0)));
+    match (waiting.position, p50) {
+        (Some(place), Some(p50)) => format!("{p50} (#{place})"),
+        (Some(place), None) => format!("#{place}"),
+        _ => "-".into(),
+    }
+}
+
+/// Why it is where it is, in a sentence: how it last failed while it waits to try again, what it waits for, what it stops for, how it ended.
+pub fn why(job: &Job, now: DateTime<Utc>) -> String {
+    let waits_after_failure = job.not_before.is_some_and(|until| until > now) && job.state == JobStateKind::Queued;
+    let failed = job.last_failure.as_ref().filter(|_| waits_after_failure);
+    if let (Some(failure), Some(until)) = (failed, job.not_before) {
+        let left = duration((until - now).num_milliseconds() as f64 / 1_000.0);
+        return format!("failed {}; tries again in {left}", failure.message);
+    }
+    match (&job.waiting, &job.state_cause) {
+        (Some(waiting), _) => waiting.headline.clone(),
+        (None, Some(cause)) => cause.clone(),
+        (None, None) => "-".into(),
+    }
+}
+
 /// Of the target, and what of that is only credited to small batches.
 fn done(job: &Job) -> String {
     let credit = job.target_tokens.map_or(0.0, |target| job.credit_tokens / target);
@@ -117,5 +267,53 @@ pub fn batch(job: &Job) -> String {
     match (job.global_batch_sequences, job.micro_batch_sequences) {
         (Some(global), Some(micro)) => format!("{global} ({micro}×{})", job.accumulation.unwrap_or(1)),
         _ => "-".into(),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::output::Layout;
+
+    pub const JOBS: &str = include_str!("../../tests/jobs.json");
+
+    pub fn now() -> DateTime<Utc> {
+        "2026-03-01T14:00:00Z".parse().expect("a moment")
+    }
+
+    pub fn jobs() -> Vec<Job> {
+        serde_json::from_str(JOBS).expect("jobs as the scheduler writes them")
+    }
+
+    fn table(layout: Layout) -> String {
+        let printer = Printer { layout, ..Printer::plain() };
+        printer.rows(&COLUMNS, jobs().iter().map(|job| row(job, now())).collect())
+    }
+
+    #[test]
+    fn ps_fits_eighty_columns() {
+        insta::assert_snapshot!(table(Layout::Within(Some(80))));
+    }
+
+    #[test]
+    fn ps_fits_one_hundred_and_twenty_columns() {
+        insta::assert_snapshot!(table(Layout::Within(Some(120))));
+    }
+
+    #[test]
+    fn ps_fits_two_hundred_columns() {
+        insta::assert_snapshot!(table(Layout::Within(Some(200))));
+    }
+
+    #[test]
+    fn ps_is_not_cut_for_a_pipe_and_wide_has_all_columns() {
+        insta::assert_snapshot!(format!("{}\n\n{}", table(Layout::Within(None)), table(Layout::Wide)));
+    }
+
+    #[test]
+    fn who_does_not_show_all_says_so() {
+        let totals = JobTotals { jobs: 500, by_state: [("queued".into(), 500)].into(), counted_at: now() };
+        assert_eq!(footer(100, &totals).as_deref(), Some("100 of 500 jobs; --limit 500 shows them all"));
+        assert_eq!(footer(500, &totals), None);
     }
 }

@@ -154,7 +154,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::output::Format;
 
     fn round() -> StoredRound {
         let input: Value = serde_json::from_str(include_str!("../../tests/stored_round.json")).unwrap();
@@ -165,7 +164,7 @@ mod tests {
     }
 
     fn shown(round: &StoredRound) -> String {
-        text(&Printer { format: Format::Table, headers: true }, &replay(round).unwrap())
+        text(&Printer::plain(), &replay(round).unwrap())
     }
 
     #[test]

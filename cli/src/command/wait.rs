@@ -56,7 +56,7 @@ pub async fn run(client: &Client, print: &Printer, wait: Wait) -> Result<ExitCod
             let why = job.state_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
             say!("job {} {}{why}", job.name, job.state)?;
         }
-        let code = code(client, &job, wanted).await?;
+        let code = code(&job, wanted);
         if code != 0 && first_bad.is_none() {
             first_bad = Some(code);
         }
@@ -109,15 +109,15 @@ fn passes(error: &ClientError) -> bool {
 }
 
 /// 0 for what was waited for; of what failed its own exit code, else 1.
-async fn code(client: &Client, job: &Job, wanted: Option<JobStateKind>) -> Result<u8, Failure> {
+fn code(job: &Job, wanted: Option<JobStateKind>) -> u8 {
     match (wanted, job.state) {
-        (Some(wanted), state) if wanted == state => Ok(0),
-        (None, JobStateKind::Succeeded) => Ok(0),
+        (Some(wanted), state) if wanted == state => 0,
+        (None, JobStateKind::Succeeded) => 0,
         (_, JobStateKind::Failed) => {
-            let failure = client.explain(&job.id.to_string()).await?.last_failure;
+            let failure = job.last_failure.as_ref();
             let own = failure.and_then(|failure| failure.exit_code).and_then(|code| u8::try_from(code).ok());
-            Ok(own.filter(|code| *code != 0).unwrap_or(1))
+            own.filter(|code| *code != 0).unwrap_or(1)
         }
-        _ => Ok(1),
+        _ => 1,
     }
 }

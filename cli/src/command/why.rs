@@ -218,6 +218,7 @@ mod tests {
     fn a_failure_is_told_with_its_last_lines_and_what_to_do() {
         let failure = LastFailure {
             at: DateTime::UNIX_EPOCH,
+            generation: 1,
             message: "eval broke: on node n1: rank 0 exited with code 1 (exit code 1); the next start waits 10 s"
                 .into(),
             node: Some("n1".into()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headway_api::v1::{EventRecord, Job};
 
 use crate::command::ps;
-use crate::output::{Format, Printer, duration};
+use crate::output::{Printer, duration};
 
 const HEADERS: &[&str] = &[
     "ID",
@@ -99,9 +99,9 @@ impl Screen {
 }
 
 fn table(elapsed: Duration, jobs: &[Job], to_come: usize) -> String {
-    let printer = Printer { format: Format::Table, headers: true };
+    let printer = Printer::plain();
     let rows = jobs.iter().map(|job| {
-        let mut row = ps::row(job);
+        let mut row = ps::numbers(job);
         row.push(job.last_change.as_ref().map_or_else(|| "-".into(), |change| shorten(&change.reason, 70)));
         row
     });

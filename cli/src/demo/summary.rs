@@ -9,7 +9,7 @@ use headway_api::client::Client;
 use headway_api::v1::{Baseline, Job};
 
 use crate::failure::Failure;
-use crate::output::{Format, Printer, duration, optional, si};
+use crate::output::{Printer, duration, optional, si};
 
 const HEADERS: &[&str] = &[
     "JOB",
@@ -29,7 +29,7 @@ const HEADERS: &[&str] = &[
 pub async fn print(client: &Client, jobs: &[Job], elapsed: Duration) -> Result<(), Failure> {
     let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
     let baselines = client.baseline(&ids).await?;
-    let printer = Printer { format: Format::Table, headers: true };
+    let printer = Printer::plain();
     say!("Summary after {}", duration(elapsed.as_secs_f64()))?;
     let mut rows: Vec<Vec<String>> = jobs.iter().map(|job| row(job, baseline_of(job, &baselines))).collect();
     rows.push(total(jobs, &baselines));

@@ -46,6 +46,12 @@ impl GpuTime {
         time
     }
 
+    /// GPU-time of the steps that are lost with an allocation whose job leaves it undone.
+    #[must_use]
+    pub fn lost(allocation: &Allocation, now: Timestamp) -> GpuSeconds {
+        Self::of(&Allocation { ended_at: Some(now), complete: false, ..allocation.clone() }, now).rework
+    }
+
     #[must_use]
     pub fn total(&self) -> GpuSeconds {
         self.starting + self.training + self.rework + self.stopping

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use headway_types::{Blame, JobId, NodeId, Seconds};
+use headway_types::{Blame, Generation, JobId, NodeId, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::health::Incident;
 use crate::outcome::Observation;
-use crate::record::{Job, StopCause};
+use crate::record::{Job, LastFailure, StopCause};
 use crate::situation::breakdown::Breakdown;
 
 /// A command that ends sooner than this after its launch never began to work.
@@ -36,6 +36,10 @@ struct Origin {
 }
 
 impl Origin {
+    fn failure(&self, at: Timestamp, generation: Generation, message: &str) -> LastFailure {
+        LastFailure { at, generation, message: message.to_owned(), node: self.node.clone(), exit_code: self.exit_code }
+    }
+
     fn onto(self, note: Note) -> Note {
         let note = self.node.into_iter().fold(note, |note, node| note.with("node", node));
         self.exit_code.into_iter().fold(note, |note, code| note.with("exit_code", code))
@@ -95,10 +99,11 @@ impl Engine {
     /// Nobody but its owner can help the job: no node is blamed, and nothing is tried again.
     fn end_mistaken(&mut self, id: JobId, breakdown: Breakdown) {
         let origin = self.origin(&breakdown);
-        let message = breakdown.message;
+        let (message, at) = (breakdown.message, self.facts.now);
         self.facts.edit_job(id, |job| {
             job.failures += 1;
             job.lacking = None;
+            job.last_failure = Some(origin.failure(at, job.generation, &message));
         });
         let text = format!("{} cannot run as it is specified: {message}", self.facts.job_name(id));
         self.facts.note(origin.onto(Note::new("job.mistaken", text).job(id).with("blame", Blame::Job)));
@@ -147,6 +152,7 @@ impl Engine {
 
     /// Counts the failure where it belongs; the message may gain a word about that.
     fn settle(&mut self, id: JobId, breakdown: Breakdown) -> (String, Blame) {
+        let origin = self.origin(&breakdown);
         let Breakdown { mut message, mut blame, place, .. } = breakdown;
         if let (Blame::Node, Some((node, incident)), Some(job)) = (blame, place, self.facts.jobs.get(&id)) {
             if job.suspects.iter().any(|other| *other != node) {
@@ -173,6 +179,7 @@ impl Engine {
                 job.setbacks += 1;
                 job.disruptions += 1;
             }
+            job.last_failure = Some(origin.failure(now, job.generation, &message));
             let attempts = (job.failures + job.setbacks).clamp(1, 30);
             let wait = (base * libm::exp2(f64::from(attempts - 1))).min(longest);
             job.not_before = Some(now + Seconds(wait));

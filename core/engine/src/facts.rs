@@ -1,6 +1,7 @@
 //! Facts: rows, and the draft of the batch in hand. Rows change only by the functions here: each marks its row as touched,
 //! so that the outcome holds it once and at its newest. Nothing here knows what was seen.
 
+mod displaced;
 mod indices;
 pub(crate) mod roll;
 pub(crate) mod usage;

@@ -57,6 +57,7 @@ impl Engine {
             resumed_from: job.checkpoint.clone(),
             cause: cause.clone(),
             predicted_goodput: assignment.predicted.goodput.0,
+            gpu_type: self.facts.gpus_by_type(&assignment.placement).into_keys().next(),
             ..Allocation::new(id, generation, assignment.placement.clone(), at)
         };
         self.take_gpus(allocation);
@@ -149,7 +150,10 @@ impl Engine {
         let note = Note::new("job.preempted", format!("{} gives up {gpus}: {reason}", job.spec.name));
         self.facts.note(note.job(id));
         let at = self.facts.now;
-        self.facts.edit_job(id, |job| job.last_change = Some(LastChange { at, reason: reason.into() }));
+        self.facts.edit_job(id, |job| {
+            job.last_change = Some(LastChange { at, reason: reason.into() });
+            job.preemptions += u32::from(!must_leave);
+        });
         self.stop(id, if must_leave { StopCause::Drain } else { StopCause::Preempt }, reason);
     }
 
@@ -231,7 +235,7 @@ impl Engine {
         let moves = matches!(cause, StopCause::Rescale) && running_since.is_some();
         let leaves = if moves { self.facts.leaves(job) } else { None };
         let to = Destination::of(self.facts.target.as_ref().and_then(|target| target.plan.assignments.get(&id)));
-        if !self.facts.transition(id, JobEvent::Stop { cause }) {
+        if !self.facts.transition(id, JobEvent::Stop { cause: cause.clone() }) {
             return;
         }
         seen.moving = moves.then_some(Moving::Stopping { since: now, leaves, to });
@@ -240,6 +244,7 @@ impl Engine {
             self.facts.edit_allocation(key, |allocation| allocation.made = Some(made));
         }
         self.facts.advance(key, AllocationPhase::Stopping);
+        self.facts.tell_why_it_ends(key, cause);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
         self.facts.edit_job(id, |job| {
             job.ran += ran;
@@ -269,6 +274,7 @@ impl Engine {
         let preempted = cause == StopCause::Preempt;
         let (event, note) = self.after_stop(&row, cause);
         if self.transition(id, event) {
+            self.facts.count_lost((id, row.generation));
             self.facts.edit_job(id, |job| {
                 job.wish = None;
                 if preempted || job.turn.is_over() {

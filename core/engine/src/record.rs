@@ -14,12 +14,12 @@ mod project;
 mod reservation;
 
 pub(crate) use allocation::Shape;
-pub use allocation::{Allocation, AllocationPhase, Checkpoint, Made, Release, ReleaseProof};
+pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, Release, ReleaseProof};
 pub(crate) use consent::closed_until;
 pub use consent::{AutoApprove, MoveWindow, NoWindow};
 pub use deed::{Deed, Origin, Row};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
-pub use job::{Job, JobState, LastChange, Pin, StopCause, Turn, Wish};
+pub use job::{Displacement, Job, JobState, LastChange, LastFailure, Pin, StopCause, Turn, Wish};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use outcome::{Around, MoveOutcome, MoveState};

@@ -15,11 +15,8 @@ use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::metrics;
-use crate::store::EventFilter;
 
 /// What may have been told of a job since it failed.
-const EVENTS_LOOKED_AT: u32 = 200;
-const FAILURES: [&str; 3] = ["job.gang_broken", "job.mistaken", "job.hung"];
 
 /// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
 #[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = Uuid, Path)),
@@ -36,6 +33,7 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
+    let failing = matches!(job.state, JobState::Failed { .. }) || job.failures > 0;
     // Of what has ended nothing can change any more.
     let lives = view.jobs.contains_key(&job.id);
     let insight = if lives { state.asking.about(job.id).await } else { None };
@@ -62,19 +60,8 @@ pub async fn explain_job(
             Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
         }),
         left_out,
-        last_failure: last_failure(&state, &job).await?,
+        last_failure: job.last_failure.as_ref().filter(|_| failing).map(conversions::last_failure),
     }))
-}
-
-/// The newest of the events that tell how an attempt failed.
-async fn last_failure(state: &HttpState, job: &Job) -> Result<Option<v1::LastFailure>, Problem> {
-    let over = matches!(job.state, JobState::Failed { .. });
-    if !over && job.failures == 0 {
-        return Ok(None);
-    }
-    let filter = EventFilter { job: Some(job.id), limit: EVENTS_LOOKED_AT, ..EventFilter::default() };
-    let page = state.cluster.store().events(&filter).await?;
-    Ok(page.items.iter().find(|event| FAILURES.contains(&event.verb.as_str())).map(conversions::last_failure))
 }
 
 /// The plan whose account of a job is newest: a proposal that names it, else the target.
@@ -91,7 +78,7 @@ pub struct Account {
     pub reasons: Vec<Reason>,
 }
 
-fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
+pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
     let mut reasons = before_the_verdict(view, job);
     let headline = match (&job.state, reasons.first()) {
         (JobState::Queued { .. }, Some(first)) => first.detail.clone(),

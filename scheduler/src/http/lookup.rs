@@ -8,15 +8,16 @@ use headway_api::v1;
 use headway_engine::record::{Job, PlanRecord};
 use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
 
-use super::conversions;
 use super::problem::Problem;
+use super::{conversions, waiting};
+use crate::asking::Foretold;
 use crate::cluster::Cluster;
 
 /// A job with its newest numbers.
-pub async fn job(cluster: &Cluster, id: JobId) -> Result<v1::Job, Problem> {
+pub async fn job(cluster: &Cluster, foretold: &Foretold, id: JobId) -> Result<v1::Job, Problem> {
     let view = cluster.view();
     if let Some(live) = view.jobs.get(&id) {
-        return Ok(conversions::live_job(live, &view));
+        return Ok(waiting::live_job(live, &view, foretold));
     }
     stored(cluster, id).await.map(|job| conversions::stored_job(&job))
 }

@@ -20,6 +20,7 @@ mod history;
 mod jobs;
 mod ledger;
 mod limits;
+mod listing;
 mod logs;
 mod lookup;
 mod members;
@@ -43,6 +44,7 @@ mod submit;
 mod tests;
 mod tokens;
 mod users;
+mod waiting;
 mod wrong_tokens;
 
 use std::sync::Arc;
@@ -74,6 +76,7 @@ use crate::web;
 pub struct HttpState {
     cluster: Cluster,
     asking: Asking,
+    listing: Arc<listing::Memory>,
     tokens: TokenCache,
     wrong_tokens: WrongTokens,
     refusals: Refusals,
@@ -90,6 +93,7 @@ impl HttpState {
         Self {
             cluster,
             asking,
+            listing: Arc::default(),
             tokens: TokenCache::default(),
             wrong_tokens: WrongTokens::default(),
             refusals,

@@ -14,8 +14,8 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, audit, explain, goodput, history, jobs, ledger, logs, members, nodes, outcomes, plans, policy,
-    projects, rebalance, reservations, simulate, stream, submit, tokens, users,
+    HttpState, actions, audit, explain, goodput, history, jobs, ledger, listing, logs, members, nodes, outcomes, plans,
+    policy, projects, rebalance, reservations, simulate, stream, submit, tokens, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -48,7 +48,7 @@ struct Document;
 /// Every route below `/api/v1`.
 pub fn routes() -> OpenApiRouter<HttpState> {
     let v1 = OpenApiRouter::new()
-        .routes(routes!(submit::submit, jobs::list_jobs))
+        .routes(routes!(submit::submit, listing::list_jobs))
         .routes(routes!(submit::validate))
         .routes(routes!(jobs::get_job, actions::update_job))
         .routes(routes!(actions::cancel_job))

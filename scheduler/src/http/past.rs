@@ -63,7 +63,7 @@ pub async fn jobs(cluster: &Cluster, filter: JobFilter, at: DateTime<Utc>) -> Re
     let states = cluster.store().states_at(at).await?;
     let wanted = |state: JobStateKind| filter.states.is_empty() || filter.states.contains(&state);
     let among = states.jobs.iter().filter(|(_, then)| wanted(then.state)).map(|(id, _)| *id).collect();
-    let page = cluster.store().list_jobs(&JobFilter { states: Vec::new(), among: Some(among), ..filter }).await?;
+    let page = cluster.store().jobs(&JobFilter { states: Vec::new(), among: Some(among), ..filter }).await?;
     let shown: BTreeSet<JobId> = page.items.iter().map(|record| record.id).collect();
     let held = allocations(cluster, &states, |job| shown.contains(&job)).await?;
     let names = NodeNames::of(cluster, held_nodes(&held)).await?;

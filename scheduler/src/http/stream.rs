@@ -23,6 +23,7 @@ use super::auth::Principal;
 use super::extract::Query;
 use super::problem::Problem;
 use super::{conversions, lookup};
+use crate::asking::{Asking, Foretold};
 use crate::cluster::{Cluster, Feed};
 use crate::metrics::OpenStream;
 use crate::store::EventFilter;
@@ -54,7 +55,7 @@ pub async fn stream(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let topics = Topics::parse(query.topics.as_deref())?;
     let since = resume_point(&headers)?.or(query.since);
-    Ok(Sse::new(follow(state.cluster, caller, topics, since))
+    Ok(Sse::new(follow(state.cluster, state.asking, caller, topics, since))
         .keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
 }
 
@@ -123,6 +124,7 @@ impl Changed {
 
 fn follow(
     cluster: Cluster,
+    asking: Asking,
     reader: Principal,
     topics: Topics,
     since: Option<u64>,
@@ -165,7 +167,7 @@ fn follow(
                     Err(RecvError::Closed) => break,
                 },
                 _ = flush.tick() => {
-                    for event in newest(&cluster, &reader, std::mem::take(&mut changed)).await {
+                    for event in newest(&cluster, &asking.foretold(), &reader, std::mem::take(&mut changed)).await {
                         yield Ok(event);
                     }
                 }
@@ -194,11 +196,11 @@ async fn readable(cluster: &Cluster, reader: &Principal, mut records: Vec<EventR
 }
 
 /// What changed, as it is now. A subject that cannot be read is left out: the reader's next fetch shows it.
-async fn newest(cluster: &Cluster, reader: &Principal, changed: Changed) -> Vec<Event> {
+async fn newest(cluster: &Cluster, foretold: &Foretold, reader: &Principal, changed: Changed) -> Vec<Event> {
     let mut events = Vec::new();
     let view = cluster.view();
     for job in changed.jobs {
-        if let Ok(job) = lookup::job(cluster, job).await
+        if let Ok(job) = lookup::job(cluster, foretold, job).await
             && let Some(job) = reader.sight(&view, job)
         {
             events.push(named("job", &job));

@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod contract;
 mod jobs;
+mod lists;
 mod nodes;
 mod past;
 mod people;

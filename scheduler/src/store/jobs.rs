@@ -6,46 +6,235 @@ use headway_engine::record::Job;
 use headway_types::{JobId, JobStateKind};
 use sqlx::PgConnection;
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use super::column::{document, integer, text, time};
 use super::{Page, Store, StoreError};
 
 /// Which jobs a listing wants.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobFilter {
     /// Empty: any.
     pub states: Vec<JobStateKind>,
     pub project: Option<String>,
     pub owner: Option<String>,
+    /// Labels it has: with this value, or with any.
+    pub labels: BTreeMap<String, Option<String>>,
     /// Part of the name, in any case.
     pub name_contains: Option<String>,
     /// Only of these; absent: of all.
     pub among: Option<Vec<JobId>>,
+    pub order: JobOrder,
     pub limit: u32,
     /// The last job of the page before.
     pub cursor: Option<JobId>,
 }
 
-impl Store {
-    /// Jobs, live and ended, newest first.
-    pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Page<Job, JobId>, StoreError> {
-        let among = filter.among.as_ref().map(|jobs| jobs.iter().map(|job| job.0).collect::<Vec<_>>());
-        let states: Vec<String> = filter.states.iter().map(ToString::to_string).collect();
-        let rows = sqlx::query!(
-            r#"SELECT body AS "body: Json<Job>" FROM jobs
+/// What a listing is sorted by; jobs alike in it the newest first, from the other end the other way round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobOrder {
+    pub key: JobKey,
+    /// From the end: the oldest, `z`, the last to end.
+    pub backwards: bool,
+}
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum JobKey {
+    /// The newest first.
+    #[default]
+    Submitted,
+    Name,
+    Owner,
+    Project,
+    /// Of jobs that have ended alone, the first to end first.
+    Ended,
+}
+
+/// A job of a listing. Whoever lists knows the live ones, so that only the record of one that has ended is read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedJob {
+    pub id: JobId,
+    pub ended: Option<Box<Job>>,
+}
+
+struct Row {
+    job_id: Uuid,
+    body: Option<Json<Box<Job>>>,
+}
+
+/// What a filter says to the columns.
+struct Conditions {
+    states: Vec<String>,
+    name: Option<String>,
+    labels: Option<serde_json::Value>,
+    label_names: Option<Vec<String>>,
+    among: Option<Vec<Uuid>>,
+}
+
+impl Conditions {
+    fn of(filter: &JobFilter) -> Self {
+        let of_values =
+            filter.labels.iter().filter_map(|(name, value)| Some((text(name), text(value.as_ref()?).into())));
+        let labels: serde_json::Map<String, serde_json::Value> = of_values.collect();
+        let any: Vec<String> =
+            filter.labels.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| text(name)).collect();
+        Self {
+            states: filter.states.iter().map(ToString::to_string).collect(),
+            name: filter.name_contains.as_deref().map(|part| format!("%{}%", literally(&text(part)))),
+            labels: (!labels.is_empty()).then_some(serde_json::Value::Object(labels)),
+            label_names: (!any.is_empty()).then_some(any),
+            among: filter.among.as_ref().map(|jobs| jobs.iter().map(|job| job.0).collect()),
+        }
+    }
+}
+
+/// A text as a pattern that only it matches.
+fn literally(text: &str) -> String {
+    text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_")
+}
+
+/// The texts of all lists are one but for what comes after the last row of the page before, and the order: a text that chose its order by a
+/// parameter would use no index.
+macro_rules! list {
+    ($pool:expr, $filter:expr, $after:literal, $order:literal) => {{
+        let (filter, conditions) = ($filter, Conditions::of($filter));
+        sqlx::query_as!(
+            Row,
+            r#"SELECT job_id,
+                CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN body END AS "body: Json<Box<Job>>"
+            FROM jobs
             WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
               AND ($2::text IS NULL OR project = $2)
               AND ($3::text IS NULL OR owner = $3)
-              AND ($4::text IS NULL OR strpos(lower(name), lower($4)) > 0)
-              AND ($5::uuid IS NULL OR job_id < $5)
-              AND ($6::uuid[] IS NULL OR job_id = ANY($6))
-            ORDER BY job_id DESC LIMIT $7"#,
-            &states,
+              AND ($4::text IS NULL OR name ILIKE $4)
+              AND ($5::jsonb IS NULL OR labels @> $5)
+              AND ($6::text[] IS NULL OR labels ?& $6)
+              AND ($7::uuid IS NULL OR "#
+                + $after
+                + ") ORDER BY "
+                + $order
+                + " LIMIT $8",
+            &conditions.states,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
-            filter.name_contains.as_deref().map(text),
+            conditions.name,
+            conditions.labels,
+            conditions.label_names.as_deref() as Option<&[String]>,
             filter.cursor.map(|job| job.0),
-            among.as_deref() as Option<&[uuid::Uuid]>,
+            i64::from(filter.limit) + 1,
+        )
+        .fetch_all($pool)
+        .await
+    }};
+}
+
+impl Store {
+    /// Jobs, live and ended.
+    pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Page<ListedJob, JobId>, StoreError> {
+        let JobOrder { key, backwards } = filter.order;
+        let rows = match (key, backwards) {
+            (JobKey::Submitted, false) => list!(&self.pool, filter, "job_id < $7", "job_id DESC"),
+            (JobKey::Submitted, true) => list!(&self.pool, filter, "job_id > $7", "job_id"),
+            (JobKey::Name, false) => list!(
+                &self.pool,
+                filter,
+                "name >= (SELECT name FROM jobs WHERE job_id = $7)
+                    AND (name > (SELECT name FROM jobs WHERE job_id = $7) OR job_id < $7)",
+                "name, job_id DESC"
+            ),
+            (JobKey::Name, true) => list!(
+                &self.pool,
+                filter,
+                "name <= (SELECT name FROM jobs WHERE job_id = $7)
+                    AND (name < (SELECT name FROM jobs WHERE job_id = $7) OR job_id > $7)",
+                "name DESC, job_id"
+            ),
+            (JobKey::Owner, false) => list!(
+                &self.pool,
+                filter,
+                "owner >= (SELECT owner FROM jobs WHERE job_id = $7)
+                    AND (owner > (SELECT owner FROM jobs WHERE job_id = $7) OR job_id < $7)",
+                "owner, job_id DESC"
+            ),
+            (JobKey::Owner, true) => list!(
+                &self.pool,
+                filter,
+                "owner <= (SELECT owner FROM jobs WHERE job_id = $7)
+                    AND (owner < (SELECT owner FROM jobs WHERE job_id = $7) OR job_id > $7)",
+                "owner DESC, job_id"
+            ),
+            (JobKey::Project, false) => list!(
+                &self.pool,
+                filter,
+                "project >= (SELECT project FROM jobs WHERE job_id = $7)
+                    AND (project > (SELECT project FROM jobs WHERE job_id = $7) OR job_id < $7)",
+                "project, job_id DESC"
+            ),
+            (JobKey::Project, true) => list!(
+                &self.pool,
+                filter,
+                "project <= (SELECT project FROM jobs WHERE job_id = $7)
+                    AND (project < (SELECT project FROM jobs WHERE job_id = $7) OR job_id > $7)",
+                "project DESC, job_id"
+            ),
+            (JobKey::Ended, false) => list!(
+                &self.pool,
+                filter,
+                "(ended_at, job_id) > ((SELECT ended_at FROM jobs WHERE job_id = $7), $7)) AND (ended_at IS NOT NULL",
+                "ended_at, job_id"
+            ),
+            (JobKey::Ended, true) => list!(
+                &self.pool,
+                filter,
+                "(ended_at, job_id) < ((SELECT ended_at FROM jobs WHERE job_id = $7), $7)) AND (ended_at IS NOT NULL",
+                "ended_at DESC, job_id DESC"
+            ),
+        };
+        let rows = rows.map_err(StoreError::during("listing jobs"))?;
+        let listed = |row: Row| ListedJob { id: JobId(row.job_id), ended: row.body.map(|body| body.0) };
+        Ok(Page::of(rows.into_iter().map(listed).collect(), filter.limit, |job| job.id))
+    }
+
+    /// How many jobs a filter admits by state, whatever it says of states.
+    pub async fn count_jobs(&self, filter: &JobFilter) -> Result<BTreeMap<String, u64>, StoreError> {
+        let conditions = Conditions::of(filter);
+        let rows = sqlx::query!(
+            r#"SELECT state, count(*) AS "jobs!" FROM jobs
+            WHERE ($1::text IS NULL OR project = $1)
+              AND ($2::text IS NULL OR owner = $2)
+              AND ($3::text IS NULL OR name ILIKE $3)
+              AND ($4::jsonb IS NULL OR labels @> $4)
+              AND ($5::text[] IS NULL OR labels ?& $5)
+            GROUP BY state"#,
+            filter.project.as_deref().map(text),
+            filter.owner.as_deref().map(text),
+            conditions.name,
+            conditions.labels,
+            conditions.label_names.as_deref() as Option<&[String]>,
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("counting jobs"))?;
+        Ok(rows.into_iter().map(|row| (row.state, u64::try_from(row.jobs).unwrap_or(0))).collect())
+    }
+
+    /// The records of these, newest first.
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<Page<Job, JobId>, StoreError> {
+        let conditions = Conditions::of(filter);
+        let rows = sqlx::query!(
+            r#"SELECT body AS "body: Json<Job>" FROM jobs
+            WHERE ($1::text IS NULL OR project = $1)
+              AND ($2::text IS NULL OR owner = $2)
+              AND ($3::text IS NULL OR name ILIKE $3)
+              AND ($4::uuid IS NULL OR job_id < $4)
+              AND ($5::uuid[] IS NULL OR job_id = ANY($5))
+            ORDER BY job_id DESC LIMIT $6"#,
+            filter.project.as_deref().map(text),
+            filter.owner.as_deref().map(text),
+            conditions.name,
+            filter.cursor.map(|job| job.0),
+            conditions.among.as_deref() as Option<&[Uuid]>,
             i64::from(filter.limit) + 1,
         )
         .fetch_all(&self.pool)

@@ -35,7 +35,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
-pub use jobs::JobFilter;
+pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
 pub use users::{RoleChange, User};
@@ -98,7 +98,7 @@ pub struct Page<T, C> {
 
 impl<T, C> Page<T, C> {
     /// From up to `limit + 1` items: the one too many only says that there is more.
-    fn of(mut items: Vec<T>, limit: u32, cursor: impl FnOnce(&T) -> C) -> Self {
+    pub(crate) fn of(mut items: Vec<T>, limit: u32, cursor: impl FnOnce(&T) -> C) -> Self {
         let more = items.len() > limit as usize;
         items.truncate(limit as usize);
         let next = if more { items.last().map(cursor) } else { None };
@@ -128,8 +128,9 @@ impl Store {
         if fsync != "on" {
             return Err(StoreError::NotDurable { setting: "fsync" });
         }
-        let pool = durable(PgPoolOptions::new().max_connections(14))
-            .connect_lazy_with(options.options([("statement_timeout", READ_TIMEOUT)]));
+        // Filters are optional: a plan made once for all of them would use the index of none.
+        let reading = [("statement_timeout", READ_TIMEOUT), ("plan_cache_mode", "force_custom_plan")];
+        let pool = durable(PgPoolOptions::new().max_connections(14)).connect_lazy_with(options.options(reading));
         Ok(Self { pool, writer, unknown_tokens: Arc::default() })
     }
 

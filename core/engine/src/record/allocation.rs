@@ -8,6 +8,7 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::job::StopCause;
 use super::plan::PlanRecord;
 
 /// What a job holds or held under one generation. GPUs stay granted until every node has released its slice.
@@ -51,6 +52,15 @@ pub struct Allocation {
     /// Its end was decided.
     #[serde(default)]
     pub stopping_at: Option<Timestamp>,
+    /// Why it was decided; absent also where no end was: its processes ended by themselves.
+    #[serde(default)]
+    pub stopped_for: Option<StopCause>,
+    /// Who gets its GPUs by the plan that ended it, whoever gets most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub displaced_by: Vec<Displacer>,
+    /// What its GPUs are; absent of allocations of an earlier release.
+    #[serde(default)]
+    pub gpu_type: Option<GpuType>,
     /// Whether the job was done with it: nothing it computed has to be computed again.
     #[serde(default)]
     pub complete: bool,
@@ -135,6 +145,9 @@ impl Allocation {
             made: None,
             saved_at: None,
             stopping_at: None,
+            stopped_for: None,
+            displaced_by: Vec::new(),
+            gpu_type: None,
             complete: false,
             released: BTreeMap::new(),
             ended_at: None,
@@ -222,6 +235,15 @@ impl Allocation {
         let held = self.placement.slices().iter().filter(|slice| !self.released.contains_key(&slice.node));
         GpuCount(held.map(|slice| slice.gpus.len() as u32).sum())
     }
+}
+
+/// A job that gets GPUs which another gives up, as it was called then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Displacer {
+    pub job: JobId,
+    pub name: String,
+    pub owner: String,
+    pub gpus: GpuCount,
 }
 
 /// What a job runs as, whichever GPUs of a type it has.

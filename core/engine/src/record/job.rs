@@ -10,6 +10,8 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::allocation::Displacer;
+
 /// How long a job that waits avoids the nodes that failed it.
 pub(crate) const SUSPICION: Seconds = Seconds(60.0);
 
@@ -46,7 +48,16 @@ pub struct Job {
     /// Ends that were not the job's fault: nodes that broke or vanished, launches that did not come about.
     #[serde(default)]
     pub disruptions: u32,
-    /// Such ends in a row, since the job last made progress.
+    /// Times it gave up all its GPUs since others needed them more.
+    #[serde(default)]
+    pub preemptions: u32,
+    /// GPU-time of steps that were lost with their generation: nothing had saved them.
+    #[serde(default)]
+    pub lost: GpuSeconds,
+    /// When others took GPUs of it, the newest last; of many the last few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub displaced: Vec<Displacement>,
+    /// Ends that were not the job's fault in a row, since the job last made progress.
     #[serde(default)]
     pub setbacks: u32,
     /// Hangs in a row, likewise.
@@ -100,6 +111,9 @@ pub struct Job {
     pub reconfigurations: u32,
     /// Live batch changes.
     pub batch_changes: u32,
+    /// How its processes last ended before their time.
+    #[serde(default)]
+    pub last_failure: Option<LastFailure>,
     /// What changed last and why, in words.
     pub last_change: Option<LastChange>,
     /// Rises with every stored change; the ETag.
@@ -199,6 +213,9 @@ impl Job {
             failures: 0,
             restarts: 0,
             disruptions: 0,
+            preemptions: 0,
+            lost: GpuSeconds(0.0),
+            displaced: Vec::new(),
             setbacks: 0,
             hangs: 0,
             suspects: BTreeSet::new(),
@@ -218,6 +235,7 @@ impl Job {
             wish: None,
             reconfigurations: 0,
             batch_changes: 0,
+            last_failure: None,
             last_change: None,
             version: 0,
         }
@@ -238,6 +256,16 @@ impl Turn {
     pub fn is_over(self) -> bool {
         self.ran.0 >= self.waited.0
     }
+}
+
+/// A generation that ended since others took GPUs of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Displacement {
+    pub at: Timestamp,
+    pub generation: Generation,
+    pub by: Vec<Displacer>,
+    /// GPU-time of its steps that nothing had saved.
+    pub lost: GpuSeconds,
 }
 
 /// A person's word that a job stays on the GPUs it has.
@@ -261,6 +289,20 @@ impl fmt::Display for Pin {
 pub struct LastChange {
     pub at: Timestamp,
     pub reason: String,
+}
+
+/// An end of a generation that nobody wanted, whoever's fault it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastFailure {
+    pub at: Timestamp,
+    pub generation: Generation,
+    /// Names the node, where one can be named.
+    pub message: String,
+    /// Name of the node where it began, where one is known.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Of the rank that failed, where one did.
+    pub exit_code: Option<i32>,
 }
 
 /// What a user wants of a job that cannot have it at once.

@@ -11,12 +11,12 @@ use crate::health::Incident;
 pub(crate) struct Breakdown {
     pub message: String,
     pub blame: Blame,
+    /// Of the rank that failed, where one did.
+    pub exit_code: Option<i32>,
     /// It ran out of device memory.
     pub out_of_memory: bool,
     /// What its specification names is not there, or cannot be run, as far as the node can tell.
     pub mistake: bool,
-    /// Of the process that failed, where one did.
-    pub exit_code: Option<i32>,
     /// Where it began, if one node can be named, and what that says about the node.
     pub place: Option<(NodeId, Incident)>,
 }
@@ -46,16 +46,16 @@ impl Situation<'_> {
                 }
                 _ => return None,
             };
-            let exit_code = match part {
-                Part::Ended(GroupOutcome::Failed { exit_code, .. }) => *exit_code,
-                _ => None,
-            };
             let fault = match part {
                 Part::Ended(GroupOutcome::Failed { fault, .. } | GroupOutcome::NotStarted { fault }) => Some(fault),
                 _ => None,
             };
             let out_of_memory = fault.is_some_and(|fault| fault.out_of_memory);
             let mistake = fault.is_some_and(|fault| fault.mistake);
+            let exit_code = match part {
+                Part::Ended(GroupOutcome::Failed { exit_code, .. }) => *exit_code,
+                _ => None,
+            };
             let place = incident.map(|incident| (*node, incident));
             Some(Breakdown { message, blame, out_of_memory, mistake, exit_code, place })
         };

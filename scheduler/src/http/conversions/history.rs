@@ -65,16 +65,6 @@ pub fn series_point(of: &SeriesPoint) -> v1::SeriesPoint {
     }
 }
 
-/// Of an event that tells how an attempt ended.
-pub fn last_failure(of: &EventRecord) -> v1::LastFailure {
-    v1::LastFailure {
-        at: time(of.at),
-        message: of.message.clone(),
-        node: of.detail.get("node").cloned(),
-        exit_code: of.detail.get("exit_code").and_then(|code| code.parse().ok()),
-    }
-}
-
 pub fn event(of: &EventRecord) -> v1::EventRecord {
     v1::EventRecord {
         seq: of.seq,

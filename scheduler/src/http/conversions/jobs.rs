@@ -6,7 +6,7 @@ use headway_api::v1;
 use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
 use headway_engine::event::JobChange;
-use headway_engine::record::{Allocation, Job, JobState, StopCause, Wish};
+use headway_engine::record::{Allocation, Displacement, Displacer, Job, JobState, LastFailure, StopCause, Wish};
 use headway_engine::view::{JobView, View};
 use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
@@ -97,6 +97,12 @@ pub fn stored_job(of: &Job) -> v1::Job {
         batch_changes: of.batch_changes,
         restarts: of.restarts,
         disruptions: of.disruptions,
+        preemptions: of.preemptions,
+        lost_gpu_hours: of.lost.0 / 3_600.0,
+        displaced: of.displaced.iter().map(displacement).collect(),
+        last_failure: of.last_failure.as_ref().map(last_failure),
+        not_before: of.not_before.filter(|_| matches!(of.state, JobState::Queued { .. })).map(time),
+        waiting: None,
         generation: of.generation.0,
         submitted_at: time(of.submitted_at),
         started_at: of.started_at.map(time),
@@ -120,6 +126,21 @@ pub fn stored_job(of: &Job) -> v1::Job {
             since: time(pin.since),
         }),
         version: of.version,
+    }
+}
+
+fn displacement(of: &Displacement) -> v1::Displacement {
+    let displacer = |one: &Displacer| v1::Displacer {
+        job_id: one.job.0,
+        job_name: one.name.clone(),
+        owner: one.owner.clone(),
+        gpus: one.gpus.0,
+    };
+    v1::Displacement {
+        at: time(of.at),
+        generation: of.generation.0,
+        by: of.by.iter().map(displacer).collect(),
+        lost_gpu_hours: of.lost.0 / 3_600.0,
     }
 }
 
@@ -273,6 +294,16 @@ pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
         labels: of.labels,
         time: of.time_limit_seconds.map(Seconds),
     })
+}
+
+pub fn last_failure(of: &LastFailure) -> v1::LastFailure {
+    v1::LastFailure {
+        at: time(of.at),
+        generation: of.generation.0,
+        message: of.message.clone(),
+        node: of.node.clone(),
+        exit_code: of.exit_code,
+    }
 }
 
 #[cfg(test)]

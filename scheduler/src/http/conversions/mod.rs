@@ -19,9 +19,11 @@ use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
 pub use access::{audit_line, token, user};
-pub use history::{allocation, checkpoint, event, last_failure, series_point};
+pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
-pub use jobs::{job_change, job_in, live_job, outline, specification, stop_in_words, stored_job, wish_in_words};
+pub use jobs::{
+    job_change, job_in, last_failure, live_job, outline, specification, stop_in_words, stored_job, wish_in_words,
+};
 pub use nodes::node;
 pub use plans::{outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};

@@ -1,0 +1,69 @@
+//! What a job is told of GPUs that others took from it.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use harness::{Cluster, follow, gpus, of, rigid};
+use headway_engine::GpuTime;
+use headway_engine::event::Request;
+use headway_engine::record::{JobState, ProjectRules, StopCause};
+use headway_types::{Fault, Generation, GpuCount, GpuSeconds, GroupOutcome, JobId};
+
+/// A job on all four GPUs, and one of a project that is sure of them, for which the first is stopped.
+fn displaced() -> (Cluster, JobId, JobId) {
+    let mut cluster = Cluster::new(&[4]);
+    let rules = ProjectRules { floor: GpuCount(4), ..ProjectRules::default() };
+    cluster.request(Request::PutProject { name: "prod".into(), rules, expected: None });
+    let first = cluster.submit(rigid("first", 4));
+    follow(&mut cluster, &[0]);
+    cluster.pass_beating(100.0, &[0]);
+    let urgent = cluster.submit(of("prod", rigid("urgent", 4)));
+    (cluster, first, urgent)
+}
+
+#[test]
+fn a_displaced_job_counts_it_and_knows_by_whom_and_what_it_lost() {
+    let (mut cluster, first, urgent) = displaced();
+    assert!(matches!(cluster.state(first), JobState::Stopping { cause: StopCause::Preempt, .. }));
+    let trained = cluster.now.since(cluster.allocation(first).launched_at.unwrap());
+    assert!(trained.0 > 100.0);
+    follow(&mut cluster, &[0]);
+    assert_eq!((gpus(&cluster, first), gpus(&cluster, urgent)), (0, 4));
+    let job = &cluster.jobs[&first];
+    assert_eq!(job.preemptions, 1);
+    let [one] = job.displaced.as_slice() else { panic!("{:?}", job.displaced) };
+    let by: Vec<_> = one.by.iter().map(|by| (by.job, by.name.as_str(), by.owner.as_str(), by.gpus.0)).collect();
+    assert_eq!(by, [(urgent, "urgent", "ada", 4)]);
+    assert!(job.lost.0 > 4.0 * 100.0, "{:?}", job.lost);
+    let allocation = &cluster.allocations[&(first, Generation(1))];
+    assert_eq!(allocation.stopped_for, Some(StopCause::Preempt));
+    assert_eq!((job.lost, one.lost), (GpuTime::of(allocation, cluster.now).rework, job.lost));
+}
+
+#[test]
+fn what_a_failure_loses_is_counted_and_nobody_is_named() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("first", 4));
+    follow(&mut cluster, &[0]);
+    cluster.pass_beating(100.0, &[0]);
+    cluster.end(job, &GroupOutcome::Failed { exit_code: Some(1), fault: Fault::unstated() });
+    follow(&mut cluster, &[0]);
+    let row = &cluster.jobs[&job];
+    assert!(row.lost.0 > 4.0 * 100.0, "{:?}", row.lost);
+    assert_eq!((row.preemptions, row.displaced.len()), (0, 0));
+    let failure = row.last_failure.as_ref().unwrap();
+    assert_eq!((failure.generation, failure.exit_code), (Generation(1), Some(1)));
+    assert!(failure.message.starts_with("on node "), "{}", failure.message);
+}
+
+#[test]
+fn a_job_that_succeeds_has_lost_nothing() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(of("nlp", rigid("first", 4)));
+    follow(&mut cluster, &[0]);
+    cluster.pass_beating(100.0, &[0]);
+    cluster.end(job, &GroupOutcome::Succeeded);
+    cluster.pass(1.0);
+    assert!(matches!(cluster.state(job), JobState::Succeeded { .. }));
+    assert_eq!(cluster.jobs[&job].lost, GpuSeconds(0.0));
+}
