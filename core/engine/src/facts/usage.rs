@@ -87,7 +87,7 @@ mod tests {
     use headway_types::{Generation, GpuUuid, IdSource, NodeSlice, Placement};
 
     use super::*;
-    use crate::record::{ProjectRules, Release, ReleaseProof};
+    use crate::record::{ProjectAccess, ProjectRules, Release, ReleaseProof};
 
     const WEEK: Seconds = Seconds(604_800.0);
 
@@ -97,7 +97,14 @@ mod tests {
 
     fn project(name: &str, parent: Option<&str>) -> (String, Arc<Project>) {
         let rules = ProjectRules { parent: parent.map(Into::into), ..ProjectRules::default() };
-        let row = Project { name: name.into(), rules, used: GpuSeconds(0.0), used_at: at(0.0), version: 1 };
+        let row = Project {
+            name: name.into(),
+            rules,
+            access: ProjectAccess::default(),
+            used: GpuSeconds(0.0),
+            used_at: at(0.0),
+            version: 1,
+        };
         (name.into(), Arc::new(row))
     }
 
