@@ -97,8 +97,14 @@ mod tests {
 
     fn project(name: &str, parent: Option<&str>) -> (String, Arc<Project>) {
         let rules = ProjectRules { parent: parent.map(Into::into), ..ProjectRules::default() };
-        let (access, used) = (ProjectAccess::default(), GpuSeconds(0.0));
-        let row = Project { name: name.into(), rules, access, used, used_at: at(0.0), version: 1 };
+        let row = Project {
+            name: name.into(),
+            rules,
+            access: ProjectAccess::default(),
+            used: GpuSeconds(0.0),
+            used_at: at(0.0),
+            version: 1,
+        };
         (name.into(), Arc::new(row))
     }
 
