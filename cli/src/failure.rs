@@ -5,10 +5,6 @@ use std::process::ExitCode;
 
 use headway_api::client::ClientError;
 
-/// What to do about a token that opens nothing.
-const OF_TOKENS: &str = "the token is that of HEADWAY_TOKEN, of --token-file, or of the context in use (`headway context list`): is it of this \
-                         cluster? Whoever runs the cluster makes another; `headway up` keeps its own in secrets/admin.token";
-
 /// What went wrong, by what a script can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -85,11 +81,7 @@ impl From<ClientError> for Failure {
                     Some(field) if !problem.detail.contains(field) => format!("{field}: {}", problem.detail),
                     _ => problem.detail.clone(),
                 };
-                let hint = match problem.status {
-                    401 => Some(OF_TOKENS.to_owned()),
-                    _ => problem.hint,
-                };
-                Self { kind, message, hint }
+                Self { kind, message, hint: problem.hint }
             }
             ClientError::Setup { .. } => Self::new(Kind::Usage, error.to_string()),
             other => {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use headway_api::v1::{JobStateKind, TokenScope};
+use headway_api::v1::{JobStateKind, TokenRequest, TokenScope};
 use headway_tests::cluster::{Cluster, free_port};
 use headway_tests::process::binary;
 use headway_tests::{soon, until};
@@ -73,6 +73,12 @@ impl Person {
         self.file(name, text);
         fs::set_permissions(self.directory.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
+}
+
+/// A token of a user who is no admin.
+fn of_ada() -> TokenRequest {
+    let (scope, user) = (Some(TokenScope::User), Some("ada".to_owned()));
+    TokenRequest { name: "ada".into(), scope, user, ..TokenRequest::default() }
 }
 
 /// A line without what differs from run to run: ids, moments, seconds.
@@ -190,7 +196,7 @@ async fn against_a_cluster() {
     let cluster = Cluster::start(2, 4).await;
     let scratch = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").unwrap();
     let directory = scratch.path().canonicalize().unwrap();
-    let ada = cluster.client.create_token("ada", TokenScope::User).await.unwrap();
+    let ada = cluster.client.create_token(&of_ada()).await.unwrap();
     let mut person = Person::at(directory.clone(), &cluster.url, &ada.secret);
     person.file("a.yaml", GOOD);
     let nothing = serde_json::from_value(serde_json::json!({ "quota_gpus": 0 })).unwrap();
@@ -241,7 +247,7 @@ async fn that_show_when_the_job_starts() {
     let cluster = Cluster::start(1, 4).await;
     let scratch = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").unwrap();
     let directory = scratch.path().canonicalize().unwrap();
-    let ada = cluster.client.create_token("ada", TokenScope::User).await.unwrap();
+    let ada = cluster.client.create_token(&of_ada()).await.unwrap();
     let mut person = Person::at(directory.clone(), &cluster.url, &ada.secret);
     person.file("not-executable.sh", "#!/bin/sh\ntrue\n");
     person.script(
