@@ -36,12 +36,13 @@ use crate::warm::{Cold, Descriptors, Kind, Request, Warm};
 /// not inherited) and records how it ended, in place: the file has its blocks already, should the disk be full.
 const WRAPPER: &str = r#"
 umask 022
-cd -- "$1" || { printf '%-7s\n' 126 1<>"$0"; exit 126; }
-shift
+_headway_status=$1
+cd -- "$2" || { printf '%-7s\n' 126 1<>"$_headway_status"; exit 126; }
+shift 2
 trap : TERM INT HUP
 "$@"
 code=$?
-printf '%-7s\n' "$code" 1<>"$0"
+printf '%-7s\n' "$code" 1<>"$_headway_status"
 exit "$code"
 "#;
 /// An exit status that was not written yet.
@@ -279,7 +280,8 @@ impl Launcher {
             None => Vec::new(),
         };
         words.extend(self.site.users.prefix(user));
-        words.extend(["/bin/sh", "-c", WRAPPER].map(String::from));
+        // By the last of them the shell calls itself in what it says of a command that cannot be run.
+        words.extend(["/bin/sh", "-c", WRAPPER, "headway"].map(String::from));
         let child = Command::new(&words[0])
             .args(&words[1..])
             .arg(place.exit_status_path)

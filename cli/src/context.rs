@@ -119,6 +119,10 @@ impl Connection {
                 .hint("start one with `headway up`, or give --url or HEADWAY_URL")
         })?;
         let token = match std::env::var("HEADWAY_TOKEN") {
+            Ok(token) if token.trim().is_empty() => {
+                return Err(Failure::new(Kind::Denied, "HEADWAY_TOKEN is empty")
+                    .hint("unset it, so that the token of the context in use is taken, or put one into it"));
+            }
             Ok(token) => token,
             Err(_) => {
                 let file =

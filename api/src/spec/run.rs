@@ -26,7 +26,8 @@ pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
 fn workdir(section: &Section<'_>) -> Option<String> {
     let dir = section.text("workdir")?;
     if !dir.starts_with('/') {
-        section.wrong("workdir", format!("must be an absolute path, not \"{dir}\": nodes have no directory in common"));
+        let message = format!("must be an absolute path, not \"{dir}\": nodes have no directory in common");
+        section.wrong_hint("workdir", message, "`headway submit --workdir DIR` takes one from where you are");
     }
     Some(dir)
 }

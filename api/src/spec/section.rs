@@ -65,7 +65,7 @@ impl<'a> Section<'a> {
         for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
             let field = section.field(key);
             if later.contains(&key.as_str()) {
-                findings.hint(&field, "is not supported yet", "remove it; Headway would not act on it");
+                findings.hint(&field, "is not supported yet", instead_of(key));
             } else if let Some(near) = nearest(key, known.iter().copied()) {
                 findings.hint(&field, "is not a known key", format!("did you mean {near}?"));
             } else {
@@ -219,10 +219,31 @@ pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings)
         value.as_f64().filter(|number| number.fract() == 0.0 && (f64::from(least)..=f64::from(MOST)).contains(number));
     let number = number.map(|number| number as u32);
     if number.is_none() {
-        let got = if value.is_number() { value.to_string() } else { kind(value).to_owned() };
-        findings.add(field, format!("must be a whole number from {least} to {MOST}, not {got}"));
+        let message = |got: &str| format!("must be a whole number from {least} to {MOST}, not {got}");
+        match value {
+            Value::Number(number) => findings.add(field, message(&number.to_string())),
+            Value::String(text) if text.parse::<u32>().is_ok() => {
+                findings.hint(field, message(&format!("the text \"{text}\"")), "take the quotes away");
+            }
+            Value::String(text) => findings.add(field, message(&format!("\"{text}\""))),
+            other => findings.add(field, message(kind(other))),
+        }
     }
     number
+}
+
+/// What there is in place of a key that the design foresees and this release does not know.
+fn instead_of(key: &str) -> &'static str {
+    match key {
+        "after" => "submit it once the other has ended: headway job wait JOB && headway submit FILE",
+        "array" => "submit each: for i in $(seq 0 15); do headway submit FILE --name run-$i --env INDEX=$i; done",
+        "secrets" => "pass its value with `headway submit --env NAME`: only the job's owner can read it back",
+        "hooks" => "run them in run.command, before and after what trains",
+        "notify" => "wait for the job: headway job wait JOB && …",
+        "image" | "mounts" => "start the container in run.command: docker run …, apptainer exec …",
+        "include" | "labels" => "choose nodes by resources.gpus.type, or exclude the others",
+        _ => "remove it; Headway would not act on it",
+    }
 }
 
 /// One value, or a list of them.

@@ -99,7 +99,8 @@ async fn page(client: &Client, id: &str, request: &LogRequest, follow: bool) -> 
 
 /// The newest job of whoever calls.
 async fn newest(client: &Client) -> Result<String, Failure> {
-    let user = client.whoami().await?.name;
+    let nobody = || Failure::new(Kind::Usage, "whose newest job? this token is nobody's").hint("name the job");
+    let user = client.whoami().await?.user.ok_or_else(nobody)?;
     let filter = JobFilter { user: Some(user.clone()), limit: Some(1), ..JobFilter::default() };
     let newest = client.jobs(&filter).await?.items.into_iter().next();
     let none = || {

@@ -50,6 +50,8 @@ fn failed(failure: &LastFailure, words: &Result<String, String>) -> String {
             words.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
             text.extend(remedy(words).map(|remedy| format!("  {remedy}\n")));
         }
+        // What did not start wrote nothing.
+        Err(_) if failure.exit_code.is_none() => {}
         Err(why) => text.push_str(&format!("  its log cannot be read: {why}\n")),
     }
     text

@@ -21,7 +21,8 @@ pub fn read(file: &Path) -> Result<Submission, Failure> {
         let hint = if text.contains("#SBATCH") {
             format!("submit it with `headway submit --from-sbatch {source}`")
         } else {
-            format!("run it with `headway submit --gpus 1 -- ./{source}`")
+            let here = if source.contains('/') { "" } else { "./" };
+            format!("run it with `headway submit --gpus 1 -- {here}{source}`")
         };
         return Err(Failure::new(Kind::Usage, format!("{source} {what}")).hint(hint));
     }

@@ -87,7 +87,10 @@ impl Flags {
             submission.places.retain(|path, _| !below(path));
             submission.places.insert(field, Place::Flag(flag));
         }
-        submission.notes.extend(changed);
+        // Of a bare command nothing was written that they could replace.
+        if submission.command_line().is_none() {
+            submission.notes.extend(changed);
+        }
         Ok(())
     }
 }

@@ -38,9 +38,13 @@ impl DataDirectory {
         // Postgres runs as another user when we are root: it must be able to pass through.
         fs::set_permissions(&root, Permissions::from_mode(0o755))?;
         let file = File::create(root.join("lock")).context("creating the lock file")?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, error)| error)
-            .with_context(|| format!("another `headway up` or `headway server` runs on {}", root.display()))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+            nix::errno::Errno::EWOULDBLOCK => anyhow::anyhow!(
+                "another `headway up` or `headway server` runs on {}; stop that one, or give another --data-dir",
+                root.display()
+            ),
+            other => anyhow::Error::new(other).context(format!("locking {}", root.display())),
+        })?;
         for name in ["secrets", "logs", "checkpoints"] {
             fs::create_dir_all(root.join(name))?;
         }

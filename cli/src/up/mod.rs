@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::command::agent::group;
 use crate::command::catalog::read;
 use crate::context::{Context, Contexts};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use child::Child;
 pub use directory::DataDirectory;
 
@@ -105,12 +105,27 @@ fn positive(text: &str) -> Result<f64, String> {
     if speed.is_finite() && speed > 0.0 { Ok(speed) } else { Err("must be positive".into()) }
 }
 
+/// Refuses an address that somebody else has: what answers there would be taken for our own scheduler.
+fn free(address: SocketAddr, flag: &str) -> Result<(), Failure> {
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let taken = format!("{address} is taken by another process, perhaps another `headway up`");
+            Err(Failure::new(Kind::Conflict, taken).hint(format!("give this one another port: {flag} 127.0.0.1:PORT")))
+        }
+        Err(error) => Err(Failure::new(Kind::Usage, format!("cannot listen on {address} ({flag}): {error}"))),
+    }
+}
+
 /// Runs until Ctrl-C or SIGTERM.
 pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
     let site = read(&up.catalogs, Parameters::built_in())?;
     let groups = up.emulate.iter().map(|written| group(written, &site, NodeCount(up.nodes)));
     let groups = groups.collect::<Result<Vec<_>, _>>()?;
     let directory = DataDirectory::open(up.data_dir.clone())?;
+    for (address, flag) in [(up.listen, "--listen"), (up.agent_listen, "--agent-listen")] {
+        free(address, flag)?;
+    }
     eprintln!("headway: data in {}", directory.root().display());
     let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let mut children = Vec::new();

@@ -191,9 +191,16 @@ impl Engine {
         let Some(job) = self.facts.jobs.get(&id) else {
             return self.facts.impossible("a gang of a job that is not kept broke", Some(id), None);
         };
-        let wait = job.not_before.map_or(0.0, |at| at.since(self.facts.now).0);
+        let most = job.spec.limits.max_restarts;
+        let next = match job.failures > most {
+            true if most == 0 => "it asked for no restart".to_owned(),
+            true => format!("its {most} restarts are used up"),
+            false => {
+                format!("the next start waits {:.0} s", job.not_before.map_or(0.0, |at| at.since(self.facts.now).0))
+            }
+        };
         let (name, failures) = (&job.spec.name, job.failures);
-        let text = format!("{name} broke: {message}; the next start waits {wait:.0} s");
+        let text = format!("{name} broke: {message}; {next}");
         let note = Note::new("job.gang_broken", text).job(id).with("failures", failures);
         self.facts.note(origin.onto(note.with("blame", blame)));
     }

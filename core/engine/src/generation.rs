@@ -304,6 +304,9 @@ impl Engine {
             }
             (Some(Wish::Held { reason }), _) => (JobEvent::Hold { reason }, None),
             (None, StopCause::GangBroken { message } | StopCause::Hung { message }) if exhausted => {
+                if row.failures <= 1 {
+                    return failed(message);
+                }
                 let message = format!("failed {} times; last: {message}", row.failures);
                 let note = Note::new("job.failed", format!("{name} {message}"));
                 (JobEvent::Fail { message }, Some(note))

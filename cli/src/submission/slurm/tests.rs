@@ -101,3 +101,20 @@ fn the_scripts_of_the_page_run_without_a_word() {
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_script_is_taken_or_refused(
+        options in proptest::collection::vec(
+            ("-{0,2}(N|n|G|t|c|x|J|gpus|nodes|gres|mem|time|exclude|array|export)?[= :]?[0-9a-z:,@\\[\\]ü'\"=*-]{0,12}", "[ \n]"), 0..6,
+        ),
+        body in "(.{0,20}\n){0,3}",
+    ) {
+        let options: String = options.into_iter().map(|(option, end)| format!("#SBATCH {option}{end}")).collect();
+        let read = translated(&format!("#!/bin/bash\n#SBATCH --gpus=1\n{options}\n{body}"));
+        if let Ok(of) = read {
+            // A value that the specification does not take is refused there, with its line.
+            let _ = of.check();
+        }
+    }
+}
