@@ -25,6 +25,7 @@ pub mod server;
 pub mod simulate;
 pub mod solve;
 pub mod submit;
+pub mod usage;
 pub mod why;
 
 use std::io::{IsTerminal as _, Read as _};

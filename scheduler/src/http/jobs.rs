@@ -35,6 +35,8 @@ pub async fn get_job(
     if known && !live {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    let spec = conversions::specification(&*lookup::record(&state.cluster, JobId(id)).await?, &caller);
-    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec })).into_response())
+    let record = lookup::record(&state.cluster, JobId(id)).await?;
+    let spec = conversions::specification(&record, &caller);
+    let report = conversions::efficiency_report(&record);
+    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec, report })).into_response())
 }

@@ -38,6 +38,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod usage;
 mod waiting;
 
 use std::sync::Arc;

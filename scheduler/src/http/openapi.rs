@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::{
     HttpState, actions, explain, goodput, history, jobs, ledger, listing, logs, nodes, plans, policy, projects,
-    reservations, simulate, stream, submit, tokens,
+    reservations, simulate, stream, submit, tokens, usage,
 };
 
 /// The query parameter of whatever changes something.
@@ -86,6 +86,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(goodput::overview))
         .routes(routes!(goodput::goodput))
+        .routes(routes!(usage::usage))
         .routes(routes!(history::events))
         .routes(routes!(stream::stream))
         .routes(routes!(tokens::create_token, tokens::list_tokens))

@@ -9,6 +9,7 @@ mod past;
 mod rounds;
 mod rules;
 mod service;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -22,6 +22,7 @@ mod reservations;
 mod tokens;
 mod transitions;
 mod unknown_tokens;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob};
 pub use tokens::{Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
+pub use usage::Held;
 
 use unknown_tokens::UnknownTokens;
 

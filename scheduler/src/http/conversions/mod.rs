@@ -21,7 +21,9 @@ use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 pub use access::token;
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
-pub use jobs::{job_change, job_in, live_job, specification, stop_in_words, stored_job, wish_in_words};
+pub use jobs::{
+    efficiency_report, job_change, job_in, live_job, specification, stop_in_words, stored_job, wish_in_words,
+};
 pub use nodes::node;
 pub use plans::{plan, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
