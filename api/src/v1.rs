@@ -20,6 +20,7 @@ mod reservation;
 mod simulation;
 mod site;
 mod stream;
+mod usage;
 mod vocabulary;
 
 pub use headway_types::{
@@ -37,9 +38,10 @@ pub use history::{
     SliceRecord,
 };
 pub use job::{
-    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job,
-    JobDetail, JobList, JobPatch, JobSpecification, JobSubmission, JobTotals, JobValidation, LastChange, LastFailure,
-    Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest, RunnerUp, Submitted, Validation, Waiting,
+    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice,
+    EfficiencyReport, GpuTime, Job, JobDetail, JobList, JobPatch, JobSpecification, JobSubmission, JobTotals,
+    JobValidation, LastChange, LastFailure, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest, RunnerUp,
+    Submitted, Validation, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
@@ -58,3 +60,4 @@ pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;
+pub use usage::{Usage, UsageRow};

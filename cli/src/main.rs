@@ -103,6 +103,9 @@ enum Command {
     Context(command::context::Context),
     /// What happened, with reasons.
     Events(command::events::Events),
+    /// GPU-hours by user, project, GPU type and cause.
+    #[command(subcommand)]
+    Usage(command::usage::Usage),
     /// Best configurations of a model on GPUs, from its architecture alone; or the model against measurements.
     Estimate(Box<command::estimate::Estimate>),
     /// Compare policies on a workload in virtual time, against a truth they are not told.
@@ -209,6 +212,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             command::solve::run(&print, &solve)?;
         }
         Command::Plan(plan) => command::plan::run(&cli.connection, &print, plan).await?,
+        Command::Usage(usage) => command::usage::run(&cli.connection.client()?, &print, usage).await?,
         Command::Events(events) => command::events::run(&cli.connection.client()?, &print, events).await?,
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
         Command::Evaluate(evaluate) => command::evaluate::run(&print, &evaluate)?,

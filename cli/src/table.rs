@@ -130,15 +130,17 @@ fn fitted(columns: &[Column], rows: Vec<Vec<String>>, headers: bool, width: usiz
             _ => break,
         };
     }
+    // What is over goes to what texts want first, and then to what they have.
     let mut room = width.saturating_sub(needed(&kept));
-    let widths: Vec<usize> = kept
-        .iter()
-        .map(|index| {
-            let more = (natural[*index] - least(*index)).min(room);
+    let mut widths: Vec<usize> = kept.iter().map(|index| least(*index)).collect();
+    let goals: [&dyn Fn(usize) -> usize; 2] = [&wanted, &|index| natural[index]];
+    for goal in goals {
+        for (width, index) in widths.iter_mut().zip(&kept) {
+            let more = goal(*index).saturating_sub(*width).min(room);
+            *width += more;
             room -= more;
-            least(*index) + more
-        })
-        .collect();
+        }
+    }
     let row = |row: Vec<String>| kept.iter().zip(&widths).map(|(index, width)| cut(&row[*index], *width)).collect();
     (kept.iter().map(|index| columns[*index]).collect(), rows.into_iter().map(row).collect())
 }

@@ -30,6 +30,7 @@ const ROUNDS_FAILED: &str = "headway_rounds_failed_total";
 const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const JOBS_SET_ASIDE: &str = "headway_jobs_set_aside_total";
+const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
@@ -89,6 +90,11 @@ fn describe() {
     describe_counter!(JOBS_SET_ASIDE, "Jobs that rounds gave no plan with, and that they do without since");
     counter!(JOBS_SET_ASIDE).increment(0);
     describe_counter!(
+        JOBS_PREEMPTED,
+        "Jobs that gave up all their GPUs, since others needed them more or they had to leave"
+    );
+    counter!(JOBS_PREEMPTED).increment(0);
+    describe_counter!(
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
@@ -138,6 +144,11 @@ pub fn round_failed() {
 /// A job was stopped for another shape and started again as it was.
 pub fn move_returned() {
     counter!(MOVES_RETURNED).increment(1);
+}
+
+/// A job gave up all its GPUs.
+pub fn job_preempted() {
+    counter!(JOBS_PREEMPTED).increment(1);
 }
 
 /// A job is left as it is since rounds gave no plan with it.

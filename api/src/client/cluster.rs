@@ -8,7 +8,7 @@ use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     ApproveRequest, Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview,
     PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, ReasonRequest, RebalanceRequest,
-    Simulation, SimulationRequest, StoredRound, Version,
+    Simulation, SimulationRequest, StoredRound, Usage, Version,
 };
 
 impl Client {
@@ -54,6 +54,19 @@ impl Client {
 
     async fn act_on_node(&self, node: &str, action: &str, reason: Option<&str>) -> Result<Node, ClientError> {
         self.post(&["nodes", node, action], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+    }
+
+    /// What GPU-time went into, by these dimensions (comma-separated); absent: as the scheduler does.
+    pub async fn usage(
+        &self,
+        group_by: Option<&str>,
+        from: Option<DateTime<Utc>>,
+        to: Option<DateTime<Utc>>,
+    ) -> Result<Usage, ClientError> {
+        let by: Vec<_> = group_by.map(|by| ("group_by", by)).into_iter().collect();
+        let span: Vec<_> =
+            [("from", from), ("to", to)].into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
+        self.read(self.request(Method::GET, &["usage"]).query(&by).query(&span)).await
     }
 
     /// The plan being carried out.

@@ -333,6 +333,27 @@ pub struct JobDetail {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub spec: serde_json::Value,
+    /// Of a job that has ended and had GPUs: what they went into, and what would have gone better.
+    #[serde(default)]
+    pub report: Option<EfficiencyReport>,
+}
+
+/// What a job made of its GPU-time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EfficiencyReport {
+    /// "used 11.2 GPU-hours: 93 % useful, 5 % starting, 2 % redone or lost".
+    pub summary: String,
+    /// What costs most comes first.
+    pub advice: Vec<EfficiencyAdvice>,
+}
+
+/// Something that its owner can change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EfficiencyAdvice {
+    /// `lost_work`, `slow_start`, `slow_stop`, `hangs`, `fails_by_itself`, `not_modelled`, `no_noise` or `generous_limit`.
+    pub code: String,
+    /// What was measured and which field of the specification to change.
+    pub detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -404,6 +425,10 @@ pub struct GpuTime {
     pub training_gpu_hours: f64,
     /// Steps lost with their generation and done again: nothing had saved them.
     pub rework_gpu_hours: f64,
+    /// From the last step of processes that hung until that was noticed.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub idle_gpu_hours: f64,
     /// From decisions to stop until the GPUs were proven free.
     pub stopping_gpu_hours: f64,
 }

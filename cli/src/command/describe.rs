@@ -74,6 +74,10 @@ fn text(of: &JobDetail, log: Option<&LastLines>, now: DateTime<Utc>) -> Result<S
             Err(error) => page.0.push(format!("  (cannot be read: {error})")),
         }
     }
+    if let Some(report) = &of.report {
+        page.0.push(format!("It {}", report.summary));
+        page.0.extend(report.advice.iter().map(|one| format!("  - {}", one.detail)));
+    }
     let mut spec = of.spec.clone();
     without_nulls(&mut spec);
     let spec = yaml::write(&spec).map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?;
@@ -208,6 +212,8 @@ fn without_nulls(value: &mut serde_json::Value) {
 
 #[cfg(test)]
 mod tests {
+    use headway_api::v1::{EfficiencyAdvice, EfficiencyReport};
+
     use super::super::ps::tests::{jobs, now};
     use super::*;
 
@@ -217,7 +223,14 @@ mod tests {
             "run": {"command": ["sleep", "1"]},
         });
         let job = jobs().remove(index);
-        text(&JobDetail { job, spec }, log.as_ref(), now()).expect("plain values")
+        let report = job.ended_at.map(|_| EfficiencyReport {
+            summary: "used 0.66 GPU-hours: 88 % useful, 12 % starting".into(),
+            advice: vec![EfficiencyAdvice {
+                code: "slow_start".into(),
+                detail: "12 % of its GPU-time went into 1 starts".into(),
+            }],
+        });
+        text(&JobDetail { job, spec, report }, log.as_ref(), now()).expect("plain values")
     }
 
     #[test]
@@ -238,6 +251,11 @@ mod tests {
         insta::assert_snapshot!(page(2, Some(log)));
         let gone = LastLines { rank: 0, lines: Err("node h100-0007 is not connected".into()) };
         assert!(page(4, Some(gone)).contains("(cannot be read: node h100-0007 is not connected)"));
+    }
+
+    #[test]
+    fn a_job_that_has_ended_says_what_it_made_of_its_time() {
+        insta::assert_snapshot!(page(5, None));
     }
 
     #[test]

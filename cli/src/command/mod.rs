@@ -29,6 +29,7 @@ pub mod simulate;
 pub mod solve;
 pub mod submit;
 pub mod token;
+pub mod usage;
 pub mod user;
 pub mod wait;
 pub mod why;

@@ -243,7 +243,8 @@ pub fn why(job: &Job, now: DateTime<Utc>) -> String {
     let failed = job.last_failure.as_ref().filter(|_| waits_after_failure);
     if let (Some(failure), Some(until)) = (failed, job.not_before) {
         let left = duration((until - now).num_milliseconds() as f64 / 1_000.0);
-        return format!("failed {}; tries again in {left}", failure.message);
+        let code = failure.exit_code.map_or("failed".to_owned(), |code| format!("exit code {code}"));
+        return format!("{code}, tries again in {left}: {}", failure.message);
     }
     match (&job.waiting, &job.state_cause) {
         (Some(waiting), _) => waiting.headline.clone(),

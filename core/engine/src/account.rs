@@ -7,19 +7,32 @@
 use std::ops::AddAssign;
 
 use headway_types::{GpuCount, GpuSeconds, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::record::Allocation;
 
-/// GPU-time of one or several allocations by use.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct GpuTime {
+/// What granted GPUs are used for, by the name that the API writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
     /// From the grant to the first step: checks, launch, imports, loading.
-    pub starting: GpuSeconds,
+    Starting,
     /// Steps that counted.
-    pub training: GpuSeconds,
+    Training,
     /// Steps lost with the generation, which the next one does again.
-    pub rework: GpuSeconds,
+    Rework,
+    /// From the last step of processes that hung until that was noticed.
+    Idle,
     /// From the decision to stop until the GPUs were proven free: saving, teardown, waiting for proof.
+    Stopping,
+}
+
+/// GPU-time of one or several allocations by use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuTime {
+    pub starting: GpuSeconds,
+    pub training: GpuSeconds,
+    pub rework: GpuSeconds,
+    pub idle: GpuSeconds,
     pub stopping: GpuSeconds,
 }
 
@@ -27,35 +40,59 @@ impl GpuTime {
     /// What the GPUs of an allocation went into up to `now`. The parts add up to the time they were held.
     #[must_use]
     pub fn of(allocation: &Allocation, now: Timestamp) -> Self {
+        Self::within(allocation, now, allocation.granted_at, Timestamp(i64::MAX))
+    }
+
+    /// The same of a span of time.
+    #[must_use]
+    pub fn within(allocation: &Allocation, now: Timestamp, from: Timestamp, to: Timestamp) -> Self {
         let mut time = Self::default();
         for slice in allocation.placement.slices() {
+            let gpus = GpuCount(slice.gpus.len() as u32);
             let end = allocation.released.get(&slice.node).map_or(now, |release| release.at);
-            let (gpus, end) = (GpuCount(slice.gpus.len() as u32), end.max(allocation.granted_at));
-            let until = |at: Option<Timestamp>| at.unwrap_or(end).clamp(allocation.granted_at, end);
-            let stopped = until(allocation.stopping_at);
-            // A job that tells of no steps trains from its launch on.
-            let trained = until(allocation.training_at.or(allocation.launched_at)).min(stopped);
-            let over = allocation.ended_at.is_some() && !allocation.complete;
-            let kept =
-                if over { until(allocation.saved_at.or(Some(trained))).clamp(trained, stopped) } else { stopped };
-            time.starting += gpus * trained.since(allocation.granted_at);
-            time.training += gpus * kept.since(trained);
-            time.rework += gpus * stopped.since(kept);
-            time.stopping += gpus * end.since(stopped);
+            for (used_for, began, ended) in spans(allocation, end.max(allocation.granted_at)) {
+                let (began, ended) = (began.max(from), ended.min(to));
+                if began < ended {
+                    *time.part(used_for) += gpus * ended.since(began);
+                }
+            }
         }
         time
     }
 
-    /// GPU-time of the steps that are lost with an allocation whose job leaves it undone.
-    #[must_use]
-    pub fn lost(allocation: &Allocation, now: Timestamp) -> GpuSeconds {
-        Self::of(&Allocation { ended_at: Some(now), complete: false, ..allocation.clone() }, now).rework
+    fn part(&mut self, of: Use) -> &mut GpuSeconds {
+        match of {
+            Use::Starting => &mut self.starting,
+            Use::Training => &mut self.training,
+            Use::Rework => &mut self.rework,
+            Use::Idle => &mut self.idle,
+            Use::Stopping => &mut self.stopping,
+        }
     }
 
     #[must_use]
     pub fn total(&self) -> GpuSeconds {
-        self.starting + self.training + self.rework + self.stopping
+        self.starting + self.training + self.rework + self.idle + self.stopping
     }
+}
+
+/// The life of GPUs that were held until `end`, without gaps.
+fn spans(allocation: &Allocation, end: Timestamp) -> [(Use, Timestamp, Timestamp); 5] {
+    let granted = allocation.granted_at;
+    let until = |at: Option<Timestamp>| at.unwrap_or(end).clamp(granted, end);
+    let stopped = until(allocation.stopping_at);
+    // A job that tells of no steps trains from its launch on.
+    let trained = until(allocation.training_at.or(allocation.launched_at)).min(stopped);
+    let worked = until(allocation.idle_since.or(Some(stopped))).clamp(trained, stopped);
+    let over = allocation.ended_at.is_some() && !allocation.complete;
+    let kept = if over { until(allocation.saved_at.or(Some(trained))).clamp(trained, worked) } else { worked };
+    [
+        (Use::Starting, granted, trained),
+        (Use::Training, trained, kept),
+        (Use::Rework, kept, worked),
+        (Use::Idle, worked, stopped),
+        (Use::Stopping, stopped, end),
+    ]
 }
 
 impl AddAssign for GpuTime {
@@ -63,6 +100,7 @@ impl AddAssign for GpuTime {
         self.starting += rhs.starting;
         self.training += rhs.training;
         self.rework += rhs.rework;
+        self.idle += rhs.idle;
         self.stopping += rhs.stopping;
     }
 }
@@ -139,5 +177,25 @@ mod tests {
             assert_eq!(GpuTime::of(&one, at(500)).total(), GpuSeconds(210.0));
         }
         assert_eq!(GpuTime::of(&living, at(200)).total(), GpuSeconds(400.0));
+    }
+
+    #[test]
+    fn what_hung_was_idle_from_its_last_step() {
+        let hung = Allocation { idle_since: Some(at(80)), ..allocation() };
+        let time = GpuTime::of(&hung, at(500));
+        assert_eq!((time.training, time.rework, time.idle), (GpuSeconds(100.0), GpuSeconds(40.0), GpuSeconds(40.0)));
+        assert_eq!(time.total(), GpuSeconds(210.0));
+    }
+
+    #[test]
+    fn the_parts_of_a_span_of_time_add_up_to_it() {
+        let whole = allocation();
+        let parts = [(0, 7), (7, 61), (61, 104), (104, 400)]
+            .map(|(from, to)| GpuTime::within(&whole, at(500), at(from), at(to)));
+        let mut sum = GpuTime::default();
+        parts.into_iter().for_each(|part| sum += part);
+        assert_eq!(sum, GpuTime::of(&whole, at(500)));
+        assert_eq!(parts[0], GpuTime { starting: GpuSeconds(14.0), ..GpuTime::default() });
+        assert_eq!(GpuTime::within(&whole, at(500), at(-50), at(-10)), GpuTime::default());
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use headway_types::JobId;
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Note};
+use crate::efficiency;
 use crate::engine::Engine;
 use crate::facts::Facts;
 use crate::outcome::{Change, Outcome, Reply};
@@ -16,6 +17,7 @@ use crate::rounds::RoundRequest;
 impl Engine {
     pub(crate) fn finish(&mut self, plan_request: Option<Arc<RoundRequest>>) -> Outcome {
         self.facts.settle_released();
+        self.tell_reports();
         let mut draft = std::mem::take(&mut self.facts.draft);
         self.facts.raise_versions(&draft);
         let changes = self.facts.changes(&mut draft);
@@ -31,6 +33,21 @@ impl Engine {
             plan_request,
             wake_at: self.asked_wake,
             observations: draft.observations,
+        }
+    }
+
+    /// Jobs that have ended are told what their GPU-time went into, and what would have gone better.
+    fn tell_reports(&mut self) {
+        let entered: Vec<JobId> = self.facts.draft.entered.jobs.iter().copied().collect();
+        for id in entered {
+            let ended = self.facts.jobs.get(&id).filter(|job| job.state.is_final() && job.spent.total().0 > 0.0);
+            let Some(job) = ended.cloned() else { continue };
+            let report = efficiency::report(&job, self.seen.jobs.get(&id).and_then(|seen| seen.model.as_deref()));
+            let mut note = Note::new("job.report", format!("{} {}", job.spec.name, report.summary)).job(id);
+            for advice in report.advice {
+                note = note.with(advice.code.into(), advice.detail);
+            }
+            self.facts.note(note);
         }
     }
 

@@ -274,7 +274,7 @@ impl Engine {
         let preempted = cause == StopCause::Preempt;
         let (event, note) = self.after_stop(&row, cause);
         if self.transition(id, event) {
-            self.facts.count_lost((id, row.generation));
+            self.facts.count_spent((id, row.generation));
             self.facts.edit_job(id, |job| {
                 job.wish = None;
                 if preempted || job.turn.is_over() {
@@ -331,6 +331,7 @@ impl Engine {
         };
         if self.transition(id, JobEvent::Succeed) {
             self.facts.edit_allocation((id, generation), |allocation| allocation.complete = true);
+            self.facts.count_spent((id, generation));
             self.leave_generation(id);
             self.facts.note(Note::new("job.succeeded", format!("{name} succeeded: {why}")).job(id));
             self.facts.ask_round(format!("job {name} ended"));

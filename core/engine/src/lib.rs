@@ -4,6 +4,7 @@
 //! anything: the live shell (`scheduler`) and the simulated one (`sim`) commit its changes and send its commands.
 
 pub mod account;
+pub mod efficiency;
 pub mod event;
 pub mod job;
 pub mod outcome;
@@ -33,7 +34,7 @@ mod situation;
 mod snapshot;
 mod verdicts;
 
-pub use account::{Activity, GpuTime};
+pub use account::{Activity, GpuTime, Use};
 pub use config::EngineConfig;
 pub use engine::Engine;
 pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationRequest, SessionId};

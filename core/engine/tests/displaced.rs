@@ -34,10 +34,11 @@ fn a_displaced_job_counts_it_and_knows_by_whom_and_what_it_lost() {
     let [one] = job.displaced.as_slice() else { panic!("{:?}", job.displaced) };
     let by: Vec<_> = one.by.iter().map(|by| (by.job, by.name.as_str(), by.owner.as_str(), by.gpus.0)).collect();
     assert_eq!(by, [(urgent, "urgent", "ada", 4)]);
-    assert!(job.lost.0 > 4.0 * 100.0, "{:?}", job.lost);
+    assert!(job.spent.rework.0 > 4.0 * 100.0, "{:?}", job.spent);
     let allocation = &cluster.allocations[&(first, Generation(1))];
     assert_eq!(allocation.stopped_for, Some(StopCause::Preempt));
-    assert_eq!((job.lost, one.lost), (GpuTime::of(allocation, cluster.now).rework, job.lost));
+    assert_eq!((job.spent, one.lost), (GpuTime::of(allocation, cluster.now), job.spent.rework));
+    assert_eq!(job.spent.total(), job.attained);
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn what_a_failure_loses_is_counted_and_nobody_is_named() {
     cluster.end(job, &GroupOutcome::Failed { exit_code: Some(1), fault: Fault::unstated() });
     follow(&mut cluster, &[0]);
     let row = &cluster.jobs[&job];
-    assert!(row.lost.0 > 4.0 * 100.0, "{:?}", row.lost);
+    assert!(row.spent.rework.0 > 4.0 * 100.0, "{:?}", row.spent);
     assert_eq!((row.preemptions, row.displaced.len()), (0, 0));
     let failure = row.last_failure.as_ref().unwrap();
     assert_eq!((failure.generation, failure.exit_code), (Generation(1), Some(1)));
@@ -65,5 +66,8 @@ fn a_job_that_succeeds_has_lost_nothing() {
     cluster.end(job, &GroupOutcome::Succeeded);
     cluster.pass(1.0);
     assert!(matches!(cluster.state(job), JobState::Succeeded { .. }));
-    assert_eq!(cluster.jobs[&job].lost, GpuSeconds(0.0));
+    let row = &cluster.jobs[&job];
+    assert_eq!((row.spent.rework, row.spent.total()), (GpuSeconds(0.0), row.attained));
+    assert_eq!(cluster.count("job.report"), 1);
+    assert!(cluster.messages.iter().any(|message| message.starts_with("first used ")), "{:#?}", cluster.messages);
 }

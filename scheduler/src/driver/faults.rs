@@ -30,6 +30,10 @@ impl Faults {
                     metrics::move_returned();
                     continue;
                 }
+                "job.preempted" => {
+                    metrics::job_preempted();
+                    continue;
+                }
                 verb if verb.starts_with("engine.") => {}
                 _ => continue,
             }

@@ -38,13 +38,14 @@ pub async fn get_job(
     }
     let record = lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
-    let spec = match caller.may_with_job(Act::ReadJob, &view, &record) {
-        Ok(()) => {
-            let environment = caller.may_with_job(Act::ReadEnvironment, &view, &record).is_ok();
-            conversions::specification(&record, environment)
+    let may = |act| caller.may_with_job(act, &view, &record).is_ok();
+    let (spec, report) = match may(Act::ReadJob) {
+        true => {
+            let spec = conversions::specification(&record, may(Act::ReadEnvironment));
+            (spec, conversions::efficiency_report(&record))
         }
-        Err(_) => serde_json::Value::Null,
+        false => (serde_json::Value::Null, None),
     };
     let job = caller.sight(&view, job).ok_or_else(|| lookup::no_job(record.id))?;
-    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec })).into_response())
+    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec, report })).into_response())
 }

@@ -32,6 +32,7 @@ pub async fn gpu_time(
         starting_gpu_hours: hours(time.starting),
         training_gpu_hours: hours(time.training),
         rework_gpu_hours: hours(time.rework),
+        idle_gpu_hours: hours(time.idle),
         stopping_gpu_hours: hours(time.stopping),
     }))
 }

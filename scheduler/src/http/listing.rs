@@ -1,20 +1,20 @@
 //! The list of jobs: filters, orders, totals. What rows are filtered and sorted by lies in the store's indexes; what only the snapshot knows (goodput,
 //! predicted starts) sorts jobs that have not ended, by orders that are kept for a moment. A list costs its page, and plans nothing.
 
+mod ended;
 mod orders;
 mod query;
 mod totals;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_engine::view::View;
 use headway_types::JobId;
 use serde::Serialize;
 
+use self::ended::Ended;
 use self::orders::{Orders, Position};
 use self::query::{Fields, Sort, Wanted};
 use self::totals::Totals;
@@ -23,8 +23,6 @@ use super::auth::Principal;
 use super::extract::{Json, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, past, waiting};
-use crate::asking::Foretold;
-use crate::cluster::Cluster;
 use crate::store::{JobFilter, ListedJob};
 
 pub use self::query::JobsQuery;
@@ -34,6 +32,7 @@ pub use self::query::JobsQuery;
 pub struct Memory {
     orders: Orders,
     totals: Totals,
+    ended: Ended,
 }
 
 /// Jobs, the newest first unless sorted by something else.
@@ -76,36 +75,31 @@ pub async fn list_jobs(
     })
 }
 
-/// A page in an order of the store's. A job that ended between the two looks is read as it ended.
+/// A page in an order of the store's. The records of jobs that have ended are read once and remembered.
 async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<v1::Job>, Option<String>), Problem> {
     let page = state.cluster.store().list_jobs(filter).await?;
     let (view, foretold) = (state.cluster.view(), state.asking.foretold());
-    let missed: Vec<JobId> = page
-        .items
-        .iter()
-        .filter(|job| job.ended.is_none() && !view.jobs.contains_key(&job.id))
-        .map(|job| job.id)
-        .collect();
-    let missed = ended_meanwhile(&state.cluster, missed).await?;
-    let items = page.items.into_iter().filter_map(|job| shown(job, &missed, &view, &foretold));
-    Ok((items.collect(), page.next.map(|job| job.to_string())))
-}
-
-async fn ended_meanwhile(cluster: &Cluster, jobs: Vec<JobId>) -> Result<BTreeMap<JobId, v1::Job>, Problem> {
-    if jobs.is_empty() {
-        return Ok(BTreeMap::new());
+    let ended = |job: &&ListedJob| !view.jobs.contains_key(&job.id);
+    let mut known = state.listing.ended.of(page.items.iter().filter(ended));
+    let unknown: Vec<JobId> =
+        page.items.iter().filter(ended).map(|job| job.id).filter(|job| !known.contains_key(job)).collect();
+    if !unknown.is_empty() {
+        let limit = unknown.len() as u32;
+        let filter = JobFilter { among: Some(unknown), limit, ..JobFilter::default() };
+        for record in state.cluster.store().jobs(&filter).await?.items {
+            let version = ListedJob { id: record.id, version: record.version };
+            let job = Arc::new(conversions::stored_job(&record));
+            if record.state.kind().is_final() {
+                state.listing.ended.remember(version, &job);
+            }
+            known.insert(record.id, job);
+        }
     }
-    let limit = jobs.len() as u32;
-    let page = cluster.store().jobs(&JobFilter { among: Some(jobs), limit, ..JobFilter::default() }).await?;
-    Ok(page.items.iter().map(|job| (job.id, conversions::stored_job(job))).collect())
-}
-
-fn shown(job: ListedJob, missed: &BTreeMap<JobId, v1::Job>, view: &Arc<View>, foretold: &Foretold) -> Option<v1::Job> {
-    match (job.ended, view.jobs.get(&job.id)) {
-        (Some(ended), _) => Some(conversions::stored_job(&ended)),
-        (None, Some(live)) => Some(waiting::live_job(live, view, foretold)),
-        (None, None) => missed.get(&job.id).cloned(),
-    }
+    let shown = |job: &ListedJob| match view.jobs.get(&job.id) {
+        Some(live) => Some(waiting::live_job(live, &view, &foretold)),
+        None => known.get(&job.id).map(|job| v1::Job::clone(job)),
+    };
+    Ok((page.items.iter().filter_map(shown).collect(), page.next.map(|job| job.to_string())))
 }
 
 /// A list whose jobs have the fields asked for alone.

@@ -43,6 +43,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod usage;
 mod users;
 mod waiting;
 mod wrong_tokens;

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::access::act_of;
 use super::{
     HttpState, actions, audit, explain, goodput, history, jobs, ledger, listing, logs, members, nodes, outcomes, plans,
-    policy, projects, rebalance, reservations, simulate, stream, submit, tokens, users,
+    policy, projects, rebalance, reservations, simulate, stream, submit, tokens, usage, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -94,6 +94,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(goodput::overview))
         .routes(routes!(goodput::goodput))
+        .routes(routes!(usage::usage))
         .routes(routes!(history::events))
         .routes(routes!(stream::stream))
         .routes(routes!(tokens::create_token, tokens::list_tokens))

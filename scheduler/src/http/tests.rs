@@ -12,6 +12,7 @@ mod people;
 mod rounds;
 mod rules;
 mod service;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::column::{document, integer, text, time};
+use super::column::{document, integer, text, time, unsigned};
 use super::{Page, Store, StoreError};
 
 /// Which jobs a listing wants.
@@ -51,16 +51,16 @@ pub enum JobKey {
     Ended,
 }
 
-/// A job of a listing. Whoever lists knows the live ones, so that only the record of one that has ended is read.
-#[derive(Clone, Debug, PartialEq)]
+/// A job of a listing. Whoever lists knows the live ones, and perhaps this version of one that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListedJob {
     pub id: JobId,
-    pub ended: Option<Box<Job>>,
+    pub version: u64,
 }
 
 struct Row {
     job_id: Uuid,
-    body: Option<Json<Box<Job>>>,
+    version: i64,
 }
 
 /// What a filter says to the columns.
@@ -101,16 +101,14 @@ macro_rules! list {
         let (filter, conditions) = ($filter, Conditions::of($filter));
         sqlx::query_as!(
             Row,
-            r#"SELECT job_id,
-                CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN body END AS "body: Json<Box<Job>>"
-            FROM jobs
+            "SELECT job_id, version FROM jobs
             WHERE (cardinality($1::text[]) = 0 OR state = ANY($1))
               AND ($2::text IS NULL OR project = $2)
               AND ($3::text IS NULL OR owner = $3)
               AND ($4::text IS NULL OR name ILIKE $4)
               AND ($5::jsonb IS NULL OR labels @> $5)
               AND ($6::text[] IS NULL OR labels ?& $6)
-              AND ($7::uuid IS NULL OR "#
+              AND ($7::uuid IS NULL OR "
                 + $after
                 + ") ORDER BY "
                 + $order
@@ -192,7 +190,7 @@ impl Store {
             ),
         };
         let rows = rows.map_err(StoreError::during("listing jobs"))?;
-        let listed = |row: Row| ListedJob { id: JobId(row.job_id), ended: row.body.map(|body| body.0) };
+        let listed = |row: Row| ListedJob { id: JobId(row.job_id), version: unsigned(row.version) };
         Ok(Page::of(rows.into_iter().map(listed).collect(), filter.limit, |job| job.id))
     }
 

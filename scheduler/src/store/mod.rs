@@ -23,6 +23,7 @@ mod reservations;
 mod tokens;
 mod transitions;
 mod unknown_tokens;
+mod usage;
 mod users;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
+pub use usage::Held;
 pub use users::{RoleChange, User};
 
 use unknown_tokens::UnknownTokens;

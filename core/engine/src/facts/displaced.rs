@@ -44,15 +44,16 @@ impl Facts {
         takers
     }
 
-    /// A job has left a generation undone: what nothing had saved is lost, and the job's row says to whom it went.
-    pub(crate) fn count_lost(&mut self, key: (JobId, Generation)) {
+    /// A job has left a generation: its row says what that went into, and to whom its GPUs went.
+    pub(crate) fn count_spent(&mut self, key: (JobId, Generation)) {
         let Some(allocation) = self.allocations.get(&key) else { return };
-        let lost = GpuTime::lost(allocation, self.now);
+        // Its GPUs may not be proven free yet, but it will compute nothing more.
+        let spent = GpuTime::of(&Allocation { ended_at: Some(self.now), ..Allocation::clone(allocation) }, self.now);
         let (at, by) = (allocation.stopping_at.unwrap_or(self.now), allocation.displaced_by.clone());
         self.edit_job(key.0, |job| {
-            job.lost += lost;
+            job.spent += spent;
             if !by.is_empty() {
-                job.displaced.push(Displacement { at, generation: key.1, by, lost });
+                job.displaced.push(Displacement { at, generation: key.1, by, lost: spent.rework });
                 let beyond = job.displaced.len().saturating_sub(DISPLACEMENTS_KEPT);
                 job.displaced.drain(..beyond);
             }

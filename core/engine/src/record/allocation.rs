@@ -49,6 +49,9 @@ pub struct Allocation {
     /// Newest committed checkpoint of this generation.
     #[serde(default)]
     pub saved_at: Option<Timestamp>,
+    /// Its processes hang since; nobody knows of it before its end is decided for that.
+    #[serde(default)]
+    pub idle_since: Option<Timestamp>,
     /// Its end was decided.
     #[serde(default)]
     pub stopping_at: Option<Timestamp>,
@@ -144,6 +147,7 @@ impl Allocation {
             progress_from: None,
             made: None,
             saved_at: None,
+            idle_since: None,
             stopping_at: None,
             stopped_for: None,
             displaced_by: Vec::new(),

@@ -11,6 +11,7 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use super::allocation::Displacer;
+use crate::account::GpuTime;
 
 /// How long a job that waits avoids the nodes that failed it.
 pub(crate) const SUSPICION: Seconds = Seconds(60.0);
@@ -51,9 +52,9 @@ pub struct Job {
     /// Times it gave up all its GPUs since others needed them more.
     #[serde(default)]
     pub preemptions: u32,
-    /// GPU-time of steps that were lost with their generation: nothing had saved them.
+    /// What the GPU-time of the generations went into that it has left.
     #[serde(default)]
-    pub lost: GpuSeconds,
+    pub spent: GpuTime,
     /// When others took GPUs of it, the newest last; of many the last few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub displaced: Vec<Displacement>,
@@ -214,7 +215,7 @@ impl Job {
             restarts: 0,
             disruptions: 0,
             preemptions: 0,
-            lost: GpuSeconds(0.0),
+            spent: GpuTime::default(),
             displaced: Vec::new(),
             setbacks: 0,
             hangs: 0,

@@ -199,6 +199,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("overview", Act::Look),
     ("goodput", Act::Look),
     ("events", Act::Look),
+    ("usage", Act::Look),
     ("stream", Act::Look),
     ("create_token", Act::KeepTokens),
     ("list_tokens", Act::KeepTokens),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use headway_api::v1;
 use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
+use headway_engine::efficiency;
 use headway_engine::event::JobChange;
 use headway_engine::record::{Allocation, Displacement, Displacer, Job, JobState, LastFailure, StopCause, Wish};
 use headway_engine::view::{JobView, View};
@@ -98,7 +99,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         restarts: of.restarts,
         disruptions: of.disruptions,
         preemptions: of.preemptions,
-        lost_gpu_hours: of.lost.0 / 3_600.0,
+        lost_gpu_hours: of.spent.rework.0 / 3_600.0,
         displaced: of.displaced.iter().map(displacement).collect(),
         last_failure: of.last_failure.as_ref().map(last_failure),
         not_before: of.not_before.filter(|_| matches!(of.state, JobState::Queued { .. })).map(time),
@@ -127,6 +128,15 @@ pub fn stored_job(of: &Job) -> v1::Job {
         }),
         version: of.version,
     }
+}
+
+/// Of a job that has ended and had GPUs.
+pub fn efficiency_report(of: &Job) -> Option<v1::EfficiencyReport> {
+    let ended = of.state.kind().is_final() && of.spent.total().0 > 0.0;
+    let report = ended.then(|| efficiency::report(of, None))?;
+    let advice = report.advice.into_iter();
+    let advice = advice.map(|one| v1::EfficiencyAdvice { code: <&str>::from(one.code).into(), detail: one.detail });
+    Some(v1::EfficiencyReport { summary: report.summary, advice: advice.collect() })
 }
 
 fn displacement(of: &Displacement) -> v1::Displacement {

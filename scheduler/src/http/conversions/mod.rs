@@ -22,7 +22,8 @@ pub use access::{audit_line, token, user};
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{
-    job_change, job_in, last_failure, live_job, outline, specification, stop_in_words, stored_job, wish_in_words,
+    efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stop_in_words, stored_job,
+    wish_in_words,
 };
 pub use nodes::node;
 pub use plans::{outcome, plan, plan_hash, plan_summary};

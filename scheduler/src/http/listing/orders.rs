@@ -115,7 +115,7 @@ fn rank(order: LiveOrder, live: &JobView, foretold: &Foretold) -> f64 {
         LiveKey::Gpus => (live.allocation.as_ref().map(|held| f64::from(held.held_gpus().0)), false),
         LiveKey::Goodput => (live.live.goodput.map(|rate| rate.0), false),
         LiveKey::Progress => (progress(live), false),
-        LiveKey::Lost => (Some(job.lost.0), false),
+        LiveKey::Lost => (Some(job.spent.rework.0), false),
         LiveKey::Eta => (live.live.remaining.map(|left| left.0), true),
         LiveKey::Position => (foretold.starts.get(&job.id).map(|(place, _)| f64::from(*place)), true),
     };
