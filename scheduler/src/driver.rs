@@ -46,7 +46,7 @@ const VIEW_AGE: Duration = Duration::from_millis(100);
 /// What reaches the loop.
 #[derive(Debug)]
 pub enum Input {
-    Request { at: Instant, actor: Actor, body: Request, asker: Asker },
+    Request { at: Instant, actor: Actor, body: Request, asker: Box<Asker> },
     Event { at: Instant, event: Event },
 }
 
@@ -58,7 +58,7 @@ impl Input {
 
     /// Something that has just been asked for.
     pub fn request(actor: Actor, body: Request, asker: Asker) -> Self {
-        Self::Request { at: Instant::now(), actor, body, asker }
+        Self::Request { at: Instant::now(), actor, body, asker: Box::new(asker) }
     }
 
     fn at(&self) -> Instant {
@@ -263,7 +263,7 @@ impl Driver {
                 self.last_request += 1;
                 let request = RequestId(self.last_request);
                 asker.heed_key(&body);
-                self.pending.insert(request, asker);
+                self.pending.insert(request, *asker);
                 Event::Request { request, actor, body }
             }
         }

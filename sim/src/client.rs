@@ -1,6 +1,6 @@
 //! People and scripts: they ask, wait for the answer, and ask again under the same key until they have one.
 
-use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Rebalancing, Request, RequestId};
+use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
 use headway_engine::record::{Availability, JobState, NodePolicy};
 use headway_engine::{Refusal, Reply};
 use headway_types::{JobId, NodeId, Seconds};
@@ -140,7 +140,7 @@ impl World<'_> {
                     self.ask_for(Request::DeleteNode { node, reason: by_hand() }, None, false);
                 }
             }
-            Operation::Rebalance => self.ask_for(Request::Rebalance { terms: Rebalancing::default() }, None, false),
+            Operation::Rebalance => self.ask_for(Request::Rebalance { terms: Box::default() }, None, false),
             Operation::Plain(body) => self.ask_for(*body, None, false),
         }
     }
@@ -154,7 +154,11 @@ impl World<'_> {
         held.into_iter().for_each(|job| self.ask_for(Request::Release { job }, None, false));
         closed.into_iter().for_each(|node| self.ask_for(Request::Uncordon { node }, None, false));
         if self.scenario.faults.every.contains_key(&FaultKind::PolicyChange) {
-            self.ask_for(Request::SetPolicy { settings: self.scenario.policy.clone(), expected: None }, None, true);
+            self.ask_for(
+                Request::SetPolicy { settings: self.scenario.policy.clone().into(), expected: None },
+                None,
+                true,
+            );
         }
     }
 

@@ -132,8 +132,8 @@ impl World<'_> {
         settings.mode = if self.rng.random_bool(0.5) { PolicyMode::Advisory } else { PolicyMode::Paused };
         let after = self.seconds(10.0, 300.0);
         self.ask_for(
-            Request::SetPolicy { settings, expected: None },
-            Some((after, Request::SetPolicy { settings: before, expected: None })),
+            Request::SetPolicy { settings: settings.into(), expected: None },
+            Some((after, Request::SetPolicy { settings: before.into(), expected: None })),
             true,
         );
     }

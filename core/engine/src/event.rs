@@ -126,7 +126,7 @@ pub enum Request {
     },
     /// A round now; the plan comes back as a proposal and waits for approval.
     Rebalance {
-        terms: Rebalancing,
+        terms: Box<Rebalancing>,
     },
     Approve {
         plan: PlanId,
@@ -144,7 +144,7 @@ pub enum Request {
         reason: Option<String>,
     },
     SetPolicy {
-        settings: PolicySettings,
+        settings: Box<PolicySettings>,
         /// Only if it is at this version now.
         expected: Option<u64>,
     },

@@ -66,7 +66,7 @@ fn told(cluster: &Cluster) -> Option<(u64, f64)> {
 
 fn rounds(cluster: &mut Cluster, mode: PolicyMode) {
     let settings = PolicySettings { mode, ..PolicySettings::default() };
-    cluster.request(Request::SetPolicy { settings, expected: None });
+    cluster.request(Request::SetPolicy { settings: settings.into(), expected: None });
 }
 
 fn prepared(cluster: &Cluster) -> &LaunchOrder {

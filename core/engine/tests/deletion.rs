@@ -225,7 +225,7 @@ fn reservations_go_on_without_a_deleted_node_and_rows_that_name_it_are_told() {
     let rows = [("by-name", "node-1".into()), ("by-id", node_id(1).to_string()), ("other", "node-0".into())];
     settings.objective.rows = rows.map(|(name, node)| row(name, node)).into();
     assert!(matches!(
-        cluster.request(Request::SetPolicy { settings: settings.clone(), expected: None }),
+        cluster.request(Request::SetPolicy { settings: settings.clone().into(), expected: None }),
         Reply::Policy(_)
     ));
     cluster.disconnect(1);

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::{Cluster, answer, elastic, node_id, rigid};
 use headway_engine::EngineConfig;
-use headway_engine::event::{Actor, Event, Rebalancing, Request, RequestId};
+use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::JobState;
 use headway_planner::{Freedom, PlanInput};
 use headway_types::spec::Priority;
@@ -148,7 +148,7 @@ fn what_changes_meanwhile_does_not_hurry_rounds_that_break_down() {
     let (_, round) = cluster.until_next_round(1).expect("four seconds after it broke down");
     cluster.fail(round.plan);
     cluster.now = cluster.now + Seconds(1.0);
-    let asked = cluster.round_for(Request::Rebalance { terms: Rebalancing::default() });
+    let asked = cluster.round_for(Request::Rebalance { terms: Box::default() });
     assert_eq!(asked.jobs.len(), 1, "a person need not wait");
 }
 

@@ -20,7 +20,10 @@ fn advisory() -> (Cluster, JobId) {
     cluster.steps(job, 100, None);
     cluster.pass_beating(120.0, &[0]);
     let settings = PolicySettings { mode: PolicyMode::Advisory, ..PolicySettings::default() };
-    assert!(matches!(cluster.request(Request::SetPolicy { settings, expected: None }), Reply::Policy(_)));
+    assert!(matches!(
+        cluster.request(Request::SetPolicy { settings: settings.into(), expected: None }),
+        Reply::Policy(_)
+    ));
     cluster.pass_beating(5.0, &[0]);
     (cluster, job)
 }

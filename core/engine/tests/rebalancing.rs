@@ -41,13 +41,13 @@ fn sharing_for(min_runtime: Seconds) -> (Cluster, [JobId; 2]) {
 fn set(cluster: &mut Cluster, change: impl FnOnce(&mut PolicySettings)) {
     let mut settings = cluster.engine.view().policy.clone();
     change(&mut settings);
-    let reply = cluster.request(Request::SetPolicy { settings, expected: None });
+    let reply = cluster.request(Request::SetPolicy { settings: settings.into(), expected: None });
     assert!(matches!(reply, Reply::Policy(_)), "{reply:?}");
 }
 
 /// What a rebalancing proposes: GPUs by job.
 fn proposed(cluster: &mut Cluster, terms: Rebalancing) -> Result<(PlanId, Vec<(JobId, u32)>), String> {
-    let reply = cluster.request(Request::Rebalance { terms });
+    let reply = cluster.request(Request::Rebalance { terms: Box::new(terms) });
     let Reply::Rebalance(id) = reply else { return Err(format!("{reply:?}")) };
     cluster.pass_beating(3.0, &[0]);
     let view = cluster.engine.view();
@@ -87,7 +87,8 @@ fn an_excluded_job_stays_whatever_is_forced_on_another() {
 fn jobs_beyond_the_scope_stay() {
     let (mut cluster, [one, two]) = sharing();
     let scope = Scope { jobs: [one].into(), ..Scope::default() };
-    let input = cluster.round_for(Request::Rebalance { terms: Rebalancing { scope, ..Rebalancing::default() } });
+    let input =
+        cluster.round_for(Request::Rebalance { terms: Box::new(Rebalancing { scope, ..Rebalancing::default() }) });
     let reason = |job| match &input.jobs.iter().find(|of| of.job == job).unwrap().freedom {
         headway_planner::Freedom::Fixed { reason } => reason.clone(),
         headway_planner::Freedom::Free => "free".into(),
@@ -99,7 +100,7 @@ fn jobs_beyond_the_scope_stay() {
 fn what_cannot_be_asked_is_refused_by_name() {
     let (mut cluster, [one, two]) = sharing();
     let gone = JobId(uuid::Uuid::from_u128(7));
-    let ask = |cluster: &mut Cluster, terms| match cluster.request(Request::Rebalance { terms }) {
+    let ask = |cluster: &mut Cluster, terms| match cluster.request(Request::Rebalance { terms: Box::new(terms) }) {
         Reply::Refused(refusal) => refusal.to_string(),
         other => panic!("{other:?}"),
     };
@@ -123,7 +124,7 @@ fn whoever_asks_for_something_else_meanwhile_is_told_so() {
     let (mut cluster, [one, _]) = sharing();
     let (plain, other) = (Rebalancing::default(), Rebalancing { exclude: [one].into(), ..Rebalancing::default() });
     let ask = |terms: &Rebalancing| {
-        let body = Request::Rebalance { terms: terms.clone() };
+        let body = Request::Rebalance { terms: Box::new(terms.clone()) };
         Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body }
     };
     let outcome = cluster.engine.handle(cluster.now, vec![ask(&plain), ask(&plain), ask(&other)]);

@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, elastic, inventory, node_id, rigid};
-use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Rebalancing, Request, RequestId};
+use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
 use headway_engine::record::{Deed, JobState, ProjectRules, Row, StopCause};
 use headway_engine::{Change, Refusal, Reply};
 use headway_types::spec::Priority;
@@ -108,9 +108,7 @@ fn a_proposal_waits_for_approval() {
     let job = cluster.submit(rigid("one", 4));
     cluster.start(job);
     cluster.pass_beating(2.0, &[0]);
-    let Reply::Rebalance(plan) = cluster.request(Request::Rebalance { terms: Rebalancing::default() }) else {
-        panic!()
-    };
+    let Reply::Rebalance(plan) = cluster.request(Request::Rebalance { terms: Box::default() }) else { panic!() };
     cluster.pass_beating(2.0, &[0]);
     assert!(cluster.engine.view().proposals.contains_key(&plan));
     assert!(matches!(cluster.request(Request::Approve { plan }), Reply::Plan(_)));

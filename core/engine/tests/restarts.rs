@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, answer, inventory, node_id, resize, rigid, spec, training};
-use headway_engine::event::{Rebalancing, Request};
+use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
 use headway_engine::{Activity, Change, Event, Refusal, Reply};
 use headway_types::{AgentCommand, GpuCount, GroupOutcome, GroupPhase, NodeReport, Seconds};
@@ -165,9 +165,9 @@ fn what_a_lingering_gang_holds_is_offered_to_nobody() {
 fn a_proposal_is_approved_only_as_it_was_shown() {
     let mut cluster = Cluster::new(&[4, 4]);
     let settings = PolicySettings { mode: PolicyMode::Paused, ..PolicySettings::default() };
-    cluster.request(Request::SetPolicy { settings, expected: None });
+    cluster.request(Request::SetPolicy { settings: settings.into(), expected: None });
     let job = cluster.submit(rigid("one", 4));
-    cluster.request(Request::Rebalance { terms: Rebalancing::default() });
+    cluster.request(Request::Rebalance { terms: Box::default() });
     cluster.pass_beating(3.0, &[0, 1]);
     let view = cluster.engine.view();
     let (plan, shown) = view.proposals.iter().next().map(|(id, record)| (*id, record.clone())).expect("a proposal");

@@ -16,8 +16,6 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::metrics;
 
-/// What may have been told of a job since it failed.
-
 /// Why a job waits, or has the size it has, with numbers; what would change it; when it starts.
 #[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::Explanation), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]

@@ -69,7 +69,7 @@ async fn set(
         conversions::known_rows(&settings.objective.rows, &view.policy.objective.rows, &view)?;
         let expected = wanted.or(Some(view.policy.version));
         tries -= 1;
-        match state.answer(caller, Request::SetPolicy { settings, expected }, shown).await {
+        match state.answer(caller, Request::SetPolicy { settings: settings.into(), expected }, shown).await {
             Err(problem) if wanted.is_none() && tries > 0 && problem.status() == StatusCode::PRECONDITION_FAILED => {}
             answer => return answer,
         }

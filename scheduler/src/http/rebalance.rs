@@ -137,7 +137,7 @@ fn terms(body: v1::RebalanceRequest) -> Result<Rebalancing, Problem> {
 async fn propose(state: &HttpState, caller: &Principal, terms: Rebalancing) -> Result<Json<v1::Plan>, Problem> {
     let mut feed = state.cluster.subscribe();
     let kept = Some(Arc::new(terms.clone()));
-    let request = Request::Rebalance { terms };
+    let request = Request::Rebalance { terms: Box::new(terms) };
     let request = match once::key(caller.name()) {
         Some(key) => Request::Once { key, body: Box::new(request) },
         None => request,

@@ -69,7 +69,10 @@ impl FromStr for Position {
 }
 
 #[derive(Default)]
-pub struct Orders(Mutex<BTreeMap<LiveOrder, (Instant, Arc<Vec<Position>>)>>);
+pub struct Orders(Mutex<BTreeMap<LiveOrder, Made>>);
+
+/// An order, and when it was made.
+type Made = (Instant, Arc<Vec<Position>>);
 
 impl Orders {
     /// The jobs that a filter admits after a position, by an order that is at most a moment old.
