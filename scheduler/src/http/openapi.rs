@@ -1,5 +1,7 @@
 //! The routes below `/api/v1` and the OpenAPI document that follows from their handlers.
 
+mod statuses;
+
 use axum::body::Bytes;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
@@ -111,7 +113,8 @@ pub fn routes() -> OpenApiRouter<HttpState> {
 
 /// Adds what all routes of a kind have in common.
 pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
-    for (method, operation) in document.paths.paths.values_mut().flat_map(operations) {
+    let all = document.paths.paths.iter_mut();
+    for (path, (method, operation)) in all.flat_map(|(path, item)| operations(item).map(move |one| (path, one))) {
         if method == Method::POST {
             accept_key(operation);
         }
@@ -119,6 +122,7 @@ pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::Open
             accept_dry_run(operation);
         }
         say_who_may(operation);
+        statuses::tell(path, &method, operation);
     }
     document
 }
@@ -191,6 +195,12 @@ fn accept_dry_run(change: &mut Operation) {
         .schema(Some(ObjectBuilder::new().schema_type(Type::Boolean)))
         .build();
     change.parameters.get_or_insert_default().push(RefOr::T(dry_run));
+    let responses = &mut change.responses.responses;
+    if let (None, Some(RefOr::T(mut made))) = (responses.get("200"), responses.get("201").cloned()) {
+        "As it would be (dry run)".clone_into(&mut made.description);
+        made.headers.clear();
+        responses.insert("200".into(), RefOr::T(made));
+    }
 }
 
 pub async fn serve(document: Bytes) -> Response {

@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod contract;
+mod documented;
 mod jobs;
 mod lists;
 mod nodes;
@@ -150,13 +151,17 @@ impl Served {
         }
     }
 
+    /// Every reply is held to the document.
     async fn send(&self, request: Request<Body>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        Answer { status, headers, body }
+        let answer = Answer { status, headers, body };
+        documented::check(&method, &path, &answer);
+        answer
     }
 
     async fn get(&self, who: &str, path: &str) -> Answer {
