@@ -64,7 +64,7 @@ async fn a_problem_is_told_from_a_strange_reply() {
     let body = r#"{"type":"about:blank","title":"Conflict","status":409,"code":"stale_plan","detail":"d","hint":"h"}"#;
     let headers = "content-type: application/problem+json\r\nx-request-id: r1\r\n";
     let (client, _server) = once("409 Conflict", headers, body).await;
-    let ClientError::Problem(problem) = client.approve("p").await.unwrap_err() else { panic!("no problem") };
+    let ClientError::Problem(problem) = client.approve("p", None).await.unwrap_err() else { panic!("no problem") };
     assert_eq!((problem.code.as_str(), problem.request_id.as_deref()), ("stale_plan", Some("r1")));
 
     let (client, _server) = once("502 Bad Gateway", "content-type: text/html\r\n", "<html>").await;
