@@ -17,7 +17,7 @@ pub fn command(text: &str, name: &str, arguments: &[String], per_gpu: bool) -> R
         let failure = Failure::new(Kind::Usage, "the first line names no interpreter");
         return Err(failure.hint("a script for Slurm begins with #!/bin/bash, or another interpreter"));
     };
-    let mut words: Vec<String> = interpreter.split_whitespace().map(|word| spec::literal(word)).collect();
+    let mut words: Vec<String> = interpreter.split_whitespace().map(spec::literal).collect();
     // `#!/usr/bin/env -S bash -e` and the like: what runs is the first that is no option.
     let program = words.iter().rfind(|word| !word.starts_with('-')).cloned().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
@@ -79,10 +79,9 @@ pub fn mentions(text: &str, word: &str) -> Option<usize> {
     let has = |line: &str| {
         let code = line.trim_start();
         !code.starts_with('#')
-            && code.match_indices(word).any(|(at, _)| {
-                let alone = !code[..at].ends_with(is_part) && !code[at + word.len()..].starts_with(is_part);
-                alone
-            })
+            && code
+                .match_indices(word)
+                .any(|(at, _)| !code[..at].ends_with(is_part) && !code[at + word.len()..].starts_with(is_part))
     };
     text.lines().position(has).map(|index| index + 1)
 }
