@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn failures_of_its_own_are_told_however_short_it_ran() {
         let message = "on node n1: rank 0 exited (exit code 1)".into();
-        let failure = LastFailure { at: Timestamp(0), generation: Generation(3), message, exit_code: Some(1) };
+        let failure =
+            LastFailure { at: Timestamp(0), generation: Generation(3), message, node: None, exit_code: Some(1) };
         let failed = Job { restarts: 2, last_failure: Some(failure), ..job([0.0, 90.0, 10.0, 0.0, 0.0]) };
         insta::assert_snapshot!(told(&failed));
     }
