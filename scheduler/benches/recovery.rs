@@ -180,6 +180,7 @@ fn plan(id: headway_types::PlanId, made_at: Timestamp, jobs: BTreeMap<JobId, Job
         state: PlanState::Adopted,
         decided_at: Some(made_at),
         decided_by: None,
+        adopted: None,
         terms: None,
     }
 }

@@ -143,7 +143,14 @@ mod tests {
 
     fn stored(round: &SolvedRound) -> Vec<Change> {
         let plan = Arc::clone(&round.plan);
-        let record = PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None, terms: None };
+        let record = PlanRecord {
+            plan,
+            state: PlanState::Proposed,
+            decided_at: None,
+            decided_by: None,
+            adopted: None,
+            terms: None,
+        };
         vec![Change::Plan(Arc::new(record))]
     }
 

@@ -163,6 +163,7 @@ mod tests {
                 state: PlanState::Superseded,
                 decided_at: None,
                 decided_by: None,
+                adopted: None,
                 terms: None,
             };
             Change::Plan(Arc::new(record))

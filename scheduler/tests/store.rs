@@ -34,7 +34,14 @@ fn plan(id: PlanId, state: PlanState) -> PlanRecord {
         ..PlanReport::default()
     };
     let plan = Plan { id, parent: None, made_at: START, assignments: BTreeMap::new(), report };
-    PlanRecord { plan: Arc::new(plan), state, decided_at: Some(START), decided_by: Some(Actor::Scheduler), terms: None }
+    PlanRecord {
+        plan: Arc::new(plan),
+        state,
+        decided_at: Some(START),
+        decided_by: Some(Actor::Scheduler),
+        adopted: None,
+        terms: None,
+    }
 }
 
 fn event(seq: u64, job: Option<JobId>) -> EventRecord {

@@ -148,8 +148,14 @@ fn snapshot() -> (Snapshot, Vec<(JobId, u64)>) {
     snapshot.jobs.extend(queued.map(|spec| Job::new(ids.job(NOW), spec, "ada".into(), NOW)));
     let report = PlanReport { trigger: "bench".into(), ..PlanReport::default() };
     let plan = Arc::new(Plan { id: ids.plan(NOW), parent: None, made_at: NOW, assignments, report });
-    snapshot.target =
-        Some(PlanRecord { plan, state: PlanState::Adopted, decided_at: Some(NOW), decided_by: None, terms: None });
+    snapshot.target = Some(PlanRecord {
+        plan,
+        state: PlanState::Adopted,
+        decided_at: Some(NOW),
+        decided_by: None,
+        adopted: None,
+        terms: None,
+    });
     (snapshot, jobs)
 }
 

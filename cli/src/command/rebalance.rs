@@ -153,6 +153,12 @@ async fn decide(
     let adopted = client.approve(&id, Some(&proposal.hash)).await?;
     if !print.structured() {
         say!("plan {} is {}", adopted.id, adopted.state)?;
+        let forced = proposal.terms.as_ref().is_some_and(|terms| !terms.force.is_empty());
+        if forced {
+            say!(
+                "later rounds may move again what was forced, once its protection is over; `headway job pin` keeps a job where it is"
+            )?;
+        }
     }
     if confirm.wait {
         follow(client, print, &id, Duration::from_secs(confirm.timeout)).await?;

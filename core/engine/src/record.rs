@@ -23,7 +23,7 @@ pub use job::{Displacement, Job, JobState, LastChange, LastFailure, Pin, StopCau
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use outcome::{Around, MoveOutcome, MoveState};
-pub use plan::{PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
+pub use plan::{Adoption, PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
 pub(crate) use project::line;
 pub use project::{Openness, Project, ProjectAccess, ProjectRules, lineage};
 pub use reservation::Reservation;

@@ -71,6 +71,14 @@ fn a_forced_size_is_proposed_against_cooldowns_and_carried_out_when_approved() {
     let reply = cluster.request(Request::Approve { plan });
     assert!(matches!(&reply, Reply::Plan(record) if record.state == PlanState::Adopted), "{reply:?}");
     assert!(matches!(cluster.state(two), JobState::Stopping { .. }));
+    let adopted = cluster.now;
+    cluster.pass_beating(20.0, &[0]);
+    cluster.request(Request::Cancel { job: one, reason: None, grace: None });
+    cluster.pass_beating(200.0, &[0]);
+    let record = &cluster.plans[&plan];
+    assert_eq!(record.state, PlanState::Superseded, "{:?}", cluster.messages);
+    let told = record.adopted.as_ref().unwrap();
+    assert_eq!((told.at, &told.by), (adopted, &Actor::User("ada".into())), "whatever took its place since");
 }
 
 #[test]

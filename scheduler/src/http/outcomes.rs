@@ -28,7 +28,7 @@ pub struct HistoryQuery {
     cursor: Option<Uuid>,
     /// 20 if absent, 50 at most.
     limit: Option<u32>,
-    /// Only plans adopted since then.
+    /// Only plans made since then.
     since: Option<DateTime<Utc>>,
 }
 
@@ -51,7 +51,7 @@ pub async fn plan_history(
     let page = state.cluster.store().plans(None, query.cursor.map(PlanId), LOOKED_AT).await?;
     let carried_out = |plan: &&PlanSummary| {
         let state = plan.state.kind();
-        let since = query.since.is_none_or(|since| plan.decided_at.is_some_and(|at| conversions::time(at) >= since));
+        let since = query.since.is_none_or(|since| conversions::time(plan.made_at) >= since);
         matches!(state, PlanStateKind::Adopted | PlanStateKind::Superseded) && plan.moves > 0 && since
     };
     let found: Vec<&PlanSummary> = page.items.iter().filter(carried_out).collect();
@@ -61,7 +61,8 @@ pub async fn plan_history(
     let mut items = Vec::with_capacity(shown.len());
     for plan in shown {
         let moves = moves.remove(&plan.id).unwrap_or_default();
-        let adopted = plan.decided_at.unwrap_or(plan.made_at);
+        // An earlier release kept only when another plan took its place.
+        let adopted = plan.adopted.as_ref().map_or(plan.made_at, |adopted| adopted.at);
         let outcomes = outcomes(&state.cluster, &moves, adopted).await?;
         items.push(past_plan(plan, adopted, &moves, &outcomes));
     }
@@ -129,7 +130,8 @@ fn change(job: JobId, before: Option<&Assignment>, after: Option<&Assignment>, v
 pub async fn with_outcomes(cluster: &Cluster, of: &PlanRecord) -> Result<v1::Plan, Problem> {
     let mut shown = conversions::plan(of, &cluster.view());
     let carried_out = matches!(of.state.kind(), PlanStateKind::Adopted | PlanStateKind::Superseded);
-    if let Some(adopted) = of.decided_at.filter(|_| carried_out) {
+    if carried_out {
+        let adopted = of.adopted.as_ref().map_or(of.plan.made_at, |adopted| adopted.at);
         let outcomes = outcomes(cluster, &of.plan.report.moves, adopted).await?;
         for (one, outcome) in shown.moves.iter_mut().zip(&outcomes) {
             one.outcome = Some(conversions::outcome(outcome));
@@ -179,7 +181,7 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
     v1::PastPlan {
         id: of.id.0,
         adopted_at: conversions::time(adopted),
-        adopted_by: of.decided_by.as_ref().map(conversions::actor),
+        adopted_by: of.adopted.as_ref().map(|adopted| conversions::actor(&adopted.by)),
         trigger: of.trigger.clone(),
         starts: moves.iter().filter(|one| one.from_gpus.0 == 0).count() as u32,
         moves: pairs.len() as u32,
@@ -188,7 +190,7 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
         overtaken: count(|state| state == MoveState::Overtaken),
         predicted_gain_pct: gain(expected),
         realised_gain_pct: gain(measured),
-        predicted_lost_gpu_hours: known().map(|(one, _)| hours(one, one.downtime.0)).sum(),
-        realised_lost_gpu_hours: known().map(|(one, downtime)| hours(one, downtime.0)).sum(),
+        predicted_lost_gpu_hours: known().fold(0.0, |sum, (one, _)| sum + hours(one, one.downtime.0)),
+        realised_lost_gpu_hours: known().fold(0.0, |sum, (one, downtime)| sum + hours(one, downtime.0)),
     }
 }

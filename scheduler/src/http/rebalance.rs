@@ -153,7 +153,8 @@ async fn propose(state: &HttpState, caller: &Principal, terms: Rebalancing) -> R
     let plan = &made(&state.cluster, &mut feed, id).await?.plan;
     // The reply is what the round proposed, also to a repetition that finds it decided.
     let plan = Arc::clone(plan);
-    let proposed = PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None, terms: kept };
+    let proposed =
+        PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None, adopted: None, terms: kept };
     Ok(Json(conversions::plan(&proposed, &state.cluster.view())))
 }
 

@@ -16,9 +16,19 @@ pub struct PlanRecord {
     pub state: PlanState,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<Actor>,
+    /// When it became the target, and by whom: the last decision on a plan that was carried out is that another took its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adoption>,
     /// What somebody asked of it; `None`: the scheduler made it of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Arc<Rebalancing>>,
+}
+
+/// When a plan became the target, and by whom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adoption {
+    pub at: Timestamp,
+    pub by: Actor,
 }
 
 /// A plan in one line, as lists show it.
@@ -30,6 +40,9 @@ pub struct PlanSummary {
     pub state: PlanState,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<Actor>,
+    /// Nothing of a plan that an earlier release made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adoption>,
     pub trigger: String,
     pub objective_before: f64,
     pub objective: f64,
@@ -49,6 +62,7 @@ impl PlanRecord {
             state: self.state.clone(),
             decided_at: self.decided_at,
             decided_by: self.decided_by.clone(),
+            adopted: self.adopted.clone(),
             trigger: report.trigger.clone(),
             objective_before: report.objective_before,
             objective: report.objective,

@@ -11,7 +11,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, Rebalancing};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Job, JobState, PlanEvent, PlanRecord, PlanState, PolicyMode};
+use crate::record::{Adoption, Job, JobState, PlanEvent, PlanRecord, PlanState, PolicyMode};
 use crate::verdicts::Verdicts;
 
 impl Engine {
@@ -103,7 +103,7 @@ impl Engine {
         let id = plan.id;
         let message = format!("a plan with {} waits for approval ({})", moves(&plan), plan.report.trigger);
         let state = PlanState::Proposed;
-        let record = Arc::new(PlanRecord { plan, state, decided_at: None, decided_by: None, terms });
+        let record = Arc::new(PlanRecord { plan, state, decided_at: None, decided_by: None, adopted: None, terms });
         let by = asked_by.unwrap_or(Actor::Scheduler);
         self.expire_proposals(&by);
         self.facts.proposals.insert(id, record.clone());
@@ -132,6 +132,7 @@ impl Engine {
             state: PlanState::Adopted,
             decided_at: Some(self.facts.now),
             decided_by: Some(by.clone()),
+            adopted: Some(Adoption { at: self.facts.now, by: by.clone() }),
             terms,
         };
         let record = Arc::new(record);
@@ -178,6 +179,7 @@ impl Engine {
             state,
             decided_at: Some(self.facts.now),
             decided_by: Some(by.clone()),
+            adopted: record.adopted.clone(),
             terms: record.terms.clone(),
         });
         self.facts.draft.plans.insert(record.plan.id, record.clone());
