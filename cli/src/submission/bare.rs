@@ -14,11 +14,13 @@ const NAME: usize = 40;
 /// What runs a script, and is not what the job is about.
 const RUNNERS: &[&str] = &["sh", "bash", "zsh", "env", "exec", "time", "nice", "python", "python3", "uv", "run"];
 
-/// The specification of a command that was called in a directory; how many GPUs it gets is for flags to say.
+/// The specification of a command that was called in a directory; how many GPUs it gets is for flags to say. Of a command that nobody wrote to
+/// be started again a failure of its own is the end, as it is in a shell; whatever nodes do to it is not held against it.
 pub fn bare(command: &[String], directory: &Path) -> Submission {
     let body = json!({
         "version": 1,
         "name": name(command),
+        "limits": { "max_restarts": 0 },
         "run": { "workdir": directory.display().to_string(), "command": command },
     });
     let notes = program_note(command, directory).into_iter().collect();
@@ -103,6 +105,7 @@ mod tests {
         let job = of.check().unwrap().remove(0);
         assert_eq!(job.roles[0].run.command, headway_types::spec::Command::Argv(command.clone()));
         assert_eq!(job.roles[0].run.workdir.as_deref(), Some("/home/ada"));
+        assert_eq!(job.limits.max_restarts, 0);
         assert_eq!(words(&quoted(&of.body["run"]["command"])), command);
     }
 

@@ -32,6 +32,9 @@ pub struct Flags {
     /// Running time after which it is stopped ("48h").
     #[arg(long, value_name = "TIME")]
     pub time: Option<String>,
+    /// How often it is started again after failures of its own [default: 0 for a bare command, 20 in a file].
+    #[arg(long, value_name = "N")]
+    pub max_restarts: Option<u32>,
     /// NAME=VALUE; may be given more than once.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
@@ -112,6 +115,7 @@ impl Overlay<'_> {
         self.set(&["project"], text(&flags.project), "--project")?;
         self.set(&["priority"], priority, "--priority")?;
         self.set(&["limits", "time"], text(&flags.time), "--time")?;
+        self.set(&["limits", "max_restarts"], flags.max_restarts.map(Value::from), "--max-restarts")?;
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;
         for (name, value) in &flags.labels {

@@ -90,7 +90,8 @@ impl Engine {
         let proposals = facts.proposals.values().map(|one| one.plan.made_at + facts.policy.proposals_last);
         let waits = facts.roll.next_end(facts.now);
         let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);
-        let others = [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), periodic];
+        let others =
+            [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), self.window_opens(), periodic];
         let soon = facts.now + Seconds(0.001);
         nodes.chain(jobs).chain(proposals).chain(others.into_iter().flatten()).min().map(|at| at.max(soon))
     }

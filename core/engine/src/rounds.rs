@@ -29,6 +29,8 @@ pub(crate) struct Rounds {
     manual: Option<Asked>,
     /// The next automatic round moves no running job, since a proposal that does waits for approval.
     pinned: bool,
+    /// The newest moved none, since no window for moves was open.
+    shut: bool,
     verdicts: Verdicts,
     /// While rounds gave no plan of late.
     trouble: Option<Trouble>,

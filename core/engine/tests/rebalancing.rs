@@ -172,6 +172,25 @@ fn outside_its_windows_a_cluster_starts_jobs_and_moves_none() {
     assert!(moved, "{:?}", cluster.messages);
 }
 
+#[test]
+fn a_window_that_opens_calls_for_a_round_itself() {
+    let (mut cluster, [one, two]) = sharing();
+    let minute = (cluster.now.0.div_euclid(60_000_000) + 3).rem_euclid(1_440);
+    let (hour, minute) = (minute / 60, minute % 60);
+    set(&mut cluster, |policy| {
+        policy.move_windows =
+            vec![format!("{hour:02}:{minute:02}-{:02}:{minute:02}", (hour + 12) % 24).parse().unwrap()];
+        policy.round_every = Seconds(86_400.0);
+    });
+    cluster.submit(rigid("small", 2));
+    cluster.pass_beating(60.0, &[0]);
+    let moved =
+        |cluster: &Cluster| [one, two].iter().any(|job| matches!(cluster.state(*job), JobState::Stopping { .. }));
+    assert!(!moved(&cluster), "{:?}", cluster.messages);
+    cluster.pass_beating(150.0, &[0]);
+    assert!(moved(&cluster), "{:?}", cluster.messages);
+}
+
 /// A window that holds the next twelve hours, and the rest of the day.
 fn window_and_other(now: Timestamp) -> (MoveWindow, MoveWindow) {
     let hour = now.0.div_euclid(3_600_000_000).rem_euclid(24);

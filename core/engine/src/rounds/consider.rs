@@ -22,6 +22,7 @@ impl Engine {
     pub(crate) fn consider_round(&mut self) -> Option<Arc<RoundRequest>> {
         self.forget_trouble_of_nobody();
         self.notice_newcomers();
+        self.notice_window();
         self.notice_changes();
         if self.round_due().is_none_or(|due| due > self.facts.now) || self.awaits_nodes() {
             return None;
@@ -44,6 +45,7 @@ impl Engine {
                 } else {
                     self.outside_windows()
                 };
+                self.rounds.shut = matches!(pinned, Some(Pinned::Outside { .. }));
                 (RoundKind { plan, trigger, terms: None, pinned, restraint }, None)
             }
         };
@@ -175,6 +177,19 @@ impl Engine {
         let plan = self.facts.ids.plan(self.facts.now);
         self.rounds.manual = Some(Asked { plan, by: actor.clone(), terms: Arc::new(terms) });
         Ok(plan)
+    }
+
+    fn notice_window(&mut self) {
+        if self.window_opens().is_some_and(|at| at <= self.facts.now) {
+            self.rounds.shut = false;
+            self.facts.ask_round("running jobs may be moved again".into());
+        }
+    }
+
+    /// When jobs may be moved again that the newest round could not move, since no window was open.
+    pub(crate) fn window_opens(&self) -> Option<Timestamp> {
+        let now = self.facts.now;
+        self.rounds.shut.then(|| closed_until(&self.facts.policy.move_windows, now).unwrap_or(now))
     }
 
     /// Why running jobs are not moved now, if the policy's windows say so.
