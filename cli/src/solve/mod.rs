@@ -56,6 +56,7 @@ pub fn input(document: Document, names: &mut Names) -> Result<PlanInput, SolveEr
         jobs,
         projects,
         reservations,
+        lessons: std::sync::Arc::default(),
         deferred: BTreeSet::new(),
         forced: Vec::new(),
     })

@@ -7,6 +7,8 @@ pub struct Nature {
     pub micro: f64,
     /// The same over the terms paid once per step.
     pub step: f64,
+    /// Of each job on a GPU type, over its whole step: what jobs of the same shape do not teach each other.
+    pub job: f64,
     /// Of each layout of each job on a GPU type: what no other layout teaches.
     pub layout: f64,
     /// Of a job's critical batch over its noise scale, which the scheduler takes to be its κ.
@@ -28,6 +30,7 @@ impl Nature {
     pub const GENTLE: Nature = Nature {
         micro: 0.15,
         step: 0.3,
+        job: 0.0,
         layout: 0.0,
         kappa: 0.0,
         noise: 0.0,
@@ -37,10 +40,11 @@ impl Nature {
         failures: 1.0,
     };
 
-    /// What evidence is gathered in: every layout has its own factor, efficiency follows another critical batch than the gradients
+    /// What evidence is gathered in: every job and every layout of it has its own factor, efficiency follows another critical batch than the gradients
     /// show, and starts take about a minute. COPUS states 231 to 809 s for a restart from a checkpoint (arXiv 2604.26687, table 2), our own
     /// warm starts of a small model 3 to 45 s (docs/measurements/reconfiguration.md). The rest is our choice.
     pub const HARSH: Nature = Nature {
+        job: 0.1,
         layout: 0.08,
         kappa: 0.4,
         noise: 0.3,

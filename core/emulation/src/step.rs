@@ -1,6 +1,6 @@
 //! The true step time: the scheduler's own prior, off by factors it is not told. They belong to a model shape on a GPU
 //! type, as a better kernel or a slower host would, so that what one layout teaches holds for another; where the world is harsh, each
-//! layout of a job is off by one more that no other layout teaches.
+//! job is off by one more that no other job teaches, and each of its layouts by one that no other layout teaches.
 
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Device;
@@ -29,6 +29,8 @@ pub struct StepTruth {
     step: f64,
     /// Over the memory model's bytes.
     memory: f64,
+    /// Over the whole step, of this job alone.
+    job: f64,
     /// Whose layouts have factors of their own, and how far these lie from 1.
     layouts: (Seed, f64),
     contention: f64,
@@ -44,6 +46,7 @@ impl StepTruth {
             micro: random.around(1.0, nature.micro),
             step: random.around(1.0, nature.step),
             memory: memory.around(1.0, MEMORY_SPREAD),
+            job: Random::new(job.about(b"job").about(gpu_type.0.as_bytes())).around(1.0, nature.job),
             contention: nature.contention,
             layouts: (job.about(b"layout").about(gpu_type.0.as_bytes()), nature.layout),
         }
@@ -89,7 +92,7 @@ impl StepTruth {
             (prior.pipeline_transfers + prior.parameter_collectives) * self.micro + prior.data_collectives * self.step;
         let crowded = if spread.nodes.0 > 1 { self.contention * crowd } else { 0.0 };
         let common = prior.micro() * self.micro + prior.step() * self.step + prior.overhead + talk * crowded;
-        Some(common * self.of_layout(configuration.layout))
+        Some(common * self.job * self.of_layout(configuration.layout))
     }
 
     /// What this layout of this job is off by, and no other.

@@ -8,6 +8,7 @@ pub mod efficiency;
 pub mod event;
 pub mod job;
 pub mod outcome;
+mod peers;
 pub mod record;
 pub mod view;
 

@@ -3,6 +3,7 @@
 //! and what they are free to do) is in the rounds it makes itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_planner::{Force, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Premises};
 use headway_types::spec::NodeResources;
@@ -103,6 +104,7 @@ impl View {
             projects: self.projects.values().map(|project| project.for_round(&unused)).collect(),
             reservations: self.reservations.values().filter_map(|one| one.for_round(self.at)).collect(),
             nodes: self.nodes.values().map(|node| self.plan_node(node)).collect(),
+            lessons: Arc::clone(&self.lessons),
             deferred: BTreeSet::new(),
             forced: Vec::new(),
         }

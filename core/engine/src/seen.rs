@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::command::GroupStatus;
 use headway_types::{
     AgentCommand, Assignment, Configuration, Generation, GpuUuid, GroupPhase, JobId, Layout, NodeId, Placement,
@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     /// A round shares them as they are when it is asked for.
     pub jobs: OrdMap<JobId, Arc<JobSeen>>,
     pub nodes: BTreeMap<NodeId, NodeSeen>,
+    /// What jobs have taught their like; shared with the rounds.
+    pub lessons: Arc<Lessons>,
     /// When each command whose effect is not seen yet was last sent.
     sent: BTreeMap<CommandKey, Timestamp>,
 }
@@ -161,9 +163,15 @@ impl Seen {
         nodes: impl Iterator<Item = NodeId>,
         mut models: BTreeMap<JobId, JobModel>,
     ) -> Self {
-        let jobs = jobs.map(|job| (job.id, Arc::new(JobSeen::new(job, models.remove(&job.id)))));
+        let jobs = jobs.map(|job| (job.id, Arc::new(JobSeen::new(job, models.remove(&job.id), &Lessons::default()))));
         let nodes = nodes.map(|id| (id, NodeSeen::new(None, Contact::Never)));
-        Self { listening_since: now, jobs: jobs.collect(), nodes: nodes.collect(), sent: BTreeMap::new() }
+        Self {
+            listening_since: now,
+            jobs: jobs.collect(),
+            nodes: nodes.collect(),
+            lessons: Arc::default(),
+            sent: BTreeMap::new(),
+        }
     }
 
     pub fn job_mut(&mut self, id: JobId) -> Option<&mut JobSeen> {
@@ -233,8 +241,12 @@ impl Seen {
 const STOP: &str = "stop";
 
 impl JobSeen {
-    pub fn new(job: &Job, model: Option<JobModel>) -> Self {
-        let model = model.or_else(|| job.spec.training().cloned().map(JobModel::new)).map(Arc::new);
+    pub fn new(job: &Job, saved: Option<JobModel>, lessons: &Lessons) -> Self {
+        let mut model = saved.or_else(|| job.spec.training().cloned().map(JobModel::new));
+        if let Some(model) = &mut model {
+            model.learn(lessons);
+        }
+        let model = model.map(Arc::new);
         let mut live = LiveNumbers::default();
         live.begin_at(job);
         Self {

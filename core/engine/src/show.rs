@@ -39,6 +39,7 @@ impl Engine {
             self.show_rules();
         }
         self.view.verdicts = self.rounds.verdicts().clone();
+        self.view.lessons = Arc::clone(&self.seen.lessons);
         self.view.trouble = self.rounds.trouble().cloned();
         self.view.at = self.facts.now;
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::{
     Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ProjectRole, ReservationId, Term,
     Timestamp,
@@ -36,6 +36,8 @@ pub struct View {
     pub projects: OrdMap<String, Arc<Project>>,
     pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
     pub verdicts: Verdicts,
+    /// What measured jobs have taught those alike.
+    pub lessons: Arc<Lessons>,
     /// While rounds gave no plan of late.
     pub trouble: Option<Trouble>,
 }
@@ -55,6 +57,7 @@ impl View {
             projects,
             reservations,
             verdicts: Verdicts::default(),
+            lessons: Arc::default(),
             trouble: None,
         }
     }

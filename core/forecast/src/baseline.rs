@@ -71,6 +71,7 @@ mod tests {
             jobs: Vec::new(),
             projects: Vec::new(),
             reservations: Vec::new(),
+            lessons: Default::default(),
             deferred: Default::default(),
             forced: Vec::new(),
         }

@@ -1,34 +1,21 @@
 #![allow(clippy::unwrap_used)]
 
 use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, Target, TargetCount, Work};
-use headway_types::{Generation, JobId, NoiseSample, Recompute, Sharding, StepReport, Tokens};
+use headway_types::{NoiseSample, Recompute, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 use strum::VariantArray;
 
 use super::*;
 use crate::batches::GRID;
-use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
+use crate::examples::{class_of, emulated_class, llama3_8b, report, tiny, training};
 
 fn range(min: u32, max: u32) -> GpuRange {
     GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![] }
 }
 
 /// A report of one step that says nothing of its time.
-fn report(configuration: Configuration) -> StepReport {
-    StepReport {
-        job: JobId("00000000-0000-0000-0000-000000000000".parse().unwrap()),
-        generation: Generation(1),
-        step: 1,
-        steps: 1,
-        samples_seen: Sequences(64),
-        tokens: Tokens(64.0 * 64.0),
-        duration: Seconds(f64::NAN),
-        configuration,
-        loss: None,
-        noise: None,
-        preconditioned: None,
-        memory_peak: None,
-    }
+fn silent(configuration: Configuration) -> StepReport {
+    report(configuration, 1, f64::NAN)
 }
 
 /// A model whose φ has been measured, in sequences.
@@ -37,7 +24,7 @@ fn with_noise_scale(mut model: JobModel, phi: f64) -> JobModel {
     let layout = Layout { dp: 4, tp: 1, pp: 1, ..Layout::single() };
     let configuration = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(64) };
     let noise = NoiseSample { small_sqr: 1.0 + phi, big_sqr: 1.0 + phi / 64.0, small_batch: 1.0, big_batch: 64.0 };
-    let mut report = StepReport { noise: Some(noise), ..report(configuration) };
+    let mut report = StepReport { noise: Some(noise), ..silent(configuration) };
     for step in 1..50 {
         report.step = step;
         model.observe(&class, NodeCount(1), &report);
@@ -252,7 +239,7 @@ fn taught(mut model: JobModel, class: &NodeClass, gpus: GpuCount, nodes: NodeCou
     };
     let prior = model.prior_step_time(class, gpus, nodes, &at).unwrap();
     let seconds = prior.micro() * off[0] + prior.step() * off[1] + prior.overhead;
-    let report = StepReport { duration: seconds, ..report(at) };
+    let report = report(at, 1, seconds.0);
     for _ in 0..9 {
         model.observe(class, nodes, &report);
     }

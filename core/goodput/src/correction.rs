@@ -44,18 +44,25 @@ pub(crate) struct Factors {
     pub extra: f64,
 }
 
+impl Factors {
+    /// The prior as it stands.
+    pub const NONE: Self = Self { micro: 1.0, step: 1.0, extra: 0.0 };
+}
+
 impl Correction {
     /// Whether nothing has been learnt.
     pub(crate) fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
 
-    pub(crate) fn factors(&self, gpu_type: &GpuType) -> Factors {
-        self.types.get(gpu_type).map_or(Factors { micro: 1.0, step: 1.0, extra: 0.0 }, |learned| Factors {
-            micro: libm::exp(learned.factors[0]),
-            step: libm::exp(learned.factors[1]),
-            extra: learned.factors[2] * learned.unit,
-        })
+    /// What reports on a GPU type have shown; `None` without any.
+    pub(crate) fn factors(&self, gpu_type: &GpuType) -> Option<Factors> {
+        self.types.get(gpu_type).map(TypeCorrection::as_factors)
+    }
+
+    /// The same of all GPU types that it was reported on.
+    pub(crate) fn learned(&self) -> impl Iterator<Item = (&GpuType, Factors)> {
+        self.types.iter().map(|(gpu_type, learned)| (gpu_type, learned.as_factors()))
     }
 
     /// Folds one observed step time of a configuration whose prior is known. Nonsense is skipped.
@@ -78,14 +85,18 @@ impl Correction {
         learned.fit();
     }
 
-    /// The prior, corrected by what this GPU type has shown.
+    /// The prior, corrected by what this GPU type has shown; `None` without a report on it.
     #[must_use]
-    pub fn apply(&self, gpu_type: &GpuType, prior: &StepTime) -> Corrected {
+    pub fn apply(&self, gpu_type: &GpuType, prior: &StepTime) -> Option<Corrected> {
+        self.types.get(gpu_type).map(|learned| learned.apply(Terms::of(prior)))
+    }
+
+    /// The prior as it stands: its time exactly, its full uncertainty.
+    #[must_use]
+    pub fn uncorrected(prior: &StepTime) -> Corrected {
         let terms = Terms::of(prior);
-        match self.types.get(gpu_type) {
-            Some(learned) => learned.apply(terms),
-            None => TypeCorrection::new(UNIT_SHARE * terms.micro).uncorrected(terms),
-        }
+        let time = Seconds(terms.micro + terms.step + terms.fixed);
+        Corrected { time, ..TypeCorrection::new(UNIT_SHARE * terms.micro).apply(terms) }
     }
 }
 
@@ -188,9 +199,9 @@ impl TypeCorrection {
         Corrected { time: Seconds(time), relative_error: (variance + MODEL_ERROR * MODEL_ERROR).sqrt() }
     }
 
-    /// The prior as it stands: its time exactly, its full uncertainty.
-    fn uncorrected(&self, terms: Terms) -> Corrected {
-        Corrected { time: Seconds(terms.micro + terms.step + terms.fixed), ..self.apply(terms) }
+    fn as_factors(&self) -> Factors {
+        let [micro, step, extra] = self.factors;
+        Factors { micro: libm::exp(micro), step: libm::exp(step), extra: extra * self.unit }
     }
 }
 
@@ -225,7 +236,8 @@ mod tests {
     }
 
     fn predicted(correction: &Correction, dp: u32, accumulation: u64) -> Corrected {
-        correction.apply(&gpu(), &at(dp, accumulation).1)
+        let prior = at(dp, accumulation).1;
+        correction.apply(&gpu(), &prior).unwrap_or_else(|| Correction::uncorrected(&prior))
     }
 
     fn teach(correction: &mut Correction, dp: u32, accumulation: u64, seconds: f64) {

@@ -3,7 +3,9 @@
 use headway_types::example;
 pub use headway_types::example::{class as class_of, llama2_7b, llama3_8b, tiny};
 use headway_types::spec::{BatchRange, LayoutLimits, Training, Work};
-use headway_types::{EmulatedDevice, ModelShape, NodeClass, Sequences};
+use headway_types::{
+    Configuration, EmulatedDevice, Generation, JobId, ModelShape, NodeClass, Seconds, Sequences, StepReport,
+};
 
 pub fn gpt3_175b() -> ModelShape {
     ModelShape {
@@ -30,5 +32,23 @@ pub fn training(work: Work, reference: u64, batch: (u64, u64)) -> Training {
         batch: BatchRange { min: Sequences(batch.0), max: Sequences(batch.1) },
         layouts: LayoutLimits::degrees(vec![], vec![], Sequences(8)),
         ..example::training(work)
+    }
+}
+
+/// A report of `steps` steps that took so many seconds together.
+pub fn report(configuration: Configuration, steps: u32, duration: f64) -> StepReport {
+    StepReport {
+        job: JobId("00000000-0000-0000-0000-000000000000".parse().unwrap_or_default()),
+        generation: Generation(1),
+        step: 1,
+        steps,
+        samples_seen: Sequences(1),
+        tokens: configuration.global_batch.tokens(64) * f64::from(steps),
+        duration: Seconds(duration),
+        configuration,
+        loss: None,
+        noise: None,
+        preconditioned: None,
+        memory_peak: None,
     }
 }

@@ -5,13 +5,14 @@
 //! the `layouts` and `batches` that are allowed), [`searches`] with `shortlist` (the same again after every report), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
-//! what reports teach of it), [`shape`], [`architecture`] and
+//! what reports teach of it), [`peers`] (what jobs alike teach each other), [`shape`], [`architecture`] and
 //! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`infeasible`] (why not). Formulas and their sources are in
-//! docs/goodput.md. Nothing here knows a second job, reads a clock, or keeps state outside [`JobModel`].
+//! docs/goodput.md. A [`JobModel`] knows of other jobs only what it was taught; nothing here reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
 mod batches;
 pub mod catalog;
+mod checks;
 mod choice;
 pub mod collective;
 pub mod correction;
@@ -29,6 +30,7 @@ pub mod memory;
 pub mod model;
 pub mod noise;
 pub mod peaks;
+pub mod peers;
 pub mod physics;
 mod posterior;
 mod rank;
@@ -37,10 +39,12 @@ pub mod shape;
 mod shortlist;
 pub mod step_time;
 pub mod strategy;
+mod user_curve;
 
 pub use curve::{Curve, CurvePoint, Offer};
 pub use infeasible::Infeasible;
 pub use model::{JobModel, Unlearned};
+pub use peers::Lessons;
 pub use searches::Searches;
 pub use shape::{parameters, training_flops_per_token};
 pub use step_time::StepTime;

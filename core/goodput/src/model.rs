@@ -1,29 +1,30 @@
 //! What is known of one job's goodput: its specification, and what its reports taught. It knows no other job, and answers for
 //! any class and configuration; the search over configurations is in `choice`.
 
+use std::sync::Arc;
+
 use headway_types::spec::{BatchPolicy, BatchRange, LayoutLimits, NoiseKind, Precision, Training, Work};
 use headway_types::{
-    Configuration, GpuCount, GpuType, Layout, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences,
-    StepReport, Tokens, TokensPerSecond,
+    Configuration, GpuCount, GpuType, ModelShape, NodeClass, NodeCount, Prediction, Seconds, Sequences, StepReport,
+    Tokens,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::batches::{Wanted, interleaved};
+use crate::batches::Wanted;
 use crate::catalog::{self, Device};
+use crate::checks::indivisible;
 use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{Worth, learning_rate_factor};
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
-use crate::layouts::Room;
 use crate::memory::MemoryUse;
 use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
+use crate::peers::{Kind, Lesson, Lessons, Taught};
 use crate::step_time::{PriorTimes, Spread, StepTime, step_time};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
 const PRIOR_LOG_ERROR: f64 = 1.0;
-/// Weight of the newest report in a measured curve's absolute scale.
-const NEWEST: f64 = 0.2;
 
 /// One job's goodput model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +34,11 @@ pub struct JobModel {
     correction: Correction,
     #[serde(default)]
     memory: MemoryCorrection,
+    /// What jobs alike have shown, for GPU types that it has shown nothing on.
+    #[serde(default, skip_serializing_if = "no_lesson")]
+    taught: Arc<Taught>,
     /// Of a user's curve: tokens per second that one unit of it has turned out to be.
-    curve_scale: Option<f64>,
+    pub(crate) curve_scale: Option<f64>,
     /// The largest batch it has come to, which the norm test never goes back from.
     #[serde(default)]
     held_batch: Sequences,
@@ -48,6 +52,7 @@ pub struct Unlearned {
     reference_batch: Sequences,
     batch: BatchRange,
     layouts: LayoutLimits,
+    taught: Arc<Taught>,
 }
 
 /// Beyond this no configuration is believed.
@@ -61,6 +66,7 @@ impl JobModel {
             noise: NoiseEstimator::default(),
             correction: Correction::default(),
             memory: MemoryCorrection::default(),
+            taught: Arc::default(),
             curve_scale: None,
             held_batch: Sequences(0),
         }
@@ -249,7 +255,7 @@ impl JobModel {
         configuration: &Configuration,
         prior: &StepTime,
     ) -> Prediction {
-        self.prediction(configuration.global_batch, self.correction.apply(&class.gpu_type, prior).time)
+        self.prediction(configuration.global_batch, self.corrected(&class.gpu_type, prior).time)
     }
 
     /// What a search depends on of a model that no report has taught anything, so that jobs alike may share it; `None` of any other.
@@ -264,6 +270,7 @@ impl JobModel {
             reference_batch: *reference_batch,
             batch: *batch,
             layouts: layouts.clone(),
+            taught: Arc::clone(&self.taught),
         })
     }
 
@@ -288,7 +295,7 @@ impl JobModel {
         configuration: &Configuration,
     ) -> Result<Corrected, Infeasible> {
         let prior = self.prior_step_time(class, gpus, nodes, configuration)?;
-        Ok(self.correction.apply(&class.gpu_type, &prior))
+        Ok(self.corrected(&class.gpu_type, &prior))
     }
 
     /// The prior's terms, for explanation.
@@ -316,9 +323,45 @@ impl JobModel {
         Ok(PriorTimes::new(shape, self.training.precision, catalog::device(class)?))
     }
 
-    /// What reports taught of the GPU type.
+    /// What reports taught of the GPU type, its own or those of jobs alike.
     pub(crate) fn factors(&self, gpu_type: &GpuType) -> Factors {
-        self.correction.factors(gpu_type)
+        let taught = || self.taught.get(gpu_type).map(|lesson| lesson.factors());
+        self.correction.factors(gpu_type).or_else(taught).unwrap_or(Factors::NONE)
+    }
+
+    fn corrected(&self, gpu_type: &GpuType, prior: &StepTime) -> Corrected {
+        let taught = || self.taught.get(gpu_type).map(|lesson| lesson.apply(prior));
+        let own = self.correction.apply(gpu_type, prior);
+        own.or_else(taught).unwrap_or_else(|| Correction::uncorrected(prior))
+    }
+
+    /// Whose lessons it may learn, and who may learn of it.
+    #[must_use]
+    pub fn kind(&self) -> Option<Kind> {
+        self.shape().map(|shape| Kind::new(*shape, self.training.precision))
+    }
+
+    /// What its own reports have to teach.
+    pub fn lessons(&self) -> impl Iterator<Item = (Kind, &GpuType, Lesson)> {
+        let kind = self.kind();
+        self.correction.learned().filter_map(move |(of, factors)| Some((kind.clone()?, of, Lesson::of(factors))))
+    }
+
+    /// What lessons say of it that it does not know: of a GPU type that it has shown nothing on itself.
+    #[must_use]
+    pub fn news<'l>(&self, lessons: &'l Lessons) -> Option<&'l Arc<Taught>> {
+        let taught = lessons.of(&self.kind()?)?;
+        let new = |(of, lesson): (&GpuType, &Lesson)| {
+            self.correction.factors(of).is_none() && self.taught.get(of) != Some(lesson)
+        };
+        taught.iter().any(new).then_some(taught)
+    }
+
+    /// Takes over what jobs of its kind have shown.
+    pub fn learn(&mut self, lessons: &Lessons) {
+        if let Some(taught) = self.news(lessons) {
+            self.taught = Arc::clone(taught);
+        }
     }
 
     pub(crate) fn shape(&self) -> Option<&ModelShape> {
@@ -328,95 +371,13 @@ impl JobModel {
         }
     }
 
-    /// Whether the allocation exists on the class at all.
-    pub(crate) fn check_allocation(
-        &self,
-        class: &NodeClass,
-        gpus: GpuCount,
-        nodes: NodeCount,
-    ) -> Result<(), Infeasible> {
-        let per_node = class.gpus_per_node;
-        if gpus.0 == 0 || nodes.0 == 0 || gpus.0.div_ceil(nodes.0) > per_node.0 {
-            return Err(Infeasible::NodesTooSmall { gpus, nodes, per_node });
-        }
-        if !gpus.0.is_multiple_of(nodes.0) {
-            return Err(Infeasible::Uneven { gpus, nodes });
-        }
-        catalog::device(class).map(|_| ())
-    }
-
-    /// Whether model, script and class allow the layout.
-    pub(crate) fn check_layout(
-        &self,
-        class: &NodeClass,
-        gpus: GpuCount,
-        nodes: NodeCount,
-        layout: Layout,
-    ) -> Result<(), Infeasible> {
-        let Some(shape) = self.shape() else { return Err(Infeasible::Opaque) };
-        let room = Room { shape, limits: &self.training.layouts, class, gpus, nodes };
-        let obstacle = room.obstacle(layout);
-        obstacle.map_or(Ok(()), |detail| Err(Infeasible::Layout { layout, detail }))
-    }
-
-    /// Micro-batches per replica of a batch that the recipe allows.
-    fn check_batch(&self, configuration: &Configuration) -> Result<u64, Infeasible> {
-        let (global_batch, range) = (configuration.global_batch.0, self.training.batch);
-        if configuration.micro_batch > self.training.layouts.max_micro_batch {
-            let largest = self.training.layouts.max_micro_batch.0;
-            return Err(Infeasible::MicroBatch { micro_batch: configuration.micro_batch.0, largest });
-        }
-        if global_batch < range.min.0 || global_batch > range.max.0 {
-            return Err(Infeasible::BatchOutside { global_batch, range });
-        }
-        let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
-        let multiple_of = interleaved(configuration.layout);
-        if !micro_batches.is_multiple_of(multiple_of) {
-            return Err(Infeasible::Interleaving { micro_batches, multiple_of });
-        }
-        Ok(micro_batches)
-    }
-
     fn reference_tokens(&self) -> Tokens {
         self.training.reference_batch.tokens(self.training.work.seq_len())
     }
-
-    /// A user's curve at a size: linear between its points, proportional below the first, level above the last.
-    pub(crate) fn measured(&self, gpus: GpuCount) -> Result<Prediction, Infeasible> {
-        let relative = self.relative_goodput(gpus).ok_or(Infeasible::NoCurve)?;
-        let goodput = TokensPerSecond(relative * self.curve_scale.unwrap_or(1.0));
-        Ok(Prediction { step_time: Seconds(0.0), throughput: goodput, efficiency: 1.0, goodput, speed_up: 0.0 })
-    }
-
-    fn relative_goodput(&self, gpus: GpuCount) -> Option<f64> {
-        let Work::Curve { points, .. } = &self.training.work else { return None };
-        let below = points.range(..=gpus).next_back().map_or((0.0, 0.0), |(at, value)| (f64::from(at.0), *value));
-        let value = match points.range(gpus..).next() {
-            Some((at, value)) if f64::from(at.0) > below.0 => {
-                let share = (f64::from(gpus.0) - below.0) / (f64::from(at.0) - below.0);
-                below.1 + share * (value - below.1)
-            }
-            _ => below.1,
-        };
-        (value.is_finite() && value > 0.0).then_some(value)
-    }
-
-    fn observe_rate(&mut self, gpus: GpuCount, tokens_per_second: f64) {
-        let Some(relative) = self.relative_goodput(gpus) else { return };
-        let scale = tokens_per_second / relative;
-        if scale.is_finite() && scale > 0.0 {
-            let old = self.curve_scale.unwrap_or(scale);
-            self.curve_scale = Some(libm::exp(libm::log(old) + NEWEST * (libm::log(scale) - libm::log(old))));
-        }
-    }
 }
 
-fn indivisible(configuration: &Configuration) -> Infeasible {
-    Infeasible::Indivisible {
-        global_batch: configuration.global_batch.0,
-        dp: configuration.layout.dp,
-        micro_batch: configuration.micro_batch.0,
-    }
+fn no_lesson(taught: &Arc<Taught>) -> bool {
+    taught.is_empty()
 }
 
 #[cfg(test)]

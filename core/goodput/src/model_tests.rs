@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use headway_types::spec::{ExecutionLimits, Target, TargetCount};
-use headway_types::{Bytes, Execution, Generation, JobId, NoiseSample, Recompute, Sharding};
+use headway_types::{Bytes, Execution, Layout, NoiseSample, Recompute, Sharding, TokensPerSecond};
 
 use super::*;
-use crate::examples::{class_of, emulated_class, llama3_8b, tiny, training};
+use crate::examples::{self, class_of, emulated_class, llama3_8b, tiny, training};
 
 fn model() -> JobModel {
     JobModel::new(training(Work::Model(tiny()), 16, (8, 256)))
@@ -18,20 +18,7 @@ fn at(dp: u32, micro: u64, global: u64) -> Configuration {
 }
 
 fn report(configuration: Configuration, steps: u32, duration: f64, noise: Option<NoiseSample>) -> StepReport {
-    StepReport {
-        job: JobId("00000000-0000-0000-0000-000000000000".parse().unwrap()),
-        generation: Generation(1),
-        step: 1,
-        steps,
-        samples_seen: Sequences(1),
-        tokens: configuration.global_batch.tokens(64) * f64::from(steps),
-        duration: Seconds(duration),
-        configuration,
-        loss: None,
-        noise,
-        preconditioned: None,
-        memory_peak: None,
-    }
+    StepReport { noise, ..examples::report(configuration, steps, duration) }
 }
 
 fn predicted(model: &JobModel, gpus: u32, configuration: &Configuration) -> Prediction {

@@ -2,13 +2,13 @@
 
 use headway_types::random::SplitMix64;
 use headway_types::spec::{BatchPolicy, ExecutionLimits, Work};
-use headway_types::{Bytes, Generation, JobId, NoiseSample, Recompute, Schedule, Seconds, Sequences, Sharding};
-use headway_types::{StepReport, Tokens};
+use headway_types::{Bytes, NoiseSample, Recompute, Schedule, Sharding, StepReport};
 use proptest::prelude::*;
 use strum::VariantArray;
 
 use super::*;
-use crate::examples::{class_of, llama3_8b, tiny, training};
+use crate::examples::{self, class_of, llama3_8b, tiny, training};
+use crate::peers::Lessons;
 
 const SIZES: [(u32, u32); 9] = [(1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1), (12, 2), (16, 2), (64, 8)];
 
@@ -46,18 +46,9 @@ fn report(
     let peak = prior.memory(class, &configuration).map(|needed| Bytes(near(needed.bytes, 0.05) as u64));
     let step_time = prior.step_time(class, GpuCount(at.0), NodeCount(at.1), &configuration).ok()?.time;
     Some(StepReport {
-        job: JobId("00000000-0000-0000-0000-000000000000".parse().unwrap()),
-        generation: Generation(1),
-        step: 1,
-        steps: 1,
-        samples_seen: Sequences(64),
-        tokens: Tokens(1.0),
-        duration: Seconds(near(step_time.0 * truth, 0.05)),
-        configuration,
-        loss: None,
         noise: (big_batch > small_batch).then_some(noise),
-        preconditioned: None,
         memory_peak: peak,
+        ..examples::report(configuration, 1, near(step_time.0 * truth, 0.05))
     })
 }
 
@@ -87,7 +78,7 @@ proptest! {
     #[test]
     fn whatever_reports_teach_the_answers_are_those_of_a_search_from_nothing(
         which in 0usize..3, seed in 0u64..1_000_000, truth in 0.4..2.5f64, every_schedule: bool, norm_test: bool,
-        a100: bool, ran_out in 0u32..8,
+        a100: bool, ran_out in 0u32..8, taught in 0u32..16,
     ) {
         let (work, reference, range) = shapes().swap_remove(which);
         let mut training = training(work, reference, range);
@@ -99,6 +90,11 @@ proptest! {
         let mut model = JobModel::new(training);
         let mut searches = [Searches::new(&model, &ours), Searches::new(&model, &other)];
         let mut draws = SplitMix64(seed);
+        let mut peer = model.clone();
+        if let Some(report) = report(&peer, &ours, (8, 1), &mut draws, 1.5 / truth) {
+            peer.observe(&ours, NodeCount(1), &report);
+        }
+        let lessons = Lessons::default().renewed(peer.lessons()).unwrap_or_default();
         for step in 0..12u32 {
             agree(&mut searches[0], &model, &ours)?;
             agree(&mut searches[1], &model, &other)?;
@@ -110,6 +106,9 @@ proptest! {
                     model.exhausted(class, &report.configuration);
                     model.exhausted(class, &report.configuration);
                 }
+            }
+            if step == taught {
+                model.learn(&lessons);
             }
             searches.iter_mut().for_each(|of| of.follow(&model));
         }

@@ -149,6 +149,7 @@ pub fn round(nodes: Vec<PlanNode>, jobs: Vec<PlanJob>) -> PlanInput {
         jobs,
         projects: Vec::new(),
         reservations: Vec::new(),
+        lessons: std::sync::Arc::default(),
         deferred: std::collections::BTreeSet::new(),
         forced: Vec::new(),
     }

@@ -28,7 +28,7 @@ pub(crate) enum Lack {
     Known,
 }
 
-/// Searches already made, per training and what its reports taught. Jobs of equal trainings that nothing is learnt of share theirs.
+/// Searches already made, per training and what its reports taught. Jobs of equal trainings whose own reports taught nothing share theirs.
 #[derive(Clone, Debug, Default)]
 pub struct CurveCache {
     jobs: BTreeMap<JobId, Known>,
@@ -128,10 +128,11 @@ impl CurveCache {
     fn renew(&mut self, job: JobId, model: &Arc<JobModel>) -> usize {
         let before = self.jobs.remove(&job).filter(|known| known.model.training == model.training);
         let curves = match (model.unlearned(), before) {
-            (Some(alike), _) => match self.shared.get(&alike) {
+            (Some(alike), before) => match self.shared.get(&alike) {
                 Some(&at) => at,
                 None => {
-                    let at = self.add(Curves::default());
+                    let curves = before.map_or_else(Curves::default, |known| self.followed(&known, model));
+                    let at = self.add(curves);
                     self.shared.insert(alike, at);
                     at
                 }
@@ -142,13 +143,19 @@ impl CurveCache {
             }
             // What it shared goes on being the others'.
             (None, Some(known)) => {
-                let mut own = self.curves[known.curves].clone();
-                own.follow(model);
+                let own = self.followed(&known, model);
                 self.add(own)
             }
             (None, None) => self.add(Curves::default()),
         };
         self.jobs.insert(job, Known { model: Arc::clone(model), curves });
+        curves
+    }
+
+    /// A copy of the searches that a job had, with what its model has learnt since.
+    fn followed(&self, known: &Known, model: &JobModel) -> Curves {
+        let mut curves = self.curves[known.curves].clone();
+        curves.follow(model);
         curves
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::report::Capabilities;
 use headway_types::spec::{GpuRange, NodeResources, Priority};
 use headway_types::{Assignment, GpuUuid, JobId, NodeClass, NodeId, PlanId, Seconds, Timestamp, Tokens};
@@ -37,6 +37,9 @@ pub struct PlanInput {
     /// Those that matter now; whoever makes the input drops the past ones.
     #[serde(default)]
     pub reservations: Vec<Reservation>,
+    /// What measured jobs have taught those alike, for jobs that come.
+    #[serde(default, skip_serializing_if = "nothing_taught")]
+    pub lessons: Arc<Lessons>,
     /// Jobs whose curves were not ready when the round had to begin: it leaves them as they are. Whoever asks for the round says so, since
     /// the planner knows no clock.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -44,6 +47,10 @@ pub struct PlanInput {
     /// What people force on jobs, one of each at most ([`PlanInput::force`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<Force>,
+}
+
+fn nothing_taught(lessons: &Arc<Lessons>) -> bool {
+    lessons.is_empty()
 }
 
 /// A node's usable GPUs.

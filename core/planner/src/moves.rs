@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use headway_types::plan::MoveKind;
 use headway_types::{
-    Configuration, GpuCount, GpuUuid, JobId, JobVerdict, Move, Placement, Seconds, Tier, TokensPerSecond,
+    Configuration, GpuCount, GpuType, GpuUuid, JobId, JobVerdict, Move, Placement, Seconds, Tier, TokensPerSecond,
 };
 
 use crate::candidate::{Candidate, Options};
@@ -99,10 +99,14 @@ fn trigger(round: &Round<'_>, options: &Options<'_>) -> String {
     draining.unwrap_or_else(|| round.input.trigger.clone())
 }
 
-fn described(gpus: GpuCount, configuration: Option<&Configuration>) -> String {
+fn described(gpus: GpuCount, gpu_type: Option<&GpuType>, configuration: Option<&Configuration>) -> String {
+    let mut gpus = crate::explain::gpus(gpus);
+    if let Some(gpu_type) = gpu_type {
+        gpus = format!("{gpus} of {gpu_type}");
+    }
     match configuration {
-        Some(at) => format!("{} ({}, batch {})", crate::explain::gpus(gpus), at.layout, at.global_batch),
-        None => crate::explain::gpus(gpus),
+        Some(at) => format!("{gpus} ({}, batch {})", at.layout, at.global_batch),
+        None => gpus,
     }
 }
 
@@ -113,7 +117,7 @@ fn started(
     placement: Option<&Placement>,
     holders: &BTreeMap<&GpuUuid, &Options<'_>>,
 ) -> String {
-    let what = described(chosen.gpus, chosen.configuration.as_ref());
+    let what = described(chosen.gpus, None, chosen.configuration.as_ref());
     let mut from: Vec<&str> = placement
         .iter()
         .flat_map(|placement| placement.ranks())
@@ -155,8 +159,13 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
 fn moved(round: &Round<'_>, options: &Options<'_>, chosen: &Candidate) -> String {
     let current = options.job.current.as_ref();
     let from = current.map_or(GpuCount(0), |current| current.placement.gpus());
-    let before = described(from, current.and_then(|current| current.configuration).as_ref());
-    let after = described(chosen.gpus, chosen.configuration.as_ref());
+    let gpu_type = |class: usize| &round.cluster.classes[class].alike.gpu_type;
+    let held = current.and_then(|current| round.cluster.class_of_placement(&current.placement)).map(gpu_type);
+    let taken = chosen.shape.map(|shape| gpu_type(shape.class));
+    let types = held.zip(taken).filter(|(held, taken)| held != taken);
+    let configuration = current.and_then(|current| current.configuration);
+    let before = described(from, types.map(|(held, _)| held), configuration.as_ref());
+    let after = described(chosen.gpus, types.map(|(_, taken)| taken), chosen.configuration.as_ref());
     let was = options.present.map_or(0.0, |present| present.speed_up);
     let verb = match chosen.gpus.cmp(&from) {
         std::cmp::Ordering::Greater => "grows",

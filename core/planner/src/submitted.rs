@@ -1,7 +1,7 @@
 //! What a submitted job is to a round, whoever asks: the engine, which lays over it what it has seen of the job; a dry
 //! run, which knows no more than this; a round solved for others. The priors of what nobody has seen yet are here alone.
 
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::report::{Capabilities, Flexibility};
 use headway_types::spec::{GpuRange, Priority, Topology};
 use headway_types::{GpuCount, IdSource, JobId, JobSpec, Seconds, Timestamp, Tokens};
@@ -25,10 +25,14 @@ impl Downtime {
 }
 
 impl PlanWork {
-    /// What a specification alone tells.
+    /// What a specification tells, and what jobs alike have taught.
     #[must_use]
-    pub fn of(spec: &JobSpec) -> Self {
-        spec.training().map_or(Self::Opaque, |training| Self::Model(JobModel::new(training.clone()).into()))
+    pub fn of(spec: &JobSpec, lessons: &Lessons) -> Self {
+        spec.training().map_or(Self::Opaque, |training| {
+            let mut model = JobModel::new(training.clone());
+            model.learn(lessons);
+            Self::Model(model.into())
+        })
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -153,7 +157,7 @@ impl PlanInput {
                 }
             }
         };
-        specs.map(|spec| premises.job(own(), spec, user, self.now, PlanWork::of(spec))).collect()
+        specs.map(|spec| premises.job(own(), spec, user, self.now, PlanWork::of(spec, &self.lessons))).collect()
     }
 
     /// The round with these jobs in it.

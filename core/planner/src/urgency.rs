@@ -16,6 +16,8 @@ use crate::value::Quanta;
 const LEAST_WORK: f64 = 300.0;
 /// A job whose end nobody knows has at least so much left.
 const UNKNOWN: GpuSeconds = GpuSeconds(3_600.0);
+/// What is left of a job that runs counts so much.
+const HOLDER: f64 = 0.95;
 /// However many have less to do, a job keeps this share of the urgency of the middle one.
 const LEAST_URGENCY: f64 = 0.1;
 
@@ -47,7 +49,7 @@ fn urgencies(round: &Round<'_>, options: &[Options<'_>]) -> Vec<f64> {
     if p <= 0.0 || options.is_empty() {
         return vec![1.0; options.len()];
     }
-    let left: Vec<f64> = options.iter().map(|of| work(of).max(LEAST_WORK)).collect();
+    let left: Vec<f64> = options.iter().map(|of| to_rank(of).max(LEAST_WORK)).collect();
     let mut order: Vec<usize> = (0..options.len()).collect();
     let submitted = |job: usize| options[job].job.submitted_at;
     order.sort_by(|&a, &b| left[b].total_cmp(&left[a]).then(submitted(b).cmp(&submitted(a))).then(b.cmp(&a)));
@@ -65,6 +67,13 @@ fn urgencies(round: &Round<'_>, options: &[Options<'_>]) -> Vec<f64> {
         before += alike.len();
     }
     urgencies
+}
+
+/// What a job is ranked by. Who runs and has an end counts as nearer to it than he is, so that of two who are all but equal the newcomer does
+/// not stop the elder, to be stopped by him a while later.
+fn to_rank(of: &Options<'_>) -> f64 {
+    let holds = of.job.current.is_some() && is_known(of.job);
+    work(of) * if holds { HOLDER } else { 1.0 }
 }
 
 /// Whether anybody can say how much a job has left.
@@ -91,10 +100,10 @@ pub(crate) fn work(of: &Options<'_>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use headway_types::{GpuSeconds, Tokens};
+    use headway_types::{GpuSeconds, NodeSlice, Placement, Tokens};
 
     use super::*;
-    use crate::builder::{job, node, rigid, round};
+    use crate::builder::{bare, job, node, node_id, rigid, round};
     use crate::candidate;
     use crate::cluster::Cluster;
     use crate::curves::CurveCache;
@@ -121,6 +130,17 @@ mod tests {
         let told = [1.0_f64, 5.0, 3.0].map(|square| square.sqrt() / 2.0);
         assert!(found.iter().zip(told).all(|(found, told)| (found - told).abs() < 1e-9), "{found:?}");
         assert_eq!(urgencies_of(vec![with(1, 3e9), with(2, 1e9)], 0.0), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn of_two_who_are_all_but_equal_the_one_that_runs_comes_first() {
+        let gpus = node(1, "alpha", 8).gpus[..1].to_vec();
+        let placement = Placement::try_new(vec![NodeSlice { node: node_id(1), gpus }]).expect("a placement");
+        let running = |left| PlanJob { current: Some(bare(placement.clone())), ..with(1, left) };
+        let found = urgencies_of(vec![running(1.03e9), with(2, 1e9)], 0.9);
+        assert!(found[0] > found[1], "{found:?}");
+        let found = urgencies_of(vec![running(1.2e9), with(2, 1e9)], 0.9);
+        assert!(found[0] < found[1], "{found:?}");
     }
 
     #[test]

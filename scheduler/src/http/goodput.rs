@@ -178,7 +178,7 @@ fn asked_about(view: &View, round: &PlanInput, record: &Job) -> PlanJob {
     let known = round.jobs.iter().find(|job| job.job == record.id);
     known.cloned().unwrap_or_else(|| {
         let learnt = view.jobs.get(&record.id).and_then(|live| live.model.clone()).map(PlanWork::Model);
-        let work = learnt.unwrap_or_else(|| PlanWork::of(&record.spec));
+        let work = learnt.unwrap_or_else(|| PlanWork::of(&record.spec, &round.lessons));
         let premises = Premises::new(&round.nodes, round.jobs.len() + 1);
         premises.job(record.id, &record.spec, &record.owner, record.submitted_at, work)
     })

@@ -15,6 +15,7 @@ fn round(ids: &mut IdSource) -> PlanInput {
         jobs: vec![],
         projects: vec![],
         reservations: vec![],
+        lessons: std::sync::Arc::default(),
         deferred: BTreeSet::new(),
         forced: Vec::new(),
     }

@@ -48,7 +48,7 @@ impl Engine {
         );
         let name = spec.name.clone();
         let job = Arc::new(Job::new(id, spec, actor.to_string(), self.facts.now));
-        self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None)));
+        self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None, &self.seen.lessons)));
         self.facts.add_job(job.clone());
         self.facts.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
         self.facts.ask_round_for_somebody(format!("job {name} arrived"));

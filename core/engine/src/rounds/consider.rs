@@ -49,6 +49,7 @@ impl Engine {
                 (RoundKind { plan, trigger, terms: None, pinned, restraint }, None)
             }
         };
+        self.teach_peers();
         let request = Arc::new(take_down(self.situation(), &kind));
         if request.count == 0 && asked_by.is_none() {
             if self.facts.has_demand() {

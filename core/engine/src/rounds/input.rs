@@ -31,6 +31,7 @@ pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
             projects: facts.projects.values().map(|project| project.for_round(&usages)).collect(),
             reservations: facts.reservations.values().filter_map(|one| one.for_round(facts.now)).collect(),
             nodes,
+            lessons: Arc::clone(&at.seen.lessons),
             deferred: BTreeSet::new(),
             forced: kind.terms.as_ref().map_or_else(Vec::new, |terms| terms.force.clone()),
         },

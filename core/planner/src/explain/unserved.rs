@@ -126,8 +126,8 @@ impl Account<'_> {
             return self.behind(line, job, need, alone);
         }
         let free = self.most_free(job);
-        let (short, gain) = (need.gpus.saturating_sub(free), self.options[job].candidates.iter());
-        let gain = gain.map(|candidate| candidate.value).max().unwrap_or_default();
+        // What would be taken is worth what the size asked for is worth; a larger one would take more.
+        let (short, gain) = (need.gpus.saturating_sub(free), need.value);
         let are = if free.0 == 1 { "is" } else { "are" };
         let mut reasons =
             vec![reason(ReasonCode::NotEnoughFree, alone, format!("needs {}, {free} {are} free", gpus(need.gpus)))];
@@ -149,10 +149,9 @@ impl Account<'_> {
                 format!("{taking} would lose more than it gains")
             }
             Some((_, giver)) => {
-                let detail = format!(
-                    "{} could give {short}, but they would not lie together, or other limits stand against it",
-                    self.options[giver].job.name
-                );
+                let apart = if need.gpus.0 > 1 { "they would not lie together, or " } else { "" };
+                let name = &self.options[giver].job.name;
+                let detail = format!("{name} could give {short}, but {apart}other limits stand against it");
                 reasons.push(reason(ReasonCode::Fragmented, alone, detail.clone()));
                 detail
             }
