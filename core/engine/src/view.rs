@@ -38,6 +38,8 @@ pub struct View {
     pub verdicts: Verdicts,
     /// While rounds gave no plan of late.
     pub trouble: Option<Trouble>,
+    /// While a round is under way: as of when.
+    pub round_since: Option<Timestamp>,
 }
 
 impl View {
@@ -56,6 +58,7 @@ impl View {
             reservations,
             verdicts: Verdicts::default(),
             trouble: None,
+            round_since: None,
         }
     }
 
