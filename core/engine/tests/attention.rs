@@ -8,7 +8,7 @@ use headway_engine::attention::{Attention, Kind, Severity};
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicySettings};
 use headway_planner::makes_due;
-use headway_types::{Blame, Condition, ConditionKind, Fault, GroupOutcome, GroupPhase, PolicyMode};
+use headway_types::{Blame, Condition, ConditionKind, Fault, GroupOutcome, GroupPhase, PolicyMode, Seconds};
 
 fn attention(cluster: &Cluster) -> Attention {
     cluster.engine.view().attention(20, |_| true)
@@ -38,12 +38,15 @@ fn a_cluster_that_does_well_asks_for_nobody() {
 #[test]
 fn a_job_starves_once_the_planner_holds_it_for_due_and_not_before() {
     let mut cluster = Cluster::new(&[4]);
+    let mut settings = PolicySettings::default();
+    settings.objective.patience = Some(Seconds(60.0));
+    put_policy(&mut cluster, settings);
     let first = cluster.submit(rigid("one", 4));
     cluster.start(first);
     let second = cluster.submit(rigid("two", 4));
     let mut starved = 0;
     for _ in 0..80 {
-        cluster.pass_beating(120.0, &[0]);
+        cluster.pass_beating(5.0, &[0]);
         let view = cluster.engine.view();
         let turn = view.jobs[&second].job.turn_at(view.at);
         let due = makes_due(view.verdicts.due_after, turn.waited, turn.ran);

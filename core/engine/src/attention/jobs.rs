@@ -1,7 +1,7 @@
 //! Jobs that need somebody: of each the gravest thing.
 
 use headway_planner::makes_due;
-use headway_types::{GpuSeconds, ReasonCode, Timestamp};
+use headway_types::{GpuCount, GpuSeconds, ReasonCode, Timestamp};
 
 use super::{Finding, Kind, Subject, elapsed, lasting, standing};
 use crate::record::{Job, JobState, LastFailure};
@@ -34,8 +34,9 @@ fn finding<'v>(
 fn aside<'v>(view: &'v View, shown: &'v JobView) -> Option<Finding<'v>> {
     let job = &*shown.job;
     let aside = view.trouble.as_ref()?.aside.get(&job.id)?;
-    let gpus = shown.allocation.as_ref().map_or(job.least(), |held| held.held_gpus());
-    let at_stake = standing(view, gpus, aside.since);
+    // What it has it keeps.
+    let waits = if shown.allocation.is_some() { GpuCount(0) } else { job.least() };
+    let at_stake = standing(view, waits, aside.since);
     Some(finding(job, Kind::JobSetAside, (Some(aside.since), at_stake), move || {
         let (name, lasting) = (&job.spec.name, lasting(view, aside.since));
         let headline = format!("Rounds give no plan with {name} and have done without it {lasting}");
