@@ -182,7 +182,6 @@ mod tests {
     use axum::http::StatusCode;
 
     use super::*;
-    use crate::http::fixtures;
 
     #[tokio::test]
     async fn whoever_waits_too_long_for_a_turn_is_told() {
@@ -192,14 +191,6 @@ mod tests {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(held);
         assert!(turn(&slots, Duration::ZERO).await.is_ok());
-    }
-
-    #[test]
-    fn the_overview_counts_what_the_snapshot_holds() {
-        let overview = summary(&fixtures::running(), 7);
-        assert_eq!((overview.gpus_total, overview.gpus_healthy, overview.gpus_busy), (4, 3, 2));
-        assert_eq!(overview.jobs_by_state, BTreeMap::from([("running".into(), 1)]));
-        assert_eq!((overview.goodput_tokens_per_second, overview.seq), (900.0, 7));
     }
 
     #[test]

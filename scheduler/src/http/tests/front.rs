@@ -20,7 +20,9 @@ async fn crowded() -> Served {
     {
         assert_eq!(served.submit(who, &job(name, 1, more), name).await.status, StatusCode::CREATED);
     }
-    served.until("eve", "/queue", |answer| answer.body["totals"]["by_code"]["unplanned"].is_null() && waits(answer, 3)).await;
+    served
+        .until("eve", "/queue", |answer| answer.body["totals"]["by_code"]["unplanned"].is_null() && waits(answer, 3))
+        .await;
     served
 }
 
