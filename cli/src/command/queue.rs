@@ -37,7 +37,7 @@ pub struct List {
     /// Only jobs that wait for this reason ("not_enough_free", "quota", …).
     #[arg(long)]
     pub code: Option<String>,
-    /// Only jobs that accept this GPU type, as nodes call it.
+    /// Only jobs that accept this GPU type ("H100").
     #[arg(long = "type", value_name = "GPU TYPE")]
     pub gpu_type: Option<String>,
     /// At most this many.
@@ -196,6 +196,22 @@ fn largest(of: &std::collections::BTreeMap<String, QueueShare>) -> String {
     told.chain((more > 0).then(|| format!("{more} more"))).collect::<Vec<_>>().join(", ")
 }
 
+/// When a job starts, as far as anybody has said.
+fn starts(job: &QueuedJob, now: DateTime<Utc>) -> String {
+    let until = |at: DateTime<Utc>| duration(seconds(at, now));
+    match (job.waiting.p10, job.waiting.p50, job.waiting.p90) {
+        _ if job.waiting.code.as_deref() == Some("never") => "never, as the cluster is".into(),
+        (_, Some(p50), Some(p90)) if p50 <= now && p90 > now => format!("any moment, likely within {}", until(p90)),
+        (_, Some(p50), _) if p50 <= now => "any moment".into(),
+        (Some(p10), Some(p50), Some(p90)) => {
+            format!("in about {} (between {} and {} from now)", until(p50), until(p10), until(p90))
+        }
+        (Some(p10), Some(p50), None) => format!("in about {} (not before {} from now)", until(p50), until(p10)),
+        (Some(p10), None, _) => format!("not before {} from now, likely much later", until(p10)),
+        _ => "not predicted yet".into(),
+    }
+}
+
 /// One job for people.
 fn told(job: &QueuedJob, all: &QueueReply) -> String {
     let waited = duration(seconds(all.at, job.since));
@@ -203,15 +219,9 @@ fn told(job: &QueuedJob, all: &QueueReply) -> String {
         "any" => format!("{} GPUs of any type", gpus(job)),
         types => format!("{} GPUs of {types}", gpus(job)),
     };
-    let until = |at: Option<DateTime<Utc>>| at.map(|at| duration(seconds(at, all.at)));
-    let starts = match (until(job.waiting.p10), until(job.waiting.p50), until(job.waiting.p90)) {
-        (Some(p10), Some(p50), Some(p90)) => format!("in about {p50} (between {p10} and {p90} from now)"),
-        (Some(p10), Some(p50), None) => format!("in about {p50} (not before {p10} from now)"),
-        (Some(p10), None, _) => format!("not before {p10} from now"),
-        _ => "not predicted yet".into(),
-    };
+    let starts = starts(job, all.at);
     format!(
-        "{}: place {} of {}\nwants   {wants}, priority {}\nwaits   {waited}\nstarts  {starts}\nwhy     {}\nfree    {}",
+        "{}: place {} of {}\nwants   {wants}, priority {}\nwaits   {waited}\nstarts  {starts}\nwhy     {}\nnow     {}",
         job.name,
         job.place,
         all.totals.jobs.max(u64::from(job.place)),
@@ -270,5 +280,14 @@ mod tests {
         let queue = queue();
         insta::assert_snapshot!(told(&queue.items[0], &queue));
         insta::assert_snapshot!(told(&queue.items[2], &queue));
+    }
+
+    #[test]
+    fn a_start_that_was_foretold_for_a_moment_that_is_over_may_come_any_moment() {
+        let (queue, later) = (queue(), "2026-03-01T15:00:00Z".parse().expect("a moment"));
+        assert_eq!(starts(&queue.items[0], later), "any moment, likely within 40m00s");
+        let mut never = queue.items[0].clone();
+        never.waiting.code = Some("never".into());
+        assert_eq!(starts(&never, later), "never, as the cluster is");
     }
 }

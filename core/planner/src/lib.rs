@@ -65,7 +65,7 @@ pub use curves::CurveCache;
 pub use due::makes_due;
 pub use force::Force;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
-pub use named::{Misnamed, name_gpu_types};
+pub use named::{Misnamed, name_gpu_type, name_gpu_types};
 pub use never::{Never, never_while};
 pub use policy::{Policy, PowerCap};
 pub use project::{PlanProject, Tree};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use headway_engine::view::View;
+use headway_planner::name_gpu_type;
 use headway_types::{GpuType, JobId, ReasonCode};
 use serde::Deserialize;
 use strum::VariantArray;
@@ -23,7 +24,7 @@ pub struct QueueQuery {
     user: Option<String>,
     /// The first reason why it waits, as in `totals.by_code`.
     code: Option<String>,
-    /// A GPU type that it accepts, as nodes call it.
+    /// A GPU type that it accepts, as nodes call it or the beginning of that ("H100").
     #[serde(rename = "type")]
     #[param(rename = "type")]
     gpu_type: Option<String>,
@@ -80,13 +81,9 @@ fn known_code(code: String) -> Result<String, Problem> {
     Err(unknown.hint(format!("reasons are {UNPLANNED}, {}", known.join(", "))))
 }
 
-fn known_type(of: String, view: &View) -> Result<GpuType, Problem> {
-    let known: BTreeSet<&str> = view.nodes.values().map(|node| node.node.inventory.gpu_type.0.as_str()).collect();
-    if known.contains(of.as_str()) {
-        return Ok(GpuType(of));
-    }
-    let known: Vec<&str> = known.into_iter().collect();
-    let hint =
-        if known.is_empty() { "there are no nodes yet".into() } else { format!("types are {}", known.join(", ")) };
-    Err(Problem::bad_request(format!("no node has GPUs of type \"{of}\"")).field("type").hint(hint))
+fn known_type(written: String, view: &View) -> Result<GpuType, Problem> {
+    let present: BTreeSet<&str> = view.nodes.values().map(|node| node.node.inventory.gpu_type.0.as_str()).collect();
+    name_gpu_type(&present, &GpuType(written)).map_err(|misnamed| {
+        Problem::bad_request(misnamed.to_string()).field("type").hint("headway node list names the types there are")
+    })
 }

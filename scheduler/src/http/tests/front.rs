@@ -72,7 +72,7 @@ async fn pages_of_the_queue_follow_each_other_and_filters_hold_for_totals() {
     let id = served.get("eve", "/queue?user=bob").await.body["items"][0]["job_id"].as_str().unwrap().to_owned();
     assert_eq!(names(&served.get("eve", &format!("/queue?job={id}")).await), ["gpt"]);
     assert!(waits(&served.get("eve", "/queue?code=quota").await, 0));
-    for (query, field) in [("code=quotas", "code"), ("type=H1000", "type"), ("cursor=x", "cursor")] {
+    for (query, field) in [("code=quotas", "code"), ("type=X1000", "type"), ("cursor=x", "cursor")] {
         let answer = served.get("eve", &format!("/queue?{query}")).await;
         assert_eq!(answer.problem(StatusCode::BAD_REQUEST), "bad_request", "{query}");
         assert_eq!(answer.body["field"], field);
