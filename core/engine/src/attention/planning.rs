@@ -26,6 +26,14 @@ fn idle(view: &View) -> GpuCount {
     view.census().get(&Activity::IdleWaiting).copied().unwrap_or_default()
 }
 
+fn idly(idle: GpuCount) -> String {
+    match idle.0 {
+        0 => String::new(),
+        1 => ", and 1 GPU stands idle".into(),
+        _ => format!(", and {} stand idle", idle.words()),
+    }
+}
+
 fn given_up(view: &View) -> Option<Finding<'_>> {
     let trouble = view.trouble.as_ref().filter(|trouble| trouble.is_open())?;
     let idle = idle(view);
@@ -36,12 +44,8 @@ fn given_up(view: &View) -> Option<Finding<'_>> {
         at_stake: Some(standing(view, idle, trouble.since)),
         told: Box::new(move || {
             let rounds = if trouble.rounds == 1 { "1 round".into() } else { format!("{} rounds", trouble.rounds) };
-            let headline = format!(
-                "{rounds} gave no plan since {} ago, while {} stand idle: {}",
-                elapsed(view, trouble.since).words(),
-                idle.words(),
-                trouble.message
-            );
+            let lately = elapsed(view, trouble.since).words();
+            let headline = format!("{rounds} of the last {lately} gave no plan{}: {}", idly(idle), trouble.message);
             (headline, "The next rounds plan for fewer jobs; the scheduler's log says what went wrong".into())
         }),
     })
@@ -70,7 +74,7 @@ fn paused(view: &View) -> Option<Finding<'_>> {
         at_stake: None,
         told: Box::new(|| {
             let why = view.policy.last_change.as_ref().map_or(String::new(), |change| format!(" ({change})"));
-            let headline = format!("Planning is paused{why}: nothing starts, {} stand idle", idle(view).words());
+            let headline = format!("Planning is paused{why}: nothing starts{}", idly(idle(view)));
             (headline, "headway plan resume".into())
         }),
     })
