@@ -11,10 +11,12 @@ mod goodput;
 mod history;
 mod job;
 mod node;
+mod overview;
 mod past;
 mod plan;
 mod problem;
 mod project;
+mod queue;
 mod rebalancing;
 mod reservation;
 mod simulation;
@@ -44,6 +46,7 @@ pub use job::{
     Submitted, Validation, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
+pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
     Alternative, Assignment, Explanation, FunnelStage, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList, PlanSummary,
@@ -53,6 +56,7 @@ pub use problem::Problem;
 pub use project::{
     Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRules,
 };
+pub use queue::{GpuRoom, Queue, QueueShare, QueueTotals, QueuedJob};
 pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };

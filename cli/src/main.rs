@@ -75,6 +75,9 @@ enum Command {
     /// Nodes: list, drain, undrain, cordon.
     #[command(subcommand)]
     Node(command::node::Node),
+    /// The queue: what waits for GPUs, in order, and why.
+    #[command(subcommand)]
+    Queue(command::queue::Queue),
     /// Plans: show the present one, rebalance, approve, reject; solve a round of one's own.
     #[command(subcommand)]
     Plan(command::plan::Plan),
@@ -205,6 +208,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
         Command::Audit(audit) => command::audit::run(&cli.connection.client()?, &print, audit).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
+        Command::Queue(queue) => command::queue::run(&cli.connection.client()?, &print, queue).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
         Command::Plan(command::plan::Plan::Solve(solve)) => {

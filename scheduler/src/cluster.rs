@@ -9,7 +9,7 @@ use std::time::Duration;
 use headway_api::agent::LogRequest;
 use headway_engine::record::EventRecord;
 use headway_engine::{Actor, Reply, Request, View};
-use headway_types::{Generation, JobId, NodeId, PlanId, Timestamp};
+use headway_types::{Generation, JobId, NodeId, PlanId, Seconds, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::audit;
@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::Retention;
 use crate::driver::{Asker, Input};
 use crate::grpc::{SessionError, Sessions};
-use crate::planning::LastRound;
+use crate::planning::{Health, LastRound, Rounds};
 use crate::shown::{Show, Shown};
 use crate::store::{SeriesPoint, Store};
 
@@ -42,6 +42,7 @@ pub(crate) struct Outlook {
     pub feed: broadcast::Sender<Arc<Feed>>,
     pub ready: watch::Receiver<bool>,
     pub round: LastRound,
+    pub rounds: Arc<Rounds>,
 }
 
 /// What a live page wants to hear of, published after the commit.
@@ -183,6 +184,21 @@ impl Cluster {
         self.outlook.round.clone()
     }
 
+    /// How rounds go.
+    pub(crate) fn rounds(&self) -> Health {
+        self.outlook.rounds.health()
+    }
+
+    /// When something was, by the cluster's clock, that was so much wall time ago.
+    pub(crate) fn ago(&self, elapsed: Duration) -> Timestamp {
+        self.now() - Seconds(elapsed.as_secs_f64() * self.clock.speed().factor())
+    }
+
+    /// Since the newest plan was made, adopted or not.
+    pub(crate) fn plan_age(&self) -> Option<Seconds> {
+        self.outlook.round.borrow().as_ref().map(|round| self.now().since(round.plan.made_at))
+    }
+
     /// Everything published from now on; a slow reader loses the oldest (`RecvError::Lagged`).
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Feed>> {
@@ -223,6 +239,11 @@ impl Cluster {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Wall time until the cluster's clock shows a moment.
+    pub(crate) fn until(&self, moment: Timestamp) -> Duration {
+        self.clock.until(moment)
     }
 
     /// How long what may be forgotten is kept.

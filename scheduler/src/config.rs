@@ -43,7 +43,7 @@ pub struct Retention {
     pub plan_inputs: Seconds,
     /// Plans that have been decided, with what each said of every job.
     pub plans: Seconds,
-    /// What was in which state when.
+    /// What was in which state when, and the cluster's figures minute by minute.
     pub history: Seconds,
 }
 

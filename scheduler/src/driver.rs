@@ -130,7 +130,8 @@ impl Driver {
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
         let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept, retention);
         let last_round = planning.last_round();
-        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round: last_round.clone() };
+        let rounds = planning.rounds();
+        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round: last_round.clone(), rounds };
         let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone(), retention);
         let archive = Archive::start(store.clone(), format!("{} ({build})", env!("CARGO_PKG_VERSION")));
         let driver = Driver {

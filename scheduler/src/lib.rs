@@ -20,6 +20,7 @@ mod grpc;
 mod leader;
 mod observer;
 mod planning;
+mod sampler;
 mod shown;
 mod web;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use headway_engine::record::Availability;
 use headway_engine::view::View;
-use headway_types::{AvailabilityKind, GpuHealth, JobStateKind};
+use headway_types::{AvailabilityKind, GpuHealth, JobStateKind, Seconds};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use strum::VariantArray;
 
 const HTTP_REQUESTS: &str = "headway_http_requests_total";
@@ -27,6 +27,8 @@ const PLAN_OBJECTIVE: &str = "headway_plan_objective";
 const PLAN_PROPOSALS: &str = "headway_plan_proposals";
 const ROUNDS_GIVEN_UP: &str = "headway_rounds_given_up_total";
 const ROUNDS_FAILED: &str = "headway_rounds_failed_total";
+const ROUND_SECONDS: &str = "headway_round_seconds";
+const PLAN_AGE: &str = "headway_plan_age_seconds";
 const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const JOBS_SET_ASIDE: &str = "headway_jobs_set_aside_total";
@@ -39,9 +41,14 @@ const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 /// Seconds: from a memory read to the request timeout.
 const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
+/// Seconds: from a round of a few jobs to one that is given up.
+const ROUND_BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
 /// Installs the process-wide recorder. `Err`: a recorder is installed already, or a bucket list is empty.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
-    let handle = PrometheusBuilder::new().set_buckets(&DURATION_BUCKETS)?.install_recorder()?;
+    let rounds = Matcher::Full(ROUND_SECONDS.to_owned());
+    let builder = PrometheusBuilder::new().set_buckets(&DURATION_BUCKETS)?;
+    let handle = builder.set_buckets_for_metric(rounds, &ROUND_BUCKETS)?.install_recorder()?;
     describe();
     Ok(handle)
 }
@@ -78,6 +85,8 @@ fn describe() {
     // Also none is exported, so that an alert can tell none from not known.
     counter!(ROUNDS_GIVEN_UP).increment(0);
     counter!(ROUNDS_FAILED).increment(0);
+    describe_histogram!(ROUND_SECONDS, "How long rounds took, curves included, those given up among them");
+    describe_gauge!(PLAN_AGE, "Cluster time since the newest plan was made, adopted or not; NaN before the first");
     describe_gauge!(
         ROUND_DEFERRED,
         "Jobs that the newest round left as they are, since their goodput curves were not ready"
@@ -129,6 +138,11 @@ pub fn commands_sent(took: Duration) {
 /// Faults of the engine's own. Also none are exported, so that an alert can tell none from not known.
 pub fn engine_faults(kind: &'static str, count: u64) {
     counter!(ENGINE_FAULTS, "kind" => kind).increment(count);
+}
+
+/// A round has ended, or was given up.
+pub fn round_ended(took: Duration) {
+    histogram!(ROUND_SECONDS).record(took.as_secs_f64());
 }
 
 /// A round took too long.
@@ -198,8 +212,8 @@ impl Drop for OpenStream {
     }
 }
 
-/// Sets the gauges that describe the cluster; called at each scrape.
-pub fn observe(view: &View) {
+/// Sets the gauges that describe the cluster; called at each scrape. `plan_age`: of the newest plan, adopted or not.
+pub fn observe(view: &View, plan_age: Option<Seconds>) {
     let live = JobStateKind::VARIANTS.iter().filter(|state| !state.is_final());
     let mut jobs: BTreeMap<JobStateKind, u32> = live.map(|state| (*state, 0)).collect();
     let (mut goodput, mut throughput) = (0.0, 0.0);
@@ -236,6 +250,7 @@ pub fn observe(view: &View) {
     gauge!(CLUSTER_GOODPUT).set(goodput);
     gauge!(CLUSTER_THROUGHPUT).set(throughput);
     gauge!(CLUSTER_TERM).set(view.term.0 as f64);
+    gauge!(PLAN_AGE).set(plan_age.map_or(f64::NAN, |age| age.0));
     gauge!(PLAN_PROPOSALS).set(view.proposals.len() as f64);
     if let Some(target) = &view.target {
         // Zero of a policy that proves nothing would read as proven.

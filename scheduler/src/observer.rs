@@ -108,6 +108,7 @@ impl Writer {
         log(self.store.prune_series(now).await, "measurements not pruned");
         log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
         log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
+        log(self.store.prune_pulses(now - self.retention.history).await, "the cluster's figures not pruned");
         log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
     }
 

@@ -6,6 +6,8 @@
 //! given up cannot be stopped, so its thread is left to it and another takes the next round, up to a bound, beyond which
 //! rounds fail at once. The thread keeps the cache of goodput curves between rounds; it decides nothing about what becomes of a plan.
 
+mod health;
+
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -23,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::driver::Input;
 use crate::metrics;
+pub use health::{Health, Rounds};
 
 /// Rounds are bounded by the solver's own budget; one that takes longer than this is given up.
 const ROUND_DEADLINE: Duration = Duration::from_secs(60);
@@ -65,6 +68,7 @@ struct Crew {
     inbox: mpsc::Sender<Input>,
     work: Mutex<Work>,
     last: watch::Sender<Option<Arc<SolvedRound>>>,
+    rounds: Arc<Rounds>,
     solver: Solver,
     deadline: Duration,
     curve_budget: Duration,
@@ -94,7 +98,8 @@ impl Planning {
     ) -> std::io::Result<Self> {
         let (rounds, requests) = channel();
         let (requests, work, last) = (Mutex::new(requests), Mutex::default(), watch::Sender::default());
-        let crew = Arc::new(Crew { requests, inbox, work, last, solver, deadline, curve_budget });
+        let crew =
+            Arc::new(Crew { requests, inbox, work, last, rounds: Arc::default(), solver, deadline, curve_budget });
         crew.man()?;
         tokio::spawn(guard(Arc::clone(&crew)));
         Ok(Self { rounds, crew })
@@ -105,11 +110,17 @@ impl Planning {
         self.crew.last.subscribe()
     }
 
+    /// How rounds go.
+    pub fn rounds(&self) -> Arc<Rounds> {
+        Arc::clone(&self.crew.rounds)
+    }
+
     /// Asks for this plan, from an input that is made when its turn has come; it comes back as an event.
     pub fn request(&self, plan: PlanId, input: impl FnOnce() -> PlanInput + Send + 'static) {
         if self.crew.work().unmanned {
-            let message = "the planner hangs: no round that was given up has come back".into();
-            let failed = Event::PlanFailed { plan, message };
+            let message = "the planner hangs: no round that was given up has come back";
+            self.crew.rounds.gave_none(message);
+            let failed = Event::PlanFailed { plan, message: message.into() };
             let inbox = self.crew.inbox.clone();
             // Not here: the caller is the loop itself, and its inbox may be full. It has ended if this fails.
             tokio::spawn(async move { inbox.send(Input::event(failed)).await.ok() });
@@ -137,12 +148,13 @@ impl Crew {
         while let Some(Wanted { plan: id, input }) = self.next() {
             let started = Instant::now();
             self.work().current = Some((id, started));
+            self.rounds.begun(started);
             let (input, event) = match catch_unwind(AssertUnwindSafe(input)) {
                 Ok(input) => self.decide(Arc::new(input), &mut cache, &mut late),
                 Err(panic) => (None, broken_down(id, &*panic)),
             };
             match self.finish(id) {
-                Finish::InTime => {}
+                Finish::InTime => self.ended(started.elapsed(), late.len(), &event),
                 Finish::GivenUp { replaced } => {
                     tracing::warn!(plan_id = %id, took = ?started.elapsed(), "round ended after it was given up");
                     if replaced {
@@ -166,6 +178,14 @@ impl Crew {
             if self.inbox.blocking_send(Input::event(event)).is_err() {
                 return;
             }
+        }
+    }
+
+    fn ended(&self, took: Duration, deferred: usize, event: &Event) {
+        metrics::round_ended(took);
+        self.rounds.ended(took, deferred);
+        if let Event::PlanFailed { message: why, .. } | Event::PlanRefused { violation: why, .. } = event {
+            self.rounds.gave_none(why);
         }
     }
 
@@ -221,6 +241,8 @@ impl Crew {
         work.unmanned = work.abandoned > MOST_ABANDONED || self.man().is_err();
         let (abandoned, unmanned) = (work.abandoned, work.unmanned);
         metrics::round_given_up();
+        metrics::round_ended(self.deadline);
+        self.rounds.ended(self.deadline, 0);
         tracing::error!(plan_id = %plan, abandoned, unmanned, "round takes too long, the current plan stays");
         Some(plan)
     }
@@ -307,6 +329,7 @@ async fn guard(crew: Arc<Crew>) {
         }
         if let Some(plan) = crew.give_up_overdue() {
             let message = format!("no plan after {} s", crew.deadline.as_secs_f64());
+            crew.rounds.gave_none(&message);
             if crew.inbox.send(Input::event(Event::PlanGivenUp { plan, message })).await.is_err() {
                 return;
             }

@@ -19,6 +19,7 @@ use crate::driver::{Driver, StartError};
 use crate::grpc::{Gateway, Sessions};
 use crate::http::{HttpState, router};
 use crate::leader::Leader;
+use crate::sampler;
 use crate::store::{Store, StoreError};
 
 /// Open requests get this long at shutdown; event streams never end by themselves.
@@ -105,6 +106,7 @@ pub async fn serve_reporting(
             .await?;
     let mut ready = started.cluster.readiness();
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
+    let sampled = started.cluster.clone();
     let state = HttpState::new(started.cluster, config.build, metrics);
 
     let mut parts = JoinSet::new();
@@ -118,6 +120,13 @@ pub async fn serve_reporting(
     });
     // The loop is about to lead: it has its engine already.
     let _ = ready.wait_for(|ready| *ready).await;
+    parts.spawn({
+        let sample = sampler::run(sampled, stop.clone());
+        async move {
+            sample.await;
+            Ok(())
+        }
+    });
     parts.spawn(serve_agents(gateway, agents, tls.clone(), stop.clone()));
     parts.spawn(serve_people(state, people, tls, stop.clone()));
     tracing::info!(http = %addresses.http, agents = %addresses.agents, "server ready");

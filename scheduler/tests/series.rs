@@ -3,6 +3,7 @@
 
 mod support;
 
+use headway_engine::Pulse;
 use headway_scheduler::store::SeriesPoint;
 use headway_types::{
     Configuration, Generation, GpuCount, IdSource, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens,
@@ -84,4 +85,20 @@ async fn pruning_keeps_what_coarser_rows_say() {
     assert_eq!(store.prune_series(two_days).await.unwrap(), 1);
     let series = store.series(job, None, None, 100).await.unwrap();
     assert_eq!(series.iter().map(|point| point.tokens.0).sum::<f64>(), 2_000.0);
+}
+
+#[tokio::test]
+async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
+    let store = TestDatabase::create().await.store().await;
+    let hour = Timestamp(START.0 - START.0 % 3_600_000_000);
+    let pulse = |running, speed_up| Pulse { jobs_running: running, speed_up, ..Pulse::default() };
+    for (minute, running, speed_up) in [(0, 2, 3.0), (1, 0, 0.0), (1, 9, 9.0), (7, 4, 2.0)] {
+        store.add_pulse(hour + Seconds(f64::from(minute) * 60.0), &pulse(running, speed_up)).await.unwrap();
+    }
+    let means = store.pulses(hour, Seconds(300.0)).await.unwrap();
+    let told: Vec<_> = means.iter().map(|mean| (mean.at, mean.jobs_running, mean.goodput_relative)).collect();
+    // Nobody wanted GPUs in the second minute: that says nothing of how well those did who did in the first.
+    assert_eq!(told, [(hour, 1.0, Some(1.5)), (hour + Seconds(300.0), 4.0, Some(0.5))]);
+    assert_eq!(store.prune_pulses(hour + Seconds(60.0)).await.unwrap(), 1);
+    assert_eq!(store.pulses(hour, Seconds(60.0)).await.unwrap().len(), 2);
 }

@@ -7,9 +7,43 @@ use serde_json::{Map, Value};
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     ApproveRequest, Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview,
-    PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, ReasonRequest, RebalanceRequest,
+    PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, Queue, ReasonRequest, RebalanceRequest,
     Simulation, SimulationRequest, StoredRound, Usage, Version,
 };
+
+/// Which waiting jobs to list. Absent fields do not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueFilter {
+    pub project: Option<String>,
+    /// Owner.
+    pub user: Option<String>,
+    /// The first reason why it waits.
+    pub code: Option<String>,
+    /// A GPU type that it accepts.
+    pub gpu_type: Option<String>,
+    /// The id of one job.
+    pub job: Option<String>,
+    /// The `next_cursor` of the page before.
+    pub cursor: Option<String>,
+    pub limit: Option<u32>,
+}
+
+impl QueueFilter {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        [
+            ("project", self.project.clone()),
+            ("user", self.user.clone()),
+            ("code", self.code.clone()),
+            ("type", self.gpu_type.clone()),
+            ("job", self.job.clone()),
+            ("cursor", self.cursor.clone()),
+            ("limit", self.limit.map(|limit| limit.to_string())),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
+}
 
 impl Client {
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
@@ -145,6 +179,11 @@ impl Client {
     /// Changes what is named of the policy; `null` takes a limit away.
     pub async fn change_policy(&self, settings: &Map<String, Value>) -> Result<Policy, ClientError> {
         self.read(self.request(Method::PATCH, &["policy"]).json(settings)).await
+    }
+
+    /// One page of what waits, and what all of it comes to.
+    pub async fn queue(&self, filter: &QueueFilter) -> Result<Queue, ClientError> {
+        self.read(self.request(Method::GET, &["queue"]).query(&filter.query())).await
     }
 
     pub async fn overview(&self) -> Result<Overview, ClientError> {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::overview::{AttentionItem, ClusterSeries, PlannerHealth};
 use super::site::SiteRow;
 
 /// Is the cluster doing useful work?
@@ -44,6 +45,19 @@ pub struct Overview {
     /// While rounds gave no plan of late: an incident, since nobody plans for whoever waits.
     #[serde(default)]
     pub planning_trouble: Option<PlanningTrouble>,
+    /// What to look at first: by severity, then what has most at stake. At most 20; of jobs those that the caller may read.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub attention: Vec<AttentionItem>,
+    /// How much there is of each kind, listed or not.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub attention_by_kind: BTreeMap<String, u32>,
+    #[serde(default)]
+    pub planner: Option<PlannerHealth>,
+    /// Where a `window` was asked for.
+    #[serde(default)]
+    pub series: Option<ClusterSeries>,
     /// The last event this reflects: resume the stream from here.
     pub seq: u64,
 }

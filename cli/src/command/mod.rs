@@ -21,6 +21,7 @@ pub mod plan;
 pub mod policy;
 pub mod project;
 pub mod ps;
+pub mod queue;
 mod rebalance;
 pub mod replay;
 pub mod reservation;

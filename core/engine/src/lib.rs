@@ -4,6 +4,7 @@
 //! anything: the live shell (`scheduler`) and the simulated one (`sim`) commit its changes and send its commands.
 
 pub mod account;
+pub mod attention;
 pub mod efficiency;
 pub mod event;
 pub mod job;
@@ -25,6 +26,7 @@ mod invariants;
 mod keys;
 mod lease;
 mod present;
+mod pulse;
 mod reconcile;
 mod reports;
 mod requests;
@@ -42,6 +44,7 @@ pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestI
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
+pub use pulse::Pulse;
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;

@@ -101,6 +101,11 @@ impl Rounds {
         self.trouble.as_ref()
     }
 
+    /// As of when the round is that is under way.
+    pub fn under_way_since(&self) -> Option<Timestamp> {
+        self.in_flight.as_ref().map(|round| round.request.asked_at())
+    }
+
     /// From the newest plan made, adopted or not.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts

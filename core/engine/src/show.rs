@@ -41,6 +41,7 @@ impl Engine {
         self.view.verdicts = self.rounds.verdicts().clone();
         self.view.lessons = Arc::clone(&self.seen.lessons);
         self.view.trouble = self.rounds.trouble().cloned();
+        self.view.round_since = self.rounds.under_way_since();
         self.view.at = self.facts.now;
     }
 

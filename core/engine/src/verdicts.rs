@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_types::{JobId, JobVerdict, Reason, ReasonCode};
+use headway_types::plan::NodeLeftOut;
+use headway_types::{JobId, JobVerdict, Reason, ReasonCode, Seconds};
 
 use crate::record::JobState;
 use crate::view::View;
@@ -17,6 +18,10 @@ pub struct Verdicts {
     pub said: Arc<BTreeMap<JobId, JobVerdict>>,
     /// Whom rounds leave for later since some gave no plan.
     pub left: Arc<BTreeSet<JobId>>,
+    /// How long a job waits before it is due, as the newest plan's round settled it; `None`: none ever is.
+    pub due_after: Option<Seconds>,
+    /// Nodes that it could not be planned with.
+    pub nodes_left_out: Arc<Vec<NodeLeftOut>>,
 }
 
 impl View {

@@ -40,6 +40,8 @@ pub struct View {
     pub lessons: Arc<Lessons>,
     /// While rounds gave no plan of late.
     pub trouble: Option<Trouble>,
+    /// While a round is under way: as of when.
+    pub round_since: Option<Timestamp>,
 }
 
 impl View {
@@ -59,6 +61,7 @@ impl View {
             verdicts: Verdicts::default(),
             lessons: Arc::default(),
             trouble: None,
+            round_since: None,
         }
     }
 

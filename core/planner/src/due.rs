@@ -26,10 +26,15 @@ const MOST_DUE: f64 = 24.0;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
 const LOST_SHARE: f64 = 0.05;
 
-/// Whether a job is due. It stays so until it has run for as long as it had waited.
+/// Whether a wait gives rights by what a round has settled (`PlanReport::due_after`). It does until the job has run for as long as it had waited.
+#[must_use]
+pub fn makes_due(due_after: Option<Seconds>, waited: Seconds, ran: Seconds) -> bool {
+    due_after.is_some_and(|least| waited.0 >= least.0 && ran.0 < waited.0)
+}
+
+/// Whether a job is due.
 pub(crate) fn is_due(round: &Round<'_>, job: &PlanJob) -> bool {
-    let claim = &job.claim;
-    round.due_after.is_some_and(|least| claim.waited.0 >= least.0 && claim.ran.0 < claim.waited.0)
+    makes_due(round.due_after, job.claim.waited, job.claim.ran)
 }
 
 /// Settles how long a wait makes a job due, and promises the first of those that find no room the earliest moment at

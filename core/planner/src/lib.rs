@@ -6,7 +6,7 @@
 //! out), `site` (rows that an administrator states), `guarantee` (what is owed), `due` with `backfill` (what long waits give), `decide` (solve and
 //! place until both agree), `idle` (what a decision leaves), `place` (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
 //! shares no code with the rest). Asked by people only: [`counterfactual`] (what if), [`funnel`] (where a job's
-//! possibilities are lost), `sizes` (what each size would bring), `quota`, `named` (which GPU type is meant), and `never` with
+//! possibilities are lost), `sizes` (what each size would bring), `room` (what a plan leaves), `quota`, `named` (which GPU type is meant), and `never` with
 //! `closest` (what no submission is admitted for, and what comes nearest to it). The planner never reads a clock and never
 //! fails for lack of a good answer: the present assignment is always one.
 
@@ -40,6 +40,7 @@ mod policy;
 mod project;
 mod quota;
 mod reservation;
+mod room;
 mod round;
 mod rows;
 mod site;
@@ -61,14 +62,16 @@ pub use ahead::Part;
 pub use check::{PlanError, WrongField, check_rows, check_settings};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
+pub use due::makes_due;
 pub use force::Force;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
-pub use named::{Misnamed, name_gpu_types};
+pub use named::{Misnamed, name_gpu_type, name_gpu_types};
 pub use never::{Never, never_while};
 pub use policy::{Policy, PowerCap};
 pub use project::{PlanProject, Tree};
 pub use quota::{QuotaRoom, QuotaVerdict, quota};
 pub use reservation::Reservation;
+pub use room::{Room, room};
 pub use round::plan;
 pub use site::{Amount, Label, SiteRow};
 pub use sizes::{SizeGain, SizePoint, Sizes, sizes, sizes_while};

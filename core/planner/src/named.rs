@@ -25,7 +25,7 @@ pub fn name_gpu_types(present: &BTreeSet<&str>, spec: &mut JobSpec, kept: bool) 
     for role in &mut spec.roles {
         let mut types: Vec<GpuType> = Vec::new();
         for written in &role.gpus.types {
-            let meant = match meant(present, written) {
+            let meant = match name_gpu_type(present, written) {
                 Err(Misnamed::Unknown { .. }) if kept || present.is_empty() => written.clone(),
                 meant => meant?,
             };
@@ -38,7 +38,11 @@ pub fn name_gpu_types(present: &BTreeSet<&str>, spec: &mut JobSpec, kept: bool) 
     Ok(())
 }
 
-fn meant(present: &BTreeSet<&str>, written: &GpuType) -> Result<GpuType, Misnamed> {
+/// The type that a name means: one of those that are present, else of the built-in catalog.
+///
+/// # Errors
+/// It means none, or several.
+pub fn name_gpu_type(present: &BTreeSet<&str>, written: &GpuType) -> Result<GpuType, Misnamed> {
     let catalog = Catalog::built_in();
     let known = catalog.canonical(&written.0);
     let exact = [Some(written.0.as_str()), known].into_iter().flatten().find(|name| present.contains(name));

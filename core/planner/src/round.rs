@@ -195,6 +195,7 @@ fn report(
         jobs: Arc::new(jobs),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
+        due_after: round.due_after,
         solver: bound.and_then(|_| solved_by(round, instead)),
     }
 }

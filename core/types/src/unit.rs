@@ -121,6 +121,19 @@ impl GpuCount {
     }
 }
 
+impl Seconds {
+    /// "45 s", "12 min", "3.4 h", "2.0 days".
+    #[must_use]
+    pub fn words(self) -> String {
+        match self.0 {
+            seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+            seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
+            seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3_600.0),
+            seconds => format!("{:.1} days", seconds / 86_400.0),
+        }
+    }
+}
+
 impl Sequences {
     /// How many tokens these sequences hold at `sequence_length` tokens each.
     #[must_use]

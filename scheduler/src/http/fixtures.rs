@@ -89,6 +89,7 @@ pub fn running() -> View {
         reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
         verdicts: Verdicts::default(),
         trouble: None,
+        round_since: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cluster at a glance, goodput now against a static split, and one job's curve.
+//! Goodput now against a static split, and one job's curve.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use headway_api::v1;
-use headway_engine::record::{Availability, Job, JobState};
+use headway_engine::record::Job;
 use headway_engine::view::{JobView, View};
-use headway_goodput::{catalog, training_flops_per_token};
 use headway_planner::{CurveCache, PlanInput, PlanJob, PlanWork, Premises, sizes};
 use headway_types::JobId;
 use headway_types::spec::Work;
@@ -19,113 +18,13 @@ use uuid::Uuid;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, past};
-use crate::store::EventFilter;
+use super::{HttpState, conversions, lookup};
 
 const BASELINES_AT_MOST: usize = 200;
 /// Curves and splits that are computed at once: the processors belong to rounds.
 static SLOTS: Semaphore = Semaphore::const_new(2);
 /// How long a request waits for its turn; then the caller hears why.
 const TURN_TIME: Duration = Duration::from_secs(5);
-
-/// Is the cluster doing useful work? With `at`: a `PastOverview`, what is known of that moment.
-#[utoipa::path(get, path = "/overview", tag = "cluster", params(past::Moment),
-    responses((status = 200, body = v1::Overview), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn overview(
-    State(state): State<HttpState>,
-    _caller: Principal,
-    Query(past::Moment { at }): Query<past::Moment>,
-) -> Result<Json<past::Reply<v1::Overview, v1::PastOverview>>, Problem> {
-    if let Some(at) = at {
-        return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at).await?)));
-    }
-    // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
-    let newest = state.cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
-    let seq = newest.items.first().map_or(0, |event| event.seq);
-    Ok(Json(past::Reply::Now(summary(&state.cluster.view(), seq))))
-}
-
-fn summary(view: &View, seq: u64) -> v1::Overview {
-    let nodes = || view.nodes.values();
-    let mut jobs_by_state = BTreeMap::new();
-    let mut waited_for = 0;
-    for live in view.jobs.values() {
-        *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
-        if matches!(live.job.state, JobState::Queued { .. }) {
-            waited_for += live.job.spec.role().gpus.min.0;
-        }
-    }
-    let total = totals(view);
-    v1::Overview {
-        at: conversions::time(view.at),
-        nodes_total: view.nodes.len() as u32,
-        nodes_available: nodes().filter(|node| node.node.availability == Availability::Available).count() as u32,
-        gpus_total: nodes().map(|node| node.node.inventory.gpus.len() as u32).sum(),
-        gpus_healthy: nodes().map(|node| node.node.inventory.healthy().0).sum(),
-        gpus_busy: nodes().map(|node| node.held.len() as u32).sum(),
-        gpus_by_activity: view.census().into_iter().map(|(what, gpus)| (<&str>::from(what).into(), gpus.0)).collect(),
-        jobs_by_state,
-        gpus_waited_for: waited_for,
-        goodput_tokens_per_second: total.goodput,
-        throughput_tokens_per_second: total.throughput,
-        speed_up_sum: total.speed_up,
-        goodput_mfu: goodput_mfu(view),
-        plan_id: view.target.as_ref().map(|target| target.plan.id.0),
-        plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
-        policy_mode: view.policy.mode,
-        planning_trouble: view.trouble.as_ref().map(|trouble| v1::PlanningTrouble {
-            rounds_given_up: trouble.rounds,
-            since: conversions::time(trouble.since),
-            message: trouble.message.clone(),
-            again_at: trouble.again_at.map(conversions::time),
-        }),
-        seq,
-    }
-}
-
-/// Useful model FLOP/s over the peak of all healthy GPUs; unknown where the catalog does not know a device or a job has no shape.
-fn goodput_mfu(view: &View) -> Option<f64> {
-    let mut peak = 0.0;
-    for node in view.nodes.values().filter(|node| node.node.availability == Availability::Available) {
-        let inventory = &node.node.inventory;
-        peak += catalog::peak_flop_per_second(&inventory.class()).ok()?.0 * f64::from(inventory.healthy().0);
-    }
-    let mut useful = 0.0;
-    for live in view.jobs.values() {
-        let Some(goodput) = live.live.goodput else { continue };
-        let Work::Model(shape) = &live.job.spec.training()?.work else { return None };
-        useful += goodput.0 * training_flops_per_token(shape);
-    }
-    (peak > 0.0).then_some(useful / peak)
-}
-
-#[derive(Default)]
-struct Totals {
-    goodput: f64,
-    throughput: f64,
-    speed_up: f64,
-}
-
-fn totals(view: &View) -> Totals {
-    view.jobs.values().filter(|live| matches!(live.job.state, JobState::Running { .. })).fold(
-        Totals::default(),
-        |sum, live| Totals {
-            goodput: sum.goodput + live.live.goodput.map_or(0.0, |rate| rate.0),
-            throughput: sum.throughput + live.live.throughput.map_or(0.0, |rate| rate.0),
-            speed_up: sum.speed_up + speed_up(live, view).unwrap_or(0.0),
-        },
-    )
-}
-
-/// What the plan expects, scaled by how measured goodput compares with the plan's.
-fn speed_up(live: &JobView, view: &View) -> Option<f64> {
-    let predicted = view.target.as_ref()?.plan.assignments.get(&live.job.id)?.predicted;
-    let scale = match live.live.goodput {
-        Some(measured) if predicted.goodput.0 > 0.0 => measured.0 / predicted.goodput.0,
-        _ => 1.0,
-    };
-    Some(predicted.speed_up * scale).filter(|value| value.is_finite())
-}
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -154,16 +53,16 @@ pub async fn goodput(
     for id in ids.into_iter().take(BASELINES_AT_MOST) {
         records.push(lookup::record(&state.cluster, id).await?);
     }
-    let total = totals(&view);
+    let pulse = view.pulse();
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
     let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
     let at = conversions::time(view.at);
     let items = off_the_reactor(&SLOTS, move || static_split(&view, &records)).await?;
     Ok(Json(v1::Goodput {
         at,
-        goodput_tokens_per_second: total.goodput,
-        throughput_tokens_per_second: total.throughput,
-        speed_up_sum: total.speed_up,
+        goodput_tokens_per_second: pulse.goodput.0,
+        throughput_tokens_per_second: pulse.throughput.0,
+        speed_up_sum: pulse.speed_up,
         items,
         jobs,
     }))
@@ -215,7 +114,7 @@ fn job_goodput(live: &JobView, view: &View) -> v1::JobGoodput {
         goodput_tokens_per_second: live.live.goodput.map(|rate| rate.0),
         credit_tokens_per_second: live.live.credit_rate().map(|rate| rate.0),
         predicted_goodput_tokens_per_second: live.allocation.as_ref().map(|held| held.predicted_goodput),
-        speed_up: speed_up(live, view),
+        speed_up: view.speed_up(live),
     }
 }
 
@@ -283,7 +182,6 @@ mod tests {
     use axum::http::StatusCode;
 
     use super::*;
-    use crate::http::fixtures;
 
     #[tokio::test]
     async fn whoever_waits_too_long_for_a_turn_is_told() {
@@ -293,14 +191,6 @@ mod tests {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(held);
         assert!(turn(&slots, Duration::ZERO).await.is_ok());
-    }
-
-    #[test]
-    fn the_overview_counts_what_the_snapshot_holds() {
-        let overview = summary(&fixtures::running(), 7);
-        assert_eq!((overview.gpus_total, overview.gpus_healthy, overview.gpus_busy), (4, 3, 2));
-        assert_eq!(overview.jobs_by_state, BTreeMap::from([("running".into(), 1)]));
-        assert_eq!((overview.goodput_tokens_per_second, overview.seq), (900.0, 7));
     }
 
     #[test]

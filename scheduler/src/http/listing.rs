@@ -25,7 +25,7 @@ use super::problem::Problem;
 use super::{HttpState, conversions, past, waiting};
 use crate::store::{JobFilter, ListedJob};
 
-pub use self::query::JobsQuery;
+pub use self::query::{JobsQuery, no_cursor};
 
 /// What lists remember from one to the next.
 #[derive(Default)]

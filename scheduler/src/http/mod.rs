@@ -28,12 +28,14 @@ mod nodes;
 mod once;
 mod openapi;
 mod outcomes;
+mod overview;
 mod parameters;
 mod past;
 mod plans;
 mod policy;
 mod problem;
 mod projects;
+mod queue;
 mod rebalance;
 mod reservations;
 mod root;
@@ -78,6 +80,7 @@ pub struct HttpState {
     cluster: Cluster,
     asking: Asking,
     listing: Arc<listing::Memory>,
+    queue: Arc<queue::Memory>,
     tokens: TokenCache,
     wrong_tokens: WrongTokens,
     refusals: Refusals,
@@ -95,6 +98,7 @@ impl HttpState {
             cluster,
             asking,
             listing: Arc::default(),
+            queue: Arc::default(),
             tokens: TokenCache::default(),
             wrong_tokens: WrongTokens::default(),
             refusals,

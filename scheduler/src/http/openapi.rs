@@ -16,8 +16,8 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, audit, explain, goodput, history, jobs, ledger, listing, logs, members, nodes, outcomes, plans,
-    policy, projects, rebalance, reservations, simulate, stream, submit, tokens, usage, users,
+    HttpState, actions, audit, explain, goodput, history, jobs, ledger, listing, logs, members, nodes, outcomes,
+    overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream, submit, tokens, usage, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -94,7 +94,8 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(members::put_member, members::delete_member))
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
         .routes(routes!(reservations::cancel_reservation))
-        .routes(routes!(goodput::overview))
+        .routes(routes!(overview::overview))
+        .routes(routes!(queue::queue))
         .routes(routes!(goodput::goodput))
         .routes(routes!(usage::usage))
         .routes(routes!(history::events))

@@ -18,15 +18,23 @@ pub async fn healthz() -> &'static str {
 /// The loop leads and answers requests.
 pub async fn readyz(State(state): State<HttpState>) -> Response {
     if state.cluster.ready() {
-        // It answers and reports are heard, so it stays ready; whoever looks sees that plans are late.
-        let trouble =
-            state.cluster.view().trouble.as_ref().map(|trouble| {
-                format!("ready, but {} rounds of late gave no plan: {}\n", trouble.rounds, trouble.message)
-            });
-        (StatusCode::OK, trouble.unwrap_or_else(|| "ready\n".to_owned())).into_response()
+        (StatusCode::OK, in_words(&state)).into_response()
     } else {
         Problem::unavailable("the scheduler does not lead yet").into_response()
     }
+}
+
+/// It answers and reports are heard, so it stays ready; whoever looks sees that plans are late.
+fn in_words(state: &HttpState) -> String {
+    let (view, health) = (state.cluster.view(), state.cluster.rounds());
+    let trouble = view
+        .trouble
+        .as_ref()
+        .map(|trouble| format!("{} rounds of late gave no plan: {}", trouble.rounds, trouble.message));
+    let late = view.late_round().map(|since| format!("a round has been under way for {}", since.words()));
+    let left = (health.deferred > 0).then(|| format!("{} jobs wait for their goodput curves", health.deferred));
+    let but: Vec<String> = trouble.into_iter().chain(late).chain(left).collect();
+    if but.is_empty() { "ready\n".to_owned() } else { format!("ready, but {}\n", but.join("; ")) }
 }
 
 /// Prometheus text format.
@@ -34,7 +42,7 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
     let Some(handle) = &state.metrics else {
         return Problem::not_found("metrics are not recorded in this process").into_response();
     };
-    metrics::observe(&state.cluster.view());
+    metrics::observe(&state.cluster.view(), state.cluster.plan_age());
     handle.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()
 }

@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod contract;
 mod documented;
+mod front;
 mod jobs;
 mod lists;
 mod nodes;

@@ -13,7 +13,8 @@ pub fn live_job(of: &JobView, view: &View, foretold: &Foretold) -> v1::Job {
     v1::Job { waiting: waiting(of, view, foretold), ..conversions::live_job(of, view) }
 }
 
-fn waiting(of: &JobView, view: &View, foretold: &Foretold) -> Option<v1::Waiting> {
+/// Of a job that waits or is held.
+pub fn waiting(of: &JobView, view: &View, foretold: &Foretold) -> Option<v1::Waiting> {
     let job = &*of.job;
     let queued = matches!(job.state, JobState::Queued { .. });
     if !queued && !matches!(job.state, JobState::Held { .. }) {

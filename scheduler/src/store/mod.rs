@@ -7,6 +7,7 @@ mod allocations;
 mod audit;
 mod checkpoints;
 mod cluster;
+mod cluster_series;
 mod column;
 mod commit;
 mod events;
@@ -34,6 +35,7 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
+pub use cluster_series::PulseMean;
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob};

@@ -180,6 +180,25 @@ impl Job {
         self.spec.training()?.target
     }
 
+    /// The fewest GPUs it runs on: a job that nothing tunes has one size.
+    #[must_use]
+    pub fn least(&self) -> GpuCount {
+        let range = &self.spec.role().gpus;
+        if self.spec.training().is_some() { range.min } else { range.max }
+    }
+
+    /// Its turn as of now: waiting lengthens it, running uses it up.
+    #[must_use]
+    pub fn turn_at(&self, now: Timestamp) -> Turn {
+        let turn = self.turn;
+        match &self.state {
+            JobState::Queued { since } => Turn { waited: turn.waited + now.since(*since), ..turn },
+            JobState::Running { since, .. } => Turn { ran: turn.ran + now.since(*since), ..turn },
+            JobState::Stopping { cause: StopCause::Preempt, .. } => Turn::default(),
+            _ => turn,
+        }
+    }
+
     /// When a running job's minimum runtime on its present GPUs is over.
     pub(crate) fn protection_ends(&self) -> Option<Timestamp> {
         match self.state {

@@ -75,7 +75,12 @@ impl Engine {
                 self.facts.note(Note::new("job.left_out", message).job(one.job).plan(plan.id));
             }
         }
-        self.rounds.verdicts = Verdicts { said: Arc::clone(&plan.report.jobs), left: Arc::clone(&round.left) };
+        self.rounds.verdicts = Verdicts {
+            said: Arc::clone(&plan.report.jobs),
+            left: Arc::clone(&round.left),
+            due_after: plan.report.due_after,
+            nodes_left_out: Arc::new(nodes.clone()),
+        };
     }
 
     /// Who has nothing by either plan is not looked at.

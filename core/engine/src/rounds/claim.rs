@@ -6,11 +6,11 @@ use headway_planner::{Bounds, Claim, Needs};
 use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds};
 
 use super::RoundRequest;
-use crate::record::{Job, JobState, SUSPICION, StopCause, Turn};
+use crate::record::{Job, JobState, SUSPICION};
 
 impl RoundRequest {
     pub(super) fn claim(&self, job: &Job, told: Claim) -> Claim {
-        let turn = self.turn(job);
+        let turn = job.turn_at(self.frame.now);
         Claim {
             waited: turn.waited,
             ran: turn.ran,
@@ -19,17 +19,6 @@ impl RoundRequest {
             most: job.most_gpus.clone(),
             since_move: job.moved_at.last().map(|at| self.frame.now.since(*at)),
             ..told
-        }
-    }
-
-    /// The job's turn as of now: waiting lengthens it, running uses it up.
-    fn turn(&self, job: &Job) -> Turn {
-        let turn = job.turn;
-        match &job.state {
-            JobState::Queued { since } => Turn { waited: turn.waited + self.frame.now.since(*since), ..turn },
-            JobState::Running { since, .. } => Turn { ran: turn.ran + self.frame.now.since(*since), ..turn },
-            JobState::Stopping { cause: StopCause::Preempt, .. } => Turn::default(),
-            _ => turn,
         }
     }
 
@@ -61,8 +50,7 @@ impl RoundRequest {
         if matches!(job.state, JobState::Queued { since } if self.frame.now.since(since).0 > SUSPICION.0) {
             return false;
         }
-        let range = &job.spec.role().gpus;
-        let least = if job.spec.training().is_some() { range.min } else { range.max };
+        let (range, least) = (&job.spec.role().gpus, job.least());
         let mut alike: BTreeMap<GpuCount, u32> = BTreeMap::new();
         for (id, node) in &self.rows {
             let inventory = &node.inventory;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use headway_planner::{Bounds, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanWork, Premises};
 use headway_types::spec::GpuRange;
-use headway_types::{Assignment, Generation, GpuSeconds, JobId, NodeId, PlanId, Seconds};
+use headway_types::{Assignment, Generation, GpuSeconds, JobId, NodeId, PlanId, Seconds, Timestamp};
 use imbl::OrdMap;
 
 use crate::facts::attained;
@@ -46,6 +46,11 @@ impl RoundRequest {
     #[must_use]
     pub fn plan(&self) -> PlanId {
         self.frame.plan
+    }
+
+    /// The moment it is as of.
+    pub(super) fn asked_at(&self) -> Timestamp {
+        self.frame.now
     }
 
     /// Why the round runs, in words.

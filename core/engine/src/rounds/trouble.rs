@@ -253,6 +253,12 @@ impl Trouble {
         }
     }
 
+    /// Whether the next round is not for everybody again yet, those aside.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.in_a_row > 0 || self.most != usize::MAX
+    }
+
     /// The job is over.
     pub(super) fn forget(&mut self, job: JobId) {
         self.aside.remove(&job);

@@ -56,12 +56,7 @@ pub(crate) fn tokens(count: f64) -> String {
 
 /// "48 s", "12 min", "3.5 h", "2.1 days".
 pub(crate) fn span(time: Seconds) -> String {
-    match time.0 {
-        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
-        seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
-        seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3_600.0),
-        seconds => format!("{:.1} days", seconds / 86_400.0),
-    }
+    time.words()
 }
 
 #[cfg(test)]

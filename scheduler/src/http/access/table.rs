@@ -197,6 +197,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("create_reservation", Act::Operate),
     ("cancel_reservation", Act::Operate),
     ("overview", Act::Look),
+    ("queue", Act::Look),
     ("goodput", Act::Look),
     ("events", Act::Look),
     ("usage", Act::Look),

@@ -1,0 +1,68 @@
+//! What waits for GPUs, in order.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::job::Waiting;
+
+/// A page of the queue, and what all of it comes to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Queue {
+    /// The moment it is of.
+    pub at: DateTime<Utc>,
+    pub items: Vec<QueuedJob>,
+    pub next_cursor: Option<String>,
+    /// Of all jobs that the filter admits and the caller may know of.
+    pub totals: QueueTotals,
+    /// What the newest plan leaves free, by GPU type; `null` before the first.
+    pub room: Option<Vec<GpuRoom>>,
+}
+
+/// A job that waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QueuedJob {
+    /// In the whole queue; the first is 1. By predicted start as far as one is known, then by priority and arrival.
+    pub place: u32,
+    pub job_id: Uuid,
+    pub name: String,
+    pub project: String,
+    pub owner: String,
+    /// The fewest GPUs it runs on.
+    pub gpus_min: u32,
+    pub gpus_max: u32,
+    /// GPU types it accepts; empty: any.
+    pub gpu_types: Vec<String>,
+    /// Since when it waits.
+    pub since: DateTime<Utc>,
+    pub priority: u8,
+    pub waiting: Waiting,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueTotals {
+    pub jobs: u64,
+    /// The fewest GPUs that they run on together.
+    pub gpus: u64,
+    /// By the first reason why each waits; `unplanned`: no round has looked at it yet.
+    pub by_code: BTreeMap<String, QueueShare>,
+    pub by_project: BTreeMap<String, QueueShare>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueShare {
+    pub jobs: u64,
+    pub gpus: u64,
+}
+
+/// What a plan leaves of a GPU type for anybody, quotas apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GpuRoom {
+    pub gpu_type: String,
+    pub gpus_free: u32,
+    /// The largest size of a job that would find room at once.
+    pub largest: u32,
+}

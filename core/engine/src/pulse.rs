@@ -1,0 +1,78 @@
+//! The cluster's figures at a moment, as the overview shows them and as they are kept once a minute.
+
+use std::collections::BTreeMap;
+
+use headway_types::{GpuCount, TokensPerSecond};
+
+use crate::account::Activity;
+use crate::record::JobState;
+use crate::view::{JobView, View};
+
+/// What a cluster has, what of it works, and what waits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pulse {
+    pub gpus_total: GpuCount,
+    pub gpus_healthy: GpuCount,
+    /// Held by a job.
+    pub gpus_busy: GpuCount,
+    pub gpus_by_activity: BTreeMap<Activity, GpuCount>,
+    pub jobs_waiting: u32,
+    pub jobs_running: u32,
+    /// What waiting jobs ask for at least.
+    pub gpus_waited_for: GpuCount,
+    /// Σ over running jobs; reference tokens per second.
+    pub goodput: TokensPerSecond,
+    /// Likewise, raw.
+    pub throughput: TokensPerSecond,
+    /// Σ of the running jobs' speed-up over their fair share.
+    pub speed_up: f64,
+}
+
+impl Pulse {
+    #[must_use]
+    pub fn gpus_training(&self) -> GpuCount {
+        self.gpus_by_activity.get(&Activity::Training).copied().unwrap_or_default()
+    }
+}
+
+impl View {
+    /// Looks at every job and GPU once.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        let nodes = || self.nodes.values();
+        let mut pulse = Pulse {
+            gpus_total: GpuCount(nodes().map(|node| node.node.inventory.gpus.len() as u32).sum()),
+            gpus_healthy: nodes().map(|node| node.node.inventory.healthy()).sum(),
+            gpus_busy: GpuCount(nodes().map(|node| node.held.len() as u32).sum()),
+            gpus_by_activity: self.census(),
+            ..Pulse::default()
+        };
+        for live in self.jobs.values() {
+            match live.job.state {
+                JobState::Queued { .. } => {
+                    pulse.jobs_waiting += 1;
+                    pulse.gpus_waited_for += live.job.least();
+                }
+                JobState::Running { .. } => {
+                    pulse.jobs_running += 1;
+                    pulse.goodput += live.live.goodput.unwrap_or_default();
+                    pulse.throughput += live.live.throughput.unwrap_or_default();
+                    pulse.speed_up += self.speed_up(live).unwrap_or(0.0);
+                }
+                _ => {}
+            }
+        }
+        pulse
+    }
+
+    /// A job's speed-up over its fair share: what the plan expects, scaled by how measured goodput compares with the plan's.
+    #[must_use]
+    pub fn speed_up(&self, live: &JobView) -> Option<f64> {
+        let predicted = self.target.as_ref()?.plan.assignments.get(&live.job.id)?.predicted;
+        let scale = match live.live.goodput {
+            Some(measured) if predicted.goodput.0 > 0.0 => measured.0 / predicted.goodput.0,
+            _ => 1.0,
+        };
+        Some(predicted.speed_up * scale).filter(|value| value.is_finite())
+    }
+}
