@@ -87,6 +87,7 @@ pub fn running() -> View {
         policy: PolicySettings::default(),
         projects: std::iter::empty::<(String, Arc<Project>)>().collect(),
         reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
+        lessons: std::sync::Arc::default(),
         verdicts: Verdicts::default(),
         trouble: None,
         round_since: None,
