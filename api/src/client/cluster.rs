@@ -2,14 +2,31 @@
 
 use chrono::{DateTime, Utc};
 use reqwest::Method;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview,
-    PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, ReasonRequest, RebalanceRequest,
-    Simulation, SimulationRequest, StoredRound, Usage, Version,
+    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeList,
+    Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, ReasonRequest,
+    RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
 };
+
+/// Which events are wanted; what is absent is any.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EventQuery {
+    pub job: Option<String>,
+    pub node: Option<String>,
+    pub plan: Option<String>,
+    pub project: Option<String>,
+    /// Comma-separated.
+    pub verb: Option<String>,
+    pub actor: Option<String>,
+    pub since: Option<DateTime<Utc>>,
+    pub until: Option<DateTime<Utc>>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
 
 impl Client {
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
@@ -169,8 +186,17 @@ impl Client {
 
     /// The newest events, newest first.
     pub async fn events(&self, limit: u32) -> Result<Vec<EventRecord>, ClientError> {
-        let request = self.request(Method::GET, &["events"]).query(&[("limit", limit)]);
-        Ok(self.read::<EventList>(request).await?.items)
+        Ok(self.search_events(&EventQuery { limit: Some(limit), ..EventQuery::default() }).await?.items)
+    }
+
+    /// A page of the events that are wanted, newest first; it may hold fewer than its limit although there are more.
+    pub async fn search_events(&self, query: &EventQuery) -> Result<EventList, ClientError> {
+        self.read(self.request(Method::GET, &["events"]).query(query)).await
+    }
+
+    /// What led to an event and what came of it.
+    pub async fn event_chain(&self, seq: u64) -> Result<EventChain, ClientError> {
+        self.get(&["events", &seq.to_string(), "chain"]).await
     }
 
     pub async fn version(&self) -> Result<Version, ClientError> {

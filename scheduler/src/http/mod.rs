@@ -10,6 +10,7 @@ mod admission;
 mod audit;
 mod auth;
 mod conversions;
+mod events;
 mod explain;
 mod extract;
 #[cfg(test)]
@@ -42,6 +43,7 @@ mod stream;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod tokens;
 mod usage;
 mod users;

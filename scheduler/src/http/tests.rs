@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod contract;
 mod documented;
+mod events;
 mod jobs;
 mod lists;
 mod nodes;
@@ -13,6 +14,7 @@ mod people;
 mod rounds;
 mod rules;
 mod service;
+mod timeline;
 mod usage;
 
 use std::collections::BTreeSet;

@@ -199,6 +199,8 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("overview", Act::Look),
     ("goodput", Act::Look),
     ("events", Act::Look),
+    ("event_chain", Act::Look),
+    ("timeline", Act::Look),
     ("usage", Act::Look),
     ("stream", Act::Look),
     ("create_token", Act::KeepTokens),
