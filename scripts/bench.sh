@@ -9,6 +9,7 @@ cargo bench --locked --quiet -p headway-sim --bench curves
 cargo bench --locked --quiet -p headway-scheduler --bench submits
 cargo bench --locked --quiet -p headway-scheduler --bench explain
 cargo bench --locked --quiet -p headway-scheduler --bench lists
+cargo bench --locked --quiet -p headway-scheduler --bench stream
 cargo bench --locked --quiet -p headway-scheduler --bench recovery
 # Against HiGHS where that is asked for: its sources take some 15 CPU minutes, cmake and libclang to build.
 cargo bench --locked --quiet -p headway-sim ${HEADWAY_HIGHS:+--features highs} --bench solver

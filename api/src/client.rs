@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::v1::{Foreseen, Problem};
 
-pub use cluster::QueueFilter;
+pub use cluster::{EventQuery, QueueFilter};
 pub use jobs::{JobFilter, LogPage, LogRequest};
 pub use stream::StreamItem;
 pub use tokens::AuditQuery;

@@ -22,6 +22,7 @@ mod reservation;
 mod simulation;
 mod site;
 mod stream;
+mod timeline;
 mod usage;
 mod vocabulary;
 
@@ -36,8 +37,8 @@ pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
-    AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
-    SliceRecord,
+    AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventChain, EventLink, EventList, EventRecord,
+    Series, SeriesPoint, SliceRecord,
 };
 pub use job::{
     CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice,
@@ -64,4 +65,5 @@ pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;
+pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
 pub use usage::{Usage, UsageRow};

@@ -15,24 +15,21 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use serde_json::Value;
-use server::client::{dial_http1, fill, fresh_database, job, post};
-use server::{SECRET, Server, cpu_seconds, fleet, load_average, resident_mib};
+use server::client::{dial_http1, fill, fresh_database, get, job, post};
+use server::{Server, cpu_seconds, fleet, load_average, resident_mib};
 
 const NODES: u64 = 26;
 const QUEUED: [u32; 3] = [100, 1_000, 10_000];
 const EXPLAINED: u32 = 400;
 const DEADLINE: Duration = Duration::from_secs(180);
+/// Between reports of a job.
+const BEAT: Duration = Duration::from_secs(1);
 
 fn main() {
-    server::become_server_if_told();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(measure());
+    server::bench(&mut tokio::runtime::Builder::new_current_thread(), measure);
 }
 
-async fn measure() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
-    let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
+async fn measure(postgres: &PrivatePostgres) {
     println!(
         "{EXPLAINED} explanations of waiting jobs, one after another, with a submit under way; {NODES} nodes of 8 GPUs\n"
     );
@@ -42,9 +39,9 @@ async fn measure() {
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     let only: Vec<u32> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     for queued in QUEUED.into_iter().filter(|queued| only.is_empty() || only.contains(queued)) {
-        let url = fresh_database(&postgres, &format!("explain_{queued}")).await;
+        let url = fresh_database(postgres, &format!("explain_{queued}")).await;
         let (server, _) = Server::start(&url);
-        fleet::start(&server, NODES).await;
+        fleet::start(&server, NODES, BEAT).await;
         fill(&server, queued, fitting).await;
         let waiting = waiting(&server).await;
         let done = Arc::new(AtomicBool::new(false));
@@ -66,7 +63,6 @@ async fn measure() {
             load_average()
         );
     }
-    postgres.stop().await.expect("Postgres stops");
 }
 
 /// "12 ms | 80 ms": p50 and p99.
@@ -89,11 +85,11 @@ async fn ask(server: &Server, waiting: &[String]) -> Asked {
     let mut asked = Asked { explain: Vec::new(), nothing: Vec::new(), in_full: 0 };
     for _ in 0..EXPLAINED {
         let job = &waiting[(random.bits() % waiting.len() as u64) as usize];
-        let (told, took) = get(&mut sender, server, &format!("/api/v1/jobs/{job}/explain")).await;
+        let (told, took) = timed(&mut sender, server, &format!("/api/v1/jobs/{job}/explain")).await;
         assert!(told["headline"].is_string(), "{told}");
         asked.explain.push(took);
         asked.in_full += u32::from(told["left_out"].is_null());
-        asked.nothing.push(get(&mut sender, server, "/healthz").await.1);
+        asked.nothing.push(timed(&mut sender, server, "/healthz").await.1);
     }
     asked.explain.sort_by(f64::total_cmp);
     asked.nothing.sort_by(f64::total_cmp);
@@ -101,16 +97,9 @@ async fn ask(server: &Server, waiting: &[String]) -> Asked {
 }
 
 /// The body, and the milliseconds until it was there.
-async fn get(sender: &mut http1::SendRequest<Full<Bytes>>, server: &Server, path: &str) -> (Value, f64) {
-    let request = Request::get(format!("http://{}{path}", server.address))
-        .header("host", server.address.to_string())
-        .header("authorization", format!("Bearer {SECRET}"))
-        .body(Full::new(Bytes::new()))
-        .expect("a well-formed request");
+async fn timed(sender: &mut http1::SendRequest<Full<Bytes>>, server: &Server, path: &str) -> (Value, f64) {
     let began = Instant::now();
-    let answer = sender.send_request(request).await.expect("an answer");
-    assert_eq!(answer.status(), StatusCode::OK, "{path}");
-    let body = answer.into_body().collect().await.expect("a whole answer").to_bytes();
+    let body = get(sender, server, path).await;
     let took = began.elapsed().as_secs_f64() * 1e3;
     (serde_json::from_slice(&body).unwrap_or_default(), took)
 }
@@ -121,9 +110,9 @@ async fn waiting(server: &Server) -> Vec<String> {
     let began = Instant::now();
     loop {
         assert!(began.elapsed() < DEADLINE, "the nodes do not fill");
-        let (running, _) = get(&mut sender, server, "/api/v1/jobs?state=running&limit=1000").await;
+        let (running, _) = timed(&mut sender, server, "/api/v1/jobs?state=running&limit=1000").await;
         let running = running["items"].as_array().map_or(0, Vec::len);
-        let (queued, _) = get(&mut sender, server, "/api/v1/jobs?state=queued&limit=1000").await;
+        let (queued, _) = timed(&mut sender, server, "/api/v1/jobs?state=queued&limit=1000").await;
         let queued: Vec<String> = queued["items"]
             .as_array()
             .into_iter()
@@ -131,7 +120,7 @@ async fn waiting(server: &Server) -> Vec<String> {
             .filter_map(|job| Some(job["id"].as_str()?.to_owned()))
             .collect();
         if running > 0 {
-            let (told, _) = get(&mut sender, server, &format!("/api/v1/jobs/{}/explain", queued[0])).await;
+            let (told, _) = timed(&mut sender, server, &format!("/api/v1/jobs/{}/explain", queued[0])).await;
             if told["plan_id"].is_string() {
                 return queued;
             }

@@ -10,12 +10,8 @@ use std::time::{Duration, Instant};
 use headway_scheduler::PrivatePostgres;
 use headway_types::quantile::quantile;
 use headway_types::random::SplitMix64;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::{Request, StatusCode};
-use server::client::{connect, dial_http1, fill, fresh_database, job};
-use server::{SECRET, Server, cpu_seconds, load_average, postgres_cpu_seconds, resident_mib};
+use server::client::{connect, dial_http1, fill, fresh_database, get, job};
+use server::{Server, cpu_seconds, load_average, postgres_cpu_seconds, resident_mib};
 use sqlx::AssertSqlSafe;
 
 const LIVE: u32 = 5_000;
@@ -39,16 +35,11 @@ const QUESTIONS: [(&str, &str); 9] = [
 ];
 
 fn main() {
-    server::become_server_if_told();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(measure());
+    server::bench(&mut tokio::runtime::Builder::new_current_thread(), measure);
 }
 
-async fn measure() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
-    let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
-    let url = fresh_database(&postgres, "lists").await;
+async fn measure(postgres: &PrivatePostgres) {
+    let url = fresh_database(postgres, "lists").await;
     let (server, _) = Server::start(&url);
     fill(&server, LIVE, job).await;
     end(&url).await;
@@ -84,7 +75,6 @@ async fn measure() {
     }
     println!("\nThe server holds {:.0} MiB.", resident_mib(server.pid()));
     drop(server);
-    postgres.stop().await.expect("Postgres stops");
 }
 
 /// Rows of jobs that ended, made of one that waits; the server reads such rows when they are listed and not before.
@@ -136,7 +126,7 @@ async fn ask(server: &Server, path: &str, pace: Option<Duration>) -> Run {
                 let asked = Instant::now();
                 let read = get(&mut sender, server, &drawn(path, &mut random)).await;
                 millis.push(asked.elapsed().as_secs_f64() * 1e3);
-                bytes.fetch_add(read, Ordering::Relaxed);
+                bytes.fetch_add(read.len() as u64, Ordering::Relaxed);
                 tokio::time::sleep(pace.unwrap_or_default().saturating_sub(asked.elapsed())).await;
             }
             millis
@@ -156,15 +146,4 @@ fn drawn(path: &str, random: &mut SplitMix64) -> String {
         }
         None => path.to_owned(),
     }
-}
-
-async fn get(sender: &mut http1::SendRequest<Full<Bytes>>, server: &Server, path: &str) -> u64 {
-    let request = Request::get(format!("http://{}{path}", server.address))
-        .header("host", server.address.to_string())
-        .header("authorization", format!("Bearer {SECRET}"))
-        .body(Full::new(Bytes::new()))
-        .expect("a well-formed request");
-    let answer = sender.send_request(request).await.expect("an answer");
-    assert_eq!(answer.status(), StatusCode::OK, "{path}");
-    answer.into_body().collect().await.expect("a whole answer").to_bytes().len() as u64
 }

@@ -29,21 +29,17 @@ const KILLS: u32 = 5;
 const BATCH: usize = 2_000;
 
 fn main() {
-    server::become_server_if_told();
-    tokio::runtime::Runtime::new().expect("a runtime").block_on(measure());
+    server::bench(&mut tokio::runtime::Builder::new_multi_thread(), measure);
 }
 
-async fn measure() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
-    let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
+async fn measure(postgres: &PrivatePostgres) {
     println!("load average at start {}\n", load_average());
     println!(
         "| live jobs | of them running | nodes | serving again: best | worst of {KILLS} | CPU s: server, Postgres | resident | load |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for (jobs, running) in SIZES {
-        let url = filled(&postgres, jobs, running).await;
+        let url = filled(postgres, jobs, running).await;
         let (mut server, _) = Server::start(&url);
         let mut times = Vec::new();
         let before = postgres_cpu_seconds(postgres.dir());
@@ -67,7 +63,6 @@ async fn measure() {
             load_average()
         );
     }
-    postgres.stop().await.expect("Postgres stops");
 }
 
 /// A database with this many queued jobs and, of them, this many that run on a node each.

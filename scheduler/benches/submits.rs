@@ -27,15 +27,10 @@ const IN_FLIGHT: u32 = 64;
 const QUEUED: [u32; 3] = [0, 10_000, 100_000];
 
 fn main() {
-    server::become_server_if_told();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(measure());
+    server::bench(&mut tokio::runtime::Builder::new_current_thread(), measure);
 }
 
-async fn measure() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
-    let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
+async fn measure(postgres: &PrivatePostgres) {
     println!("{SUBMITS} submits each; commits on disk; load average at start {}\n", load_average());
     println!(
         "| queued before | who | submits/s | of the bare loop | p50 | p99 | CPU ms per submit: server, Postgres, clients | load |"
@@ -45,7 +40,7 @@ async fn measure() {
     for queued in QUEUED.into_iter().filter(|queued| only.is_empty() || only.contains(queued)) {
         let mut bare = None;
         for clients in [Clients::One, Clients::Many, Clients::Pipelined] {
-            let url = fresh_database(&postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;
+            let url = fresh_database(postgres, &format!("submits_{queued}_{clients:?}").to_lowercase()).await;
             let (server, _) = Server::start(&url);
             fill(&server, queued, job).await;
             let before = resident_mib(server.pid());
@@ -85,7 +80,6 @@ async fn measure() {
             eprintln!("server grew by {grown:.1} MiB");
         }
     }
-    postgres.stop().await.expect("Postgres stops");
 }
 
 #[derive(Clone, Copy, Debug)]

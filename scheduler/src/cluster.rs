@@ -19,7 +19,7 @@ use crate::driver::{Asker, Input};
 use crate::grpc::{SessionError, Sessions};
 use crate::planning::{Health, LastRound, Rounds};
 use crate::shown::{Show, Shown};
-use crate::store::{SeriesPoint, Store};
+use crate::store::Store;
 
 /// Longest wait for the answer to a request; its outcome is unknown to the caller after that.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
@@ -49,10 +49,10 @@ pub(crate) struct Outlook {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Feed {
     Event(EventRecord),
+    /// Its row, or what it reports.
     Job(JobId),
     Node(NodeId),
     Plan(PlanId),
-    Steps { job: JobId, point: SeriesPoint },
 }
 
 /// Why a request got no answer from the engine.

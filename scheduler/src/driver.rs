@@ -28,7 +28,7 @@ use crate::grpc::Sessions;
 use crate::leader::{Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
-use crate::store::{SeriesPoint, Store, StoreError};
+use crate::store::{Store, StoreError};
 pub use asker::Asker;
 use faults::Faults;
 use gather::Gathering;
@@ -36,8 +36,8 @@ use pipeline::{Decided, Pipeline};
 
 /// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
 const INBOX: usize = 4_096;
-/// What a slow stream may lag behind before it loses events.
-const FEED: usize = 4_096;
+/// What a slow stream may lag behind before it has to read the log: some seconds of thousands of jobs that report.
+const FEED: usize = 16_384;
 /// Between attempts to lead again.
 const RETRY: Duration = Duration::from_secs(1);
 /// How old the snapshot may grow while only observations come in.
@@ -351,9 +351,7 @@ fn heard(change: &Change) -> Option<Feed> {
 
 fn seen(observation: &Observation) -> Option<Feed> {
     match observation {
-        Observation::Steps { at, report, noise_scale, efficiency, gpus } => {
-            Some(Feed::Steps { job: report.job, point: SeriesPoint::of(*at, report, *noise_scale, *efficiency, *gpus) })
-        }
+        Observation::Steps { report, .. } => Some(Feed::Job(report.job)),
         Observation::Model { .. } => None,
     }
 }

@@ -400,6 +400,44 @@ async fn the_event_log_reads_both_ways() {
 }
 
 #[tokio::test]
+async fn events_are_found_by_what_they_tell() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (id, plan) = (ids.job(START), ids.plan(START));
+    let row = job(id, "first");
+    let at = |seq: u64| START + Seconds(seq as f64);
+    let told =
+        |seq: u64| EventRecord { at: at(seq), actor: Actor::Scheduler, verb: "node.lost".into(), ..event(seq, None) };
+    let changes = [
+        Change::Event(event(1, Some(id))),
+        Change::Event(told(2)),
+        Change::Event(EventRecord { plan: Some(plan), actor: Actor::Node(ids.node(START)), ..told(3) }),
+        Change::Event(EventRecord { verb: "job.granted".into(), plan: Some(plan), job: Some(id), ..told(4) }),
+        Change::Job(Arc::new(row.clone())),
+    ];
+    store.commit(term, &changes).await.unwrap();
+    let found = async |filter: EventFilter| -> Vec<u64> {
+        let page = store.events(&EventFilter { limit: 9, ..filter }).await.unwrap();
+        assert_eq!(page.next, None);
+        page.items.into_iter().map(|event| event.seq).collect()
+    };
+    let any = EventFilter::default;
+    assert_eq!(found(EventFilter { project: Some(row.spec.project.clone()), ..any() }).await, [4, 1]);
+    assert_eq!(found(EventFilter { actor: Some("user:ada".into()), ..any() }).await, [1]);
+    assert_eq!(found(EventFilter { actor: Some("scheduler".into()), after: Some(0), ..any() }).await, [2, 4]);
+    assert_eq!(found(EventFilter { plan: Some(plan), ..any() }).await, [4, 3]);
+    let verbs = vec!["node.lost".to_owned(), "job.granted".to_owned()];
+    assert_eq!(found(EventFilter { verbs: verbs.clone(), ..any() }).await, [4, 3, 2]);
+    assert_eq!(found(EventFilter { verbs, actor: Some("scheduler".into()), ..any() }).await, [4, 2]);
+    let between = EventFilter { since: Some(at(2)), until: Some(at(4)), ..any() };
+    assert_eq!(found(between.clone()).await, [3, 2]);
+    assert_eq!(found(EventFilter { after: Some(2), ..between }).await, [3]);
+    assert!(found(EventFilter { since: Some(at(5)), ..any() }).await.is_empty());
+    assert_eq!(store.event(3).await.unwrap().unwrap().seq, 3);
+    assert_eq!(store.event(9).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn plans_list_newest_first() {
     let (store, term) = store().await;
     let mut ids = IdSource::seeded(1);

@@ -2,17 +2,18 @@
 
 use chrono::{DateTime, Utc};
 use reqwest::Method;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventList, EventRecord, Goodput, Node, NodeList, Overview,
-    PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, Queue, ReasonRequest, RebalanceRequest,
-    Simulation, SimulationRequest, StoredRound, Usage, Version,
+    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeList,
+    Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, Queue, ReasonRequest,
+    RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueFilter {
     pub project: Option<String>,
     /// Owner.
@@ -20,6 +21,7 @@ pub struct QueueFilter {
     /// The first reason why it waits.
     pub code: Option<String>,
     /// A GPU type that it accepts.
+    #[serde(rename = "type")]
     pub gpu_type: Option<String>,
     /// The id of one job.
     pub job: Option<String>,
@@ -28,21 +30,20 @@ pub struct QueueFilter {
     pub limit: Option<u32>,
 }
 
-impl QueueFilter {
-    fn query(&self) -> Vec<(&'static str, String)> {
-        [
-            ("project", self.project.clone()),
-            ("user", self.user.clone()),
-            ("code", self.code.clone()),
-            ("type", self.gpu_type.clone()),
-            ("job", self.job.clone()),
-            ("cursor", self.cursor.clone()),
-            ("limit", self.limit.map(|limit| limit.to_string())),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
-    }
+/// Which events are wanted; what is absent is any.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EventQuery {
+    pub job: Option<String>,
+    pub node: Option<String>,
+    pub plan: Option<String>,
+    pub project: Option<String>,
+    /// Comma-separated.
+    pub verb: Option<String>,
+    pub actor: Option<String>,
+    pub since: Option<DateTime<Utc>>,
+    pub until: Option<DateTime<Utc>>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
 }
 
 impl Client {
@@ -183,7 +184,7 @@ impl Client {
 
     /// One page of what waits, and what all of it comes to.
     pub async fn queue(&self, filter: &QueueFilter) -> Result<Queue, ClientError> {
-        self.read(self.request(Method::GET, &["queue"]).query(&filter.query())).await
+        self.read(self.request(Method::GET, &["queue"]).query(filter)).await
     }
 
     pub async fn overview(&self) -> Result<Overview, ClientError> {
@@ -208,8 +209,17 @@ impl Client {
 
     /// The newest events, newest first.
     pub async fn events(&self, limit: u32) -> Result<Vec<EventRecord>, ClientError> {
-        let request = self.request(Method::GET, &["events"]).query(&[("limit", limit)]);
-        Ok(self.read::<EventList>(request).await?.items)
+        Ok(self.search_events(&EventQuery { limit: Some(limit), ..EventQuery::default() }).await?.items)
+    }
+
+    /// A page of the events that are wanted, newest first; it may hold fewer than its limit although there are more.
+    pub async fn search_events(&self, query: &EventQuery) -> Result<EventList, ClientError> {
+        self.read(self.request(Method::GET, &["events"]).query(query)).await
+    }
+
+    /// What led to an event and what came of it.
+    pub async fn event_chain(&self, seq: u64) -> Result<EventChain, ClientError> {
+        self.get(&["events", &seq.to_string(), "chain"]).await
     }
 
     pub async fn version(&self) -> Result<Version, ClientError> {

@@ -120,7 +120,9 @@ impl Parser {
         let (event, data) = (std::mem::take(&mut self.event), std::mem::take(&mut self.data));
         let message = match event.as_str() {
             "job" => StreamMessage::Job(read(&data)?),
+            "job_patch" => StreamMessage::JobPatch(*read(&data)?),
             "node" => StreamMessage::Node(read(&data)?),
+            "node_patch" => StreamMessage::NodePatch(*read(&data)?),
             "node_gone" => StreamMessage::NodeGone(*read(&data)?),
             "plan" => StreamMessage::Plan(read(&data)?),
             "event" => StreamMessage::Event(read(&data)?),

@@ -111,6 +111,20 @@ pub struct EventRecord {
     pub detail: BTreeMap<String, String>,
 }
 
+/// What led to an event and what came of it, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventChain {
+    pub items: Vec<EventLink>,
+}
+
+/// An event of a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventLink {
+    pub event: EventRecord,
+    /// `seq` of the event before it that it follows from; `null` where the chain begins.
+    pub because_of: Option<u64>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventList {
     pub items: Vec<EventRecord>,

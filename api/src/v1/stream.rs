@@ -11,8 +11,12 @@ use super::{EventRecord, Job, Node, NodeGone, PlanSummary};
 pub enum StreamMessage {
     /// The newest state of a job that changed.
     Job(Box<Job>),
+    /// What has changed of a job that was told before: a JSON merge patch with its `id`. Only with `patch=true`.
+    JobPatch(serde_json::Map<String, serde_json::Value>),
     /// The newest state of a node that changed.
     Node(Box<Node>),
+    /// What has changed of a node that was told before: a JSON merge patch with its `id`. Only with `patch=true`.
+    NodePatch(serde_json::Map<String, serde_json::Value>),
     /// A node was deleted.
     NodeGone(NodeGone),
     /// The newest state of a plan that changed.

@@ -1,38 +1,151 @@
-//! `headway events`: the event log, newest first, as all lists are.
+//! `headway events`: the event log, newest first, as all lists are; `headway events chain`: what led to one of them and what came of it.
 
-use clap::Args;
-use headway_api::client::Client;
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::{Args, Subcommand};
+use headway_api::client::{Client, EventQuery};
+use headway_api::v1::EventRecord;
 
 use super::resolve_job;
 use crate::failure::Failure;
-use crate::output::Printer;
+use crate::output::{Printer, moment};
+
+/// A page of the interface.
+const PAGE: u32 = 1_000;
 
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Events {
-    /// Only of this job.
+    #[command(subcommand)]
+    pub of: Option<OfOne>,
+    /// Only of this job: id, unique end or beginning of one, or name.
     #[arg(long)]
     pub job: Option<String>,
+    #[command(flatten)]
+    pub wanted: Wanted,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum OfOne {
+    /// What led to an event and what came of it, oldest first.
+    Chain {
+        /// Its number, the first column of the list.
+        event: u64,
+    },
+}
+
+/// Which events of a job, or of all.
+#[derive(Args, Clone, Debug)]
+pub struct Wanted {
+    /// Only these kinds, comma-separated ("job.granted,job.moved").
+    #[arg(long)]
+    pub verb: Option<String>,
+    /// Only what this user did, or "scheduler".
+    #[arg(long)]
+    pub actor: Option<String>,
+    /// Only of this node, by name or id.
+    #[arg(long)]
+    pub node: Option<String>,
+    /// Only of this plan.
+    #[arg(long)]
+    pub plan: Option<String>,
+    /// Only of jobs of this project.
+    #[arg(long)]
+    pub project: Option<String>,
+    /// Not before this moment (RFC 3339), or so long ago ("2h").
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    pub since: Option<Past>,
+    /// Before this moment (RFC 3339), or so long ago ("30m").
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    pub until: Option<Past>,
     /// At most this many.
     #[arg(long, default_value_t = 50)]
     pub limit: u32,
 }
 
 pub async fn run(client: &Client, print: &Printer, events: Events) -> Result<(), Failure> {
-    let items = match &events.job {
-        Some(text) => client.job_events(&resolve_job(client, text).await?, events.limit).await?,
-        None => client.events(events.limit).await?,
-    };
+    match (events.of, events.job) {
+        (Some(OfOne::Chain { event }), _) => chain(client, print, event).await,
+        (None, Some(job)) => list(client, print, Some(resolve_job(client, &job).await?), events.wanted).await,
+        (None, None) => list(client, print, None, events.wanted).await,
+    }
+}
+
+async fn list(client: &Client, print: &Printer, job: Option<String>, wanted: Wanted) -> Result<(), Failure> {
+    let Wanted { verb, actor, node, plan, project, since, until, limit } = wanted;
+    let (since, until) = (on_its_clock(client, since).await?, on_its_clock(client, until).await?);
+    let mut query = EventQuery { job, node, plan, project, verb, actor, since, until, ..EventQuery::default() };
+    let mut found = Vec::new();
+    loop {
+        let left = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        query.limit = Some(left.clamp(1, PAGE));
+        let page = client.search_events(&query).await?;
+        found.extend(page.items);
+        query.cursor = page.next_cursor;
+        if query.cursor.is_none() || found.len() >= limit as usize {
+            break;
+        }
+    }
+    found.truncate(limit as usize);
+    print.list(&found, &["EVENT", "TIME", "WHO", "WHAT", "MESSAGE"], row, |event| event.seq.to_string())?;
+    if query.cursor.is_some() && !print.structured() {
+        eprintln!("headway: there are more; ask for them with --limit, or narrow the search");
+    }
+    Ok(())
+}
+
+async fn chain(client: &Client, print: &Printer, event: u64) -> Result<(), Failure> {
+    let chain = client.event_chain(event).await?;
+    let because = |of: Option<u64>| of.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
     print.list(
-        &items,
-        &["TIME", "ACTOR", "EVENT", "MESSAGE"],
-        |event| {
-            vec![
-                event.at.format("%H:%M:%S").to_string(),
-                event.actor.clone(),
-                event.verb.clone(),
-                event.message.clone(),
-            ]
+        &chain.items,
+        &["EVENT", "BECAUSE OF", "TIME", "WHO", "WHAT", "MESSAGE"],
+        |link| {
+            let mut row = row(&link.event);
+            row.insert(1, because(link.because_of));
+            row
         },
-        |event| event.seq.to_string(),
+        |link| link.event.seq.to_string(),
     )
+}
+
+fn row(event: &EventRecord) -> Vec<String> {
+    let who = event.actor.trim_start_matches("user:").to_owned();
+    vec![event.seq.to_string(), moment(event.at), who, event.verb.clone(), event.message.clone()]
+}
+
+/// A moment, or so long before the cluster's present.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Past {
+    At(DateTime<Utc>),
+    Ago(TimeDelta),
+}
+
+fn past(text: &str) -> Result<Past, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(Past::At(at));
+    }
+    let ago = headway_api::spec::duration(text)
+        .map_err(|_| format!("\"{text}\" is neither a moment (2026-11-23T10:00:00Z) nor a duration (2h)"))?;
+    TimeDelta::try_milliseconds((ago.0 * 1e3) as i64).map(Past::Ago).ok_or_else(|| format!("{text} is too long"))
+}
+
+/// The clock of an emulated cluster may run faster than ours.
+async fn on_its_clock(client: &Client, past: Option<Past>) -> Result<Option<DateTime<Utc>>, Failure> {
+    Ok(match past {
+        None => None,
+        Some(Past::At(at)) => Some(at),
+        Some(Past::Ago(ago)) => client.overview().await?.at.checked_sub_signed(ago),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_past_is_a_moment_or_so_long_ago() {
+        assert_eq!(past("2h"), Ok(Past::Ago(TimeDelta::hours(2))));
+        assert_eq!(past("2026-11-23T10:00:00Z"), Ok(Past::At("2026-11-23T10:00:00Z".parse().expect("a moment"))));
+        assert!(past("yesterday").is_err());
+    }
 }

@@ -69,9 +69,8 @@ pub enum Job {
     Events {
         /// Id, unique end or beginning of one, or name.
         job: String,
-        /// At most this many.
-        #[arg(long, default_value_t = 50)]
-        limit: u32,
+        #[command(flatten)]
+        wanted: events::Wanted,
     },
     /// Where its GPU-time went.
     Goodput {
@@ -115,7 +114,9 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
         Job::Logs(of) => logs::run(client, of).await,
         Job::Cancel(of) => cancel::run(client, print, of).await,
         Job::Explain(of) => why::run(client, print, of).await,
-        Job::Events { job, limit } => events::run(client, print, events::Events { job: Some(job), limit }).await,
+        Job::Events { job, wanted } => {
+            events::run(client, print, events::Events { of: None, job: Some(job), wanted }).await
+        }
         Job::Get { job } => print.value(&client.job(&resolve_job(client, &job).await?).await?),
         Job::Goodput { job } => goodput(client, print, &job).await,
         Job::Checkpoints { job } => checkpoints(client, print, &job).await,

@@ -50,6 +50,18 @@ pub enum Actor {
     Node(NodeId),
 }
 
+impl Actor {
+    /// As events and the audit tell it: "user:ada", "scheduler", "node:<id>".
+    #[must_use]
+    pub fn told(&self) -> String {
+        match self {
+            Self::User(name) => format!("user:{name}"),
+            Self::Scheduler => "scheduler".into(),
+            Self::Node(node) => format!("node:{node}"),
+        }
+    }
+}
+
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, NodeId, Seconds, Tier};
+use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, NodeId, PlanId, Seconds, Tier};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -50,8 +50,9 @@ impl Engine {
         let stopped_for = job.last_change.as_ref().filter(|_| goes_on).map(|change| change.reason.clone());
         let cause = stopped_for.or_else(|| self.facts.reason_of(id));
         let cause = cause.unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
+        let plan = self.facts.target.as_ref().map(|target| target.plan.id);
         let allocation = Allocation {
-            plan: self.facts.target.as_ref().map(|target| target.plan.id),
+            plan,
             configuration: assignment.configuration,
             lr_scale,
             resumed_from: job.checkpoint.clone(),
@@ -85,7 +86,8 @@ impl Engine {
             }
             None => ("job.granted", format!("{name} gets {}, {from}: {cause}", gpus.words())),
         };
-        let mut note = Note::new(verb, message).job(id).with("gpus", gpus).with("generation", generation);
+        let note = Note { plan, ..Note::new(verb, message) };
+        let mut note = note.job(id).with("gpus", gpus).with("generation", generation);
         if let Some(configuration) = assignment.configuration {
             note = note.with("configuration", configuration);
         }
@@ -220,9 +222,19 @@ impl Engine {
         self.stop(job, StopCause::NodeLost { node }, &reason);
     }
 
+    /// The node that is lost, or the plan that has other uses for the GPUs.
+    fn whence(&self, cause: &StopCause) -> (Option<NodeId>, Option<PlanId>) {
+        match cause {
+            StopCause::NodeLost { node } => (Some(*node), None),
+            StopCause::Rescale | StopCause::Preempt => (None, self.facts.target.as_ref().map(|target| target.plan.id)),
+            _ => (None, None),
+        }
+    }
+
     /// Sends a generation towards its end; the commands follow from the state. One that stops already goes on stopping for
     /// the cause it has.
     pub(crate) fn stop(&mut self, id: JobId, cause: StopCause, reason: &str) {
+        let (node, plan) = self.whence(&cause);
         let (Some(job), Some(seen)) = (self.facts.jobs.get(&id), self.seen.job_mut(id)) else {
             return self.facts.impossible("a job that is not kept was to stop", Some(id), None);
         };
@@ -251,7 +263,7 @@ impl Engine {
             job.turn.ran += ran;
         });
         let text = format!("{} is being stopped: {reason}", self.facts.job_name(id));
-        self.facts.note(Note::new("job.stopping", text).job(id));
+        self.facts.note(Note { node, plan, ..Note::new("job.stopping", text).job(id) });
     }
 
     /// The generation is over: where does the job go? Wishes of users come first.

@@ -63,6 +63,21 @@ pub async fn fill(server: &Server, jobs: u32, job: fn(u32) -> String) {
     }
 }
 
+/// The body of what is asked for.
+pub async fn get(sender: &mut http1::SendRequest<Full<Bytes>>, server: &Server, path: &str) -> Bytes {
+    let answer = sender.send_request(asking(server, path)).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK, "{path}");
+    answer.into_body().collect().await.expect("a whole answer").to_bytes()
+}
+
+pub fn asking(server: &Server, path: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("http://{}{path}", server.address))
+        .header("host", server.address.to_string())
+        .header("authorization", format!("Bearer {SECRET}"))
+        .body(Full::new(Bytes::new()))
+        .expect("a well-formed request")
+}
+
 pub async fn dial_http1(server: &Server) -> http1::SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(server.address).await.expect("the server listens");
     stream.set_nodelay(true).expect("a TCP socket");

@@ -1,10 +1,11 @@
-//! Nodes that obey: they start what they are told at once, take every change, report steps every second and never fail.
+//! Nodes that obey: they start what they are told at once, take every change, report steps with every beat and never fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, wire};
 use headway_types::command::GroupStatus;
+use headway_types::random::SplitMix64;
 use headway_types::{
     AgentCommand, Configuration, Generation, GroupOutcome, GroupPhase, IdSource, JobId, NodeId, NodeReport,
     NoiseSample, Seconds, Sequences, StepReport, Timestamp, Tokens, example,
@@ -17,16 +18,19 @@ use wire::agent_gateway_client::AgentGatewayClient;
 use super::{SECRET, Server};
 
 /// GPUs of a node.
-const GPUS: u32 = 8;
-const BEAT: Duration = Duration::from_secs(1);
+pub const GPUS: u32 = 8;
+/// Steps that a job has behind it when it starts: most of what runs is in the midst of its life.
+const BEHIND: u64 = 20_000;
+/// Of a job's step time from one report to the next.
+const NOISE: f64 = 0.02;
 
-/// Registers so many nodes; they live as long as the runtime.
-pub async fn start(server: &Server, nodes: u64) {
+/// Registers so many nodes that report with every beat; they live as long as the runtime.
+pub async fn start(server: &Server, nodes: u64, beat: Duration) {
     let url = format!("http://{}", server.agents);
     let channel = Channel::from_shared(url).expect("a URL").connect().await.expect("the server listens for agents");
     let mut ids = IdSource::seeded(9);
     for index in 0..nodes {
-        tokio::spawn(live(channel.clone(), ids.node(Timestamp(0)), index));
+        tokio::spawn(live(channel.clone(), ids.node(Timestamp(0)), index, beat));
     }
 }
 
@@ -40,7 +44,7 @@ struct Group {
 }
 
 /// Until the server is gone.
-async fn live(channel: Channel, node: NodeId, index: u64) -> Option<()> {
+async fn live(channel: Channel, node: NodeId, index: u64, beat: Duration) -> Option<()> {
     let (reports, outgoing) = mpsc::channel(256);
     let say = async |report: NodeReport| reports.send((&AgentToScheduler::Report(report)).into()).await.ok();
     let inventory = Box::new(example::inventory(node, index, GPUS));
@@ -49,7 +53,10 @@ async fn live(channel: Channel, node: NodeId, index: u64) -> Option<()> {
     request.metadata_mut().insert("authorization", format!("Bearer {SECRET}").parse().expect("it is text"));
     let mut incoming = AgentGatewayClient::new(channel).session(request).await.ok()?.into_inner();
     let mut groups: BTreeMap<(JobId, Generation), Group> = BTreeMap::new();
-    let mut beat = tokio::time::interval(BEAT);
+    let mut random = SplitMix64(index);
+    // They do not all report in one moment.
+    let first = tokio::time::Instant::now() + beat.mul_f64(random.uniform());
+    let mut beats = tokio::time::interval_at(first, beat);
     loop {
         tokio::select! {
             message = incoming.message() => {
@@ -58,9 +65,9 @@ async fn live(channel: Channel, node: NodeId, index: u64) -> Option<()> {
                     say(report).await?;
                 }
             }
-            _ = beat.tick() => {
+            _ = beats.tick() => {
                 say(NodeReport::Heartbeat).await?;
-                let steps: Vec<NodeReport> = groups.values_mut().filter_map(train).collect();
+                let steps: Vec<NodeReport> = groups.values_mut().filter_map(|group| train(group, beat, &mut random)).collect();
                 for report in steps {
                     say(report).await?;
                 }
@@ -78,7 +85,7 @@ fn obey(groups: &mut BTreeMap<(JobId, Generation), Group>, node: NodeId, command
         let phase = GroupPhase::Prepared { rendezvous_port: first.then_some(29_500) };
         let status = GroupStatus { job: key.0, generation: key.1, gpus: gpus.collect(), phase, revision: 0 };
         let samples = order.resume.as_ref().map_or(0, |checkpoint| checkpoint.samples_seen.0);
-        let group = Group { status, configuration: order.configuration, first, step: 0, samples };
+        let group = Group { status, configuration: order.configuration, first, step: BEHIND, samples };
         groups.entry(key).or_insert(group);
     }
     let Some(group) = groups.get_mut(&key) else { return Vec::new() };
@@ -100,8 +107,8 @@ fn obey(groups: &mut BTreeMap<(JobId, Generation), Group>, node: NodeId, command
     std::iter::once(told).chain(up.then(declared)).collect()
 }
 
-/// Another second of training.
-fn train(group: &mut Group) -> Option<NodeReport> {
+/// Another step of training, as long as it takes from one beat to the next.
+fn train(group: &mut Group, step: Duration, random: &mut SplitMix64) -> Option<NodeReport> {
     let configuration = group.configuration.filter(|_| group.first && group.status.phase == GroupPhase::Running)?;
     let batch = configuration.global_batch;
     (group.step, group.samples) = (group.step + 1, group.samples + batch.0);
@@ -119,7 +126,7 @@ fn train(group: &mut Group) -> Option<NodeReport> {
         steps: 1,
         samples_seen: Sequences(group.samples),
         tokens: Tokens(8192.0 * batch.0 as f64),
-        duration: Seconds(1.0),
+        duration: Seconds(step.as_secs_f64() * (1.0 + NOISE * (2.0 * random.uniform() - 1.0))),
         configuration,
         loss: Some(2.0),
         noise,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
-use headway_scheduler::{InitialToken, Retention, ServerConfig, Speed, serve};
+use headway_scheduler::{InitialToken, PrivatePostgres, Retention, ServerConfig, Speed, serve};
 use headway_types::TokenScope;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +29,19 @@ pub struct Server {
     pub agents: SocketAddr,
 }
 
-/// Becomes a server if started as one; otherwise comes back at once.
-pub fn become_server_if_told() {
+/// A whole benchmark: becomes a server if started as one; otherwise measures on a Postgres of its own.
+pub fn bench(runtime: &mut tokio::runtime::Builder, measure: impl AsyncFnOnce(&PrivatePostgres)) {
+    become_server_if_told();
+    runtime.enable_all().build().expect("a runtime").block_on(async {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+        let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("Postgres is installed");
+        measure(&postgres).await;
+        postgres.stop().await.expect("Postgres stops");
+    });
+}
+
+fn become_server_if_told() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, word, url, listen, agents] = arguments.as_slice() else { return };
     if word != "serve" {

@@ -193,13 +193,9 @@ impl Principal {
         if self.sees_all(&view) {
             return Ok(());
         }
-        let ended: Vec<JobId> =
-            events.iter().filter_map(|event| event.job).filter(|job| !view.jobs.contains_key(job)).collect();
-        let ended = cluster.store().jobs_whose(&ended).await?;
+        let whose = lookup::whose(cluster, events.iter().filter_map(|event| event.job)).await?;
         let readable = |job: &JobId| {
-            let live = view.jobs.get(job).map(|live| (live.job.spec.project.as_str(), live.job.owner.as_str()));
-            let whose = live.or_else(|| ended.get(job).map(|(project, owner)| (project.as_str(), owner.as_str())));
-            whose.is_some_and(|(project, owner)| self.sees(&view, project, owner) == Seen::Whole)
+            whose.get(job).is_some_and(|(project, owner)| self.sees(&view, project, owner) == Seen::Whole)
         };
         events.retain(|event| event.job.as_ref().is_none_or(readable));
         Ok(())

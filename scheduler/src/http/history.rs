@@ -1,4 +1,4 @@
-//! What happened: allocations, measurements, checkpoints and the event log. Read from the store, never changed here.
+//! What happened to a job: allocations, measurements and checkpoints. Read from the store, never changed here.
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
@@ -11,9 +11,7 @@ use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
-use crate::store::EventFilter;
 
-const EVENTS_AT_MOST: u32 = 1_000;
 const POINTS_AT_MOST: u32 = 2_000;
 
 /// What a job holds and held, oldest first, with cause.
@@ -72,62 +70,4 @@ pub async fn series(
     let points = query.max_points.unwrap_or(500).clamp(1, POINTS_AT_MOST);
     let stored = state.cluster.store().series(JobId(id), from, to, points).await?;
     Ok(Json(v1::Series { points: stored.iter().map(conversions::series_point).collect() }))
-}
-
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct EventsQuery {
-    /// Oldest first, after this sequence number.
-    after: Option<u64>,
-    /// Newest first, before this sequence number (the `next_cursor` of the page before).
-    cursor: Option<u64>,
-    /// 100 if absent, 1000 at most.
-    limit: Option<u32>,
-    job: Option<Uuid>,
-    /// Id or name.
-    node: Option<String>,
-}
-
-/// The event log of the cluster, without the events of jobs that are not the caller's to read: a page may hold fewer than its limit.
-#[utoipa::path(get, path = "/events", tag = "cluster", params(EventsQuery),
-    responses((status = 200, body = v1::EventList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn events(
-    State(state): State<HttpState>,
-    caller: Principal,
-    Query(query): Query<EventsQuery>,
-) -> Result<Json<v1::EventList>, Problem> {
-    page(&state, &caller, query).await
-}
-
-/// The event log of one job.
-#[utoipa::path(get, path = "/jobs/{id}/events", tag = "jobs", params(("id" = Uuid, Path), EventsQuery),
-    responses((status = 200, body = v1::EventList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn job_events(
-    State(state): State<HttpState>,
-    caller: Principal,
-    Path(id): Path<Uuid>,
-    Query(query): Query<EventsQuery>,
-) -> Result<Json<v1::EventList>, Problem> {
-    lookup::record(&state.cluster, JobId(id)).await?;
-    page(&state, &caller, EventsQuery { job: Some(id), ..query }).await
-}
-
-async fn page(state: &HttpState, caller: &Principal, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
-    let node = match query.node.as_deref() {
-        None => None,
-        Some(node) => Some(lookup::node_ever(&state.cluster, node).await?),
-    };
-    let filter = EventFilter {
-        after: query.after,
-        before: query.cursor,
-        job: query.job.map(JobId),
-        node,
-        limit: query.limit.unwrap_or(100).clamp(1, EVENTS_AT_MOST),
-    };
-    let mut page = state.cluster.store().events(&filter).await?;
-    caller.keep_readable(&state.cluster, &mut page.items).await?;
-    Ok(Json(v1::EventList {
-        items: page.items.iter().map(conversions::event).collect(),
-        next_cursor: page.next.map(|seq| seq.to_string()),
-    }))
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::Semaphore;
 use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+use tower_http::compression::predicate::SizeAbove;
 use tracing::Instrument;
 
 use super::once;
@@ -23,10 +23,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(30);
 const REQUESTS_AT_ONCE: usize = 512;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Marks a reply that is written while it is read: compression would keep back what a reader waits for.
-#[derive(Clone, Copy)]
-pub struct Live;
-
 /// Wraps `router` so that every reply, of whatever origin, went through all limits. Streams are timed only until
 /// their head is sent, which is the point where a streamed reply leaves the middleware.
 pub fn limited(router: Router) -> Router {
@@ -34,12 +30,11 @@ pub fn limited(router: Router) -> Router {
 }
 
 fn limited_to(router: Router, request_time: Duration) -> Router {
-    let whole = |_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions| extensions.get::<Live>().is_none();
-    let compressible = SizeAbove::new(1_024).and(NotForContentType::const_new("text/event-stream")).and(whole);
     router
         .layer(middleware::from_fn(once::keyed))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(CompressionLayer::new().compress_when(compressible))
+        // What is written while it is read (the stream, a log that is followed) is flushed whenever there is nothing more to write for the moment.
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(1_024)))
         .layer(middleware::from_fn_with_state(request_time, timed))
         .layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(REQUESTS_AT_ONCE)), admitted))
         .layer(middleware::from_fn(traced))

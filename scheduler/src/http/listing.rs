@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use self::ended::Ended;
 use self::orders::{Orders, Position};
-use self::query::{Fields, Sort, Wanted};
+use self::query::{Sort, Wanted};
 use self::totals::Totals;
 use super::access::Seen;
 use super::auth::Principal;
@@ -25,7 +25,7 @@ use super::problem::Problem;
 use super::{HttpState, conversions, past, waiting};
 use crate::store::{JobFilter, ListedJob};
 
-pub use self::query::{JobsQuery, no_cursor};
+pub use self::query::{Fields, JobsQuery, no_cursor};
 
 /// What lists remember from one to the next.
 #[derive(Default)]

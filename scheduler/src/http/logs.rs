@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -14,7 +13,6 @@ use serde::Deserialize;
 use super::HttpState;
 use super::auth::Principal;
 use super::extract::{Path, Query};
-use super::limits::Live;
 use super::lookup;
 use super::problem::Problem;
 use crate::cluster::{Cluster, LogError, LogPage, LogQuery};
@@ -69,7 +67,7 @@ pub async fn logs(
     if query.follow {
         let text = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
         let body = Body::from_stream(follow(state.cluster, job, first));
-        return Ok((Extension(Live), text, body).into_response());
+        return Ok((text, body).into_response());
     }
     let page = state.cluster.logs(job, first).await?;
     let headers = [

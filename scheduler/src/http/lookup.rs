@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::{conversions, waiting};
 use crate::asking::Foretold;
 use crate::cluster::Cluster;
+use crate::store::StoreError;
 
 /// A job with its newest numbers.
 pub async fn job(cluster: &Cluster, foretold: &Foretold, id: JobId) -> Result<v1::Job, Problem> {
@@ -32,6 +33,23 @@ pub async fn record(cluster: &Cluster, id: JobId) -> Result<Arc<Job>, Problem> {
 
 async fn stored(cluster: &Cluster, id: JobId) -> Result<Job, Problem> {
     cluster.store().job(id).await?.ok_or_else(|| no_job(id))
+}
+
+/// Project and owner of jobs, live and ended; of one that is not known nothing.
+pub async fn whose(
+    cluster: &Cluster,
+    jobs: impl Iterator<Item = JobId>,
+) -> Result<BTreeMap<JobId, (String, String)>, StoreError> {
+    let view = cluster.view();
+    let (mut whose, mut ended) = (BTreeMap::new(), Vec::new());
+    for job in jobs {
+        match view.jobs.get(&job) {
+            Some(live) => whose.extend([(job, (live.job.spec.project.clone(), live.job.owner.clone()))]),
+            None => ended.push(job),
+        }
+    }
+    whose.extend(cluster.store().jobs_whose(&ended).await?);
+    Ok(whose)
 }
 
 pub fn no_job(id: JobId) -> Problem {

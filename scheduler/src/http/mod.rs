@@ -10,6 +10,7 @@ mod admission;
 mod audit;
 mod auth;
 mod conversions;
+mod events;
 mod explain;
 mod extract;
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod stream;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod tokens;
 mod usage;
 mod users;
@@ -81,6 +83,7 @@ pub struct HttpState {
     asking: Asking,
     listing: Arc<listing::Memory>,
     queue: Arc<queue::Memory>,
+    streams: stream::Streams,
     tokens: TokenCache,
     wrong_tokens: WrongTokens,
     refusals: Refusals,
@@ -99,6 +102,7 @@ impl HttpState {
             asking,
             listing: Arc::default(),
             queue: Arc::default(),
+            streams: stream::Streams::default(),
             tokens: TokenCache::default(),
             wrong_tokens: WrongTokens::default(),
             refusals,

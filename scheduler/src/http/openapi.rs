@@ -16,8 +16,9 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, audit, explain, goodput, history, jobs, ledger, listing, logs, members, nodes, outcomes,
-    overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream, submit, tokens, usage, users,
+    HttpState, actions, audit, events, explain, goodput, history, jobs, ledger, listing, logs, members, nodes,
+    outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream, submit, timeline,
+    tokens, usage, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -64,7 +65,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(ledger::gpu_time))
         .routes(routes!(history::allocations))
         .routes(routes!(history::series))
-        .routes(routes!(history::job_events))
+        .routes(routes!(events::job_events))
         .routes(routes!(history::checkpoints))
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
@@ -98,7 +99,9 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(queue::queue))
         .routes(routes!(goodput::goodput))
         .routes(routes!(usage::usage))
-        .routes(routes!(history::events))
+        .routes(routes!(events::events))
+        .routes(routes!(events::event_chain))
+        .routes(routes!(timeline::timeline))
         .routes(routes!(stream::stream))
         .routes(routes!(tokens::create_token, tokens::list_tokens))
         .routes(routes!(tokens::revoke_token))

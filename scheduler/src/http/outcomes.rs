@@ -181,7 +181,7 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
     v1::PastPlan {
         id: of.id.0,
         adopted_at: conversions::time(adopted),
-        adopted_by: of.adopted.as_ref().map(|adopted| conversions::actor(&adopted.by)),
+        adopted_by: of.adopted.as_ref().map(|adopted| adopted.by.told()),
         trigger: of.trigger.clone(),
         starts: moves.iter().filter(|one| one.from_gpus.0 == 0).count() as u32,
         moves: pairs.len() as u32,

@@ -1,29 +1,39 @@
 //! The live stream: what changed, as server-sent events, resumable from the event log.
 //!
-//! Events of the log are sent one by one with their sequence number as id. Jobs, nodes and plans are sent as their
-//! newest whole representation, at most twice a second each, however often they changed. A reader that falls behind
-//! what the process remembers is told `reset` and fetches afresh; it never slows the scheduler.
+//! Events of the log are sent one by one with their sequence number as id, all of them and in order: a reader that falls behind what the process
+//! remembers goes on from the log. Jobs, nodes and plans are sent as they are now, at most twice a second each, however often they changed: whole, or
+//! to those who ask for patches only what has changed of them. Whoever falls behind with these is told `reset` and fetches afresh. Nothing is made for
+//! a reader before it has taken what came before, so a slow one never slows the scheduler and holds no more memory than a fast one.
+
+mod row;
+mod rows;
+mod wanted;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::Stream;
-use headway_api::v1;
 use headway_engine::record::EventRecord;
 use headway_types::{JobId, NodeId, PlanId};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::rows::{News, Reader, Rows};
+pub use self::wanted::StreamQuery;
+use self::wanted::{Part, Topics, Wanted};
 use super::HttpState;
 use super::auth::Principal;
 use super::extract::Query;
 use super::problem::Problem;
 use super::{conversions, lookup};
-use crate::asking::{Asking, Foretold};
+use crate::asking::Asking;
 use crate::cluster::{Cluster, Feed};
 use crate::metrics::OpenStream;
 use crate::store::EventFilter;
@@ -33,68 +43,58 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const COALESCE: Duration = Duration::from_millis(500);
 /// A reader further behind than this is better off with a fresh snapshot.
 const RESUME_AT_MOST: u32 = 5_000;
+const STREAMS_AT_MOST: usize = 500;
 
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct StreamQuery {
-    /// Comma-separated: jobs, nodes, plans, events. All if absent.
-    topics: Option<String>,
-    /// Resume after this event; `Last-Event-ID` takes precedence.
-    since: Option<u64>,
+/// What all streams share.
+#[derive(Clone)]
+pub struct Streams {
+    rows: Rows,
+    slots: Arc<Semaphore>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { rows: Rows::default(), slots: Arc::new(Semaphore::new(STREAMS_AT_MOST)) }
+    }
 }
 
 /// Follow what happens, as server-sent events: `job`, `node`, `node_gone` (it was deleted), `plan`, `event`, and `reset` when the
-/// reader has to fetch everything again.
+/// reader has to fetch everything again. With `patch=true` also `job_patch` and `node_patch`.
 #[utoipa::path(get, path = "/stream", tag = "cluster", params(StreamQuery),
-    responses((status = 200, description = "Server-sent events", content_type = "text/event-stream", body = String)))]
+    responses((status = 200, description = "Server-sent events", content_type = "text/event-stream", body = String),
+        (status = "4XX", body = headway_api::v1::Problem, content_type = "application/problem+json")))]
 pub async fn stream(
     State(state): State<HttpState>,
     caller: Principal,
     Query(query): Query<StreamQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let topics = Topics::parse(query.topics.as_deref())?;
-    let since = resume_point(&headers)?.or(query.since);
-    Ok(Sse::new(follow(state.cluster, state.asking, caller, topics, since))
+    let (wanted, since) = Wanted::of(query, &headers, &state.cluster)?;
+    let slot = Arc::clone(&state.streams.slots).try_acquire_owned();
+    let slot =
+        slot.map_err(|_| Problem::unavailable(format!("{STREAMS_AT_MOST} streams are open, which is the most")))?;
+    let last = match since {
+        Some(since) => since,
+        None => newest_event(&state.cluster).await?,
+    };
+    // Before the head is sent and before the log is read: nothing falls in between, repeats are dropped by number.
+    let feed = state.cluster.subscribe();
+    let following = Following {
+        cluster: state.cluster,
+        asking: state.asking,
+        rows: state.streams.rows,
+        caller,
+        wanted: Arc::new(wanted),
+        reader: Reader::default(),
+        last,
+    };
+    Ok(Sse::new(following.tell(feed, since.is_some(), slot))
         .keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
 }
 
-/// Which kinds of change a reader wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Topics {
-    jobs: bool,
-    nodes: bool,
-    plans: bool,
-    events: bool,
-}
-
-impl Topics {
-    fn parse(text: Option<&str>) -> Result<Self, Problem> {
-        let Some(text) = text.filter(|text| !text.is_empty()) else {
-            return Ok(Self { jobs: true, nodes: true, plans: true, events: true });
-        };
-        let mut topics = Self { jobs: false, nodes: false, plans: false, events: false };
-        for name in text.split(',') {
-            match name.trim() {
-                "jobs" => topics.jobs = true,
-                "nodes" => topics.nodes = true,
-                "plans" => topics.plans = true,
-                "events" => topics.events = true,
-                other => {
-                    return Err(Problem::bad_request(format!("there is no topic \"{other}\""))
-                        .field("topics")
-                        .hint("topics are jobs, nodes, plans, events"));
-                }
-            }
-        }
-        Ok(topics)
-    }
-}
-
-fn resume_point(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
-    let seq = value.to_str().ok().and_then(|text| text.parse().ok());
-    seq.map(Some).ok_or_else(|| Problem::bad_request("Last-Event-ID is not a sequence number").field("last-event-id"))
+async fn newest_event(cluster: &Cluster) -> Result<u64, Problem> {
+    let newest = cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
+    Ok(newest.items.first().map_or(0, |event| event.seq))
 }
 
 /// Subjects that changed since the last flush.
@@ -106,9 +106,12 @@ struct Changed {
 }
 
 impl Changed {
-    fn note(&mut self, topics: Topics, feed: &Feed) {
+    fn note(&mut self, topics: Topics, part: &Part, feed: &Feed) {
+        if !part.may_have(feed) {
+            return;
+        }
         match feed {
-            Feed::Job(job) | Feed::Steps { job, .. } if topics.jobs => {
+            Feed::Job(job) if topics.jobs => {
                 self.jobs.insert(*job);
             }
             Feed::Node(node) if topics.nodes => {
@@ -120,104 +123,145 @@ impl Changed {
             _ => {}
         }
     }
+
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.nodes.is_empty() && self.plans.is_empty()
+    }
 }
 
-fn follow(
+/// One reader and how far it has come.
+struct Following {
     cluster: Cluster,
     asking: Asking,
-    reader: Principal,
-    topics: Topics,
-    since: Option<u64>,
-) -> impl Stream<Item = Result<Event, Infallible>> {
-    // Before the head is sent and before the log is read: nothing falls in between, repeats are dropped by number.
-    let mut feed = cluster.subscribe();
-    async_stream::stream! {
-        let _open = OpenStream::count();
-        let mut last = since.unwrap_or(0);
-        if let Some(since) = since && topics.events {
-            match missed(&cluster, since).await {
-                Some((records, newest)) => {
-                    last = newest;
-                    for record in readable(&cluster, &reader, records).await {
-                        yield Ok(logged(&record));
-                    }
+    rows: Rows,
+    caller: Principal,
+    wanted: Arc<Wanted>,
+    reader: Reader,
+    /// The newest event that was told, or passed over.
+    last: u64,
+}
+
+impl Following {
+    fn tell(
+        mut self,
+        mut feed: Receiver<Arc<Feed>>,
+        resumes: bool,
+        slot: OwnedSemaphorePermit,
+    ) -> impl Stream<Item = Result<Event, Infallible>> {
+        async_stream::stream! {
+            let _held = (OpenStream::count(), slot);
+            let topics = self.wanted.topics;
+            if resumes && topics.events {
+                for event in self.missed().await {
+                    yield Ok(event);
                 }
-                None => yield Ok(reset()),
             }
-        }
-        let mut changed = Changed::default();
-        let mut flush = tokio::time::interval(COALESCE);
-        flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                news = feed.recv() => match news {
-                    Ok(news) => {
-                        if let Feed::Event(record) = &*news && topics.events && record.seq > last {
-                            last = record.seq;
-                            for record in readable(&cluster, &reader, vec![record.clone()]).await {
-                                yield Ok(logged(&record));
+            let mut changed = Changed::default();
+            let mut flush = tokio::time::interval(COALESCE);
+            flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    news = feed.recv() => match news {
+                        Ok(news) => {
+                            if let Feed::Event(record) = &*news && topics.events && record.seq > self.last {
+                                self.last = record.seq;
+                                for record in self.readable(vec![record.clone()]).await {
+                                    yield Ok(logged(&record));
+                                }
+                            }
+                            changed.note(topics, &self.wanted.part, &news);
+                        }
+                        Err(RecvError::Lagged(_)) => {
+                            changed = Changed::default();
+                            self.reader.forget();
+                            if topics.events {
+                                for event in self.missed().await {
+                                    yield Ok(event);
+                                }
+                            }
+                            if topics.have_states() {
+                                yield Ok(reset());
                             }
                         }
-                        changed.note(topics, &news);
-                    }
-                    Err(RecvError::Lagged(_)) => {
-                        changed = Changed::default();
-                        yield Ok(reset());
-                    }
-                    Err(RecvError::Closed) => break,
-                },
-                _ = flush.tick() => {
-                    for event in newest(&cluster, &asking.foretold(), &reader, std::mem::take(&mut changed)).await {
-                        yield Ok(event);
+                        Err(RecvError::Closed) => break,
+                    },
+                    _ = flush.tick(), if !changed.is_empty() => {
+                        for event in self.newest(std::mem::take(&mut changed)).await {
+                            yield Ok(event);
+                        }
                     }
                 }
             }
         }
     }
-}
 
-/// Events after `since`, or `None` where there are too many or the log cannot be read.
-async fn missed(cluster: &Cluster, since: u64) -> Option<(Vec<EventRecord>, u64)> {
-    let filter = EventFilter { after: Some(since), limit: RESUME_AT_MOST, ..EventFilter::default() };
-    let page = cluster.store().events(&filter).await.ok()?;
-    let newest = page.items.last().map_or(since, |record| record.seq);
-    page.next.is_none().then_some((page.items, newest))
-}
-
-/// Those that are the reader's to read. Where that cannot be found out they are left out: the log has them.
-async fn readable(cluster: &Cluster, reader: &Principal, mut records: Vec<EventRecord>) -> Vec<EventRecord> {
-    match reader.keep_readable(cluster, &mut records).await {
-        Ok(()) => records,
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "stream leaves out events of unknown jobs");
-            Vec::new()
+    /// Events of the log that were not told; `reset` where there are too many or the log cannot be read.
+    async fn missed(&mut self) -> Vec<Event> {
+        let filter = EventFilter { after: Some(self.last), limit: RESUME_AT_MOST, ..EventFilter::default() };
+        match self.cluster.store().events(&filter).await {
+            Ok(page) if page.next.is_none() => {
+                self.last = page.items.last().map_or(self.last, |record| record.seq);
+                self.readable(page.items).await.iter().map(logged).collect()
+            }
+            _ => vec![reset()],
         }
     }
-}
 
-/// What changed, as it is now. A subject that cannot be read is left out: the reader's next fetch shows it.
-async fn newest(cluster: &Cluster, foretold: &Foretold, reader: &Principal, changed: Changed) -> Vec<Event> {
-    let mut events = Vec::new();
-    let view = cluster.view();
-    for job in changed.jobs {
-        if let Ok(job) = lookup::job(cluster, foretold, job).await
-            && let Some(job) = reader.sight(&view, job)
-        {
-            events.push(named("job", &job));
+    /// Those that are wanted and the reader's to read. Where that cannot be found out they are left out: the log has them.
+    async fn readable(&self, mut records: Vec<EventRecord>) -> Vec<EventRecord> {
+        self.wanted.part.keep_own(&self.cluster, &mut records).await;
+        match self.caller.keep_readable(&self.cluster, &mut records).await {
+            Ok(()) => records,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "stream leaves out events of unknown jobs");
+                Vec::new()
+            }
         }
     }
-    for node in changed.nodes {
-        events.push(match view.nodes.get(&node) {
-            Some(node) => named("node", &conversions::node(node, &view)),
-            None => named("node_gone", &v1::NodeGone { id: node.0 }),
+
+    /// What changed, as it is now. A subject that cannot be read is left out: the reader's next fetch shows it.
+    async fn newest(&mut self, changed: Changed) -> Vec<Event> {
+        let (view, foretold) = (self.cluster.view(), self.asking.foretold());
+        let (mut live, mut ended) = (Vec::new(), Vec::new());
+        for id in changed.jobs {
+            match view.jobs.get(&id) {
+                Some(job) => live.push(Arc::clone(job)),
+                None => ended.extend(self.ended(id).await),
+            }
+        }
+        let news = News { view, foretold, live, ended, nodes: changed.nodes };
+        let mut reader = std::mem::take(&mut self.reader);
+        let (rows, caller, wanted) = (self.rows.clone(), self.caller.clone(), Arc::clone(&self.wanted));
+        // Rows of thousands of jobs are no work for the threads that answer.
+        let work = tokio::task::spawn_blocking(move || {
+            let told = reader.tell(news, &rows, &caller, &wanted);
+            (reader, told)
         });
-    }
-    for plan in changed.plans {
-        if let Ok(plan) = lookup::plan(cluster, plan).await {
-            events.push(named("plan", &conversions::plan_summary(&plan.summary())));
+        let mut told = match work.await {
+            Ok((reader, told)) => {
+                self.reader = reader;
+                told
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "telling what changed broke down");
+                vec![reset()]
+            }
+        };
+        for plan in changed.plans {
+            if let Ok(plan) = lookup::plan(&self.cluster, plan).await {
+                told.push(named("plan", &conversions::plan_summary(&plan.summary())));
+            }
         }
+        told
     }
-    events
+
+    /// A job that has ended, as the reader sees it.
+    async fn ended(&self, id: JobId) -> Option<headway_api::v1::Job> {
+        let job = lookup::job(&self.cluster, &self.asking.foretold(), id).await.ok()?;
+        let project = self.wanted.part.project.as_ref();
+        let own = project.is_none_or(|project| *project == job.project) && self.reader.follows(id, &self.wanted);
+        if own { self.caller.sight(&self.cluster.view(), job) } else { None }
+    }
 }
 
 fn logged(record: &EventRecord) -> Event {
@@ -238,35 +282,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_topics_are_all_topics() {
-        let all = Topics { jobs: true, nodes: true, plans: true, events: true };
-        assert_eq!(Topics::parse(None).unwrap(), all);
-        assert_eq!(Topics::parse(Some("jobs,nodes,plans,events")).unwrap(), all);
-    }
-
-    #[test]
-    fn an_unknown_topic_is_named() {
-        assert!(Topics::parse(Some("jobs,gpu")).is_err());
-    }
-
-    #[test]
     fn many_changes_of_one_job_are_one_message() {
         let topics = Topics::parse(Some("jobs")).unwrap();
         let mut changed = Changed::default();
         let job = JobId(uuid::Uuid::nil());
-        changed.note(topics, &Feed::Job(job));
-        changed.note(topics, &Feed::Job(job));
-        changed.note(topics, &Feed::Node(NodeId(uuid::Uuid::nil())));
+        let mut note = |feed| changed.note(topics, &Part::default(), &feed);
+        note(Feed::Job(job));
+        note(Feed::Job(job));
+        note(Feed::Node(NodeId(uuid::Uuid::nil())));
         assert_eq!(changed.jobs.len(), 1);
         assert!(changed.nodes.is_empty());
-    }
-
-    #[test]
-    fn a_resume_point_is_a_number() {
-        let headers =
-            |value: &'static str| HeaderMap::from_iter([("last-event-id".parse().unwrap(), value.parse().unwrap())]);
-        assert_eq!(resume_point(&headers("17")).unwrap(), Some(17));
-        assert!(resume_point(&headers("x")).is_err());
-        assert_eq!(resume_point(&HeaderMap::new()).unwrap(), None);
     }
 }

@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod contract;
 mod documented;
+mod events;
 mod front;
 mod jobs;
 mod lists;
@@ -14,6 +15,7 @@ mod people;
 mod rounds;
 mod rules;
 mod service;
+mod timeline;
 mod usage;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,5 @@
 //! Table `audit`: who did what to what, and what was refused. Rows are added, and never changed.
 
-use headway_engine::event::Actor;
 use headway_engine::record::{Deed, Origin, Row};
 use headway_types::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -91,11 +90,7 @@ impl AuditEntry {
         };
         Self {
             done_at: deed.at,
-            actor: match &deed.actor {
-                Actor::User(name) => format!("user:{name}"),
-                Actor::Scheduler => "scheduler".into(),
-                Actor::Node(node) => format!("node:{node}"),
-            },
+            actor: deed.actor.told(),
             token_id: origin.map(|origin| origin.token),
             address: origin.and_then(|origin| origin.address).map(|address| address.to_string()),
             action: origin.map_or_else(|| "request".into(), |origin| origin.action.clone()),

@@ -1,64 +1,180 @@
 //! Table `events`: the append-only log.
 
 use headway_engine::record::EventRecord;
-use headway_types::{JobId, NodeId};
+use headway_types::{JobId, NodeId, PlanId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::column::{document, integer, text, time};
+use super::column::{document, integer, text, time, unsigned};
 use super::{Page, Store, StoreError};
 
-/// Which part of the log to read.
+/// Events that one query may have to look at, where no index tells it all: tens of milliseconds.
+const WINDOW: u64 = 200_000;
+/// Windows that one page may take.
+const WINDOWS: u32 = 10;
+const READING: &str = "reading events";
+
+/// Which part of the log to read; what is absent is any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventFilter {
     /// Oldest first, from here on (exclusive).
     pub after: Option<u64>,
-    /// Newest first, before this (exclusive); used when `after` is absent.
+    /// Newest first, before this (exclusive); with `after` only the end of what is read.
     pub before: Option<u64>,
     pub job: Option<JobId>,
     pub node: Option<NodeId>,
+    pub plan: Option<PlanId>,
+    pub project: Option<String>,
+    /// "user:ada", "scheduler", "node:<id>".
+    pub actor: Option<String>,
+    /// One of these; empty: any.
+    pub verbs: Vec<String>,
+    /// From this moment on.
+    pub since: Option<Timestamp>,
+    /// Before this moment.
+    pub until: Option<Timestamp>,
     pub limit: u32,
 }
 
-impl Store {
-    /// Events in the order the filter asks for; `next` is the number to go on from.
-    pub async fn events(&self, filter: &EventFilter) -> Result<Page<EventRecord, u64>, StoreError> {
-        let job = filter.job.map(|job| job.0);
-        let node = filter.node.map(|node| node.0);
-        let limit = i64::from(filter.limit) + 1;
-        let events: Result<Vec<EventRecord>, sqlx::Error> = match filter.after {
-            Some(after) => sqlx::query!(
-                r#"SELECT body AS "body: Json<EventRecord>" FROM events
-                WHERE seq > $1 AND ($2::uuid IS NULL OR job_id = $2) AND ($3::uuid IS NULL OR node_id = $3)
-                ORDER BY seq LIMIT $4"#,
-                integer(after),
-                job,
-                node,
-                limit,
-            )
-            .fetch_all(&self.pool)
-            .await
-            .map(|rows| rows.into_iter().map(|row| row.body.0).collect()),
-            None => sqlx::query!(
-                r#"SELECT body AS "body: Json<EventRecord>" FROM events
-                WHERE ($1::bigint IS NULL OR seq < $1)
-                  AND ($2::uuid IS NULL OR job_id = $2) AND ($3::uuid IS NULL OR node_id = $3)
-                ORDER BY seq DESC LIMIT $4"#,
-                filter.before.map(integer),
-                job,
-                node,
-                limit,
-            )
-            .fetch_all(&self.pool)
-            .await
-            .map(|rows| rows.into_iter().map(|row| row.body.0).collect()),
-        };
-        let events = events.map_err(StoreError::during("reading events"))?;
-        Ok(Page::of(events, filter.limit, |event| event.seq))
+impl EventFilter {
+    /// Whether one index has what is wanted in the order of the log, or so little of it that the order does not matter.
+    fn is_indexed(&self) -> bool {
+        let few = self.job.is_some() || self.plan.is_some();
+        let told = [self.node.is_some(), self.project.is_some(), self.actor.is_some(), !self.verbs.is_empty()];
+        few || self.verbs.len() <= 1 && told.into_iter().filter(|told| *told).count() <= 1
     }
 }
 
-/// Appends; a number used twice fails the whole commit.
+/// A stretch of the log, both ends exclusive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stretch {
+    after: u64,
+    before: u64,
+}
+
+impl Stretch {
+    fn is_empty(self) -> bool {
+        self.after.saturating_add(1) >= self.before
+    }
+
+    /// The first so many numbers of it in the order of reading, and the rest.
+    fn split(self, width: u64, oldest_first: bool) -> (Self, Self) {
+        if oldest_first {
+            let end = self.after.saturating_add(width).saturating_add(1).min(self.before);
+            (Self { before: end, ..self }, Self { after: end - 1, ..self })
+        } else {
+            let begin = self.before.saturating_sub(width).saturating_sub(1).max(self.after);
+            (Self { after: begin, ..self }, Self { before: begin + 1, ..self })
+        }
+    }
+}
+
+struct Row {
+    body: Json<EventRecord>,
+}
+
+impl Store {
+    /// Events in the order the filter asks for; `next` is the number to go on from. A page of a search that no index answers may hold fewer than
+    /// its limit although there are more: it ends where so much of the log has been looked at.
+    pub async fn events(&self, filter: &EventFilter) -> Result<Page<EventRecord, u64>, StoreError> {
+        let oldest_first = filter.after.is_some();
+        let width = if filter.is_indexed() { u64::MAX } else { WINDOW };
+        let mut left = self.stretch(filter).await?;
+        let mut found = Vec::new();
+        for _ in 0..WINDOWS {
+            if left.is_empty() || found.len() > filter.limit as usize {
+                break;
+            }
+            let (now, rest) = left.split(width, oldest_first);
+            let missing = i64::from(filter.limit) + 1 - found.len() as i64;
+            found.extend(self.events_within(filter, now, missing).await?);
+            left = rest;
+        }
+        let mut page = Page::of(found, filter.limit, |event| event.seq);
+        if page.next.is_none() && !left.is_empty() {
+            page.next = Some(if oldest_first { left.after } else { left.before });
+        }
+        Ok(page)
+    }
+
+    pub async fn event(&self, seq: u64) -> Result<Option<EventRecord>, StoreError> {
+        let row = sqlx::query_as!(
+            Row,
+            r#"SELECT body AS "body: Json<EventRecord>" FROM events WHERE seq = $1"#,
+            integer(seq)
+        );
+        let row = row.fetch_optional(&self.pool).await.map_err(StoreError::during(READING))?;
+        Ok(row.map(|row| row.body.0))
+    }
+
+    /// The log between the ends that a filter gives. It has an end before it is read, so that a search for what is not there ends.
+    async fn stretch(&self, filter: &EventFilter) -> Result<Stretch, StoreError> {
+        let ends = sqlx::query!(
+            "SELECT (SELECT seq FROM events ORDER BY seq DESC LIMIT 1) AS newest,
+                (SELECT seq FROM events WHERE happened_at >= $1 ORDER BY happened_at, seq LIMIT 1) AS since,
+                (SELECT seq FROM events WHERE happened_at >= $2 ORDER BY happened_at, seq LIMIT 1) AS until",
+            filter.since.map(time),
+            filter.until.map(time),
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::during(READING))?;
+        let end = ends.newest.map_or(0, unsigned) + 1;
+        // No event has come since a moment after the newest.
+        let place = |seq: Option<i64>| seq.map_or(end, unsigned);
+        let since = filter.since.map_or(0, |_| place(ends.since));
+        let until = filter.until.map_or(end, |_| place(ends.until));
+        Ok(Stretch {
+            after: filter.after.unwrap_or(0).max(since.saturating_sub(1)),
+            before: filter.before.unwrap_or(u64::MAX).min(until),
+        })
+    }
+
+    async fn events_within(
+        &self,
+        filter: &EventFilter,
+        within: Stretch,
+        limit: i64,
+    ) -> Result<Vec<EventRecord>, StoreError> {
+        let verbs: Vec<String> = filter.verbs.iter().map(|verb| text(verb)).collect();
+        // The texts are one but for the order, which no parameter may choose: a text that did would use no index.
+        macro_rules! events {
+            ($order:literal) => {
+                sqlx::query_as!(
+                    Row,
+                    "SELECT body AS \"body: Json<EventRecord>\" FROM events
+                    WHERE seq > $1 AND seq < $2
+                      AND ($3::uuid IS NULL OR job_id = $3)
+                      AND ($4::uuid IS NULL OR node_id = $4)
+                      AND ($5::uuid IS NULL OR plan_id = $5)
+                      AND ($6::text IS NULL OR project = $6)
+                      AND ($7::text IS NULL
+                        OR (body #>> '{actor,actor}') || COALESCE(':' || (body #>> '{actor,name}'), '') = $7)
+                      AND (cardinality($8::text[]) = 0 OR verb = ANY($8))
+                    ORDER BY "
+                        + $order
+                        + " LIMIT $9",
+                    integer(within.after),
+                    integer(within.before),
+                    filter.job.map(|job| job.0),
+                    filter.node.map(|node| node.0),
+                    filter.plan.map(|plan| plan.0),
+                    filter.project.as_deref().map(text),
+                    filter.actor.as_deref().map(text),
+                    &verbs,
+                    limit,
+                )
+                .fetch_all(&self.pool)
+                .await
+            };
+        }
+        let rows = if filter.after.is_some() { events!("seq") } else { events!("seq DESC") };
+        let rows = rows.map_err(StoreError::during(READING))?;
+        Ok(rows.into_iter().map(|row| row.body.0).collect())
+    }
+}
+
+/// Appends, after the jobs that the events are about; a number used twice fails the whole commit.
 pub(super) async fn insert(connection: &mut PgConnection, events: &[&EventRecord]) -> Result<(), sqlx::Error> {
     if events.is_empty() {
         return Ok(());
@@ -71,10 +187,11 @@ pub(super) async fn insert(connection: &mut PgConnection, events: &[&EventRecord
     let plans: Vec<_> = events.iter().map(|event| event.plan.map(|plan| plan.0)).collect();
     let bodies: Vec<_> = events.iter().map(document).collect();
     sqlx::query!(
-        "INSERT INTO events (seq, happened_at, verb, job_id, node_id, plan_id, body)
-        SELECT seq, happened_at, verb, job_id, node_id, plan_id, body::jsonb
+        "INSERT INTO events (seq, happened_at, verb, job_id, node_id, plan_id, project, body)
+        SELECT new.seq, new.happened_at, new.verb, new.job_id, new.node_id, new.plan_id, jobs.project, new.body::jsonb
         FROM UNNEST($1::bigint[], $2::timestamptz[], $3::text[], $4::uuid[], $5::uuid[], $6::uuid[], $7::text[])
-            AS new (seq, happened_at, verb, job_id, node_id, plan_id, body)",
+            AS new (seq, happened_at, verb, job_id, node_id, plan_id, body)
+            LEFT JOIN jobs ON jobs.job_id = new.job_id",
         &numbers,
         &times,
         &verbs,
@@ -86,4 +203,35 @@ pub(super) async fn insert(connection: &mut PgConnection, events: &[&EventRecord
     .execute(connection)
     .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn windows_cover_a_stretch_once_and_in_order(
+            after in 0u64..50,
+            length in 0u64..200,
+            width in proptest::sample::select(vec![1u64, 7, 40, u64::MAX]),
+            oldest_first in any::<bool>(),
+        ) {
+            let mut left = Stretch { after, before: after + length };
+            let mut read = Vec::new();
+            while !left.is_empty() {
+                let (now, rest) = left.split(width, oldest_first);
+                let numbers = now.after + 1..now.before;
+                prop_assert!(!numbers.is_empty() && numbers.end - numbers.start <= width);
+                if oldest_first { read.extend(numbers) } else { read.extend(numbers.rev()) }
+                left = rest;
+            }
+            if !oldest_first {
+                read.reverse();
+            }
+            prop_assert_eq!(read, (after + 1..after + length).collect::<Vec<_>>());
+        }
+    }
 }

@@ -22,7 +22,8 @@ impl Store {
         let rows = sqlx::query!(
             r#"SELECT owner, project, allocations.body AS "body: Json<Allocation>"
             FROM allocations JOIN jobs USING (job_id)
-            WHERE granted_at < $2 AND (allocations.ended_at > $1 OR allocations.ended_at IS NULL)"#,
+            WHERE granted_at < $2 AND (allocations.ended_at IS NULL OR allocations.ended_at IS NOT NULL
+                AND tstzrange(granted_at, GREATEST(allocations.ended_at, granted_at), '[]') && tstzrange($1, $2))"#,
             time(from),
             time(to),
         );

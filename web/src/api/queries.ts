@@ -67,8 +67,9 @@ export function useLiveUpdates(): Connection {
       onState: setState,
       onMessage: (topic) => {
         const key = KEY_OF_TOPIC[topic];
-        if (!key) return;
-        dirty.add(key);
+        if (topic === "reset") Object.values(KEY_OF_TOPIC).forEach((all) => dirty.add(all));
+        else if (key) dirty.add(key);
+        else return;
         timer ??= setTimeout(flush, COALESCE_MS);
       },
     });
@@ -82,8 +83,10 @@ export function useLiveUpdates(): Connection {
 
 const KEY_OF_TOPIC: Record<string, string> = {
   job: "jobs",
+  job_patch: "jobs",
   jobs: "jobs",
   node: "nodes",
+  node_patch: "nodes",
   nodes: "nodes",
   node_gone: "nodes",
   plan: "plan",

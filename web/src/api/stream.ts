@@ -31,7 +31,7 @@ async function follow(
       onState("connecting");
       const headers: Record<string, string> = { Accept: "text/event-stream", Authorization: `Bearer ${token() ?? ""}` };
       if (lastId) headers["Last-Event-ID"] = lastId;
-      const answer = await fetch(`/api/v1/stream?topics=${topics.join(",")}`, { headers, signal });
+      const answer = await fetch(`/api/v1/stream?patch=true&topics=${topics.join(",")}`, { headers, signal });
       if (!answer.ok || !answer.body) throw new Error(`stream answered ${answer.status}`);
       onState("live");
       pause = 500;

@@ -200,6 +200,8 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("queue", Act::Look),
     ("goodput", Act::Look),
     ("events", Act::Look),
+    ("event_chain", Act::Look),
+    ("timeline", Act::Look),
     ("usage", Act::Look),
     ("stream", Act::Look),
     ("create_token", Act::KeepTokens),

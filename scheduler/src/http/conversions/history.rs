@@ -4,7 +4,7 @@ use headway_api::v1;
 use headway_engine::record::{Allocation, Checkpoint, EventRecord};
 use headway_engine::view::View;
 
-use super::{actor, finite, slice, snake_name, time};
+use super::{finite, slice, snake_name, time};
 use crate::store::SeriesPoint;
 
 /// `view` lends the names of nodes.
@@ -69,7 +69,7 @@ pub fn event(of: &EventRecord) -> v1::EventRecord {
     v1::EventRecord {
         seq: of.seq,
         at: time(of.at),
-        actor: actor(&of.actor),
+        actor: of.actor.told(),
         verb: of.verb.clone(),
         job_id: of.job.map(|job| job.0),
         node_id: of.node.map(|node| node.0),

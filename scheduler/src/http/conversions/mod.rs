@@ -14,7 +14,6 @@ mod sizes;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
-use headway_engine::event::Actor;
 use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
@@ -39,14 +38,6 @@ pub fn time(at: Timestamp) -> DateTime<Utc> {
 
 pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
     Timestamp(at.timestamp_micros())
-}
-
-pub fn actor(of: &Actor) -> String {
-    match of {
-        Actor::User(name) => format!("user:{name}"),
-        Actor::Scheduler => "scheduler".into(),
-        Actor::Node(node) => format!("node:{node}"),
-    }
 }
 
 /// A name for people; the id where the job is not live any more.

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use headway_api::v1;
-use headway_engine::event::Rebalancing;
+use headway_engine::event::{Actor, Rebalancing};
 use headway_engine::record::{MoveOutcome, PlanRecord, PlanState, PlanSummary};
 use headway_engine::view::View;
 use headway_types::plan::{LeftOut, NodeLeftOut};
 use headway_types::{Assignment, JobId, JobVerdict, Move, Plan};
 use sha2::{Digest as _, Sha256};
 
-use super::{actor, finite, job_name, slice, time, unmoved};
+use super::{finite, job_name, slice, time, unmoved};
 
 pub fn plan_summary(of: &PlanSummary) -> v1::PlanSummary {
     v1::PlanSummary {
@@ -20,7 +20,7 @@ pub fn plan_summary(of: &PlanSummary) -> v1::PlanSummary {
         state_reason: state_reason(&of.state),
         made_at: time(of.made_at),
         decided_at: of.decided_at.map(time),
-        decided_by: of.decided_by.as_ref().map(actor),
+        decided_by: of.decided_by.as_ref().map(Actor::told),
         trigger: of.trigger.clone(),
         objective_before: of.objective_before,
         objective: of.objective,

@@ -178,7 +178,7 @@ static KNOWN: LazyLock<BTreeSet<String>> = LazyLock::new(|| match v1::Job::schem
 });
 
 impl Fields {
-    fn read(text: &str) -> Result<Self, Problem> {
+    pub fn read(text: &str) -> Result<Self, Problem> {
         let names: BTreeSet<String> =
             text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         if let Some(unknown) = names.iter().find(|name| !KNOWN.contains(*name)) {
@@ -189,10 +189,14 @@ impl Fields {
         Ok(Self(names))
     }
 
+    pub fn admit(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
     pub fn of(&self, job: &v1::Job) -> serde_json::Value {
         let mut value = serde_json::to_value(job).expect("wire types are plain JSON");
         if let serde_json::Value::Object(fields) = &mut value {
-            fields.retain(|name, _| self.0.contains(name));
+            fields.retain(|name, _| self.admit(name));
         }
         value
     }

@@ -179,6 +179,14 @@ async fn events_of_jobs_go_to_whom_the_jobs_are_open() {
     };
     assert_eq!(told("vic").await, jobs.iter().cloned().collect());
     assert_eq!(told("bob").await, BTreeSet::from([jobs[0].clone()]));
+    for (job, project) in jobs.iter().zip(["free", "club", "vault"]).skip(1) {
+        let own: v1::EventList =
+            serde_json::from_value(served.get("vic", &format!("/events?job={job}")).await.body).unwrap();
+        let path = format!("/events/{}/chain", own.items[0].seq);
+        assert_eq!(served.get("vic", &path).await.status, StatusCode::OK);
+        assert_eq!(served.get("bob", &path).await.problem(StatusCode::NOT_FOUND), "not_found");
+        assert_eq!(served.get("bob", &format!("/events?project={project}")).await.body["items"], json!([]));
+    }
 
     let resumed = asked(Method::GET, "bob", "/stream").header("last-event-id", "0");
     let resumed = served.router.clone().oneshot(resumed.body(Body::empty()).unwrap()).await.unwrap();
@@ -186,6 +194,19 @@ async fn events_of_jobs_go_to_whom_the_jobs_are_open() {
     served.submit("ada", JOB, "last").await;
     let heard = super::service::until(&mut resumed, "event: job\n").await;
     assert!(heard.contains(&jobs[0]) && !heard.contains(&jobs[1]) && !heard.contains(&jobs[2]), "{heard}");
+}
+
+#[tokio::test]
+async fn the_timeline_tells_of_jobs_what_lists_do() {
+    let People { served, jobs } = People::there().await;
+    let told = async |who: &str| {
+        let drawn: v1::Timeline = serde_json::from_value(served.get(who, "/timeline").await.body).unwrap();
+        drawn.lanes.into_iter().map(|lane| lane.id.to_string()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(told("vic").await, jobs.iter().cloned().collect());
+    assert_eq!(told("bob").await, BTreeSet::from([jobs[0].clone(), jobs[1].clone()]));
+    let named = served.get("bob", &format!("/timeline?job={}", jobs[2])).await;
+    assert_eq!(named.body["lanes"], json!([]));
 }
 
 #[tokio::test]

@@ -108,6 +108,64 @@ async fn the_stream_tells_what_happens_and_resumes_where_it_ended() {
     until(&mut resumed, "\"verb\":\"job.submitted\"").await;
 }
 
+#[tokio::test]
+async fn whoever_takes_patches_hears_a_row_once_and_then_what_changes_of_it() {
+    let served = Served::start().await;
+    let first = served.submit("ada", JOB, "k").await.id();
+    let follow = async |query: &str| {
+        let request = asked(Method::GET, "eve", &format!("/stream?{query}")).body(Body::empty()).unwrap();
+        let reply = served.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(reply.status(), StatusCode::OK, "{query}");
+        reply.into_body().into_data_stream()
+    };
+    let label = async |id: &str, value: &str| {
+        let patch = json!({"labels": {"exp": value}});
+        let changed = served.send_json(Method::PATCH, "ada", &format!("/jobs/{id}"), &patch).await;
+        assert_eq!(changed.status, StatusCode::OK, "{}", changed.body);
+    };
+    let mut patched = follow("topics=jobs&patch=true&fields=name,labels").await;
+    let mut of_first = follow(&format!("topics=jobs,events&job={first}")).await;
+    let mut elsewhere = follow("topics=jobs,events&project=elsewhere").await;
+    label(&first, "a").await;
+    let whole = format!(r#"data: {{"id":"{first}","labels":{{"exp":"a"}},"name":"first"}}"#);
+    assert!(until(&mut patched, "event: job\n").await.contains(&whole));
+    label(&first, "b").await;
+    let change = format!(r#"data: {{"id":"{first}","labels":{{"exp":"b"}}}}"#);
+    let heard = until(&mut patched, "event: job_patch\n").await;
+    assert!(heard.contains(&change), "{heard}");
+
+    let second = served.submit("ada", &JOB.replace("version: 1,", "version: 1, project: elsewhere,"), "l").await.id();
+    let heard = until(&mut elsewhere, "event: job\n").await;
+    assert!(heard.contains(&second) && !heard.contains(&first), "{heard}");
+    label(&first, "c").await;
+    let heard = until(&mut of_first, r#"{"exp":"c"}"#).await;
+    assert!(heard.contains("\"verb\":\"job.changed\"") && !heard.contains(&second), "{heard}");
+
+    for (query, field) in [("topics=gpu", "topics"), ("job=first", "job"), ("fields=nmae", "fields")] {
+        let refused = served.get("eve", &format!("/stream?{query}")).await;
+        assert_eq!((refused.problem(StatusCode::BAD_REQUEST), &refused.body["field"]), ("bad_request", &json!(field)));
+    }
+    assert_eq!(served.get("eve", "/stream?node=nowhere").await.problem(StatusCode::NOT_FOUND), "not_found");
+}
+
+#[tokio::test]
+async fn a_compressed_stream_keeps_nothing_back() {
+    let served = Served::start().await;
+    let request = asked(Method::GET, "eve", "/stream").header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+    let reply = served.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(reply.headers()["content-encoding"], "gzip");
+    let mut body = reply.into_body().into_data_stream();
+    served.submit("ada", JOB, "k").await;
+    let mut read = flate2::write::GzDecoder::new(Vec::new());
+    let heard = async {
+        while !String::from_utf8_lossy(read.get_ref()).contains("event: job\n") {
+            std::io::Write::write_all(&mut read, &body.next().await.unwrap().unwrap()).unwrap();
+            std::io::Write::flush(&mut read).unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), heard).await.expect("the job is told before the stream ends");
+}
+
 /// Reads until `wanted` was said and the message that says it is complete.
 pub async fn until(body: &mut axum::body::BodyDataStream, wanted: &str) -> String {
     let mut heard = String::new();

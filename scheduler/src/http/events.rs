@@ -1,0 +1,217 @@
+//! The event log: searched by what its lines name, and the chain of causes that a line stands in.
+
+mod chain;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::extract::State;
+use chrono::{DateTime, Utc};
+use headway_api::v1;
+use headway_engine::record::EventRecord;
+use headway_types::{Generation, JobId, NodeId, PlanId};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::auth::Principal;
+use super::extract::{Json, Path, Query};
+use super::problem::Problem;
+use super::{HttpState, conversions, lookup};
+use crate::store::EventFilter;
+
+const EVENTS_AT_MOST: u32 = 1_000;
+const VERBS_AT_MOST: usize = 20;
+/// What a chain is looked for in: events of a job or node before and after the one asked of, jobs and nodes and plans beside it.
+const BEFORE: u32 = 60;
+const AFTER: u32 = 30;
+const BESIDE: usize = 10;
+
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct EventsQuery {
+    /// Oldest first, after this sequence number; the page before gives it as `next_cursor`.
+    after: Option<u64>,
+    /// Newest first, before this sequence number (the `next_cursor` of the page before).
+    cursor: Option<u64>,
+    /// 100 if absent, 1000 at most.
+    limit: Option<u32>,
+    job: Option<Uuid>,
+    /// Id or name, also of a node that was deleted.
+    node: Option<String>,
+    plan: Option<Uuid>,
+    /// Of jobs of this project.
+    project: Option<String>,
+    /// What happened: comma-separated, 20 at most (`job.granted,job.moved`).
+    verb: Option<String>,
+    /// Who did it: a user's name, `scheduler`, or as events tell it (`user:ada`, `node:ID`).
+    actor: Option<String>,
+    /// From this moment on.
+    since: Option<DateTime<Utc>>,
+    /// Before this moment.
+    until: Option<DateTime<Utc>>,
+}
+
+/// The event log of the cluster, without the events of jobs that are not the caller's to read: a page may hold fewer than its limit, none at times,
+/// and there is more as long as it has a `next_cursor`.
+#[utoipa::path(get, path = "/events", tag = "cluster", params(EventsQuery),
+    responses((status = 200, body = v1::EventList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn events(
+    State(state): State<HttpState>,
+    caller: Principal,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<v1::EventList>, Problem> {
+    page(&state, &caller, query).await
+}
+
+/// The event log of one job.
+#[utoipa::path(get, path = "/jobs/{id}/events", tag = "jobs", params(("id" = Uuid, Path), EventsQuery),
+    responses((status = 200, body = v1::EventList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn job_events(
+    State(state): State<HttpState>,
+    caller: Principal,
+    Path(id): Path<Uuid>,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<v1::EventList>, Problem> {
+    lookup::record(&state.cluster, JobId(id)).await?;
+    page(&state, &caller, EventsQuery { job: Some(id), ..query }).await
+}
+
+/// What led to an event and what came of it, oldest first: a fault, the node it took, the job that stopped, the plan, the job's next start. Each
+/// says which of them it follows from. Looked for among the events of its job, its node and its plan, and of jobs that a node took with it.
+#[utoipa::path(get, path = "/events/{id}/chain", tag = "cluster", params(("id" = u64, Path)),
+    responses((status = 200, body = v1::EventChain), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn event_chain(
+    State(state): State<HttpState>,
+    caller: Principal,
+    Path(id): Path<u64>,
+) -> Result<Json<v1::EventChain>, Problem> {
+    let none = || Problem::not_found(format!("no event {id}"));
+    let event = state.cluster.store().event(id).await?.ok_or_else(none)?;
+    let mut around = around(&state, event).await?;
+    caller.keep_readable(&state.cluster, &mut around).await?;
+    if around.binary_search_by_key(&id, |event| event.seq).is_err() {
+        return Err(none());
+    }
+    let link =
+        |link: &chain::Link| v1::EventLink { event: conversions::event(link.event), because_of: link.because_of };
+    Ok(Json(v1::EventChain { items: chain::chain(&around, id).iter().map(link).collect() }))
+}
+
+async fn page(state: &HttpState, caller: &Principal, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
+    let filter = filter(state, query).await?;
+    let mut page = state.cluster.store().events(&filter).await?;
+    caller.keep_readable(&state.cluster, &mut page.items).await?;
+    Ok(Json(v1::EventList {
+        items: page.items.iter().map(conversions::event).collect(),
+        next_cursor: page.next.map(|seq| seq.to_string()),
+    }))
+}
+
+async fn filter(state: &HttpState, query: EventsQuery) -> Result<EventFilter, Problem> {
+    let node = match query.node.as_deref() {
+        None => None,
+        Some(node) => Some(lookup::node_ever(&state.cluster, node).await?),
+    };
+    let told = |actor: &str| actor == "scheduler" || actor.contains(':');
+    Ok(EventFilter {
+        after: query.after,
+        before: query.cursor,
+        job: query.job.map(JobId),
+        node,
+        plan: query.plan.map(PlanId),
+        project: query.project,
+        actor: query.actor.map(|actor| if told(&actor) { actor } else { format!("user:{actor}") }),
+        verbs: query.verb.as_deref().map(verbs).transpose()?.unwrap_or_default(),
+        since: query.since.map(conversions::timestamp),
+        until: query.until.map(conversions::timestamp),
+        limit: query.limit.unwrap_or(100).clamp(1, EVENTS_AT_MOST),
+    })
+}
+
+fn verbs(text: &str) -> Result<Vec<String>, Problem> {
+    let verbs: Vec<String> = text.split(',').map(|verb| verb.trim().to_owned()).collect();
+    let wrong = |detail: String| {
+        Problem::bad_request(detail).field("verb").hint("as events tell them: job.granted, node.lost, plan.adopted")
+    };
+    if let Some(none) = verbs.iter().find(|verb| !verb.contains('.')) {
+        return Err(wrong(format!("\"{none}\" is nothing that happens")));
+    }
+    if verbs.len() > VERBS_AT_MOST {
+        return Err(wrong(format!("at most {VERBS_AT_MOST} kinds of events at once")));
+    }
+    Ok(verbs)
+}
+
+/// The events that a chain is looked for in, in the order of the log.
+async fn around(state: &HttpState, of: EventRecord) -> Result<Vec<EventRecord>, Problem> {
+    let store = state.cluster.store();
+    let seq = of.seq;
+    let earlier = |filter: EventFilter| EventFilter { before: Some(seq), limit: BEFORE, ..filter };
+    let later = |filter: EventFilter| EventFilter { after: Some(seq), limit: AFTER, ..filter };
+    let of_job = |job: JobId| EventFilter { job: Some(job), ..EventFilter::default() };
+    let of_node = |node: NodeId| EventFilter { node: Some(node), ..EventFilter::default() };
+    let mut found = BTreeMap::from([(seq, of.clone())]);
+    let mut take = async |filter: EventFilter| -> Result<Vec<EventRecord>, Problem> {
+        let read = store.events(&filter).await?.items;
+        found.extend(read.iter().map(|event| (event.seq, event.clone())));
+        Ok(read)
+    };
+    let mut jobs: BTreeSet<JobId> = of.job.into_iter().collect();
+    if let Some(job) = of.job {
+        take(earlier(of_job(job))).await?;
+        take(later(of_job(job))).await?;
+    }
+    if let (Some(node), None) = (of.node, of.job) {
+        jobs.extend(take(later(of_node(node))).await?.iter().filter_map(|event| event.job).take(BESIDE));
+        for job in &jobs {
+            take(later(of_job(*job))).await?;
+        }
+    }
+    if let (Some(plan), None) = (of.plan, of.job) {
+        let planned = EventFilter { plan: Some(plan), ..EventFilter::default() };
+        for job in take(later(planned)).await?.iter().filter_map(|event| event.job).take(BESIDE) {
+            take(later(of_job(job))).await?;
+        }
+    }
+    let mut found: Vec<EventRecord> = found.into_values().collect();
+    name_plans(state, &mut found).await?;
+    let near = |event: &&EventRecord| event.seq.abs_diff(seq);
+    let mut nearest: Vec<&EventRecord> = found.iter().collect();
+    nearest.sort_by_key(near);
+    let plans: BTreeSet<PlanId> = nearest.iter().filter_map(|event| event.plan).take(BESIDE).collect();
+    let nodes: BTreeSet<NodeId> = nearest.iter().filter_map(|event| event.node).take(BESIDE).collect();
+    let mut all: BTreeMap<u64, EventRecord> = found.iter().map(|event| (event.seq, event.clone())).collect();
+    for plan in plans {
+        let verbs = vec!["plan.adopted".into(), "plan.proposed".into()];
+        let decided = EventFilter { plan: Some(plan), verbs, limit: AFTER, ..EventFilter::default() };
+        all.extend(store.events(&decided).await?.items.into_iter().map(|event| (event.seq, event)));
+    }
+    for node in nodes {
+        all.extend(store.events(&earlier(of_node(node))).await?.items.into_iter().map(|event| (event.seq, event)));
+    }
+    Ok(all.into_values().collect())
+}
+
+/// Grants of an earlier release do not say whose plan they are; what was allocated does.
+async fn name_plans(state: &HttpState, events: &mut [EventRecord]) -> Result<(), Problem> {
+    let key = |event: &EventRecord| {
+        let granted =
+            event.plan.is_none() && ["job.granted", "job.moved", "job.returned"].contains(&event.verb.as_str());
+        let generation = event
+            .detail
+            .get("generation")
+            .and_then(|text| text.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok());
+        granted.then(|| Some((event.job?, Generation(generation?)))).flatten()
+    };
+    let keys: Vec<(JobId, Generation)> = events.iter().filter_map(key).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let held = state.cluster.store().allocations_of(&keys).await?;
+    let plans: BTreeMap<_, _> = held.iter().map(|one| ((one.job, one.generation), one.plan)).collect();
+    for event in events {
+        if let Some(plan) = key(event).and_then(|key| plans.get(&key)) {
+            event.plan = *plan;
+        }
+    }
+    Ok(())
+}
