@@ -68,7 +68,7 @@ fn withheld<'v>(view: &'v View, node: &'v NodeView, left_out: Option<&'v str>) -
     if let Some(reason) = left_out {
         let told = move || {
             let headline = format!("Rounds leave node {name} with {} out: {reason}", gpus.words());
-            (headline, format!("Correct what its agent reports; headway node list -o wide shows it"))
+            (headline, "Correct what its agent reports; headway node list -o wide shows it".into())
         };
         return Some(finding(node, Kind::NodeLeftOut, None, told));
     }
