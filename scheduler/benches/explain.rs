@@ -41,7 +41,7 @@ async fn measure(postgres: &PrivatePostgres) {
     for queued in QUEUED.into_iter().filter(|queued| only.is_empty() || only.contains(queued)) {
         let url = fresh_database(postgres, &format!("explain_{queued}")).await;
         let (server, _) = Server::start(&url);
-        fleet::start(&server, NODES, BEAT).await;
+        fleet::start(&server, NODES, BEAT, 0).await;
         fill(&server, queued, fitting).await;
         let waiting = waiting(&server).await;
         let done = Arc::new(AtomicBool::new(false));

@@ -6,8 +6,10 @@ mod server;
 use std::time::{Duration, Instant};
 
 use headway_scheduler::PrivatePostgres;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
 use hyper::header::{ACCEPT_ENCODING, HeaderValue};
 use serde_json::Value;
 use server::client::{asking, dial_http1, fill, fresh_database, get};
@@ -16,11 +18,13 @@ use server::{Server, cpu_seconds, fleet, load_average, resident_mib};
 const RUNNING: u32 = 3_000;
 /// Between reports of a job.
 const BEAT: Duration = Duration::from_secs(3);
+/// Steps that jobs have behind them: most of what runs is in the midst of its life.
+const BEHIND: u64 = 2_000;
 /// Readers at once where CPU is measured.
 const READERS: u32 = 10;
 /// Until rows have been told once, which patches rest on.
-const WARM: Duration = Duration::from_secs(8);
-const EACH: Duration = Duration::from_secs(15);
+const WARM: Duration = Duration::from_secs(6);
+const EACH: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// What a reader asks for, whether it takes gzip, and its name.
@@ -46,7 +50,7 @@ async fn measure(postgres: &PrivatePostgres) {
     let jobs = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(RUNNING);
     let url = fresh_database(postgres, "stream").await;
     let (server, _) = Server::start(&url);
-    fleet::start(&server, u64::from(jobs.div_ceil(fleet::GPUS)), BEAT).await;
+    fleet::start(&server, u64::from(jobs.div_ceil(fleet::GPUS)), BEAT, BEHIND).await;
     fill(&server, jobs, small).await;
     let running = running(&server, jobs).await;
     println!(
@@ -81,7 +85,8 @@ async fn measure(postgres: &PrivatePostgres) {
 fn small(number: u32) -> String {
     format!(
         r#"{{"version":1,"name":"job-{number}","project":"p{}","labels":{{"exp":"bench"}},"resources":{{"gpus":1}},
-        "training":{{"curve":{{"1":1.0}},"seq_len":8192,"reference_batch":"512Ki tokens","target":"300B tokens"}},
+        "training":{{"model":{{"layers":4,"hidden":64,"heads":4,"kv_heads":2,"ffn_hidden":176,"vocab":256,"seq_len":8192,"tied":true}},
+        "reference_batch":"512Ki tokens","target":"3T tokens","layouts":{{"micro_batch":8}}}},
         "limits":{{"time":"480h"}},"run":{{"command":"torchrun train.py"}}}}"#,
         number % 13
     )
@@ -104,6 +109,8 @@ async fn running(server: &Server, jobs: u32) -> u64 {
 }
 
 struct Reader {
+    /// The connection ends with it.
+    _sender: http1::SendRequest<Full<Bytes>>,
     body: hyper::body::Incoming,
     bytes: u64,
 }
@@ -113,9 +120,10 @@ async fn follow(server: &Server, path: &str, gzip: bool) -> Reader {
     if gzip {
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    let answer = dial_http1(server).await.send_request(request).await.expect("an answer");
+    let mut sender = dial_http1(server).await;
+    let answer = sender.send_request(request).await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK, "{path}");
-    Reader { body: answer.into_body(), bytes: 0 }
+    Reader { _sender: sender, body: answer.into_body(), bytes: 0 }
 }
 
 /// Processors that the server takes for so long while these read.

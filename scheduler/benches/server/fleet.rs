@@ -19,18 +19,16 @@ use super::{SECRET, Server};
 
 /// GPUs of a node.
 pub const GPUS: u32 = 8;
-/// Steps that a job has behind it when it starts: most of what runs is in the midst of its life.
-const BEHIND: u64 = 20_000;
 /// Of a job's step time from one report to the next.
 const NOISE: f64 = 0.02;
 
-/// Registers so many nodes that report with every beat; they live as long as the runtime.
-pub async fn start(server: &Server, nodes: u64, beat: Duration) {
+/// Registers so many nodes that report with every beat; they live as long as the runtime. `behind`: steps that a job has done before it starts.
+pub async fn start(server: &Server, nodes: u64, beat: Duration, behind: u64) {
     let url = format!("http://{}", server.agents);
     let channel = Channel::from_shared(url).expect("a URL").connect().await.expect("the server listens for agents");
     let mut ids = IdSource::seeded(9);
     for index in 0..nodes {
-        tokio::spawn(live(channel.clone(), ids.node(Timestamp(0)), index, beat));
+        tokio::spawn(live(channel.clone(), ids.node(Timestamp(0)), index, beat, behind));
     }
 }
 
@@ -44,7 +42,7 @@ struct Group {
 }
 
 /// Until the server is gone.
-async fn live(channel: Channel, node: NodeId, index: u64, beat: Duration) -> Option<()> {
+async fn live(channel: Channel, node: NodeId, index: u64, beat: Duration, behind: u64) -> Option<()> {
     let (reports, outgoing) = mpsc::channel(256);
     let say = async |report: NodeReport| reports.send((&AgentToScheduler::Report(report)).into()).await.ok();
     let inventory = Box::new(example::inventory(node, index, GPUS));
@@ -61,7 +59,7 @@ async fn live(channel: Channel, node: NodeId, index: u64, beat: Duration) -> Opt
         tokio::select! {
             message = incoming.message() => {
                 let SchedulerToAgent::Command { command, .. } = message.ok()??.try_into().ok()? else { continue };
-                for report in obey(&mut groups, node, command) {
+                for report in obey(&mut groups, node, command, behind) {
                     say(report).await?;
                 }
             }
@@ -76,7 +74,12 @@ async fn live(channel: Channel, node: NodeId, index: u64, beat: Duration) -> Opt
     }
 }
 
-fn obey(groups: &mut BTreeMap<(JobId, Generation), Group>, node: NodeId, command: AgentCommand) -> Vec<NodeReport> {
+fn obey(
+    groups: &mut BTreeMap<(JobId, Generation), Group>,
+    node: NodeId,
+    command: AgentCommand,
+    behind: u64,
+) -> Vec<NodeReport> {
     let key = command.subject();
     if let AgentCommand::Prepare { order } = &command {
         let first = order.placement.first_node() == node;
@@ -84,8 +87,9 @@ fn obey(groups: &mut BTreeMap<(JobId, Generation), Group>, node: NodeId, command
             order.placement.slices().iter().filter(|slice| slice.node == node).flat_map(|slice| slice.gpus.clone());
         let phase = GroupPhase::Prepared { rendezvous_port: first.then_some(29_500) };
         let status = GroupStatus { job: key.0, generation: key.1, gpus: gpus.collect(), phase, revision: 0 };
-        let samples = order.resume.as_ref().map_or(0, |checkpoint| checkpoint.samples_seen.0);
-        let group = Group { status, configuration: order.configuration, first, step: BEHIND, samples };
+        let done = order.configuration.map_or(0, |configuration| behind * configuration.global_batch.0);
+        let samples = order.resume.as_ref().map_or(done, |checkpoint| checkpoint.samples_seen.0);
+        let group = Group { status, configuration: order.configuration, first, step: behind, samples };
         groups.entry(key).or_insert(group);
     }
     let Some(group) = groups.get_mut(&key) else { return Vec::new() };

@@ -24,6 +24,8 @@ const VERBS_AT_MOST: usize = 20;
 const BEFORE: u32 = 60;
 const AFTER: u32 = 30;
 const BESIDE: usize = 10;
+/// Plans whose causes are looked for.
+const PLANS: usize = 3;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -141,77 +143,92 @@ fn verbs(text: &str) -> Result<Vec<String>, Problem> {
     Ok(verbs)
 }
 
-/// The events that a chain is looked for in, in the order of the log.
+/// The events that a chain is looked for in, in the order of the log: those of its job, of jobs that its node or its plan concerns, of the plans
+/// near it, and what plans came from.
 async fn around(state: &HttpState, of: EventRecord) -> Result<Vec<EventRecord>, Problem> {
-    let store = state.cluster.store();
     let seq = of.seq;
+    let any = EventFilter::default;
+    let of_job = |job: JobId| EventFilter { job: Some(job), ..any() };
+    let of_node = |node: NodeId| EventFilter { node: Some(node), ..any() };
     let earlier = |filter: EventFilter| EventFilter { before: Some(seq), limit: BEFORE, ..filter };
     let later = |filter: EventFilter| EventFilter { after: Some(seq), limit: AFTER, ..filter };
-    let of_job = |job: JobId| EventFilter { job: Some(job), ..EventFilter::default() };
-    let of_node = |node: NodeId| EventFilter { node: Some(node), ..EventFilter::default() };
-    let mut found = BTreeMap::from([(seq, of.clone())]);
-    let mut take = async |filter: EventFilter| -> Result<Vec<EventRecord>, Problem> {
-        let read = store.events(&filter).await?.items;
-        found.extend(read.iter().map(|event| (event.seq, event.clone())));
-        Ok(read)
-    };
-    let mut jobs: BTreeSet<JobId> = of.job.into_iter().collect();
+    let mut found = Found { state, events: BTreeMap::from([(seq, of.clone())]) };
     if let Some(job) = of.job {
-        take(earlier(of_job(job))).await?;
-        take(later(of_job(job))).await?;
+        found.take(earlier(of_job(job))).await?;
+    }
+    let adopted = EventFilter { verbs: vec![chain::ADOPTED.into()], ..any() };
+    if chain::asks_for_a_round(&of.verb) {
+        found.take(EventFilter { limit: 1, ..later(adopted) }).await?;
     }
     if let (Some(node), None) = (of.node, of.job) {
-        jobs.extend(take(later(of_node(node))).await?.iter().filter_map(|event| event.job).take(BESIDE));
-        for job in &jobs {
-            take(later(of_job(*job))).await?;
-        }
+        found.take(later(of_node(node))).await?;
     }
-    if let (Some(plan), None) = (of.plan, of.job) {
-        let planned = EventFilter { plan: Some(plan), ..EventFilter::default() };
-        for job in take(later(planned)).await?.iter().filter_map(|event| event.job).take(BESIDE) {
-            take(later(of_job(job))).await?;
-        }
+    found.name_plans().await?;
+    for plan in found.nearest(seq, |event| event.plan) {
+        found.take(EventFilter { plan: Some(plan), limit: AFTER, ..any() }).await?;
     }
-    let mut found: Vec<EventRecord> = found.into_values().collect();
-    name_plans(state, &mut found).await?;
-    let near = |event: &&EventRecord| event.seq.abs_diff(seq);
-    let mut nearest: Vec<&EventRecord> = found.iter().collect();
-    nearest.sort_by_key(near);
-    let plans: BTreeSet<PlanId> = nearest.iter().filter_map(|event| event.plan).take(BESIDE).collect();
-    let nodes: BTreeSet<NodeId> = nearest.iter().filter_map(|event| event.node).take(BESIDE).collect();
-    let mut all: BTreeMap<u64, EventRecord> = found.iter().map(|event| (event.seq, event.clone())).collect();
-    for plan in plans {
-        let verbs = vec!["plan.adopted".into(), "plan.proposed".into()];
-        let decided = EventFilter { plan: Some(plan), verbs, limit: AFTER, ..EventFilter::default() };
-        all.extend(store.events(&decided).await?.items.into_iter().map(|event| (event.seq, event)));
+    for job in found.nearest(seq, |event| event.job.filter(|_| event.seq >= seq)) {
+        found.take(later(of_job(job))).await?;
     }
-    for node in nodes {
-        all.extend(store.events(&earlier(of_node(node))).await?.items.into_iter().map(|event| (event.seq, event)));
+    for node in found.nearest(seq, |event| event.node) {
+        found.take(earlier(of_node(node))).await?;
     }
-    Ok(all.into_values().collect())
+    let plans = found.nearest(seq, |event| (event.verb == chain::ADOPTED).then_some(event.seq));
+    for plan in plans.into_iter().take(PLANS) {
+        let verbs = chain::asking().map(str::to_owned).collect();
+        found.take(EventFilter { before: Some(plan), verbs, limit: 1, ..any() }).await?;
+    }
+    Ok(found.events.into_values().collect())
 }
 
-/// Grants of an earlier release do not say whose plan they are; what was allocated does.
-async fn name_plans(state: &HttpState, events: &mut [EventRecord]) -> Result<(), Problem> {
-    let key = |event: &EventRecord| {
-        let granted =
-            event.plan.is_none() && ["job.granted", "job.moved", "job.returned"].contains(&event.verb.as_str());
-        let generation = event
-            .detail
-            .get("generation")
-            .and_then(|text| text.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok());
-        granted.then(|| Some((event.job?, Generation(generation?)))).flatten()
-    };
-    let keys: Vec<(JobId, Generation)> = events.iter().filter_map(key).collect();
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let held = state.cluster.store().allocations_of(&keys).await?;
-    let plans: BTreeMap<_, _> = held.iter().map(|one| ((one.job, one.generation), one.plan)).collect();
-    for event in events {
-        if let Some(plan) = key(event).and_then(|key| plans.get(&key)) {
-            event.plan = *plan;
+/// Events by their number.
+struct Found<'a> {
+    state: &'a HttpState,
+    events: BTreeMap<u64, EventRecord>,
+}
+
+impl Found<'_> {
+    async fn take(&mut self, filter: EventFilter) -> Result<(), Problem> {
+        let read = self.state.cluster.store().events(&filter).await?.items;
+        for event in read {
+            self.events.entry(event.seq).or_insert(event);
         }
+        Ok(())
     }
-    Ok(())
+
+    /// What is named nearest to an event.
+    fn nearest<T: Ord>(&self, seq: u64, named: impl Fn(&EventRecord) -> Option<T>) -> BTreeSet<T> {
+        let mut events: Vec<&EventRecord> = self.events.values().collect();
+        events.sort_by_key(|event| event.seq.abs_diff(seq));
+        let mut nearest = BTreeSet::new();
+        for one in events.into_iter().filter_map(named) {
+            if nearest.len() < BESIDE {
+                nearest.insert(one);
+            }
+        }
+        nearest
+    }
+
+    /// Grants of an earlier release do not say whose plan they are; what was allocated does.
+    async fn name_plans(&mut self) -> Result<(), Problem> {
+        let keys: Vec<(JobId, Generation)> = self.events.values().filter_map(granted).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let held = self.state.cluster.store().allocations_of(&keys).await?;
+        let plans: BTreeMap<_, _> = held.iter().map(|one| ((one.job, one.generation), one.plan)).collect();
+        for event in self.events.values_mut() {
+            if let Some(plan) = granted(event).and_then(|key| plans.get(&key)) {
+                event.plan = *plan;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a grant that names no plan was of ("g3").
+fn granted(event: &EventRecord) -> Option<(JobId, Generation)> {
+    let silent = event.plan.is_none() && chain::GRANTS.contains(&event.verb.as_str());
+    let generation = event.detail.get("generation").filter(|_| silent)?;
+    Some((event.job?, Generation(generation.trim_start_matches('g').parse().ok()?)))
 }

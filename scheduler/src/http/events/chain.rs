@@ -6,7 +6,7 @@ use headway_engine::record::EventRecord;
 
 /// What a job's grant leads to, by the step before.
 const STEPS: [(&str, &[&str]); 2] = [("job.started", GRANTS), ("job.training", &["job.started"])];
-const GRANTS: &[&str] = &["job.granted", "job.moved", "job.returned"];
+pub const GRANTS: &[&str] = &["job.granted", "job.moved", "job.returned"];
 /// What makes a job wait for GPUs again, or for the first time.
 const WAITS: &[&str] = &["job.stopping", "job.gang_broken", "job.submitted", "job.released"];
 /// Why a generation ends, where its end does not name a node or a plan.
@@ -16,8 +16,19 @@ const ENDS: &[&str] = &["job.succeeded", "job.failed", "job.cancelled"];
 /// What goes before the loss of a node.
 const FAULTS: &[&str] = &["node.unreachable", "node.condition"];
 const SILENCES: &[&str] = &["node.lost", "node.unreachable", "node.condition", "node.draining", "node.quarantined"];
-/// Nodes that come make rounds as nodes that go do.
-const ARRIVALS: &[&str] = &["node.available", "node.uncordoned", "node.trusted"];
+/// What else rounds are made for.
+const CHANGES: &[&str] = &["node.available", "node.uncordoned", "node.trusted", "job.changed", "policy.changed"];
+
+pub const ADOPTED: &str = "plan.adopted";
+
+/// What rounds are made for.
+pub fn asking() -> impl Iterator<Item = &'static str> {
+    [WAITS, ENDS, SILENCES, CHANGES].into_iter().flatten().copied()
+}
+
+pub fn asks_for_a_round(verb: &str) -> bool {
+    asking().any(|one| one == verb)
+}
 
 /// An event of a chain, and the number of the one before that it follows from.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +65,7 @@ fn cause(of: &EventRecord, before: &[EventRecord]) -> Option<u64> {
     let of_node = |verbs: &[&str]| {
         newest(&|event| of.node.is_some() && event.node == of.node && verbs.contains(&event.verb.as_str()))
     };
-    let plan = || newest(&|event| of.plan.is_some() && event.plan == of.plan && event.verb == "plan.adopted");
+    let plan = || newest(&|event| of.plan.is_some() && event.plan == of.plan && event.verb == ADOPTED);
     let verb = of.verb.as_str();
     if let Some((_, steps)) = STEPS.iter().find(|(step, _)| *step == verb) {
         return of_job(steps);
@@ -71,10 +82,9 @@ fn cause(of: &EventRecord, before: &[EventRecord]) -> Option<u64> {
         }
         "job.preempted" => plan(),
         "job.gang_broken" => of_node(SILENCES),
-        "plan.adopted" | "plan.proposed" => {
+        ADOPTED | "plan.proposed" => {
             let proposed = newest(&|event| event.plan == of.plan && event.verb == "plan.proposed");
-            proposed
-                .or_else(|| newest(&|event| [WAITS, ENDS, SILENCES, ARRIVALS].concat().contains(&event.verb.as_str())))
+            proposed.or_else(|| newest(&|event| asks_for_a_round(&event.verb)))
         }
         verb if ENDS.contains(&verb) => of_job(&["job.stopping", "job.gang_broken", "job.cancel_requested"]),
         "node.lost" | "node.unreachable" | "node.quarantined" => {

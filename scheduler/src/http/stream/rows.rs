@@ -20,7 +20,10 @@ const TOLD_AT_MOST: usize = 10_000;
 
 /// Rows of live jobs as they are told whoever sees all of them, each with what it was made of: it serves as long as that is the newest.
 #[derive(Clone, Default)]
-pub struct Rows(Arc<Mutex<BTreeMap<JobId, (Arc<JobView>, Arc<Row>)>>>);
+pub struct Rows(Arc<Mutex<Made>>);
+
+/// What a row was made of, and the row.
+type Made = BTreeMap<JobId, (Arc<JobView>, Arc<Row>)>;
 
 impl Rows {
     fn of(&self, jobs: &[Arc<JobView>], view: &View, foretold: &Foretold) -> Vec<Arc<Row>> {
