@@ -3,6 +3,7 @@
 //! see, is asked by the handler with the same rules.
 
 mod table;
+mod welcome;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use headway_types::JobId;
 use utoipa::openapi::OpenApi;
 use uuid::Uuid;
 
-use super::auth::Principal;
+use super::auth::{Credential, Principal};
 use super::limits::REQUEST_ID_HERE;
 use super::openapi::operations;
 use super::problem::Problem;
@@ -65,7 +66,11 @@ pub async fn checked(
     let Some((operation, act)) = routes.find(&request) else { return next.run(request).await };
     let (mut parts, body) = request.into_parts();
     let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    let caller = match state.authenticate(&parts.headers, address).await {
+    let brought = match Credential::of(&parts.method, &parts.headers, &state.cookies) {
+        Ok(brought) => brought,
+        Err(problem) => return problem.into_response(),
+    };
+    let caller = match state.authenticate(&brought, address).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
@@ -83,8 +88,10 @@ pub async fn checked(
             state.note_refusal(&problem);
             return problem.into_response();
         }
+        let scope = caller.scope();
         parts.extensions.insert(caller);
-        next.run(Request::from_parts(parts, body)).await
+        let response = next.run(Request::from_parts(parts, body)).await;
+        welcome::as_long_as(response, state.clone(), brought, scope)
     };
     audit::coming_from(origin, answer).await
 }

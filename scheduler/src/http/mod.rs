@@ -9,7 +9,9 @@ mod actions;
 mod admission;
 mod audit;
 mod auth;
+mod browser_sessions;
 mod conversions;
+mod cookies;
 mod explain;
 mod extract;
 #[cfg(test)]
@@ -63,6 +65,7 @@ use headway_types::JobId;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::{Principal, TokenCache};
+pub use self::cookies::Cookies;
 use self::problem::Problem;
 use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
@@ -79,6 +82,7 @@ pub struct HttpState {
     asking: Asking,
     listing: Arc<listing::Memory>,
     tokens: TokenCache,
+    cookies: Cookies,
     wrong_tokens: WrongTokens,
     refusals: Refusals,
     build: &'static str,
@@ -88,7 +92,7 @@ pub struct HttpState {
 impl HttpState {
     /// `build`: what the binary was built from. `metrics`: the recorder's handle, where this process has one.
     #[must_use]
-    pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
+    pub fn new(cluster: Cluster, cookies: Cookies, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
         let refusals = Refusals::start(cluster.store().clone());
         Self {
@@ -96,6 +100,7 @@ impl HttpState {
             asking,
             listing: Arc::default(),
             tokens: TokenCache::default(),
+            cookies,
             wrong_tokens: WrongTokens::default(),
             refusals,
             build,
