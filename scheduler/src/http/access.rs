@@ -3,14 +3,16 @@
 //! see, is asked by the handler with the same rules.
 
 mod table;
+mod veil;
+mod veiled;
 mod welcome;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State};
-use axum::http::Method;
+use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
@@ -27,10 +29,12 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::store::StoreError;
+use crate::store::{OutOfSight, StoreError};
 #[cfg(test)]
 pub use table::ROUTES;
 pub use table::{Act, Standing, act_of};
+pub use veil::ANOTHER;
+pub use veiled::Veils;
 
 /// What each route does, by its path and method; `None`: nobody has said it, so nobody may.
 pub struct Routes(BTreeMap<(String, Method), (String, Option<Act>)>);
@@ -89,8 +93,14 @@ pub async fn checked(
             return problem.into_response();
         }
         let scope = caller.scope();
-        parts.extensions.insert(caller);
+        let echoed = veiled::brought_by(&parts.uri);
+        if caller.out_of_sight(&state.cluster.view()).is_some() {
+            // It is veiled before it is compressed.
+            parts.headers.remove(header::ACCEPT_ENCODING);
+        }
+        parts.extensions.insert(caller.clone());
         let response = next.run(Request::from_parts(parts, body)).await;
+        let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, echoed).await;
         welcome::as_long_as(response, state.clone(), brought, scope)
     };
     audit::coming_from(origin, answer).await
@@ -187,6 +197,17 @@ impl Principal {
             Seen::Outline => Some(conversions::outline(job)),
             Seen::Nothing => None,
         }
+    }
+
+    /// What this reader may not even know of; `None`: nothing is kept from him, whatever there is.
+    pub fn out_of_sight(&self, view: &View) -> Option<OutOfSight> {
+        let any_private = || view.projects.values().any(|project| project.access.private);
+        if Act::SeeJob.rule().anywhere <= self.scope() || !any_private() {
+            return None;
+        }
+        let hidden = |project: &&String| self.sees(view, project, "") == Seen::Nothing;
+        let projects: BTreeSet<String> = view.projects.keys().filter(hidden).cloned().collect();
+        (!projects.is_empty()).then(|| OutOfSight { projects, but_of: self.name().to_owned() })
     }
 
     /// Whether lists hide nothing from this reader, whatever is in them.

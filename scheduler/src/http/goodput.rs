@@ -20,7 +20,7 @@ use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, past};
-use crate::store::EventFilter;
+use crate::store::{EventFilter, OutOfSight};
 
 const BASELINES_AT_MOST: usize = 200;
 /// Curves and splits that are computed at once: the processors belong to rounds.
@@ -33,23 +33,27 @@ const TURN_TIME: Duration = Duration::from_secs(5);
     responses((status = 200, body = v1::Overview), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn overview(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(past::Moment { at }): Query<past::Moment>,
 ) -> Result<Json<past::Reply<v1::Overview, v1::PastOverview>>, Problem> {
     if let Some(at) = at {
-        return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at).await?)));
+        let out_of_sight = caller.out_of_sight(&state.cluster.view());
+        return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at, out_of_sight.as_ref()).await?)));
     }
     // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
     let newest = state.cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
     let seq = newest.items.first().map_or(0, |event| event.seq);
-    Ok(Json(past::Reply::Now(summary(&state.cluster.view(), seq))))
+    let view = state.cluster.view();
+    Ok(Json(past::Reply::Now(summary(&view, seq, caller.out_of_sight(&view).as_ref()))))
 }
 
-fn summary(view: &View, seq: u64) -> v1::Overview {
+/// Jobs are counted as far as the reader may know of them, GPUs all.
+fn summary(view: &View, seq: u64, out_of_sight: Option<&OutOfSight>) -> v1::Overview {
     let nodes = || view.nodes.values();
     let mut jobs_by_state = BTreeMap::new();
     let mut waited_for = 0;
-    for live in view.jobs.values() {
+    let hides = |job: &Job| out_of_sight.is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
+    for live in view.jobs.values().filter(|live| !hides(&live.job)) {
         *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
         if matches!(live.job.state, JobState::Queued { .. }) {
             waited_for += live.job.spec.role().gpus.min.0;
@@ -139,7 +143,7 @@ pub struct GoodputQuery {
     responses((status = 200, body = v1::Goodput), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn goodput(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(query): Query<GoodputQuery>,
 ) -> Result<Json<v1::Goodput>, Problem> {
     let view = state.cluster.view();
@@ -150,9 +154,16 @@ pub async fn goodput(
     if ids.len() > BASELINES_AT_MOST && query.jobs.is_some() {
         return Err(Problem::bad_request(format!("at most {BASELINES_AT_MOST} jobs at once")).field("jobs"));
     }
+    let out_of_sight = caller.out_of_sight(&view);
+    let hides = |job: &Job| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
     let mut records = Vec::new();
     for id in ids.into_iter().take(BASELINES_AT_MOST) {
-        records.push(lookup::record(&state.cluster, id).await?);
+        let record = lookup::record(&state.cluster, id).await?;
+        match (hides(&record), &query.jobs) {
+            (false, _) => records.push(record),
+            (true, Some(_)) => return Err(lookup::no_job(id)),
+            (true, None) => {}
+        }
     }
     let total = totals(&view);
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
@@ -297,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_overview_counts_what_the_snapshot_holds() {
-        let overview = summary(&fixtures::running(), 7);
+        let overview = summary(&fixtures::running(), 7, None);
         assert_eq!((overview.gpus_total, overview.gpus_healthy, overview.gpus_busy), (4, 3, 2));
         assert_eq!(overview.jobs_by_state, BTreeMap::from([("running".into(), 1)]));
         assert_eq!((overview.goodput_tokens_per_second, overview.seq), (900.0, 7));

@@ -15,6 +15,7 @@ mod rounds;
 mod rules;
 mod service;
 mod usage;
+mod veil;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -38,7 +38,7 @@ pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
-pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob};
+pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
 pub use usage::Held;

@@ -80,6 +80,7 @@ impl Wanted {
             labels: labels(query.label.as_deref())?,
             name_contains: query.q.filter(|part| !part.is_empty()),
             among: None,
+            out_of_sight: None,
             order,
             limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST),
             cursor,
