@@ -80,7 +80,10 @@ struct Row {
 
 /// What a filter says to the columns.
 struct Conditions {
+    /// Several.
     states: Vec<String>,
+    /// One: rows with it lie in the order of an index.
+    state: Option<String>,
     name: Option<String>,
     labels: Option<serde_json::Value>,
     label_names: Option<Vec<String>>,
@@ -96,8 +99,14 @@ impl Conditions {
         let labels: serde_json::Map<String, serde_json::Value> = of_values.collect();
         let any: Vec<String> =
             filter.labels.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| text(name)).collect();
+        let states: Vec<String> = filter.states.iter().map(ToString::to_string).collect();
+        let (states, state) = match <[String; 1]>::try_from(states) {
+            Ok([state]) => (Vec::new(), Some(state)),
+            Err(states) => (states, None),
+        };
         Self {
-            states: filter.states.iter().map(ToString::to_string).collect(),
+            states,
+            state,
             name: filter.name_contains.as_deref().map(|part| format!("%{}%", literally(&text(part)))),
             labels: (!labels.is_empty()).then_some(serde_json::Value::Object(labels)),
             label_names: (!any.is_empty()).then_some(any),
@@ -128,6 +137,7 @@ macro_rules! list {
               AND ($5::jsonb IS NULL OR labels @> $5)
               AND ($6::text[] IS NULL OR labels ?& $6)
               AND (cardinality($9::text[]) = 0 OR project <> ALL($9) OR owner = $10)
+              AND ($11::text IS NULL OR state = $11)
               AND ($7::uuid IS NULL OR "
                 + $after
                 + ") ORDER BY "
@@ -143,6 +153,7 @@ macro_rules! list {
             i64::from(filter.limit) + 1,
             &conditions.hidden,
             conditions.but_of,
+            conditions.state,
         )
         .fetch_all($pool)
         .await
