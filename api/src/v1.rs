@@ -31,7 +31,9 @@ pub use headway_types::{
     Recompute, Schedule, Sharding, Solver, StandingKind, TokenScope,
 };
 
-pub use access::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+pub use access::{
+    BrowserSession, BrowserSessionList, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest,
+};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use headway_types::Timestamp;
+use headway_types::{Seconds, Timestamp};
 
 /// How many seconds of the cluster pass per second of wall time. Other than 1 only where the cluster is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -61,6 +61,12 @@ impl Clock {
         self.speed
     }
 
+    /// How much of the cluster's time passes meanwhile.
+    #[must_use]
+    pub fn during(&self, wall: Duration) -> Seconds {
+        Seconds(wall.as_secs_f64() * self.speed.0)
+    }
+
     /// Wall time until the clock shows this moment.
     #[must_use]
     pub fn until(&self, moment: Timestamp) -> Duration {
@@ -85,8 +91,6 @@ fn micros(value: u128) -> i64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_types::Seconds;
-
     use super::*;
 
     #[test]
@@ -109,6 +113,7 @@ mod tests {
         let wait = clock.until(clock.now() + Seconds(3_600.0));
         assert!(wait <= Duration::from_secs(1) && wait > Duration::from_millis(900), "{wait:?}");
         assert_eq!(clock.until(Timestamp(0)), Duration::ZERO);
+        assert_eq!(clock.during(Duration::from_secs(2)), Seconds(7_200.0));
     }
 
     #[test]

@@ -246,6 +246,11 @@ impl Cluster {
         self.clock.until(moment)
     }
 
+    /// The clock that everything here goes by.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// How long what may be forgotten is kept.
     #[must_use]
     pub fn retention(&self) -> Retention {

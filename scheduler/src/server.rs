@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, ServerConfig, TlsPaths};
 use crate::driver::{Driver, StartError};
 use crate::grpc::{Gateway, Sessions};
-use crate::http::{HttpState, router};
+use crate::http::{Cookies, HttpState, router};
 use crate::leader::Leader;
 use crate::sampler;
 use crate::store::{Store, StoreError};
@@ -107,7 +107,8 @@ pub async fn serve_reporting(
     let mut ready = started.cluster.readiness();
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
     let sampled = started.cluster.clone();
-    let state = HttpState::new(started.cluster, config.build, metrics);
+    let cookies = Cookies::new(store.identity().await?, tls.is_some());
+    let state = HttpState::new(started.cluster, cookies, config.build, metrics);
 
     let mut parts = JoinSet::new();
     let stop = shutdown.child_token();

@@ -60,6 +60,34 @@ test("the page shows jobs, nodes, goodput and reasons from live data", async () 
   await page.context().close();
 });
 
+test("the page keeps no token, and its cookie opens a second tab and an EventSource until it logs out", async () => {
+  const { page, complaints } = await open({ viewport: { width: 1440, height: 1000 } });
+  const kept = await page.evaluate(() => JSON.stringify([{ ...sessionStorage }, { ...localStorage }, document.cookie]));
+  assert.ok(!kept.includes(cluster.token) && !kept.includes("hws_"), kept);
+  const tab = await page.context().newPage();
+  await tab.goto(cluster.url);
+  await tab.getByTestId("jobs").getByText("llama-large").first().waitFor();
+  const opened = await tab.evaluate(
+    () => new Promise((resolve) => {
+      const source = new EventSource("/api/v1/stream");
+      source.onopen = () => resolve("open");
+      source.onerror = () => resolve("refused");
+    }),
+  );
+  assert.equal(opened, "open");
+  assert.deepEqual(complaints, []);
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByLabel("Access token").first().waitFor();
+  await tab.getByRole("button", { name: "Log in again" }).waitFor({ timeout: 15_000 });
+  await page.getByLabel("Access token").first().fill("wrong");
+  await page.getByRole("button", { name: "Open the cluster" }).click();
+  await page.getByText("the token is unknown, revoked or expired").waitFor();
+  await page.getByLabel("Access token").first().fill(cluster.token);
+  await page.getByRole("button", { name: "Open the cluster" }).click();
+  await page.getByTestId("jobs").getByText("llama-large").first().waitFor();
+  await page.context().close();
+});
+
 test("it follows what happens without a reload", async () => {
   const { page } = await open({ viewport: { width: 1440, height: 1000 } });
   await cluster.submit(emulatedJob("latecomer", { min: 8, max: 8 }));

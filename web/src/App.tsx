@@ -1,9 +1,9 @@
 // The one page of the first release: is the cluster doing useful work, what changed, and why.
 
+import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { ApiError } from "./api/client";
 import { useEvents, useJobs, useLiveUpdates, useNodes, usePlan } from "./api/queries";
-import { setToken, token } from "./api/token";
 import { EventFeed } from "./components/EventFeed";
 import { GoodputChart } from "./components/GoodputChart";
 import { JobTable } from "./components/JobTable";
@@ -15,22 +15,18 @@ import { TopBar } from "./components/TopBar";
 import { clock } from "./lib/format";
 import { colours } from "./lib/palette";
 
-export function App() {
-  const [secret, setSecret] = useState(token());
-  if (!secret) {
-    return (
-      <TokenGate
-        onToken={(value) => {
-          setToken(value);
-          setSecret(value);
-        }}
-      />
-    );
-  }
-  return <Overview onForget={() => setSecret(null)} />;
+export function App({ loggedIn }: { loggedIn: boolean }) {
+  const [inside, setInside] = useState(loggedIn);
+  const queries = useQueryClient();
+  if (!inside) return <TokenGate onLogIn={() => setInside(true)} />;
+  const leave = () => {
+    queries.clear();
+    setInside(false);
+  };
+  return <Overview onLogOut={leave} />;
 }
 
-function Overview({ onForget }: { onForget: () => void }) {
+function Overview({ onLogOut }: { onLogOut: () => void }) {
   const connection = useLiveUpdates();
   const [jobs, nodes, events, plan] = [useJobs(), useNodes(), useEvents(), usePlan()];
   const items = jobs.data?.items ?? [];
@@ -42,7 +38,7 @@ function Overview({ onForget }: { onForget: () => void }) {
       <a className="skip" href="#jobs">
         Skip to jobs
       </a>
-      <TopBar connection={connection} plan={plan.data} onForget={onForget} />
+      <TopBar connection={connection} plan={plan.data} onLogOut={onLogOut} />
       {connection === "lost" && jobs.dataUpdatedAt > 0 && (
         <div className="banner" role="status">
           Reconnecting; data from {clock(new Date(jobs.dataUpdatedAt).toISOString())}
@@ -50,7 +46,7 @@ function Overview({ onForget }: { onForget: () => void }) {
       )}
       {denied && (
         <div className="banner" role="alert">
-          The scheduler does not accept this token. <button onClick={onForget}>Give another</button>
+          Your session is over. <button onClick={onLogOut}>Log in again</button>
         </div>
       )}
       <main className="grid">

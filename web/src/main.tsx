@@ -7,9 +7,7 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./App";
-import { adoptTokenFromFragment } from "./api/token";
-
-adoptTokenFromFragment();
+import { enter } from "./api/session";
 
 const theme = createTheme({
   fontFamily: "system-ui, sans-serif",
@@ -21,13 +19,15 @@ const queries = new QueryClient({ defaultOptions: { queries: { staleTime: 1_000,
 
 const root = document.getElementById("root");
 if (root) {
-  createRoot(root).render(
-    <StrictMode>
-      <MantineProvider theme={theme} defaultColorScheme="auto">
-        <QueryClientProvider client={queries}>
-          <App />
-        </QueryClientProvider>
-      </MantineProvider>
-    </StrictMode>,
+  void enter().then((loggedIn) =>
+    createRoot(root).render(
+      <StrictMode>
+        <MantineProvider theme={theme} defaultColorScheme="auto">
+          <QueryClientProvider client={queries}>
+            <App loggedIn={loggedIn} />
+          </QueryClientProvider>
+        </MantineProvider>
+      </StrictMode>,
+    ),
   );
 }

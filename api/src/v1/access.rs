@@ -49,6 +49,29 @@ pub struct CreatedToken {
     pub secret: String,
 }
 
+/// A browser that has logged in with a token. It opens what its token opens, and ends with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BrowserSession {
+    pub id: Uuid,
+    pub user: String,
+    /// What was logged in with.
+    pub token_id: Uuid,
+    pub created_at: DateTime<Utc>,
+    /// To a minute.
+    pub used_at: DateTime<Utc>,
+    /// Unless it is used before.
+    pub expires_at: DateTime<Utc>,
+    /// However much it is used.
+    pub ends_at: DateTime<Utc>,
+    /// Whether it is the caller's own, which this request came by.
+    pub current: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BrowserSessionList {
+    pub items: Vec<BrowserSession>,
+}
+
 /// A person, or a program with an identity of its own, who owns jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {

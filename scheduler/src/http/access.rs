@@ -3,13 +3,16 @@
 //! see, is asked by the handler with the same rules.
 
 mod table;
+mod veil;
+mod veiled;
+mod welcome;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State};
-use axum::http::Method;
+use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
@@ -19,17 +22,20 @@ use headway_types::JobId;
 use utoipa::openapi::OpenApi;
 use uuid::Uuid;
 
-use super::auth::Principal;
+use super::auth::{Credential, Principal};
 use super::limits::REQUEST_ID_HERE;
 use super::openapi::operations;
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::store::StoreError;
+use crate::store::{OutOfSight, StoreError};
 #[cfg(test)]
 pub use table::ROUTES;
 pub use table::{Act, Standing, act_of};
+pub use veil::ANOTHER;
+pub use veiled::Veils;
+pub use welcome::Live;
 
 /// What each route does, by its path and method; `None`: nobody has said it, so nobody may.
 pub struct Routes(BTreeMap<(String, Method), (String, Option<Act>)>);
@@ -65,7 +71,11 @@ pub async fn checked(
     let Some((operation, act)) = routes.find(&request) else { return next.run(request).await };
     let (mut parts, body) = request.into_parts();
     let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    let caller = match state.authenticate(&parts.headers, address).await {
+    let brought = match Credential::of(&parts.method, &parts.headers, &state.cookies) {
+        Ok(brought) => brought,
+        Err(problem) => return problem.into_response(),
+    };
+    let caller = match state.authenticate(&brought, address).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
@@ -83,8 +93,16 @@ pub async fn checked(
             state.note_refusal(&problem);
             return problem.into_response();
         }
-        parts.extensions.insert(caller);
-        next.run(Request::from_parts(parts, body)).await
+        let scope = caller.scope();
+        let echoed = veiled::brought_by(&parts.uri);
+        if caller.out_of_sight(&state.cluster.view()).is_some() {
+            // It is veiled before it is compressed.
+            parts.headers.remove(header::ACCEPT_ENCODING);
+        }
+        parts.extensions.insert(caller.clone());
+        let response = next.run(Request::from_parts(parts, body)).await;
+        let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, echoed).await;
+        welcome::as_long_as(response, state.clone(), brought, scope)
     };
     audit::coming_from(origin, answer).await
 }
@@ -180,6 +198,17 @@ impl Principal {
             Seen::Outline => Some(conversions::outline(job)),
             Seen::Nothing => None,
         }
+    }
+
+    /// What this reader may not even know of; `None`: nothing is kept from him, whatever there is.
+    pub fn out_of_sight(&self, view: &View) -> Option<OutOfSight> {
+        let any_private = || view.projects.values().any(|project| project.access.private);
+        if Act::SeeJob.rule().anywhere <= self.scope() || !any_private() {
+            return None;
+        }
+        let hidden = |project: &&String| self.sees(view, project, "") == Seen::Nothing;
+        let projects: BTreeSet<String> = view.projects.keys().filter(hidden).cloned().collect();
+        (!projects.is_empty()).then(|| OutOfSight { projects, but_of: self.name().to_owned() })
     }
 
     /// Whether lists hide nothing from this reader, whatever is in them.

@@ -1,4 +1,4 @@
-//! Who is calling and what they may do: bearer tokens, looked up by the SHA-256 of their secret.
+//! Who is calling and what they may do: bearer tokens, and cookies of browsers that logged in with one, looked up by the SHA-256 of their secret.
 //!
 //! The secret itself is neither stored, compared nor logged. Only digests are looked up, so the time a look-up takes
 //! tells nothing about a secret. An agent's token opens no REST route. What a caller may do is said in `access`.
@@ -9,22 +9,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
-use axum::http::{HeaderMap, header, request::Parts};
+use axum::http::{HeaderMap, Method, header, request::Parts};
 use headway_engine::event::Actor;
-use headway_types::TokenScope;
 use headway_types::spec::Priority;
-use sha2::{Digest, Sha256};
+use headway_types::{Timestamp, TokenScope};
+use tokio::sync::watch;
 
 use super::HttpState;
 use super::access::Act;
+use super::cookies::{self, Cookies};
 use super::problem::Problem;
-use crate::store::{Token, TokenHash};
+use crate::store::{BrowserSession, StoreError, Token, TokenHash};
 
 /// A token that was revoked elsewhere works for at most this long.
 const REMEMBER: Duration = Duration::from_secs(5);
 /// A token that opened something this short a time ago is looked up again whatever else comes from its address.
 const KNOWN: Duration = Duration::from_secs(600);
 const REMEMBER_AT_MOST: usize = 1_024;
+/// A session that is not used ends after this long.
+pub const IDLE: Duration = Duration::from_secs(24 * 3_600);
+/// Use is noted no more often.
+const NOTE_USE: Duration = Duration::from_secs(60);
 
 /// The caller of a request.
 #[derive(Clone, Debug)]
@@ -32,13 +37,15 @@ pub struct Principal {
     /// Who owns what the caller makes.
     user: String,
     pub token: Token,
+    /// Where the caller is a browser that logged in with the token.
+    pub session: Option<BrowserSession>,
 }
 
 impl Principal {
     /// An agent's token belongs to nobody and opens no route for people.
-    fn of(token: Token) -> Result<Self, Problem> {
+    fn of(Opened { token, session }: Opened) -> Result<Self, Problem> {
         match token.user.clone() {
-            Some(user) => Ok(Self { user, token }),
+            Some(user) => Ok(Self { user, token, session }),
             None => Err(Problem::forbidden("an agent's token opens no route for people")),
         }
     }
@@ -63,9 +70,9 @@ impl Principal {
 }
 
 impl HttpState {
-    /// Who sends this.
-    pub async fn authenticate(&self, headers: &HeaderMap, address: Option<IpAddr>) -> Result<Principal, Problem> {
-        Principal::of(self.tokens.find(bearer_digest(headers)?, address, self).await?)
+    /// Whose credential this is.
+    pub async fn authenticate(&self, brought: &Credential, address: Option<IpAddr>) -> Result<Principal, Problem> {
+        Principal::of(self.tokens.find(brought, address, self).await?)
     }
 }
 
@@ -81,75 +88,137 @@ impl FromRequestParts<HttpState> for Principal {
     }
 }
 
-/// Tokens seen a moment ago, so that a page full of requests is one look-up.
+/// What was seen a moment ago, so that a page full of requests is one look-up.
 #[derive(Clone, Default)]
-pub struct TokenCache(Arc<Mutex<Recent>>);
+pub struct TokenCache {
+    recent: Arc<Mutex<Recent>>,
+    cleared: Arc<watch::Sender<()>>,
+}
 
-/// By the secret's digest: when it was looked up, and what was found; nothing once any token was revoked.
-type Recent = BTreeMap<[u8; 32], (Instant, Option<Token>)>;
+/// When each was looked up, and what was found; nothing once any token was revoked.
+type Recent = BTreeMap<Credential, (Instant, Option<Opened>)>;
+
+/// What a credential opens.
+#[derive(Clone, Debug)]
+struct Opened {
+    token: Token,
+    session: Option<BrowserSession>,
+}
+
+impl Opened {
+    fn ends_at(&self) -> Option<Timestamp> {
+        self.session.as_ref().map(|session| session.expires_at).or(self.token.expires_at)
+    }
+}
 
 impl TokenCache {
-    async fn find(&self, bearer: Bearer, address: Option<IpAddr>, state: &HttpState) -> Result<Token, Problem> {
+    async fn find(&self, brought: &Credential, address: Option<IpAddr>, state: &HttpState) -> Result<Opened, Problem> {
         let now = state.cluster.now();
-        if let Some(token) = self.recall(&bearer.digest)
-            && token.expires_at.is_none_or(|end| end > now)
+        if let Some(opened) = self.recall(brought)
+            && opened.ends_at().is_none_or(|end| end > now)
         {
-            return Ok(token);
+            return Ok(opened);
         }
-        if !self.knows(&bearer.digest) {
+        if !self.knows(brought) {
             state.wrong_tokens.admit(address, Instant::now())?;
         }
-        match state.cluster.store().find_token(&bearer.hash, now).await? {
-            Some(token) => {
-                self.remember(bearer.digest, token.clone());
-                Ok(token)
+        match brought.look_up(state, now).await? {
+            Some(opened) => {
+                self.remember(brought.clone(), opened.clone());
+                Ok(opened)
             }
             None => {
-                self.entries().remove(&bearer.digest);
-                Err(state.wrong_tokens.refuse(address, &bearer.digest, Instant::now()))
+                self.entries().remove(brought);
+                state.wrong_tokens.count(address, brought.hash().bytes(), Instant::now());
+                Err(brought.refused())
             }
         }
     }
 
     /// Has everything looked up again, so that a revoked token stops working at once in this process.
     pub fn clear(&self) {
-        self.entries().values_mut().for_each(|(_, token)| *token = None);
+        self.entries().values_mut().for_each(|(_, opened)| *opened = None);
+        self.cleared.send_replace(());
     }
 
-    fn recall(&self, digest: &[u8; 32]) -> Option<Token> {
-        self.entries().get(digest).filter(|(seen, _)| seen.elapsed() < REMEMBER)?.1.clone()
+    /// Changes whenever everything is looked up again.
+    pub fn cleared(&self) -> watch::Receiver<()> {
+        self.cleared.subscribe()
+    }
+
+    fn recall(&self, brought: &Credential) -> Option<Opened> {
+        self.entries().get(brought).filter(|(seen, _)| seen.elapsed() < REMEMBER)?.1.clone()
     }
 
     /// Whether it opened something not long ago.
-    fn knows(&self, digest: &[u8; 32]) -> bool {
-        self.entries().get(digest).is_some_and(|(seen, _)| seen.elapsed() < KNOWN)
+    fn knows(&self, brought: &Credential) -> bool {
+        self.entries().get(brought).is_some_and(|(seen, _)| seen.elapsed() < KNOWN)
     }
 
-    fn remember(&self, digest: [u8; 32], token: Token) {
+    fn remember(&self, brought: Credential, opened: Opened) {
         let mut entries = self.entries();
         for age in [KNOWN, REMEMBER] {
             if entries.len() >= REMEMBER_AT_MOST {
                 entries.retain(|_, (seen, _)| seen.elapsed() < age);
             }
         }
-        if entries.len() < REMEMBER_AT_MOST || entries.contains_key(&digest) {
-            entries.insert(digest, (Instant::now(), Some(token)));
+        if entries.len() < REMEMBER_AT_MOST || entries.contains_key(&brought) {
+            entries.insert(brought, (Instant::now(), Some(opened)));
         }
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Recent> {
         // The map is valid between any two of its operations, so a panic elsewhere does not spoil it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A secret as far as this process keeps it: digests only.
-struct Bearer {
-    hash: TokenHash,
-    digest: [u8; 32],
+/// What a request brings to say who sends it, as far as this process keeps it: a digest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Credential {
+    Token(TokenHash),
+    Cookie(TokenHash),
 }
 
-fn bearer_digest(headers: &HeaderMap) -> Result<Bearer, Problem> {
+impl Credential {
+    /// A token goes before a cookie, which browsers send by themselves.
+    pub fn of(method: &Method, headers: &HeaderMap, cookies: &Cookies) -> Result<Self, Problem> {
+        if let (false, Some(secret)) = (headers.contains_key(header::AUTHORIZATION), cookies.secret(headers)) {
+            cookies::made_by_page(method, headers)?;
+            return Ok(Self::Cookie(TokenHash::of(secret)));
+        }
+        bearer(headers)
+    }
+
+    async fn look_up(&self, state: &HttpState, now: Timestamp) -> Result<Option<Opened>, StoreError> {
+        let (store, clock) = (state.cluster.store(), state.cluster.clock());
+        match self {
+            Self::Token(hash) => Ok(store.find_token(hash, now).await?.map(|token| Opened { token, session: None })),
+            Self::Cookie(hash) => {
+                let Some((session, token)) = store.find_session(hash, now).await? else { return Ok(None) };
+                if now.since(session.used_at) > clock.during(NOTE_USE) {
+                    store.use_session(session.id, now, now + clock.during(IDLE)).await?;
+                }
+                Ok(Some(Opened { token, session: Some(session) }))
+            }
+        }
+    }
+
+    fn hash(&self) -> &TokenHash {
+        let (Self::Token(hash) | Self::Cookie(hash)) = self;
+        hash
+    }
+
+    fn refused(&self) -> Problem {
+        match self {
+            Self::Token(_) => Problem::unauthorized("the token is unknown, revoked or expired")
+                .hint("`headway up` prints one; whoever has one makes more with `headway token create`"),
+            Self::Cookie(_) => Problem::unauthorized("the session is over").hint("log in again, with a token"),
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Result<Credential, Problem> {
     let missing = || {
         Problem::unauthorized("this needs a bearer token")
             .hint("send `Authorization: Bearer <token>`; `headway up` prints one, `headway token create` makes more")
@@ -161,7 +230,7 @@ fn bearer_digest(headers: &HeaderMap) -> Result<Bearer, Problem> {
     if !scheme.eq_ignore_ascii_case("bearer") || secret.is_empty() {
         return Err(missing());
     }
-    Ok(Bearer { hash: TokenHash::of(secret), digest: Sha256::digest(secret.as_bytes()).into() })
+    Ok(Credential::Token(TokenHash::of(secret)))
 }
 
 #[cfg(test)]
@@ -181,7 +250,7 @@ mod tests {
             created_at: Timestamp(0),
             expires_at: None,
         };
-        Principal::of(token).unwrap()
+        Principal::of(Opened { token, session: None }).unwrap()
     }
 
     fn authorization(value: &'static str) -> HeaderMap {
@@ -191,26 +260,31 @@ mod tests {
     #[test]
     fn an_agent_token_opens_no_route_for_people() {
         let token = Token { user: None, scope: TokenScope::Agent, ..principal(TokenScope::User).token };
-        assert!(Principal::of(token).is_err());
+        assert!(Principal::of(Opened { token, session: None }).is_err());
     }
 
     #[test]
     fn only_a_bearer_scheme_with_a_secret_counts() {
-        assert!(bearer_digest(&authorization("Bearer abc")).is_ok());
-        assert!(bearer_digest(&authorization("bearer abc")).is_ok());
+        assert!(bearer(&authorization("Bearer abc")).is_ok());
+        assert!(bearer(&authorization("bearer abc")).is_ok());
         for wrong in ["Basic abc", "Bearer", "Bearer  ", "abc"] {
-            assert!(bearer_digest(&authorization(wrong)).is_err(), "{wrong}");
+            assert!(bearer(&authorization(wrong)).is_err(), "{wrong}");
         }
-        assert!(bearer_digest(&HeaderMap::new()).is_err());
+        assert!(bearer(&HeaderMap::new()).is_err());
     }
 
-    #[test]
-    fn a_cleared_cache_knows_nobody() {
+    #[tokio::test]
+    async fn a_cleared_cache_knows_nobody_and_says_so() {
         let cache = TokenCache::default();
-        cache.remember([7; 32], principal(TokenScope::User).token);
-        assert!(cache.recall(&[7; 32]).is_some());
+        let mut cleared = cache.cleared();
+        let (brought, token) = (Credential::Token(TokenHash::of("abc")), principal(TokenScope::User).token);
+        cache.remember(brought.clone(), Opened { token, session: None });
+        assert!(cache.recall(&brought).is_some());
+        assert!(cache.recall(&Credential::Cookie(TokenHash::of("abc"))).is_none(), "a token is no cookie");
         cache.clear();
-        assert!(cache.recall(&[7; 32]).is_none());
-        assert!(cache.knows(&[7; 32]), "it is looked up again whatever else comes from its address");
+        assert!(cache.recall(&brought).is_none());
+        assert!(cache.knows(&brought), "it is looked up again whatever else comes from its address");
+        assert!(cleared.has_changed().unwrap());
+        cleared.changed().await.unwrap();
     }
 }

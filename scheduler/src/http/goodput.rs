@@ -38,7 +38,7 @@ pub struct GoodputQuery {
     responses((status = 200, body = v1::Goodput), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn goodput(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(query): Query<GoodputQuery>,
 ) -> Result<Json<v1::Goodput>, Problem> {
     let view = state.cluster.view();
@@ -49,9 +49,16 @@ pub async fn goodput(
     if ids.len() > BASELINES_AT_MOST && query.jobs.is_some() {
         return Err(Problem::bad_request(format!("at most {BASELINES_AT_MOST} jobs at once")).field("jobs"));
     }
+    let out_of_sight = caller.out_of_sight(&view);
+    let hides = |job: &Job| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
     let mut records = Vec::new();
     for id in ids.into_iter().take(BASELINES_AT_MOST) {
-        records.push(lookup::record(&state.cluster, id).await?);
+        let record = lookup::record(&state.cluster, id).await?;
+        match (hides(&record), &query.jobs) {
+            (false, _) => records.push(record),
+            (true, Some(_)) => return Err(lookup::no_job(id)),
+            (true, None) => {}
+        }
     }
     let pulse = view.pulse();
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));

@@ -4,25 +4,30 @@
 mod ended;
 mod orders;
 mod query;
+mod shown;
 mod totals;
 
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
+use headway_engine::view::{JobView, View};
 use headway_types::JobId;
 use serde::Serialize;
 
 use self::ended::Ended;
 use self::orders::{Orders, Position};
 use self::query::{Sort, Wanted};
+use self::shown::{Live, Shown};
 use self::totals::Totals;
 use super::access::Seen;
 use super::auth::Principal;
 use super::extract::{Json, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, past, waiting};
+use crate::asking::Foretold;
 use crate::store::{JobFilter, ListedJob};
 
 pub use self::query::{Fields, JobsQuery, no_cursor};
@@ -33,6 +38,7 @@ pub struct Memory {
     orders: Orders,
     totals: Totals,
     ended: Ended,
+    live: Live,
 }
 
 /// Jobs, the newest first unless sorted by something else.
@@ -44,15 +50,14 @@ pub async fn list_jobs(
     Query(query): Query<JobsQuery>,
 ) -> Result<Response, Problem> {
     let at = query.at;
-    let wanted = Wanted::of(query)?;
+    let out_of_sight = caller.out_of_sight(&state.cluster.view());
+    let mut wanted = Wanted::of(query)?;
+    wanted.filter.out_of_sight = out_of_sight;
     if let Some(at) = at {
-        let mut then = past::jobs(&state.cluster, wanted.filter_of_the_past()?, at).await?;
-        let view = state.cluster.view();
-        then.items.retain(|job| caller.sees(&view, &job.project, &job.owner) != Seen::Nothing);
+        let then = past::jobs(&state.cluster, wanted.filter_of_the_past()?, at).await?;
         return Ok(Json(then).into_response());
     }
-    // Whoever is kept from some jobs is not told how many they are.
-    let totals = match wanted.totals && caller.sees_all(&state.cluster.view()) {
+    let totals = match wanted.totals {
         true => Some(state.listing.totals.of(&state.cluster, &wanted.filter).await?),
         false => None,
     };
@@ -62,21 +67,34 @@ pub async fn list_jobs(
             let (view, foretold) = (state.cluster.view(), state.asking.foretold());
             let after = wanted.cursor.as_deref().map(str::parse::<Position>).transpose()?;
             let page = state.listing.orders.page(key, &view, &foretold, &wanted.filter, after);
-            let shown = |job: &JobId| Some(waiting::live_job(view.jobs.get(job)?, &view, &foretold));
+            let shown = |job: &JobId| Some(live_row(&state, view.jobs.get(job)?, &view, &foretold));
             (page.items.iter().filter_map(shown).collect(), page.next.map(|next| next.to_string()))
         }
     };
     let view = state.cluster.view();
-    let items = items.into_iter().filter_map(|job| caller.sight(&view, job)).collect();
-    let list = v1::JobList { items, next_cursor, totals };
-    Ok(match &wanted.fields {
-        None => Json(list).into_response(),
-        Some(fields) => Json(trimmed(list, fields)).into_response(),
-    })
+    let seen = |row: Arc<Shown>| match caller.sees(&view, &row.project, &row.owner) {
+        Seen::Whole => Some(row),
+        Seen::Outline => Some(Arc::new(row.outline())),
+        Seen::Nothing => None,
+    };
+    let rows: Vec<Arc<Shown>> = items.into_iter().filter_map(seen).collect();
+    let rest = Rest { next_cursor, totals };
+    let text = match &wanted.fields {
+        None => written(rows.iter().map(|row| row.text.as_str()), &rest),
+        Some(fields) => {
+            let trimmed: Vec<String> = rows.iter().map(|row| fields.of(&row.text)).collect();
+            written(trimmed.iter().map(String::as_str), &rest)
+        }
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+fn live_row(state: &HttpState, live: &Arc<JobView>, view: &View, foretold: &Foretold) -> Arc<Shown> {
+    state.listing.live.row(live, || waiting::live_job(live, view, foretold))
 }
 
 /// A page in an order of the store's. The records of jobs that have ended are read once and remembered.
-async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<v1::Job>, Option<String>), Problem> {
+async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<Arc<Shown>>, Option<String>), Problem> {
     let page = state.cluster.store().list_jobs(filter).await?;
     let (view, foretold) = (state.cluster.view(), state.asking.foretold());
     let ended = |job: &&ListedJob| !view.jobs.contains_key(&job.id);
@@ -88,7 +106,7 @@ async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<v1::Job>, 
         let filter = JobFilter { among: Some(unknown), limit, ..JobFilter::default() };
         for record in state.cluster.store().jobs(&filter).await?.items {
             let version = ListedJob { id: record.id, version: record.version };
-            let job = Arc::new(conversions::stored_job(&record));
+            let job = Arc::new(Shown::of(&conversions::stored_job(&record)));
             if record.state.kind().is_final() {
                 state.listing.ended.remember(version, &job);
             }
@@ -96,22 +114,54 @@ async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<v1::Job>, 
         }
     }
     let shown = |job: &ListedJob| match view.jobs.get(&job.id) {
-        Some(live) => Some(waiting::live_job(live, &view, &foretold)),
-        None => known.get(&job.id).map(|job| v1::Job::clone(job)),
+        Some(live) => Some(live_row(state, live, &view, &foretold)),
+        None => known.get(&job.id).cloned(),
     };
     Ok((page.items.iter().filter_map(shown).collect(), page.next.map(|job| job.to_string())))
 }
 
-/// A list whose jobs have the fields asked for alone.
+/// What a list has beside its rows.
 #[derive(Serialize)]
-struct TrimmedList {
-    items: Vec<serde_json::Value>,
+struct Rest {
     next_cursor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     totals: Option<v1::JobTotals>,
 }
 
-fn trimmed(list: v1::JobList, fields: &Fields) -> TrimmedList {
-    let v1::JobList { items, next_cursor, totals } = list;
-    TrimmedList { items: items.iter().map(|job| fields.of(job)).collect(), next_cursor, totals }
+/// A `v1::JobList`, of rows that are JSON already.
+fn written<'a>(rows: impl Iterator<Item = &'a str> + Clone, rest: &Rest) -> String {
+    let rest = serde_json::to_string(rest).expect("wire types are plain JSON");
+    let mut text = String::with_capacity(rows.clone().map(|row| row.len() + 1).sum::<usize>() + rest.len() + 16);
+    text.push_str("{\"items\":[");
+    for (at, row) in rows.enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        text.push_str(row);
+    }
+    text.push_str("],");
+    // Behind its opening brace: it has one member at least.
+    text.push_str(&rest[1..]);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::http::fixtures;
+
+    #[test]
+    fn a_list_of_texts_is_the_list_of_its_jobs() {
+        let view = fixtures::running();
+        let job = conversions::live_job(&view.jobs[&fixtures::job_id()], &view);
+        for (count, next_cursor) in [(0, None), (1, Some("a\"b".to_owned())), (3, None)] {
+            let items = vec![job.clone(); count];
+            let rows: Vec<Shown> = items.iter().map(Shown::of).collect();
+            let rest = Rest { next_cursor: next_cursor.clone(), totals: None };
+            let text = written(rows.iter().map(|row| row.text.as_str()), &rest);
+            let list = v1::JobList { items, next_cursor, totals: None };
+            assert_eq!(text, serde_json::to_string(&list).unwrap());
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
@@ -11,6 +12,7 @@ use headway_types::{Generation, JobId};
 use serde::Deserialize;
 
 use super::HttpState;
+use super::access::Live;
 use super::auth::Principal;
 use super::extract::{Path, Query};
 use super::lookup;
@@ -67,7 +69,7 @@ pub async fn logs(
     if query.follow {
         let text = [(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))];
         let body = Body::from_stream(follow(state.cluster, job, first));
-        return Ok((text, body).into_response());
+        return Ok((Extension(Live), text, body).into_response());
     }
     let page = state.cluster.logs(job, first).await?;
     let headers = [

@@ -9,7 +9,9 @@ mod actions;
 mod admission;
 mod audit;
 mod auth;
+mod browser_sessions;
 mod conversions;
+mod cookies;
 mod events;
 mod explain;
 mod extract;
@@ -67,6 +69,7 @@ use headway_types::JobId;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::{Principal, TokenCache};
+pub use self::cookies::Cookies;
 use self::problem::Problem;
 use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
@@ -85,6 +88,8 @@ pub struct HttpState {
     queue: Arc<queue::Memory>,
     streams: stream::Streams,
     tokens: TokenCache,
+    cookies: Cookies,
+    veils: Arc<access::Veils>,
     wrong_tokens: WrongTokens,
     refusals: Refusals,
     build: &'static str,
@@ -94,7 +99,7 @@ pub struct HttpState {
 impl HttpState {
     /// `build`: what the binary was built from. `metrics`: the recorder's handle, where this process has one.
     #[must_use]
-    pub fn new(cluster: Cluster, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
+    pub fn new(cluster: Cluster, cookies: Cookies, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
         let refusals = Refusals::start(cluster.store().clone());
         Self {
@@ -104,6 +109,8 @@ impl HttpState {
             queue: Arc::default(),
             streams: stream::Streams::default(),
             tokens: TokenCache::default(),
+            cookies,
+            veils: Arc::default(),
             wrong_tokens: WrongTokens::default(),
             refusals,
             build,

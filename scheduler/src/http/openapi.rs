@@ -9,16 +9,16 @@ use headway_api::v1;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, audit, events, explain, goodput, history, jobs, ledger, listing, logs, members, nodes,
-    outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream, submit, timeline,
-    tokens, usage, users,
+    HttpState, actions, audit, browser_sessions, events, explain, goodput, history, jobs, ledger, listing, logs,
+    members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream,
+    submit, timeline, tokens, usage, users,
 };
 
 /// The query parameter of whatever changes something.
@@ -35,7 +35,7 @@ pub const DRY_RUN: &str = "dry_run";
     ),
     // Replies to `?at=`, and what a dry run adds: the operations show their present replies alone, so that clients made from the document keep their types.
     components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview, v1::Foreseen)),
-    security(("bearer" = [])),
+    security(("bearer" = []), ("cookie" = [])),
     tags(
         (name = "jobs", description = "Submit, watch and steer jobs"),
         (name = "nodes", description = "Nodes and their GPUs"),
@@ -106,12 +106,26 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(tokens::create_token, tokens::list_tokens))
         .routes(routes!(tokens::revoke_token))
         .routes(routes!(tokens::whoami))
+        .routes(routes!(
+            browser_sessions::create_session,
+            browser_sessions::list_sessions,
+            browser_sessions::end_sessions
+        ))
+        .routes(routes!(browser_sessions::log_out))
+        .routes(routes!(browser_sessions::end_session))
         .routes(routes!(audit::audit))
         .routes(routes!(users::list_users))
         .routes(routes!(users::get_user, users::put_user));
     let mut document = Document::openapi();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-    document.components.get_or_insert_default().add_security_scheme("bearer", bearer);
+    let cookie = ApiKeyValue::with_description(
+        "headway-<cluster>",
+        "What POST /api/v1/auth/sessions sets; over TLS its name begins with __Host-. It counts only in requests of the cluster's own page, \
+         which sends X-Headway-Page: 1 with whatever is no GET.",
+    );
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("bearer", bearer);
+    components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
     OpenApiRouter::with_openapi(document).nest("/api/v1", v1)
 }
 
@@ -151,13 +165,13 @@ pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
     text.into()
 }
 
-/// Whatever is posted takes a key; tokens are the exception, whose secret is shown once.
+/// Whatever is posted takes a key; tokens and sessions are the exception, whose secret is shown once.
 fn accept_key(post: &mut Operation) {
     const NAME: &str = "Idempotency-Key";
     let parameters = post.parameters.get_or_insert_default();
-    let makes_token = post.operation_id.as_deref() == Some("create_token");
+    let makes_secret = matches!(post.operation_id.as_deref(), Some("create_token" | "create_session"));
     let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == NAME);
-    if makes_token || parameters.iter().any(known) {
+    if makes_secret || parameters.iter().any(known) {
         return;
     }
     let key = ParameterBuilder::new()
@@ -181,10 +195,21 @@ fn say_who_may(operation: &mut Operation) {
 }
 
 /// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`
-/// itself, whose proposal moves nothing; and tokens and users are not the engine's, which answers dry runs.
+/// itself, whose proposal moves nothing; and tokens, sessions and users are not the engine's, which answers dry runs.
 fn accept_dry_run(change: &mut Operation) {
-    const HAVE_NONE: [&str; 7] =
-        ["validate", "simulate", "rebalance", "rollback_plan", "create_token", "revoke_token", "put_user"];
+    const HAVE_NONE: [&str; 11] = [
+        "validate",
+        "simulate",
+        "rebalance",
+        "rollback_plan",
+        "create_token",
+        "revoke_token",
+        "create_session",
+        "end_sessions",
+        "end_session",
+        "log_out",
+        "put_user",
+    ];
     if change.operation_id.as_deref().is_some_and(|id| HAVE_NONE.contains(&id)) {
         return;
     }

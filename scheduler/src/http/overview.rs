@@ -6,11 +6,11 @@ use axum::extract::State;
 use chrono::{DateTime, Utc};
 use headway_api::{spec, v1};
 use headway_engine::attention::{Attention, Item, Subject};
-use headway_engine::record::{Availability, Job};
+use headway_engine::record::{Availability, Job, JobState};
 use headway_engine::view::View;
 use headway_goodput::{catalog, training_flops_per_token};
-use headway_types::Seconds;
 use headway_types::spec::Work;
+use headway_types::{GpuCount, Seconds};
 use serde::Deserialize;
 
 use super::access::Seen;
@@ -20,7 +20,7 @@ use super::extract::{Json, Query};
 use super::problem::Problem;
 use super::{HttpState, past};
 use crate::cluster::Cluster;
-use crate::store::{EventFilter, PulseMean};
+use crate::store::{EventFilter, OutOfSight, PulseMean};
 
 /// Of what there is to look at so much is told.
 const ATTENTION_AT_MOST: usize = 20;
@@ -51,7 +51,8 @@ pub async fn overview(
 ) -> Result<Json<past::Reply<v1::Overview, v1::PastOverview>>, Problem> {
     let span = span(&query, state.cluster.retention().history)?;
     if let Some(at) = query.at {
-        return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at).await?)));
+        let out_of_sight = caller.out_of_sight(&state.cluster.view());
+        return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at, out_of_sight.as_ref()).await?)));
     }
     let series = match span {
         Some((window, step)) => Some(series(&state.cluster, window, step).await?),
@@ -66,7 +67,11 @@ pub async fn overview(
     let told = tokio::task::spawn_blocking(move || {
         let readable = |job: &Job| caller.sees(&view, &job.spec.project, &job.owner) == Seen::Whole;
         let attention = view.attention(ATTENTION_AT_MOST, readable);
-        v1::Overview { planner: Some(planner), series, ..summary(&view, &attention, seq) }
+        v1::Overview {
+            planner: Some(planner),
+            series,
+            ..summary(&view, &attention, seq, caller.out_of_sight(&view).as_ref())
+        }
     });
     let told = told.await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "the overview broke down");
@@ -75,11 +80,17 @@ pub async fn overview(
     Ok(Json(past::Reply::Now(told)))
 }
 
-fn summary(view: &View, attention: &Attention, seq: u64) -> v1::Overview {
+/// Jobs are counted as far as the reader may know of them, GPUs all.
+fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&OutOfSight>) -> v1::Overview {
     let nodes = || view.nodes.values();
     let mut jobs_by_state = BTreeMap::new();
-    for live in view.jobs.values() {
+    let mut waited_for = GpuCount(0);
+    let hides = |job: &Job| out_of_sight.is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
+    for live in view.jobs.values().filter(|live| !hides(&live.job)) {
         *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
+        if matches!(live.job.state, JobState::Queued { .. }) {
+            waited_for += live.job.least();
+        }
     }
     let pulse = view.pulse();
     v1::Overview {
@@ -95,7 +106,7 @@ fn summary(view: &View, attention: &Attention, seq: u64) -> v1::Overview {
             .map(|(what, gpus)| (<&str>::from(*what).into(), gpus.0))
             .collect(),
         jobs_by_state,
-        gpus_waited_for: pulse.gpus_waited_for.0,
+        gpus_waited_for: waited_for.0,
         goodput_tokens_per_second: pulse.goodput.0,
         throughput_tokens_per_second: pulse.throughput.0,
         speed_up_sum: pulse.speed_up,
@@ -243,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_overview_counts_what_the_snapshot_holds() {
-        let overview = summary(&fixtures::running(), &Attention::default(), 7);
+        let overview = summary(&fixtures::running(), &Attention::default(), 7, None);
         assert_eq!((overview.gpus_total, overview.gpus_healthy, overview.gpus_busy), (4, 3, 2));
         assert_eq!(overview.jobs_by_state, BTreeMap::from([("running".into(), 1)]));
         assert_eq!((overview.goodput_tokens_per_second, overview.seq), (900.0, 7));

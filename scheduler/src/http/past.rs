@@ -17,7 +17,7 @@ use super::conversions::{self, time};
 use super::lookup;
 use super::problem::Problem;
 use crate::cluster::Cluster;
-use crate::store::{JobFilter, StatesAt};
+use crate::store::{JobFilter, OutOfSight, StatesAt};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -105,13 +105,25 @@ pub async fn nodes(cluster: &Cluster, at: DateTime<Utc>) -> Result<v1::PastNodeL
 }
 
 /// The cluster at a glance.
-pub async fn overview(cluster: &Cluster, at: DateTime<Utc>) -> Result<v1::PastOverview, Problem> {
+pub async fn overview(
+    cluster: &Cluster,
+    at: DateTime<Utc>,
+    out_of_sight: Option<&OutOfSight>,
+) -> Result<v1::PastOverview, Problem> {
     let at = known(cluster, at).await?;
     let states = cluster.store().states_at(at).await?;
     let plans =
         |state: PlanStateKind| states.plans.iter().filter(move |(_, then)| then.state == state).map(|(id, _)| id.0);
     let mut jobs_by_state = BTreeMap::new();
-    for then in states.jobs.values() {
+    let whose = match out_of_sight {
+        None => BTreeMap::new(),
+        Some(_) => cluster.store().jobs_whose(&states.jobs.keys().copied().collect::<Vec<_>>()).await?,
+    };
+    let hides = |job: &JobId| {
+        let (hidden, (project, owner)) = out_of_sight.zip(whose.get(job))?;
+        hidden.hides(project, owner).then_some(())
+    };
+    for (_, then) in states.jobs.iter().filter(|(job, _)| hides(job).is_none()) {
         *jobs_by_state.entry(then.state.to_string()).or_default() += 1;
     }
     Ok(v1::PastOverview {

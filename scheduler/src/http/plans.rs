@@ -75,15 +75,21 @@ pub async fn get_plan(
     Ok(Json(outcomes::with_outcomes(&state.cluster, &plan).await?))
 }
 
-/// What a plan was made from, with the planner's answer. Kept for 7 days unless the scheduler is told otherwise.
+/// What a plan was made from, with the planner's answer; not for those from whom jobs of private projects are hidden. Kept for 7 days unless the scheduler is told otherwise.
 #[utoipa::path(get, path = "/plans/{id}/input", tag = "plans", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::StoredRound), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn plan_input(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
+    if caller.out_of_sight(&state.cluster.view()).is_some() {
+        let detail = format!("the input of plan {id} is told to those who may see all jobs");
+        return Err(
+            Problem::not_found(detail).hint("it has all that the planner knew of them, of private projects too")
+        );
+    }
     let Some(body) = state.cluster.store().plan_input(plan.plan.id).await? else {
         return Err(no_input(&plan, state.cluster.retention().plan_inputs, state.cluster.now()));
     };

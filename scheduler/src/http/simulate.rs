@@ -27,6 +27,14 @@ pub async fn simulate(
     let round = state.asking.round().ok_or_else(|| {
         Problem::unavailable("no round has been planned yet").hint("POST /api/v1/plans/rebalance asks for one")
     })?;
+    let view = state.cluster.view();
+    let hides = |job: JobId| {
+        let (hidden, live) = caller.out_of_sight(&view).zip(view.jobs.get(&job))?;
+        hidden.hides(&live.job.spec.project, &live.job.owner).then(|| no_such_job(&body, job))
+    };
+    if let Some(unknown) = jobs_of(&body).find_map(|(_, job)| hides(job)) {
+        return Err(unknown);
+    }
     let question = question(&body, &round.input, caller.name())?;
     let plan_id = round.plan.id.0;
     match state.asking.ask(round, question).await {
@@ -36,9 +44,23 @@ pub async fn simulate(
             Err(Problem::invalid(error.to_string()))
         }
         Some(Err(left_out @ AskError::LeftOut(_))) => Err(Problem::invalid(left_out.to_string())),
+        Some(Err(AskError::NoSuchJob(job))) => Err(no_such_job(&body, job)),
         Some(Err(unknown)) => Err(Problem::not_found(unknown.to_string())),
         None => Err(Problem::internal()),
     }
+}
+
+/// The jobs that are supposed to be otherwise, with where they are named.
+fn jobs_of(body: &v1::SimulationRequest) -> impl Iterator<Item = (&'static str, JobId)> {
+    let gone = body.jobs_gone.iter().map(|job| ("jobs_gone", JobId(*job)));
+    let otherwise = body.priorities.keys().map(|job| ("priorities", JobId(*job)));
+    gone.chain(otherwise).chain(body.force.iter().map(|forced| ("force", JobId(forced.job_id))))
+}
+
+/// The same of one that is not there and of one that the caller may not know of.
+fn no_such_job(body: &v1::SimulationRequest, job: JobId) -> Problem {
+    let field = jobs_of(body).find(|(_, named)| *named == job).map_or("jobs", |(field, _)| field);
+    Problem::not_found(format!("a job that {field} names is not in the newest round")).field(field)
 }
 
 fn question(body: &v1::SimulationRequest, input: &PlanInput, user: &str) -> Result<Question, Problem> {

@@ -3,6 +3,7 @@
 
 mod access;
 mod audit;
+mod browser_sessions;
 mod contract;
 mod documented;
 mod events;
@@ -17,6 +18,7 @@ mod rules;
 mod service;
 mod timeline;
 mod usage;
+mod veil;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -35,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::openapi::routes;
-use super::{HttpState, conversions, router};
+use super::{Cookies, HttpState, conversions, router};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Retention;
@@ -122,7 +124,8 @@ impl Served {
         tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
         ready.wait_for(|ready| *ready).await.unwrap();
         let cluster = started.cluster.clone();
-        let router = router(HttpState::new(started.cluster, "abc1234, 2026-11-22", None));
+        let cookies = Cookies::new(store.identity().await.unwrap(), false);
+        let router = router(HttpState::new(started.cluster, cookies, "abc1234, 2026-11-22", None));
         Self { router, store, options, cluster, inbox: started.inbox, shutdown }
     }
 

@@ -36,7 +36,7 @@ pub async fn create_token(
     let scope = body.scope.unwrap_or(caller.scope());
     let user = whose(&state, &caller, body.user.as_deref(), scope).await?;
     let now = state.cluster.now();
-    let secret = fresh_secret()?;
+    let secret = fresh_secret("hw_")?;
     let new = NewToken { name, user: user.as_deref(), scope, expires_at: body.ttl_s.map(|ttl| now + Seconds(ttl)) };
     let token = state.cluster.store().create_token(&new, &TokenHash::of(&secret), now, state.deed()).await?;
     tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
@@ -86,7 +86,20 @@ async fn whose(
 #[into_params(parameter_in = Query)]
 pub struct TokensQuery {
     /// Only this user's; of callers who are no admins their own name or nothing.
-    user: Option<String>,
+    pub user: Option<String>,
+}
+
+/// Whose tokens, or sessions, a list shows; `None`: everybody's.
+pub fn of_whom(caller: &Principal, named: Option<String>) -> Result<Option<String>, Problem> {
+    let of_others = caller.may(Act::KeepTokensOfOthers);
+    let user = match &of_others {
+        Ok(()) => named,
+        Err(_) => named.or_else(|| Some(caller.name().to_owned())),
+    };
+    if user.as_deref() != Some(caller.name()) {
+        of_others?;
+    }
+    Ok(user)
 }
 
 /// The caller's tokens, or, for an admin, everybody's; without their secrets.
@@ -96,14 +109,7 @@ pub async fn list_tokens(
     caller: Principal,
     Query(query): Query<TokensQuery>,
 ) -> Result<Json<v1::TokenList>, Problem> {
-    let of_others = caller.may(Act::KeepTokensOfOthers);
-    let user = match &of_others {
-        Ok(()) => query.user,
-        Err(_) => query.user.or_else(|| Some(caller.name().to_owned())),
-    };
-    if user.as_deref() != Some(caller.name()) {
-        of_others?;
-    }
+    let user = of_whom(&caller, query.user)?;
     let tokens = state.cluster.store().tokens(user.as_deref()).await?;
     Ok(Json(v1::TokenList { items: tokens.iter().map(conversions::token).collect() }))
 }
@@ -143,11 +149,11 @@ pub async fn whoami(caller: Principal) -> Json<v1::Token> {
 }
 
 /// 256 bits from the operating system; the prefix lets secret scanners recognise it.
-fn fresh_secret() -> Result<String, Problem> {
+pub fn fresh_secret(prefix: &str) -> Result<String, Problem> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| {
         tracing::error!(%error, "operating system gave no random bytes");
         Problem::internal()
     })?;
-    Ok(format!("hw_{}", hex::encode(bytes)))
+    Ok(format!("{prefix}{}", hex::encode(bytes)))
 }

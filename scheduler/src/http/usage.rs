@@ -17,7 +17,7 @@ use headway_types::{GpuSeconds, JobId, Seconds, Timestamp};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::access::Seen;
+use super::access::ANOTHER;
 use super::auth::Principal;
 use super::extract::{Json, Query};
 use super::problem::Problem;
@@ -72,9 +72,17 @@ pub async fn usage(
     let view = state.cluster.view();
     let mut sums = Sums::default();
     let mut held = std::pin::pin!(state.cluster.store().held(from, to));
+    let out_of_sight = caller.out_of_sight(&view);
+    let hides = |project: &str, owner: &str| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(project, owner));
     while let Some(one) = held.try_next().await? {
-        if caller.sees(&view, &one.project, &one.owner) != Seen::Nothing {
-            sums.add(&one, &dimensions, &view, now, (from, to));
+        if !hides(&one.project, &one.owner) {
+            let taker = one.allocation.displaced_by.first().map(|taker| (taker.job, taker.owner.as_str()));
+            let taker = match (taker, &out_of_sight) {
+                (None, _) => NOBODY,
+                (Some((job, _)), Some(hidden)) if state.veils.hides(&state.cluster, hidden, job).await? => ANOTHER,
+                (Some((_, owner)), _) => owner,
+            };
+            sums.add(&one, taker, &dimensions, &view, now, (from, to));
         }
     }
     let usage = sums.told(&dimensions, (from, to));
@@ -134,10 +142,18 @@ fn span(
 struct Sums(BTreeMap<Vec<String>, (GpuSeconds, BTreeSet<JobId>)>);
 
 impl Sums {
-    fn add(&mut self, held: &Held, by: &[Dimension], view: &View, now: Timestamp, (from, to): (Timestamp, Timestamp)) {
+    /// `taker`: for whom its GPUs were taken.
+    fn add(
+        &mut self,
+        held: &Held,
+        taker: &str,
+        by: &[Dimension],
+        view: &View,
+        now: Timestamp,
+        (from, to): (Timestamp, Timestamp),
+    ) {
         let allocation = &held.allocation;
         let time = GpuTime::within(allocation, now, from, to);
-        let taker = allocation.displaced_by.first().map_or(NOBODY, |one| one.owner.as_str());
         for (cause, part) in causes(allocation, &time) {
             if part.0 <= 0.0 {
                 continue;
@@ -274,7 +290,7 @@ mod tests {
     fn told(by: &str, span: (Timestamp, Timestamp)) -> v1::Usage {
         let by = dimensions(Some(by)).unwrap();
         let mut sums = Sums::default();
-        sums.add(&displaced(), &by, &fixtures::running(), at(9_000), span);
+        sums.add(&displaced(), "grace", &by, &fixtures::running(), at(9_000), span);
         sums.told(&by, span)
     }
 

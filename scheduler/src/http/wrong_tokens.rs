@@ -1,4 +1,4 @@
-//! Who keeps trying tokens that open nothing is made to wait. What counts is how many different wrong tokens came from an address
+//! Who keeps trying tokens, or cookies, that open nothing is made to wait. What counts is how many different wrong tokens came from an address
 //! within a minute: a script that repeats one mistake shuts nobody else of its machine out, and whoever guesses soon waits. A token
 //! that has opened something not long ago is never made to wait (`auth`).
 
@@ -30,24 +30,9 @@ impl WrongTokens {
         }
     }
 
-    /// The answer to a token that opens nothing.
-    pub fn refuse(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) -> Problem {
-        self.note(address, digest, now);
+    /// Counts a token, or a cookie, that opens nothing.
+    pub fn count(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) {
         metrics::wrong_token("refused");
-        Problem::unauthorized("the token is unknown, revoked or expired")
-            .hint("`headway up` prints one; whoever has one makes more with `headway token create`")
-    }
-
-    fn wait(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
-        let mut entries = self.entries();
-        let key = place(&entries, network(address));
-        let tried = entries.get_mut(&key)?;
-        forget(tried, now);
-        let oldest = tried.values().min()?;
-        (tried.len() >= WRONG_AT_MOST).then(|| (*oldest + WINDOW).saturating_duration_since(now))
-    }
-
-    fn note(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) {
         let mut entries = self.entries();
         if entries.len() >= ADDRESSES_AT_MOST {
             entries.values_mut().for_each(|tried| forget(tried, now));
@@ -60,6 +45,15 @@ impl WrongTokens {
             let [a, b, c, d, e, f, g, h, ..] = *digest;
             tried.entry([a, b, c, d, e, f, g, h]).or_insert(now);
         }
+    }
+
+    fn wait(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
+        let mut entries = self.entries();
+        let key = place(&entries, network(address));
+        let tried = entries.get_mut(&key)?;
+        forget(tried, now);
+        let oldest = tried.values().min()?;
+        (tried.len() >= WRONG_AT_MOST).then(|| (*oldest + WINDOW).saturating_duration_since(now))
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Tried>> {
@@ -116,7 +110,7 @@ mod tests {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         for number in 0..WRONG_AT_MOST {
             assert!(wrong.admit(address(1), now).is_ok());
-            wrong.refuse(address(1), &digest(number), now);
+            wrong.count(address(1), &digest(number), now);
         }
         let reply = wrong.admit(address(1), now).unwrap_err().into_response();
         assert_eq!(reply.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -128,7 +122,7 @@ mod tests {
     #[test]
     fn one_mistake_repeated_shuts_nobody_out() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
-        (0..10_000).for_each(|_| drop(wrong.refuse(address(1), &digest(7), now)));
+        (0..10_000).for_each(|_| wrong.count(address(1), &digest(7), now));
         assert!(wrong.admit(address(1), now).is_ok());
     }
 
@@ -136,7 +130,7 @@ mod tests {
     fn what_is_kept_is_bounded_however_many_addresses_try() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         for number in 0..2 * ADDRESSES_AT_MOST as u32 {
-            wrong.refuse(Some(IpAddr::from(number.to_be_bytes())), &digest(number as usize), now);
+            wrong.count(Some(IpAddr::from(number.to_be_bytes())), &digest(number as usize), now);
         }
         assert!(wrong.entries().len() <= ADDRESSES_AT_MOST + 1);
         assert!(wrong.entries().values().all(|tried| tried.len() <= WRONG_AT_MOST));

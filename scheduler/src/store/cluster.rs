@@ -4,6 +4,7 @@ use headway_engine::record::PolicySettings;
 use headway_types::{PlanId, Term, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use super::column::{document, integer, moment, time, unsigned};
 use super::{Store, StoreError};
@@ -23,6 +24,14 @@ impl Store {
             .await
             .map_err(StoreError::during("beginning a term"))?;
         Ok(Term(unsigned(term)))
+    }
+
+    /// Which cluster this is, for as long as its database lives.
+    pub async fn identity(&self) -> Result<Uuid, StoreError> {
+        sqlx::query_scalar!("SELECT identity FROM cluster")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(StoreError::during("reading the cluster's identity"))
     }
 
     /// The newest moment that is stored: of a fact, or of a measurement to ten seconds.

@@ -1,6 +1,6 @@
 //! Table `jobs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_engine::record::Job;
 use headway_types::{JobId, JobStateKind};
@@ -24,10 +24,25 @@ pub struct JobFilter {
     pub name_contains: Option<String>,
     /// Only of these; absent: of all.
     pub among: Option<Vec<JobId>>,
+    /// What whoever asks may not know of.
+    pub out_of_sight: Option<OutOfSight>,
     pub order: JobOrder,
     pub limit: u32,
     /// The last job of the page before.
     pub cursor: Option<JobId>,
+}
+
+/// Jobs that somebody may not even know of: those of these projects, but for his own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OutOfSight {
+    pub projects: BTreeSet<String>,
+    pub but_of: String,
+}
+
+impl OutOfSight {
+    pub fn hides(&self, project: &str, owner: &str) -> bool {
+        owner != self.but_of && self.projects.contains(project)
+    }
 }
 
 /// What a listing is sorted by; jobs alike in it the newest first, from the other end the other way round.
@@ -65,11 +80,16 @@ struct Row {
 
 /// What a filter says to the columns.
 struct Conditions {
+    /// Several.
     states: Vec<String>,
+    /// One: rows with it lie in the order of an index.
+    state: Option<String>,
     name: Option<String>,
     labels: Option<serde_json::Value>,
     label_names: Option<Vec<String>>,
     among: Option<Vec<Uuid>>,
+    hidden: Vec<String>,
+    but_of: Option<String>,
 }
 
 impl Conditions {
@@ -79,12 +99,20 @@ impl Conditions {
         let labels: serde_json::Map<String, serde_json::Value> = of_values.collect();
         let any: Vec<String> =
             filter.labels.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| text(name)).collect();
+        let states: Vec<String> = filter.states.iter().map(ToString::to_string).collect();
+        let (states, state) = match <[String; 1]>::try_from(states) {
+            Ok([state]) => (Vec::new(), Some(state)),
+            Err(states) => (states, None),
+        };
         Self {
-            states: filter.states.iter().map(ToString::to_string).collect(),
+            states,
+            state,
             name: filter.name_contains.as_deref().map(|part| format!("%{}%", literally(&text(part)))),
             labels: (!labels.is_empty()).then_some(serde_json::Value::Object(labels)),
             label_names: (!any.is_empty()).then_some(any),
             among: filter.among.as_ref().map(|jobs| jobs.iter().map(|job| job.0).collect()),
+            hidden: filter.out_of_sight.iter().flat_map(|hidden| &hidden.projects).map(|name| text(name)).collect(),
+            but_of: filter.out_of_sight.as_ref().map(|hidden| text(&hidden.but_of)),
         }
     }
 }
@@ -108,6 +136,8 @@ macro_rules! list {
               AND ($4::text IS NULL OR name ILIKE $4)
               AND ($5::jsonb IS NULL OR labels @> $5)
               AND ($6::text[] IS NULL OR labels ?& $6)
+              AND (cardinality($9::text[]) = 0 OR project <> ALL($9) OR owner = $10)
+              AND ($11::text IS NULL OR state = $11)
               AND ($7::uuid IS NULL OR "
                 + $after
                 + ") ORDER BY "
@@ -121,6 +151,9 @@ macro_rules! list {
             conditions.label_names.as_deref() as Option<&[String]>,
             filter.cursor.map(|job| job.0),
             i64::from(filter.limit) + 1,
+            &conditions.hidden,
+            conditions.but_of,
+            conditions.state,
         )
         .fetch_all($pool)
         .await
@@ -204,12 +237,15 @@ impl Store {
               AND ($3::text IS NULL OR name ILIKE $3)
               AND ($4::jsonb IS NULL OR labels @> $4)
               AND ($5::text[] IS NULL OR labels ?& $5)
+              AND (cardinality($6::text[]) = 0 OR project <> ALL($6) OR owner = $7)
             GROUP BY state"#,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
             conditions.name,
             conditions.labels,
             conditions.label_names.as_deref() as Option<&[String]>,
+            &conditions.hidden,
+            conditions.but_of,
         )
         .fetch_all(&self.pool)
         .await
@@ -227,6 +263,7 @@ impl Store {
               AND ($3::text IS NULL OR name ILIKE $3)
               AND ($4::uuid IS NULL OR job_id < $4)
               AND ($5::uuid[] IS NULL OR job_id = ANY($5))
+              AND (cardinality($7::text[]) = 0 OR project <> ALL($7) OR owner = $8)
             ORDER BY job_id DESC LIMIT $6"#,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
@@ -234,6 +271,8 @@ impl Store {
             filter.cursor.map(|job| job.0),
             conditions.among.as_deref() as Option<&[Uuid]>,
             i64::from(filter.limit) + 1,
+            &conditions.hidden,
+            conditions.but_of,
         )
         .fetch_all(&self.pool)
         .await
@@ -249,6 +288,16 @@ impl Store {
             .await
             .map_err(StoreError::during("reading names of jobs"))?;
         Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.name)).collect())
+    }
+
+    /// What the jobs of these projects are called, with project and owner, whether they have ended or not.
+    pub async fn names_in(&self, projects: &BTreeSet<String>) -> Result<Vec<(String, String, String)>, StoreError> {
+        let projects: Vec<String> = projects.iter().map(|project| text(project)).collect();
+        let rows = sqlx::query!("SELECT DISTINCT name, project, owner FROM jobs WHERE project = ANY($1)", &projects)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::during("reading names of private jobs"))?;
+        Ok(rows.into_iter().map(|row| (row.name, row.project, row.owner)).collect())
     }
 
     /// Project and owner of jobs.

@@ -5,6 +5,7 @@
 
 mod allocations;
 mod audit;
+mod browser_sessions;
 mod checkpoints;
 mod cluster;
 mod cluster_series;
@@ -36,10 +37,11 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
+pub use browser_sessions::{BrowserSession, Sessions};
 pub use cluster_series::PulseMean;
 pub use events::EventFilter;
 pub use job_series::SeriesPoint;
-pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob};
+pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use spans::{Entries, SpanFilter, SpannedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
@@ -62,6 +64,7 @@ pub struct Store {
     /// For commits and loading alone: no flood of readers may delay a commit until the term is given up.
     writer: PgPool,
     unknown_tokens: Arc<UnknownTokens>,
+    unknown_sessions: Arc<UnknownTokens>,
 }
 
 /// Why the store did not do what was asked.
@@ -137,7 +140,7 @@ impl Store {
         // Filters are optional: a plan made once for all of them would use the index of none.
         let reading = [("statement_timeout", READ_TIMEOUT), ("plan_cache_mode", "force_custom_plan")];
         let pool = durable(PgPoolOptions::new().max_connections(14)).connect_lazy_with(options.options(reading));
-        Ok(Self { pool, writer, unknown_tokens: Arc::default() })
+        Ok(Self { pool, writer, unknown_tokens: Arc::default(), unknown_sessions: Arc::default() })
     }
 
     /// Brings the schema up to date; safe to repeat.

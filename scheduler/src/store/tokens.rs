@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::column::{moment, time};
-use super::{AuditEntry, Store, StoreError, audit, users};
+use super::{AuditEntry, Store, StoreError, audit, browser_sessions, users};
 
 /// A bearer token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,10 @@ impl TokenHash {
     #[must_use]
     pub fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).into())
+    }
+
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 }
 
@@ -103,7 +107,7 @@ pub(super) async fn lock_admins(connection: &mut PgConnection, now: Timestamp) -
         Admin,
         "SELECT token_id, user_name AS user, expires_at FROM tokens JOIN users ON users.name = user_name
         WHERE scope = 'admin' AND role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
-        ORDER BY token_id FOR UPDATE",
+        ORDER BY token_id FOR NO KEY UPDATE",
         time(now),
     )
     .fetch_all(connection)
@@ -190,7 +194,7 @@ impl Store {
         let user = (scope != TokenScope::Agent).then_some(name);
         if let Some(user) = user {
             // Whoever writes the configuration is above all roles.
-            sqlx::query!(
+            let raised = sqlx::query!(
                 "INSERT INTO users AS known (name, role, created_at) VALUES ($1, $2, $3)
                 ON CONFLICT (name) DO UPDATE SET role = excluded.role
                 WHERE array_position(ARRAY['viewer', 'user', 'operator', 'admin'], known.role)
@@ -201,6 +205,9 @@ impl Store {
             )
             .execute(&mut *tx)
             .await?;
+            if raised.rows_affected() > 0 {
+                browser_sessions::end_with(&mut tx, None, Some(user)).await?;
+            }
         }
         let row = sqlx::query!(
             r#"INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at)
@@ -241,6 +248,22 @@ impl Store {
         if row.is_none() {
             self.unknown_tokens.remember(hash, now);
         }
+        Ok(row.and_then(Row::token))
+    }
+
+    /// This token, unless it has expired or was revoked.
+    pub(super) async fn token(&self, token: Uuid, now: Timestamp) -> Result<Option<Token>, StoreError> {
+        let row = sqlx::query_as!(
+            Row,
+            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
+            FROM tokens LEFT JOIN users ON users.name = user_name
+            WHERE token_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"#,
+            token,
+            time(now),
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::during("reading a token"))?;
         Ok(row.and_then(Row::token))
     }
 
@@ -294,6 +317,7 @@ impl Store {
         .fetch_optional(&mut *tx)
         .await?;
         let Some(gone) = done else { return Ok(Revocation::Unknown) };
+        browser_sessions::end_with(&mut tx, Some(token), None).await?;
         let before = json!({"name": gone.name, "user": gone.user_name, "scope": gone.scope});
         let told =
             |deed| AuditEntry { subjects: subjects(token, gone.user_name.as_deref()), before: Some(before), ..deed };

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::column::{moment, time};
-use super::{AuditEntry, Store, StoreError, audit, tokens};
+use super::{AuditEntry, Store, StoreError, audit, browser_sessions, tokens};
 
 /// A person, or a program with an identity of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,9 @@ impl Store {
                     .execute(&mut *tx)
                     .await?;
             }
+        }
+        if former.as_deref() != Some(role.into()) {
+            browser_sessions::end_with(&mut tx, None, Some(name)).await?;
         }
         let before = former.as_ref().map(|former| json!({"role": former}));
         let told = |deed| AuditEntry { before, after: Some(json!({"role": role})), ..deed };

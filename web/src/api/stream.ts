@@ -1,6 +1,4 @@
-// Server-sent events over fetch: EventSource cannot carry a bearer token. Reconnects with the last id it saw.
-
-import { token } from "./token";
+// Server-sent events over fetch, which tells why it was refused. The session's cookie goes with it. Reconnects with the last id it saw.
 
 export type Connection = "connecting" | "live" | "lost";
 
@@ -29,7 +27,7 @@ async function follow(
   while (!signal.aborted) {
     try {
       onState("connecting");
-      const headers: Record<string, string> = { Accept: "text/event-stream", Authorization: `Bearer ${token() ?? ""}` };
+      const headers: Record<string, string> = { Accept: "text/event-stream" };
       if (lastId) headers["Last-Event-ID"] = lastId;
       const answer = await fetch(`/api/v1/stream?patch=true&topics=${topics.join(",")}`, { headers, signal });
       if (!answer.ok || !answer.body) throw new Error(`stream answered ${answer.status}`);

@@ -1,9 +1,11 @@
 import { Button, PasswordInput } from "@mantine/core";
 import { useState } from "react";
+import { logIn } from "../api/session";
 
-/** Asks for the access token; nothing is shown without one. */
-export function TokenGate({ onToken }: { onToken: (token: string) => void }) {
+/** Asks for an access token and logs in with it; nothing is shown before. The token is kept nowhere. */
+export function TokenGate({ onLogIn }: { onLogIn: () => void }) {
   const [value, setValue] = useState("");
+  const [refusal, setRefusal] = useState<string>();
   return (
     <main style={{ display: "grid", placeItems: "center", minHeight: "100vh", padding: 16 }}>
       <form
@@ -11,7 +13,7 @@ export function TokenGate({ onToken }: { onToken: (token: string) => void }) {
         style={{ width: "min(420px, 100%)", padding: 24 }}
         onSubmit={(event) => {
           event.preventDefault();
-          if (value.trim()) onToken(value);
+          logIn(value.trim()).then(onLogIn, (error: Error) => setRefusal(error.message));
         }}
       >
         <h1 style={{ fontSize: 18, marginTop: 0 }}>Headway</h1>
@@ -21,6 +23,7 @@ export function TokenGate({ onToken }: { onToken: (token: string) => void }) {
         <PasswordInput
           label="Access token"
           value={value}
+          error={refusal}
           autoFocus
           onChange={(event) => setValue(event.currentTarget.value)}
         />

@@ -1,7 +1,7 @@
 import { ActionIcon, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import type { Plan } from "../api/client";
 import type { Connection } from "../api/stream";
-import { forgetToken } from "../api/token";
+import { logOut } from "../api/session";
 import { percent } from "../lib/format";
 
 const WORDS: Record<Connection, [string, string, string]> = {
@@ -13,10 +13,10 @@ const WORDS: Record<Connection, [string, string, string]> = {
 interface Props {
   connection: Connection;
   plan: Plan | undefined;
-  onForget: () => void;
+  onLogOut: () => void;
 }
 
-export function TopBar({ connection, plan, onForget }: Props) {
+export function TopBar({ connection, plan, onLogOut }: Props) {
   const { setColorScheme } = useMantineColorScheme();
   const scheme = useComputedColorScheme("light");
   const [glyph, word, tone] = WORDS[connection];
@@ -41,12 +41,9 @@ export function TopBar({ connection, plan, onForget }: Props) {
       <button
         className="pill"
         style={{ background: "none", cursor: "pointer" }}
-        onClick={() => {
-          forgetToken();
-          onForget();
-        }}
+        onClick={() => void logOut().then(onLogOut)}
       >
-        Forget token
+        Log out
       </button>
       <ActionIcon
         variant="default"

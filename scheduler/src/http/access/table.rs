@@ -134,8 +134,10 @@ impl Act {
             Self::SetRules => "set a project's quota, share and place in the tree",
             Self::NamePeople => "make users and give them roles",
             Self::ReadAudit => "read the audit",
-            Self::KeepTokens => "make, list and revoke one's own tokens, which open no more than the caller's",
-            Self::KeepTokensOfOthers => "make, list and revoke tokens of others and of agents",
+            Self::KeepTokens => {
+                "make, list and revoke one's own tokens, which open no more than the caller's; log in, list one's browsers, log out"
+            }
+            Self::KeepTokensOfOthers => "make, list and revoke tokens of others and of agents; log others out",
         }
     }
 }
@@ -208,6 +210,11 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("list_tokens", Act::KeepTokens),
     ("revoke_token", Act::KeepTokens),
     ("whoami", Act::Look),
+    ("create_session", Act::KeepTokens),
+    ("list_sessions", Act::KeepTokens),
+    ("end_sessions", Act::KeepTokens),
+    ("end_session", Act::KeepTokens),
+    ("log_out", Act::KeepTokens),
     ("list_users", Act::Look),
     ("get_user", Act::Look),
     ("put_user", Act::NamePeople),

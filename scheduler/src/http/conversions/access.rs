@@ -1,9 +1,9 @@
-//! Users and tokens on the wire.
+//! Users, tokens and browser sessions on the wire.
 
 use headway_api::v1;
 
 use super::time;
-use crate::store::{AuditLine, Token, User};
+use crate::store::{AuditLine, BrowserSession, Token, User};
 
 pub fn token(of: &Token) -> v1::Token {
     v1::Token {
@@ -13,6 +13,20 @@ pub fn token(of: &Token) -> v1::Token {
         scope: of.scope,
         created_at: time(of.created_at),
         expires_at: of.expires_at.map(time),
+    }
+}
+
+/// `current`: the session that asks, where one does.
+pub fn browser_session(of: &BrowserSession, current: Option<uuid::Uuid>) -> v1::BrowserSession {
+    v1::BrowserSession {
+        id: of.id,
+        user: of.user.clone(),
+        token_id: of.token,
+        created_at: time(of.created_at),
+        used_at: time(of.used_at),
+        expires_at: time(of.expires_at),
+        ends_at: time(of.ends_at),
+        current: current == Some(of.id),
     }
 }
 

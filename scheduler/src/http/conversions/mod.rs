@@ -17,7 +17,7 @@ use headway_api::v1;
 use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
-pub use access::{audit_line, token, user};
+pub use access::{audit_line, browser_session, token, user};
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{

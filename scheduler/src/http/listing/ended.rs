@@ -4,23 +4,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use headway_api::v1;
 use headway_types::JobId;
 
+use super::shown::Shown;
 use crate::store::ListedJob;
 
 /// In each half of the memory; some 25 MB in both.
 const HALF: usize = 5_000;
 
-type Shown = BTreeMap<ListedJob, Arc<v1::Job>>;
+type Half = BTreeMap<ListedJob, Arc<Shown>>;
 
 /// What was shown since the memory was half full, and what was shown before that: when the first half is full, the second is forgotten.
 #[derive(Default)]
-pub struct Ended(Mutex<(Shown, Shown)>);
+pub struct Ended(Mutex<(Half, Half)>);
 
 impl Ended {
     /// Those that are remembered in these versions.
-    pub fn of<'a>(&self, jobs: impl Iterator<Item = &'a ListedJob>) -> BTreeMap<JobId, Arc<v1::Job>> {
+    pub fn of<'a>(&self, jobs: impl Iterator<Item = &'a ListedJob>) -> BTreeMap<JobId, Arc<Shown>> {
         let mut halves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = jobs.filter_map(|job| {
             let shown = match halves.0.get(job) {
@@ -36,12 +36,12 @@ impl Ended {
         found.collect()
     }
 
-    pub fn remember(&self, job: ListedJob, shown: &Arc<v1::Job>) {
+    pub fn remember(&self, job: ListedJob, shown: &Arc<Shown>) {
         put(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), job, Arc::clone(shown));
     }
 }
 
-fn put(halves: &mut (Shown, Shown), job: ListedJob, shown: Arc<v1::Job>) {
+fn put(halves: &mut (Half, Half), job: ListedJob, shown: Arc<Shown>) {
     if halves.0.len() >= HALF {
         halves.1 = std::mem::take(&mut halves.0);
     }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn what_is_shown_again_and_again_is_remembered_and_the_rest_forgotten() {
         let (mut ids, ended) = (IdSource::seeded(1), Ended::default());
-        let shown = Arc::new(conversions::stored_job(&fixtures::job()));
+        let shown = Arc::new(Shown::of(&conversions::stored_job(&fixtures::job())));
         let jobs: Vec<ListedJob> = (0..3 * HALF).map(|_| ListedJob { id: ids.job(Timestamp(0)), version: 7 }).collect();
         for job in &jobs {
             ended.remember(*job, &shown);

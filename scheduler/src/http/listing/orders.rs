@@ -150,4 +150,5 @@ fn admits(filter: &JobFilter, live: &JobView) -> bool {
         && filter.owner.as_ref().is_none_or(|owner| *owner == job.owner)
         && filter.name_contains.as_ref().is_none_or(|part| spec.name.to_lowercase().contains(&part.to_lowercase()))
         && filter.labels.iter().all(labelled)
+        && filter.out_of_sight.as_ref().is_none_or(|hidden| !hidden.hides(&spec.project, &job.owner))
 }

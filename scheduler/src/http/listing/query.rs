@@ -80,6 +80,7 @@ impl Wanted {
             labels: labels(query.label.as_deref())?,
             name_contains: query.q.filter(|part| !part.is_empty()),
             among: None,
+            out_of_sight: None,
             order,
             limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST),
             cursor,
@@ -193,12 +194,12 @@ impl Fields {
         self.0.contains(name)
     }
 
-    pub fn of(&self, job: &v1::Job) -> serde_json::Value {
-        let mut value = serde_json::to_value(job).expect("wire types are plain JSON");
-        if let serde_json::Value::Object(fields) = &mut value {
-            fields.retain(|name, _| self.admit(name));
-        }
-        value
+    /// What is wanted of a row.
+    pub fn of(&self, job: &str) -> String {
+        let mut fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(job).expect("a row is a JSON object");
+        fields.retain(|name, _| self.admit(name));
+        serde_json::to_string(&fields).expect("it was JSON")
     }
 }
 

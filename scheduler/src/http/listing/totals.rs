@@ -30,6 +30,7 @@ impl Totals {
             owner: filter.owner.clone(),
             labels: filter.labels.clone(),
             name_contains: filter.name_contains.clone(),
+            out_of_sight: filter.out_of_sight.clone(),
             ..JobFilter::default()
         });
         let (at, by_state) = counted

@@ -113,6 +113,8 @@ impl Furnished {
             ("POST", "/plans/resume") => ("", Value::Null, 200),
             ("POST", "/auth/tokens") => ("", json!({"name": "c", "scope": "viewer"}), 400),
             ("DELETE", "/auth/tokens/{id}") => (&**token, Value::Null, 400),
+            ("POST" | "DELETE", "/auth/sessions") | ("DELETE", "/auth/sessions/current") => ("", Value::Null, 400),
+            ("DELETE", "/auth/sessions/{id}") => (&**token, Value::Null, 400),
             ("PUT", "/users/{user}") => ("", json!({"role": "admin"}), 400),
             other => panic!("say what {other:?} would change"),
         };

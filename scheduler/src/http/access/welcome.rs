@@ -1,0 +1,56 @@
+//! Replies that are written while they are read (the stream, logs that are followed) end when their reader's token or session does.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use futures::StreamExt;
+use headway_types::TokenScope;
+
+use crate::http::HttpState;
+use crate::http::auth::Credential;
+
+/// What ends elsewhere, or by itself, is found out within this long; what ends here, at once.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
+
+/// Marks a reply that is written while it is read, where its media does not tell.
+#[derive(Clone, Copy)]
+pub struct Live;
+
+/// Any other reply goes out as it is.
+pub fn as_long_as(response: Response, state: HttpState, brought: Credential, scope: TokenScope) -> Response {
+    if !is_live(&response) {
+        return response;
+    }
+    response.map(|body| {
+        let over = Box::pin(over(state, brought, scope));
+        Body::from_stream(body.into_data_stream().take_until(over))
+    })
+}
+
+fn is_live(response: &Response) -> bool {
+    let media = response.headers().get(header::CONTENT_TYPE);
+    response.extensions().get::<Live>().is_some()
+        || media.is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// Returns once the credential opens nothing, or something else than when the reply began.
+async fn over(state: HttpState, brought: Credential, scope: TokenScope) {
+    let mut cleared = state.tokens.cleared();
+    // What ended while the reply was begun is found out at once.
+    cleared.mark_changed();
+    loop {
+        tokio::select! {
+            // The sender lives as long as the state.
+            _ = cleared.changed() => {}
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+        match state.authenticate(&brought, None).await {
+            Ok(caller) if caller.scope() != scope => return,
+            Err(problem) if problem.status() == StatusCode::UNAUTHORIZED => return,
+            // A store that does not answer says nothing about its readers.
+            Ok(_) | Err(_) => {}
+        }
+    }
+}

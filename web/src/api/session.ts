@@ -1,0 +1,28 @@
+// Logging in: the page exchanges an access token for a cookie that no script can read, and forgets the token. A link from
+// `headway up` carries one in the fragment, which no server sees.
+
+import { api, unwrap } from "./client";
+import { tokenIn } from "../lib/fragment";
+
+/** Whether the browser is logged in, with the token of the address bar if there is one. */
+export async function enter(): Promise<boolean> {
+  const token = tokenIn(location.hash);
+  try {
+    if (!token) return (await api.GET("/api/v1/auth/whoami")).response.ok;
+    history.replaceState(null, "", location.pathname + location.search);
+    await logIn(token);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Rejects with an `ApiError` where the token opens nothing. */
+export async function logIn(token: string): Promise<void> {
+  await unwrap(api.POST("/api/v1/auth/sessions", { headers: { Authorization: `Bearer ${token}` } }));
+}
+
+/** A session that is over already is as good as ended. */
+export async function logOut(): Promise<void> {
+  await api.DELETE("/api/v1/auth/sessions/current").catch(() => undefined);
+}
