@@ -269,7 +269,9 @@ pub async fn veiled(
 
 /// What a reader may not know of, found out anew when the projects have changed.
 #[derive(Default)]
-struct Sight(Option<(OrdMap<String, Arc<Project>>, Option<OutOfSight>)>);
+struct Sight(Option<(Projects, Option<OutOfSight>)>);
+
+type Projects = OrdMap<String, Arc<Project>>;
 
 impl Sight {
     fn of(&mut self, reader: &Principal, view: &View) -> Option<&OutOfSight> {

@@ -39,7 +39,9 @@ impl Shown {
 
 /// Rows of live jobs, with until when they serve and what they were made of.
 #[derive(Default)]
-pub struct Live(Mutex<HashMap<JobId, (Instant, Arc<JobView>, Arc<Shown>)>>);
+pub struct Live(Mutex<Rows>);
+
+type Rows = HashMap<JobId, (Instant, Arc<JobView>, Arc<Shown>)>;
 
 impl Live {
     pub fn row(&self, live: &Arc<JobView>, make: impl FnOnce() -> v1::Job) -> Arc<Shown> {
@@ -62,7 +64,7 @@ impl Live {
         row
     }
 
-    fn rows(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, (Instant, Arc<JobView>, Arc<Shown>)>> {
+    fn rows(&self) -> std::sync::MutexGuard<'_, Rows> {
         // The map is valid between any two of its operations, so a panic elsewhere does not spoil it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
