@@ -5,8 +5,10 @@
 //! are converted explicitly. Only words (states, policies, ways to execute a layout) are the vocabulary's own.
 
 mod access;
+mod actions;
 mod audit;
 mod cluster;
+mod dependency;
 mod goodput;
 mod history;
 mod job;
@@ -20,6 +22,7 @@ mod reservation;
 mod simulation;
 mod site;
 mod stream;
+mod submission;
 mod usage;
 mod vocabulary;
 
@@ -29,19 +32,19 @@ pub use headway_types::{
 };
 
 pub use access::{CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+pub use actions::{CancelRequest, JobPatch, ReasonRequest};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
+pub use dependency::{Dependency, Dependent};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventList, EventRecord, Series, SeriesPoint,
     SliceRecord,
 };
 pub use job::{
-    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice,
-    EfficiencyReport, GpuTime, Job, JobDetail, JobList, JobPatch, JobSpecification, JobSubmission, JobTotals,
-    JobValidation, LastChange, LastFailure, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest, RunnerUp,
-    Submitted, Validation, Waiting,
+    CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice, EfficiencyReport,
+    GpuTime, Job, JobDetail, JobList, JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
@@ -60,4 +63,5 @@ pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;
+pub use submission::{JobSpecification, JobSubmission, JobValidation, QuotaVerdict, Submitted, Validation};
 pub use usage::{Usage, UsageRow};

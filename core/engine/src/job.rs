@@ -22,6 +22,8 @@ pub enum JobEvent {
     },
     /// The generation has ended and the job wants GPUs again.
     Requeue,
+    /// The jobs that come before it have come as far as they were to: its wait for GPUs begins.
+    Unblock,
     Hold {
         reason: Option<String>,
     },
@@ -55,7 +57,9 @@ impl JobState {
             (S::Starting { generation, .. } | S::Running { generation, .. }, E::Stop { cause }) => {
                 S::Stopping { generation, since: now, cause }
             }
-            (S::Stopping { .. }, E::Requeue) | (S::Held { .. }, E::Release) => S::Queued { since: now },
+            (S::Stopping { .. }, E::Requeue) | (S::Held { .. }, E::Release) | (S::Queued { .. }, E::Unblock) => {
+                S::Queued { since: now }
+            }
             (S::Queued { .. } | S::Stopping { .. }, E::Hold { reason }) => S::Held { since: now, reason },
             (S::Queued { .. } | S::Held { .. } | S::Stopping { .. }, E::Cancel { by, reason }) => {
                 S::Cancelled { at: now, by, reason }
@@ -139,6 +143,7 @@ mod tests {
             ("launched", JobEvent::Launched),
             ("stop", JobEvent::Stop { cause: StopCause::Preempt }),
             ("requeue", JobEvent::Requeue),
+            ("unblock", JobEvent::Unblock),
             ("hold", JobEvent::Hold { reason: None }),
             ("release", JobEvent::Release),
             ("cancel", JobEvent::Cancel { by: "ada".into(), reason: None }),
@@ -160,6 +165,7 @@ mod tests {
         }
         insta::assert_snapshot!(table, @"
         queued + grant = starting
+        queued + unblock = queued
         queued + hold = held
         queued + cancel = cancelled
         queued + succeed = succeeded

@@ -25,7 +25,7 @@ use crate::record::Job;
 impl Engine {
     pub(crate) fn answer(&mut self, actor: &Actor, body: Request) -> Reply {
         let reply = match body {
-            Request::Submit { jobs, idempotency } => self.submit(actor, jobs, idempotency),
+            Request::Submit { jobs, idempotency, known } => self.submit(actor, jobs, idempotency, &known),
             Request::Cancel { job, reason, grace } => self.cancel(actor, job, reason, grace),
             Request::Hold { job, reason } => self.hold(actor, job, reason),
             Request::Release { job } => self.release_job(actor, job),

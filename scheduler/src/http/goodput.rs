@@ -51,7 +51,7 @@ fn summary(view: &View, seq: u64) -> v1::Overview {
     let mut waited_for = 0;
     for live in view.jobs.values() {
         *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
-        if matches!(live.job.state, JobState::Queued { .. }) {
+        if matches!(live.job.state, JobState::Queued { .. }) && !live.job.is_blocked() {
             waited_for += live.job.spec.role().gpus.min.0;
         }
     }

@@ -10,6 +10,7 @@ mod admission;
 mod audit;
 mod auth;
 mod conversions;
+mod dependencies;
 mod explain;
 mod extract;
 #[cfg(test)]
@@ -45,6 +46,7 @@ mod tests;
 mod tokens;
 mod usage;
 mod users;
+mod validation;
 mod waiting;
 mod wrong_tokens;
 
@@ -117,8 +119,8 @@ impl HttpState {
             return self.suppose(caller, body, show).await;
         }
         let (body, key) = match (once::key(caller.name()), body) {
-            (key, EngineRequest::Submit { jobs, .. }) => {
-                (EngineRequest::Submit { jobs, idempotency: key.clone() }, key)
+            (key, EngineRequest::Submit { jobs, known, .. }) => {
+                (EngineRequest::Submit { jobs, idempotency: key.clone(), known }, key)
             }
             (Some(key), body) => (EngineRequest::Once { key: key.clone(), body: Box::new(body) }, Some(key)),
             (None, body) => (body, None),

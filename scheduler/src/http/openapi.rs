@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use super::access::act_of;
 use super::{
     HttpState, actions, audit, explain, goodput, history, jobs, ledger, listing, logs, members, nodes, outcomes, plans,
-    policy, projects, rebalance, reservations, simulate, stream, submit, tokens, usage, users,
+    policy, projects, rebalance, reservations, simulate, stream, submit, tokens, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -51,7 +51,7 @@ struct Document;
 pub fn routes() -> OpenApiRouter<HttpState> {
     let v1 = OpenApiRouter::new()
         .routes(routes!(submit::submit, listing::list_jobs))
-        .routes(routes!(submit::validate))
+        .routes(routes!(validation::validate))
         .routes(routes!(jobs::get_job, actions::update_job))
         .routes(routes!(actions::cancel_job))
         .routes(routes!(actions::hold_job))

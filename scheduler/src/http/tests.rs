@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod contract;
+mod dependencies;
 mod documented;
 mod jobs;
 mod lists;

@@ -9,6 +9,7 @@ mod checkpoints;
 mod cluster;
 mod column;
 mod commit;
+mod dependencies;
 mod events;
 mod idempotency;
 mod job_models;
