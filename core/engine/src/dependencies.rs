@@ -12,6 +12,7 @@ use headway_types::spec::Condition;
 use headway_types::{JobId, Timestamp};
 use imbl::OrdMap;
 
+pub(crate) use resolve::outcome;
 pub use resolve::{Referent, Resolved, Unresolved, resolve};
 
 use crate::record::{DependencyStanding, Job, JobState};

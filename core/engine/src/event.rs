@@ -83,6 +83,13 @@ pub enum Request {
     Release {
         job: JobId,
     },
+    /// What runs saves and waits for its turn again; what has failed or was cancelled goes on.
+    Requeue {
+        job: JobId,
+        reason: Option<String>,
+        /// Of the job, where it has ended, and of those that it depends on.
+        known: Known,
+    },
     /// Save now and go on.
     Checkpoint {
         job: JobId,

@@ -14,7 +14,7 @@ use headway_types::{JobId, JobSpec};
 use super::access::{Act, Seen};
 use super::auth::Principal;
 use super::problem::Problem;
-use super::{HttpState, admission, conversions};
+use super::{HttpState, admission, conversions, lookup};
 use crate::store::{JobFilter, StoreError};
 
 /// Jobs beyond a submission that it may name.
@@ -59,6 +59,14 @@ pub async fn named(state: &HttpState, caller: &Principal, specs: &[JobSpec]) -> 
     }
 }
 
+/// A job that exists and those that it depends on, whoever may see them: what is judged is the engine's to tell.
+pub async fn known_of(state: &HttpState, job: JobId) -> Result<Known, Problem> {
+    let record = lookup::record(&state.cluster, job).await?;
+    let mut jobs = rows(state, &state.cluster.view(), &record.after.iter().map(|one| one.job).collect()).await?;
+    jobs.insert(job, record);
+    Ok(Known { jobs, names: BTreeMap::new() })
+}
+
 /// Jobs at their newest: live ones from the snapshot, ended ones from the store.
 async fn rows(state: &HttpState, view: &View, ids: &BTreeSet<JobId>) -> Result<BTreeMap<JobId, Arc<Job>>, StoreError> {
     let live = |id: &JobId| Some((*id, Arc::clone(&view.jobs.get(id)?.job)));
@@ -92,9 +100,7 @@ async fn problem(
             names.extend(specs.iter().filter(|spec| spec.project == *project).map(|spec| spec.name.clone()));
             match spec::nearest(text, names.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near}?"),
-                None => {
-                    "name a job of your own by its name, or any by its whole id (headway ps -o json)".to_owned()
-                }
+                None => "name a job of your own by its name, or any by its whole id (headway ps -o json)".to_owned(),
             }
         }
     }))

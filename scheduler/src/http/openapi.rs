@@ -56,6 +56,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(actions::cancel_job))
         .routes(routes!(actions::hold_job))
         .routes(routes!(actions::release_job))
+        .routes(routes!(actions::requeue_job))
         .routes(routes!(actions::checkpoint_job))
         .routes(routes!(actions::pin_job))
         .routes(routes!(actions::unpin_job))

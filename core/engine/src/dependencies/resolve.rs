@@ -92,7 +92,7 @@ pub fn resolve(
 }
 
 /// How a job has ended, in one word.
-pub(super) fn outcome(job: &Job) -> &'static str {
+pub(crate) fn outcome(job: &Job) -> &'static str {
     match job.state {
         JobState::Succeeded { .. } => "succeeded",
         JobState::Cancelled { .. } => "was cancelled",

@@ -168,7 +168,7 @@ impl Job {
             JobState::Starting { .. } | JobState::Running { .. } => true,
             JobState::Stopping { cause, .. } => {
                 let comes_back = match cause {
-                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
+                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain | StopCause::Requeue => true,
                     StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
                     StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
                     StopCause::TimeLimit | StopCause::BudgetSpent | StopCause::Mistaken { .. } => false,

@@ -42,6 +42,8 @@ pub enum StopCause {
     Rescale,
     Preempt,
     Drain,
+    /// Its owner puts it back into the queue.
+    Requeue,
     Cancel,
     Hold,
     /// A rank died or a node did not start: the rest of the gang goes down too.

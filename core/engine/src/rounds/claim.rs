@@ -28,7 +28,7 @@ impl RoundRequest {
         match &job.state {
             JobState::Queued { since } => Turn { waited: turn.waited + self.frame.now.since(*since), ..turn },
             JobState::Running { since, .. } => Turn { ran: turn.ran + self.frame.now.since(*since), ..turn },
-            JobState::Stopping { cause: StopCause::Preempt, .. } => Turn::default(),
+            JobState::Stopping { cause: StopCause::Preempt | StopCause::Requeue, .. } => Turn::default(),
             _ => turn,
         }
     }
