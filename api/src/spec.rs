@@ -4,6 +4,7 @@
 //! key, so that nobody believes in a setting that does nothing. Only the text is judged here; whether the cluster can
 //! run the job is admission's question.
 
+mod after;
 mod echo;
 mod model;
 mod quantity;
@@ -29,7 +30,7 @@ use section::{Findings, Section, kind};
 
 pub use echo::to_json;
 pub use quantity::duration;
-pub(crate) use section::nearest;
+pub use section::nearest;
 pub use template::{RenderError, literal, render};
 pub use toml::document_toml;
 
@@ -43,11 +44,12 @@ const SECTIONS: &[&str] = &[
     "training",
     "elastic",
     "limits",
+    "after",
     "deadline",
     "budget",
     "run",
 ];
-const SECTIONS_LATER: &[&str] = &["after", "array", "hooks", "image", "notify", "roles", "secrets"];
+const SECTIONS_LATER: &[&str] = &["array", "hooks", "image", "notify", "roles", "secrets"];
 const LONGEST_NAME: usize = 128;
 const MOST_GPU_HOURS: f64 = 1e9;
 
@@ -212,6 +214,7 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     let tuned = training.is_some();
     let elastic = elastic(&section);
     let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits(&section) };
+    let after = after::read(&section);
     let run = run::read(&section, tuned);
     let (gpus, per_node, nodes) = resources?;
     let role = Role {
@@ -229,7 +232,8 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
             "add training, or give one number of GPUs",
         );
     }
-    Some(JobSpec { name: name?, project: project?, priority: priority?, labels, roles: vec![role], elastic, limits })
+    let (name, project, priority) = (name?, project?, priority?);
+    Some(JobSpec { name, project, priority, labels, roles: vec![role], elastic, limits, after: after? })
 }
 
 fn version(section: &Section<'_>) {

@@ -5,8 +5,10 @@
 //! are converted explicitly. Only words (states, policies, ways to execute a layout) are the vocabulary's own.
 
 mod access;
+mod actions;
 mod audit;
 mod cluster;
+mod dependency;
 mod goodput;
 mod history;
 mod job;
@@ -22,6 +24,7 @@ mod reservation;
 mod simulation;
 mod site;
 mod stream;
+mod submission;
 mod timeline;
 mod usage;
 mod vocabulary;
@@ -34,19 +37,19 @@ pub use headway_types::{
 pub use access::{
     BrowserSession, BrowserSessionList, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest,
 };
+pub use actions::{CancelRequest, JobPatch, ReasonRequest};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
+pub use dependency::{Dependency, Dependent};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventChain, EventLink, EventList, EventRecord,
     Series, SeriesPoint, SliceRecord,
 };
 pub use job::{
-    CancelRequest, CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice,
-    EfficiencyReport, GpuTime, Job, JobDetail, JobList, JobPatch, JobSpecification, JobSubmission, JobTotals,
-    JobValidation, LastChange, LastFailure, Layout, NoiseReports, Pin, QuotaVerdict, ReasonRequest, RunnerUp,
-    Submitted, Validation, Waiting,
+    CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice, EfficiencyReport,
+    GpuTime, Job, JobDetail, JobList, JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};
@@ -67,5 +70,6 @@ pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;
+pub use submission::{JobSpecification, JobSubmission, JobValidation, QuotaVerdict, Submitted, Validation};
 pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
 pub use usage::{Usage, UsageRow};

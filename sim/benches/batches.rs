@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headway_engine::event::{Actor, Event, Request, RequestId, SessionId};
+use headway_engine::event::{Actor, Event, Known, Request, RequestId, SessionId};
 use headway_engine::record::{
     Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PlanState, PolicyMode,
     PolicySettings,
@@ -113,7 +113,8 @@ impl Bench {
 }
 
 fn submit(n: u64) -> Event {
-    let body = Request::Submit { jobs: vec![rigid(&format!("new-{n}"), 8)], idempotency: None };
+    let body =
+        Request::Submit { jobs: vec![rigid(&format!("new-{n}"), 8)], idempotency: None, known: Known::default() };
     Event::Request { request: RequestId(n), actor: Actor::User("ada".into()), body }
 }
 

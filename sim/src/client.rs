@@ -1,6 +1,6 @@
 //! People and scripts: they ask, wait for the answer, and ask again under the same key until they have one.
 
-use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
+use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Known, Request, RequestId};
 use headway_engine::record::{Availability, JobState, NodePolicy};
 use headway_engine::{Refusal, Reply};
 use headway_types::{JobId, NodeId, Seconds};
@@ -35,7 +35,7 @@ impl World<'_> {
             key: spec.name.clone(),
             request_hash: spec.name.clone(),
         };
-        let body = Request::Submit { jobs: vec![spec], idempotency: Some(key) };
+        let body = Request::Submit { jobs: vec![spec], idempotency: Some(key), known: Known::default() };
         self.pending.insert(index as u64, Pending { body, by: "ada", then: None, insists: true });
         self.ask(index as u64);
     }
@@ -43,7 +43,11 @@ impl World<'_> {
     /// Sends a pending request, and again after a while should no answer come.
     pub fn ask(&mut self, request: u64) {
         let Some(pending) = self.pending.get(&request) else { return };
-        let (body, by) = (pending.body.clone(), pending.by);
+        let (mut body, by) = (pending.body.clone(), pending.by);
+        // What the shell reads, it reads each time it is asked.
+        if let Request::Submit { known, .. } = &mut body {
+            *known = self.store.known();
+        }
         self.clock.after(AGAIN, Item::Ask(request));
         if let Some(server) = self.reached() {
             let actor = Actor::User(by.into());

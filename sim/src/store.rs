@@ -2,12 +2,13 @@
 //! the term, and hands a new leader the same snapshot. It also refuses what no row may ever do.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_engine::record::{
     Allocation, EventRecord, IdempotencyRecord, Job, JobState, Node, PlanRecord, PlanState, PolicySettings, Project,
     Reservation,
 };
-use headway_engine::{Change, Observation, Snapshot};
+use headway_engine::{Change, Known, Observation, Snapshot};
 use headway_goodput::JobModel;
 use headway_types::{GpuUuid, JobId, NodeId, PlanId, ReservationId, Sequences, Term};
 
@@ -168,6 +169,13 @@ impl Store {
                 self.models.insert(*job, JobModel::clone(model));
             }
         }
+    }
+
+    /// What is read of the jobs that a request names.
+    pub fn known(&self) -> Known {
+        let jobs = self.jobs.iter().map(|(id, job)| (*id, Arc::new(job.clone()))).collect();
+        let named = self.jobs.values().map(|job| ((job.spec.project.clone(), job.spec.name.clone()), job.id));
+        Known { jobs, names: named.collect() }
     }
 
     pub fn snapshot(&self) -> Snapshot {

@@ -5,7 +5,7 @@
 use headway_sim::deed::{Act, Comeback, Crash, Deed, Moment, Operation, Way};
 use headway_sim::scenario::{spec, training};
 use headway_sim::{Chance, Faults, Report, Scenario, SimJob, simulate};
-use headway_types::spec::GpuRange;
+use headway_types::spec::{After, Condition, GpuRange};
 use headway_types::{GpuCount, Seconds, Tokens};
 
 /// A job of about two minutes on all of two nodes with two GPUs each.
@@ -120,4 +120,61 @@ fn a_node_that_was_deleted_comes_back_as_a_new_one() {
     let report = tell(vec![job("llama", 1, 4)], script);
     assert_succeeds(&report, 1);
     insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+/// Each job after the one before it, submitted a moment later.
+fn chain(jobs: &[&str], on: Condition) -> Vec<SimJob> {
+    let mut chain: Vec<SimJob> = jobs.iter().map(|name| job(name, 2, 2)).collect();
+    for index in 1..chain.len() {
+        chain[index].arrives = Seconds(10.0 + index as f64);
+        chain[index].spec.after = vec![After { job: jobs[index - 1].into(), on }];
+    }
+    chain
+}
+
+#[test]
+fn a_chain_goes_on_whenever_the_scheduler_dies() {
+    for verb in ["job.submitted", "job.succeeded", "job.unblocked", "job.granted"] {
+        for when in [Crash::BeforeCommit, Crash::AfterCommit] {
+            let crash = Deed::CrashScheduler { when, back_after: Seconds(5.0) };
+            let at = match when {
+                Crash::AfterCommit => Moment::Commits { verb, nth: 1 },
+                _ => Moment::After { verb, nth: 1, wait: Seconds(0.5) },
+            };
+            let report = tell(chain(&["prep", "train", "test"], Condition::Success), vec![(at, crash)]);
+            assert_succeeds(&report, 3);
+            assert_eq!(report.generations, 3, "{verb} {when:?}: each waited for the one before and ran once");
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_job_that_fails_is_cancelled_although_the_scheduler_dies() {
+    let mut jobs = chain(&["prep", "train", "test"], Condition::Success);
+    jobs[0].spec.limits.max_restarts = 0;
+    let script = vec![
+        (Moment::At(Seconds(60.0)), Deed::KillWorker { node: 0 }),
+        (Moment::At(Seconds(60.0)), Deed::KillWorker { node: 1 }),
+        (
+            Moment::Commits { verb: "job.failed", nth: 1 },
+            Deed::CrashScheduler { when: Crash::AfterCommit, back_after: Seconds(5.0) },
+        ),
+    ];
+    let report = tell(jobs, script);
+    assert_eq!(report.ended, [("cancelled", 2), ("failed", 1)].map(|(state, jobs)| (state.into(), jobs)).into());
+    insta::assert_snapshot!(report.diary.join("\n"));
+}
+
+#[test]
+fn chains_come_to_an_end_whatever_goes_wrong() {
+    for seed in 0..4 {
+        let mut scenario = Scenario::lifetime(seed);
+        for index in 1..scenario.jobs.len() {
+            let before = scenario.jobs[index - 1].spec.name.clone();
+            let on = if index % 2 == 0 { Condition::Any } else { Condition::Start };
+            scenario.jobs[index].spec.after = vec![After { job: before, on }];
+        }
+        scenario.horizon = Seconds(4.0 * scenario.horizon.0);
+        simulate(&scenario).unwrap_or_else(|broken| panic!("seed {seed}: {broken:?}"));
+    }
 }

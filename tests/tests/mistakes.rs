@@ -141,7 +141,8 @@ fn in_files() {
         ("a key given twice", with("name: a", "name: a\nname: b")),
         ("a value of the environment that is null", with("  command", "  env: {HF_TOKEN: null}\n  command")),
         ("secrets", with("  command", "  secrets: [HF_TOKEN]\n  command")),
-        ("a dependency", with("name: a", "name: a\nafter: [{job: prep}]")),
+        ("a dependency that is no mapping", with("name: a", "name: a\nafter: [prep]")),
+        ("an end that is none", with("name: a", "name: a\nafter: [{job: prep, on: sucess}]")),
         ("an array", with("name: a", "name: a\narray: {range: 0-15}")),
         ("an unknown placeholder", with("train.py", "train.py --nodes {nodes}")),
         ("an unknown model", with("gpt2-124m", "llama3-8b")),
@@ -172,6 +173,7 @@ fn on_the_command_line() {
     person.file("a.yaml", GOOD);
     person.file("job.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH --ntasks-pernode=8\ntrue\n");
     person.file("array.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH --array=0-3\ntrue\n");
+    person.file("after.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH -d aftercorr:prep\ntrue\n");
     for (what, arguments) in [
         ("nothing to submit", ["submit"].as_slice()),
         ("no number of GPUs", &["submit", "--", "./train.sh"]),
@@ -183,6 +185,8 @@ fn on_the_command_line() {
         ("a file and a command", &["submit", "a.yaml", "--", "./train.sh"]),
         ("an option of Slurm's that is none", &["submit", "--from-sbatch", "job.sh"]),
         ("an array of Slurm's", &["submit", "--from-sbatch", "array.sh"]),
+        ("a dependency of Slurm's that is not known", &["submit", "--from-sbatch", "after.sh"]),
+        ("a dependency on an end that is none", &["submit", "a.yaml", "--after", "prep:done"]),
         ("a command that is none", &["sumbit", "a.yaml"]),
         ("no server", &["ps"]),
     ] {
@@ -199,6 +203,8 @@ async fn against_a_cluster() {
     let ada = cluster.client.create_token(&of_ada()).await.unwrap();
     let mut person = Person::at(directory.clone(), &cluster.url, &ada.secret);
     person.file("a.yaml", GOOD);
+    let waits = |name: &str, after: &str| GOOD.replace("name: a", &format!("name: {name}\nafter: {{job: {after}}}"));
+    person.file("circle.yaml", format!("{}---\n{}", waits("a", "b"), waits("b", "a")));
     let nothing = serde_json::from_value(serde_json::json!({ "quota_gpus": 0 })).unwrap();
     cluster.client.create_project("lab", &nothing).await.unwrap();
     let node_memory = GOOD.replace("gpus: 1", "gpus: 1\n  per_node: {memory: 999TiB}");
@@ -211,6 +217,8 @@ async fn against_a_cluster() {
         ("a priority that is not theirs to give", &["submit", "a.yaml", "--priority", "100"]),
         ("a dry run of what can never be", &["submit", "a.yaml", "--gpus", "64", "--dry-run"]),
         ("a project whose quota is nothing", &["submit", "a.yaml", "--project", "lab", "--dry-run"]),
+        ("a dependency on nobody", &["submit", "a.yaml", "--after", "prep"]),
+        ("jobs that wait for each other", &["submit", "circle.yaml"]),
         ("the name of no job", &["why", "trian"]),
         ("logs of nobody's job", &["logs"]),
         ("a right that they have not", &["node", "drain", "node-1"]),

@@ -172,6 +172,11 @@ impl Client {
         self.read(self.request(Method::POST, &["jobs", id, "release"])).await
     }
 
+    /// Puts a job back into the queue.
+    pub async fn requeue(&self, id: &str, reason: Option<&str>) -> Result<Job, ClientError> {
+        self.post(&["jobs", id, "requeue"], &ReasonRequest { reason: reason.map(str::to_owned) }).await
+    }
+
     /// Has a running job save now and go on.
     pub async fn checkpoint(&self, id: &str) -> Result<Job, ClientError> {
         self.read(self.request(Method::POST, &["jobs", id, "checkpoint"])).await

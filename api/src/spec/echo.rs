@@ -64,6 +64,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
             ])),
         ),
         ("limits", Some(limits)),
+        ("after", (!spec.after.is_empty()).then(|| json!(spec.after))),
         ("deadline", spec.limits.deadline.map(|at| json!(moment(at)))),
         ("budget", spec.limits.budget.map(|budget| json!({ "gpu_hours": budget.0 / 3_600.0 }))),
         ("run", Some(run)),

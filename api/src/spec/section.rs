@@ -235,7 +235,6 @@ pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings)
 /// What there is in place of a key that the design foresees and this release does not know.
 fn instead_of(key: &str) -> &'static str {
     match key {
-        "after" => "submit it once the other has ended: headway job wait JOB && headway submit FILE",
         "array" => "submit each: for i in $(seq 0 15); do headway submit FILE --name run-$i --env INDEX=$i; done",
         "secrets" => "pass its value with `headway submit --env NAME`: only the job's owner can read it back",
         "hooks" => "run them in run.command, before and after what trains",
@@ -266,7 +265,8 @@ pub(super) fn kind(value: &Value) -> &'static str {
 }
 
 /// The known word a mistyped one most resembles, if any does.
-pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     known
         .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), candidate))

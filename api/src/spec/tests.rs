@@ -197,7 +197,8 @@ fn an_echo_reads_as_what_it_echoes() {
     let rigid = "{version: 1, name: a, resources: {gpus: 8}, run: {command: ['{python}', '{{}}']}}".to_owned();
     let norm_test =
         with("64 sequences", "64 sequences\n  batch: {max: 512 sequences, policy: norm_test, eta: 0.2}\n  noise: adam");
-    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid, norm_test] {
+    let after = with("name: least", "name: least\nafter: [{job: prep}, {job: b, on: any}]");
+    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid, norm_test, after] {
         let spec = read_yaml(&text).unwrap();
         assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
     }
@@ -223,7 +224,9 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("name: least", "name: -least"),
         ("version: 1", "version: 2"),
         ("name: least", "name: least\nqueue: x"),
-        ("name: least", "name: least\nafter: [{job: prep}]"),
+        ("name: least", "name: least\nafter: [{job: prep, on: sucess}]"),
+        ("name: least", "name: least\nafter: [prep, {on: any}, {job: \"a b\"}]"),
+        ("name: least", "name: least\nafter: {jobs: prep}"),
         ("name: least", "name: least\npriority: urgent"),
         ("name: least", "name: least\nlimits: {time: 48, stall_after: 20m}"),
         ("{min: 1, max: 4}", "{min: 8, max: 4}"),

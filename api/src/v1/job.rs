@@ -1,4 +1,4 @@
-//! Jobs: what is submitted, what a table or page shows, what may be asked of one.
+//! Jobs: what a table or page shows.
 
 use std::collections::BTreeMap;
 
@@ -8,77 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::plan::PredictedStart;
-
-/// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub enum JobSubmission {
-    Batch { jobs: Vec<JobSpecification> },
-    One(JobSpecification),
-}
-
-/// A job specification, `version: 1`. Read by `headway_api::spec`, which names every field that is wrong.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(value_type = Object)]
-pub struct JobSpecification(pub serde_json::Value);
-
-/// In the order of the request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Submitted {
-    pub jobs: Vec<Job>,
-}
-
-/// Reply of `POST /jobs/validate` and of a dry run, in the order of the request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Validation {
-    pub jobs: Vec<JobValidation>,
-}
-
-/// What one well-formed specification would find on the present nodes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct JobValidation {
-    pub name: String,
-    /// Whether it can run at any size.
-    pub feasible: bool,
-    /// Sizes and what they would bring.
-    pub points: Vec<CurvePoint>,
-    /// Why it cannot run at all.
-    pub reason: Option<String>,
-    /// Of a job that can never run on the cluster as built: what comes closest to it that could.
-    #[serde(default)]
-    pub closest: Option<String>,
-    /// GPU counts it could run at.
-    #[serde(default)]
-    pub sizes: Vec<u32>,
-    /// What its project's quota, or that of a project above, says to its smallest size.
-    #[serde(default)]
-    pub quota: Option<QuotaVerdict>,
-    /// GPUs it would start with at once, were it submitted now; `null`: it would wait, or `start_left_out` says why.
-    #[serde(default)]
-    pub starts_with_gpus: Option<u32>,
-    /// When it would start, if it would wait.
-    #[serde(default)]
-    pub predicted_start: Option<PredictedStart>,
-    /// Why nobody looked at when it would start; `null`: somebody did.
-    #[serde(default)]
-    pub start_left_out: Option<String>,
-}
-
-/// Whether a quota admits a job, by the tightest on its way up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct QuotaVerdict {
-    pub project: String,
-    /// `within`: of right; `borrows`: beyond the quota while nobody with a right to it waits; `exceeds_now`: once others of
-    /// the project end; `never`: not as the quota is.
-    pub verdict: String,
-    pub quota_gpus: u32,
-    pub borrow_gpus: u32,
-    /// What the project holds now.
-    pub gpus: u32,
-    /// What the job needs at least.
-    pub needed_gpus: u32,
-}
+use super::dependency::{Dependency, Dependent};
 
 /// Degrees of data, tensor and pipeline parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -336,6 +266,14 @@ pub struct JobDetail {
     /// Of a job that has ended and had GPUs: what they went into, and what would have gone better.
     #[serde(default)]
     pub report: Option<EfficiencyReport>,
+    /// Jobs that come before it, in the order of its specification.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub after: Vec<Dependency>,
+    /// Jobs that name it as one that comes before them, the oldest first; at most 100, those that the reader may see.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub dependents: Vec<Dependent>,
 }
 
 /// What a job made of its GPU-time.
@@ -374,43 +312,6 @@ pub struct JobTotals {
     pub by_state: BTreeMap<String, u64>,
     /// As of when; totals are counted at most every two seconds.
     pub counted_at: DateTime<Utc>,
-}
-
-/// Body of `PATCH /jobs/{id}`: what is absent stays.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct JobPatch {
-    /// 0 to 100; above 75 is for admins to give.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u8>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus_min: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus_max: Option<u32>,
-    /// Instead of all labels it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub labels: Option<BTreeMap<String, String>>,
-    /// Running time after which it is stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time_limit_seconds: Option<f64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CancelRequest {
-    #[serde(default)]
-    pub reason: Option<String>,
-    /// Seconds from SIGTERM to SIGKILL; absent: the job's own.
-    #[serde(default)]
-    pub grace_s: Option<f64>,
-}
-
-/// Body of an action that people may explain.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReasonRequest {
-    #[serde(default)]
-    pub reason: Option<String>,
 }
 
 /// What a job's GPU-time went into.

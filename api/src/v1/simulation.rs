@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::job::JobSpecification;
+use super::submission::JobSpecification;
 
 /// What would come of something that is not so, found by solving the round once more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

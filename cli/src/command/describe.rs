@@ -64,6 +64,7 @@ fn text(of: &JobDetail, log: Option<&LastLines>, now: DateTime<Utc>) -> Result<S
     let mut page = Page::default();
     page.0.push(format!("{} ({})", of.job.name, of.job.id));
     lot(&mut page, &of.job, now);
+    order(&mut page, of);
     run_as(&mut page, &of.job);
     history(&mut page, &of.job, now);
     if let Some(LastLines { rank, lines }) = log {
@@ -118,6 +119,18 @@ fn lot(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     let waited =
         |started: DateTime<Utc>| format!("{}, after {}", moment(started), duration(seconds(started, job.submitted_at)));
     page.line("started", job.started_at.map(waited));
+}
+
+/// Who comes before it, and before whom it comes.
+fn order(page: &mut Page, of: &JobDetail) {
+    for one in &of.after {
+        let name = one.name.clone().unwrap_or_else(|| "a job that is not yours to see".into());
+        let state = one.state.map(|state| format!(", which is {state}")).unwrap_or_default();
+        page.line("after", format!("{} of {name}{state}: {}", one.on, one.standing));
+    }
+    for one in &of.dependents {
+        page.line("before", format!("{}, which is {} and waits for {}: {}", one.name, one.state, one.on, one.standing));
+    }
 }
 
 /// What it runs on and as what, how fast, and how far it is.
@@ -212,7 +225,8 @@ fn without_nulls(value: &mut serde_json::Value) {
 
 #[cfg(test)]
 mod tests {
-    use headway_api::v1::{EfficiencyAdvice, EfficiencyReport};
+    use headway_api::v1::{Dependency, Dependent, EfficiencyAdvice, EfficiencyReport};
+    use headway_types::spec::Condition;
 
     use super::super::ps::tests::{jobs, now};
     use super::*;
@@ -230,7 +244,27 @@ mod tests {
                 detail: "12 % of its GPU-time went into 1 starts".into(),
             }],
         });
-        text(&JobDetail { job, spec, report }, log.as_ref(), now()).expect("plain values")
+        let state = Some(JobStateKind::Running);
+        let prep = Dependency {
+            job_id: Some(job.id),
+            name: Some("prep".into()),
+            on: Condition::Success,
+            standing: "open".into(),
+            settled_at: None,
+            state,
+        };
+        let hidden = Dependency { job_id: None, name: None, state: None, ..prep.clone() };
+        let dependent = Dependent {
+            job_id: job.id,
+            name: "eval".into(),
+            on: Condition::Any,
+            standing: "open".into(),
+            state: JobStateKind::Queued,
+        };
+        let waits = job.state == JobStateKind::Queued && job.not_before.is_none();
+        let (after, dependents) = if waits { (vec![prep, hidden], vec![dependent]) } else { Default::default() };
+        let detail = JobDetail { job, spec, report, after, dependents };
+        text(&detail, log.as_ref(), now()).expect("plain values")
     }
 
     #[test]

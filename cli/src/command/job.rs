@@ -55,6 +55,14 @@ pub enum Job {
         /// Id, unique end or beginning of one, or name.
         job: String,
     },
+    /// Put a job back into the queue: what runs saves and gives up its GPUs, what failed or was cancelled goes on.
+    Requeue {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+        /// Why, for the event log.
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// Have a running job save now and go on.
     Checkpoint {
         /// Id, unique end or beginning of one, or name.
@@ -140,6 +148,10 @@ async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failur
         }
         Job::Hold { job, reason } => {
             (client.hold(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is held")
+        }
+        Job::Requeue { job, reason } => {
+            let id = resolve_only_job(client, &job).await?;
+            (client.requeue(&id, reason.as_deref()).await?, "is put back into the queue")
         }
         Job::Release { job } => (client.release(&resolve_only_job(client, &job).await?).await?, "is released"),
         Job::Checkpoint { job } => {

@@ -251,6 +251,7 @@ mod tests {
             closest: None,
             sizes: vec![1, 2, 4],
             quota: None,
+            waits_for: Vec::new(),
             starts_with_gpus: Some(4),
             predicted_start: None,
             start_left_out: None,

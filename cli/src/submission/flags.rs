@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use headway_api::spec;
+use headway_types::spec::Condition;
 use serde_json::{Map, Value, json};
 
 use super::{Place, Submission};
@@ -35,6 +36,10 @@ pub struct Flags {
     /// How often it is started again after failures of its own [default: 0 for a bare command, 20 in a file].
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
+    /// Another job that comes before it: its name or id, and what is waited for: success (as by default), failure, any end of it, or its start. May be
+    /// given more than once; adds to what a file says.
+    #[arg(long, value_name = "JOB[:success|failure|any|start]", value_parser = after)]
+    pub after: Vec<Value>,
     /// NAME=VALUE; may be given more than once.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
@@ -118,6 +123,7 @@ impl Overlay<'_> {
         self.set(&["limits", "max_restarts"], flags.max_restarts.map(Value::from), "--max-restarts")?;
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;
+        self.after(&flags.after)?;
         for (name, value) in &flags.labels {
             self.set(&["labels", name], Some(json!(value)), "--label")?;
         }
@@ -150,6 +156,23 @@ impl Overlay<'_> {
         }
         let flag = if flags.gpus.is_some() { "--gpus" } else { "--gpu-type" };
         self.set(&["resources", "gpus"], Some(gpus), flag)
+    }
+
+    /// Whom a file names stays named: jobs of one file may wait for each other.
+    fn after(&mut self, more: &[Value]) -> Result<(), Failure> {
+        let written = match self.job.get("after") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(list)) => list.clone(),
+            Some(one) => vec![one.clone()],
+        };
+        if more.is_empty() {
+            return Ok(());
+        }
+        let Value::Object(job) = &mut *self.job else { return Err(no_mapping("after", "--after")) };
+        let places = (written.len()..written.len() + more.len()).map(|at| format!("{}after[{at}]", self.path));
+        self.places.extend(places.map(|field| (field, "--after")));
+        job.insert("after".into(), written.into_iter().chain(more.iter().cloned()).collect());
+        Ok(())
     }
 
     /// Sets a field where the flag was given.
@@ -185,6 +208,16 @@ fn step_into<'a>(at: &'a mut Value, key: &str, field: &str, flag: &str) -> Resul
 
 fn no_mapping(field: &str, flag: &str) -> Failure {
     Failure::new(Kind::Usage, format!("{flag} cannot set {field}: what is above it in the file is no mapping"))
+}
+
+fn after(text: &str) -> Result<Value, String> {
+    match text.split_once(':') {
+        None => Ok(json!({ "job": text })),
+        Some((job, on)) => match on.parse::<Condition>() {
+            Ok(on) => Ok(json!({ "job": job, "on": on })),
+            Err(_) => Err("must be JOB, or JOB: with success, failure, any or start".into()),
+        },
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

@@ -1,7 +1,8 @@
 //! A script for Slurm as a specification. Each option is mapped, or named with why it is not and what to do instead: nothing is
-//! left out in silence, and what would make another job of it (an array, a dependency) is refused unless the caller says otherwise.
+//! left out in silence, and what would make another job of it (an array, a hold) is refused unless the caller says otherwise.
 
 mod body;
+mod dependency;
 mod quantity;
 mod shape;
 
@@ -110,6 +111,7 @@ impl Translation<'_> {
         let uses_srun = body::mentions(text, "srun").is_some();
         let shape = self.shape(uses_srun)?;
         self.time()?;
+        self.dependency(left_out)?;
         let cpus = self.per_node(&shape)?;
         self.nodes();
         self.run(script, &shape, cpus)?;
@@ -143,11 +145,6 @@ impl Translation<'_> {
                 "array",
                 "Headway has no arrays yet. Submit each element: for i in $(seq 0 15); do headway submit --from-sbatch \
                  SCRIPT --leave-out array --name run-$i --env SLURM_ARRAY_TASK_ID=$i; done",
-            ),
-            (
-                "dependency",
-                "Headway has no dependencies yet. Wait before you submit: headway job wait JOB && headway submit \
-                 --from-sbatch SCRIPT --leave-out dependency",
             ),
             ("begin", "Headway starts jobs as soon as it can. Submit it then, with --leave-out begin"),
             (

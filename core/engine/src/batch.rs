@@ -35,6 +35,7 @@ impl Engine {
             self.check_reservations();
             self.check_proposals();
             self.reconcile();
+            self.settle_dependencies();
             plan_request = self.consider_round();
             self.asked_wake = self.next_wake();
             self.facts.unsettled = false;
@@ -42,6 +43,7 @@ impl Engine {
             // The clock lags behind the timer that was set by it: asking for the same moment again would spin.
             self.asked_wake = self.asked_wake.map(|at| at.max(now + EARLY_AGAIN));
         }
+        self.facts.departed.forget_old(now);
         self.facts.keys.forget_before(now - self.facts.config.idempotency_kept);
         self.finish(plan_request)
     }

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use headway_planner::{Force, Verified};
 use headway_types::spec::Priority;
@@ -10,7 +11,7 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::record::{PolicySettings, ProjectRules};
+use crate::record::{Job, PolicySettings, ProjectRules};
 
 /// One fact for the engine to digest.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +80,8 @@ pub enum Request {
     Submit {
         jobs: Vec<JobSpec>,
         idempotency: Option<IdempotencyKey>,
+        /// Of the jobs that they name as their dependencies.
+        known: Known,
     },
     Cancel {
         job: JobId,
@@ -91,6 +94,13 @@ pub enum Request {
     },
     Release {
         job: JobId,
+    },
+    /// What runs saves and waits for its turn again; what has failed or was cancelled goes on.
+    Requeue {
+        job: JobId,
+        reason: Option<String>,
+        /// Of the job, where it has ended, and of those that it depends on.
+        known: Known,
     },
     /// Save now and go on.
     Checkpoint {
@@ -200,6 +210,14 @@ pub enum Request {
         key: IdempotencyKey,
         body: Box<Request>,
     },
+}
+
+/// What a shell has read of jobs that a request names, since the engine keeps none that have ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    pub jobs: BTreeMap<JobId, Arc<Job>>,
+    /// By project and name, the caller's newest.
+    pub names: BTreeMap<(String, String), JobId>,
 }
 
 /// What somebody asks of a rebalancing. By default: whatever is best for everybody.

@@ -1,6 +1,7 @@
 //! Facts: rows, and the draft of the batch in hand. Rows change only by the functions here: each marks its row as touched,
 //! so that the outcome holds it once and at its newest. Nothing here knows what was seen.
 
+mod departed;
 mod displaced;
 mod indices;
 pub(crate) mod roll;
@@ -18,6 +19,7 @@ use imbl::OrdMap;
 
 use crate::account::GpuTime;
 use crate::config::EngineConfig;
+use crate::dependencies::{Dependents, waits_for};
 use crate::draft::{Draft, Note};
 use crate::job::JobEvent;
 use crate::keys::Keys;
@@ -26,6 +28,7 @@ use crate::record::{
     Project, Reservation, Shape,
 };
 use crate::snapshot::Snapshot;
+use departed::Departed;
 use roll::{Place, Roll};
 pub(crate) use wanted::RoundWanted;
 
@@ -44,6 +47,9 @@ pub(crate) struct Facts {
     pub jobs: OrdMap<JobId, Arc<Job>>,
     /// Which of them a batch has to look at.
     pub roll: Roll,
+    /// Who waits for whom.
+    pub dependents: Dependents,
+    pub departed: Departed,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
     /// Allocations with an unreleased slice, by node.
@@ -88,6 +94,8 @@ impl Facts {
             now,
             allocations: allocations.collect(),
             roll: Roll::of(&jobs),
+            dependents: Dependents::of_all(&jobs),
+            departed: Departed::default(),
             jobs,
             nodes: snapshot.nodes.into_iter().map(|node| (node.inventory.node, Arc::new(node))).collect(),
             holding: BTreeMap::new(),
@@ -177,11 +185,10 @@ impl Facts {
         attained(job, &self.allocations, self.now)
     }
 
-    /// Whether a queued job's wait after a failure, if there was one, is over.
+    /// Whether a queued job waits for no other job, and its wait after a failure, if there was one, is over.
     pub fn may_start(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(|job| {
-            matches!(job.state, JobState::Queued { .. }) && job.not_before.is_none_or(|moment| moment <= self.now)
-        })
+        let free = |job: &Job| matches!(job.state, JobState::Queued { .. }) && job.wants_gpus(self.now);
+        self.jobs.get(&job).is_some_and(|job| free(job))
     }
 
     /// Whether a job takes this size, whatever it took when it was planned.
@@ -247,8 +254,11 @@ impl Facts {
             return self.impossible("a job that is not kept was to change", Some(id), None);
         };
         let shape = |job: &Job| (job.state.kind(), job.generation);
-        let (before, from) = (shape(job), Place::of(job));
+        let (before, from, waited) = (shape(job), Place::of(job), waits_for(job));
         change(Arc::make_mut(job));
+        if !job.after.is_empty() {
+            self.dependents.renew(id, &waited, &waits_for(job));
+        }
         self.roll.move_to(id, from, Place::of(job));
         if shape(job) != before {
             self.draft.entered.jobs.insert(id);

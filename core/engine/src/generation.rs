@@ -283,13 +283,13 @@ impl Engine {
             self.succeed(id, &why);
             return;
         }
-        let preempted = cause == StopCause::Preempt;
+        let gives_up_turn = matches!(cause, StopCause::Preempt | StopCause::Requeue);
         let (event, note) = self.after_stop(&row, cause);
         if self.transition(id, event) {
             self.facts.count_spent((id, row.generation));
             self.facts.edit_job(id, |job| {
                 job.wish = None;
-                if preempted || job.turn.is_over() {
+                if gives_up_turn || job.turn.is_over() {
                     job.turn = Turn::default();
                 }
             });
@@ -332,7 +332,7 @@ impl Engine {
         }
     }
 
-    fn budget_is_spent(&self, job: &Job) -> bool {
+    pub(crate) fn budget_is_spent(&self, job: &Job) -> bool {
         job.spec.limits.budget.is_some_and(|budget| self.facts.attained(job) >= budget)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use headway_types::{Generation, GpuUuid, JobId, JobStateKind, NodeId, PlanId};
 
+use crate::dependencies::Dependents;
 use crate::engine::Engine;
 use crate::facts::roll::Roll;
 use crate::record::PlanState;
@@ -29,6 +30,10 @@ pub enum InvariantViolation {
     UnknownNode { node: NodeId },
     #[error("the roll of jobs is wrong")]
     Roll,
+    #[error("the index of who waits for whom is wrong")]
+    Dependents,
+    #[error("job {job} waits for {dependency}, which is not live")]
+    WaitsForNobody { job: JobId, dependency: JobId },
     #[error("facts and what was seen are not of the same jobs and nodes")]
     Apart,
     #[error("the target {plan} is {state:?}")]
@@ -45,6 +50,15 @@ impl Engine {
         }
         if facts.roll != Roll::of(&facts.jobs) {
             return Err(V::Roll);
+        }
+        if facts.dependents != Dependents::of_all(&facts.jobs) {
+            return Err(V::Dependents);
+        }
+        for (dependency, waiting) in facts.dependents.awaited() {
+            let lives = facts.jobs.get(&dependency).is_some_and(|job| !job.state.is_final());
+            if let Some(job) = waiting.first().filter(|_| !lives) {
+                return Err(V::WaitsForNobody { job: *job, dependency });
+            }
         }
         let mut named = facts.holding.keys().chain(facts.homes.values());
         if let Some(node) = named.find(|node| !facts.nodes.contains_key(node)) {

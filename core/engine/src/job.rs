@@ -22,6 +22,10 @@ pub enum JobEvent {
     },
     /// The generation has ended and the job wants GPUs again.
     Requeue,
+    /// A job that has ended goes on, by its owner's word.
+    Revive,
+    /// The jobs that come before it have come as far as they were to: its wait for GPUs begins.
+    Unblock,
     Hold {
         reason: Option<String>,
     },
@@ -55,7 +59,10 @@ impl JobState {
             (S::Starting { generation, .. } | S::Running { generation, .. }, E::Stop { cause }) => {
                 S::Stopping { generation, since: now, cause }
             }
-            (S::Stopping { .. }, E::Requeue) | (S::Held { .. }, E::Release) => S::Queued { since: now },
+            (S::Stopping { .. }, E::Requeue)
+            | (S::Held { .. }, E::Release)
+            | (S::Queued { .. }, E::Unblock)
+            | (S::Failed { .. } | S::Cancelled { .. }, E::Revive) => S::Queued { since: now },
             (S::Queued { .. } | S::Stopping { .. }, E::Hold { reason }) => S::Held { since: now, reason },
             (S::Queued { .. } | S::Held { .. } | S::Stopping { .. }, E::Cancel { by, reason }) => {
                 S::Cancelled { at: now, by, reason }
@@ -139,6 +146,8 @@ mod tests {
             ("launched", JobEvent::Launched),
             ("stop", JobEvent::Stop { cause: StopCause::Preempt }),
             ("requeue", JobEvent::Requeue),
+            ("unblock", JobEvent::Unblock),
+            ("revive", JobEvent::Revive),
             ("hold", JobEvent::Hold { reason: None }),
             ("release", JobEvent::Release),
             ("cancel", JobEvent::Cancel { by: "ada".into(), reason: None }),
@@ -160,6 +169,7 @@ mod tests {
         }
         insta::assert_snapshot!(table, @"
         queued + grant = starting
+        queued + unblock = queued
         queued + hold = held
         queued + cancel = cancelled
         queued + succeed = succeeded
@@ -176,14 +186,16 @@ mod tests {
         stopping + cancel = cancelled
         stopping + succeed = succeeded
         stopping + fail = failed
+        failed + revive = queued
+        cancelled + revive = queued
         ");
     }
 
     #[test]
-    fn a_final_state_takes_nothing() {
+    fn a_final_state_takes_nothing_but_its_owners_word() {
         let job = IdSource::seeded(1).job(NOW);
         for state in states().into_iter().filter(JobState::is_final) {
-            for (_, event) in events() {
+            for (_, event) in events().into_iter().filter(|(_, event)| *event != JobEvent::Revive) {
                 assert_eq!(state.clone().apply(job, NOW, event.clone()).unwrap_err().event, event);
             }
         }

@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod attention;
+pub mod dependencies;
 pub mod efficiency;
 pub mod event;
 pub mod job;
@@ -40,7 +41,9 @@ mod verdicts;
 pub use account::{Activity, GpuTime, Use};
 pub use config::EngineConfig;
 pub use engine::Engine;
-pub use event::{Actor, Ends, Event, IdempotencyKey, JobChange, Request, RequestId, ReservationRequest, SessionId};
+pub use event::{
+    Actor, Ends, Event, IdempotencyKey, JobChange, Known, Request, RequestId, ReservationRequest, SessionId,
+};
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{Change, NodeDeleted, Observation, Outcome, Refusal, Reply};

@@ -51,7 +51,9 @@ impl View {
             match live.job.state {
                 JobState::Queued { .. } => {
                     pulse.jobs_waiting += 1;
-                    pulse.gpus_waited_for += live.job.least();
+                    if !live.job.is_blocked() {
+                        pulse.gpus_waited_for += live.job.least();
+                    }
                 }
                 JobState::Running { .. } => {
                     pulse.jobs_running += 1;

@@ -5,8 +5,10 @@
 mod allocation;
 mod consent;
 mod deed;
+mod dependency;
 mod history;
 mod job;
+mod job_state;
 mod node;
 mod outcome;
 mod plan;
@@ -18,9 +20,11 @@ pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, R
 pub(crate) use consent::closed_until;
 pub use consent::{AutoApprove, MoveWindow, NoWindow};
 pub use deed::{Deed, Origin, Row};
+pub use dependency::{Dependency, DependencyStanding};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
-pub use job::{Displacement, Job, JobState, LastChange, LastFailure, Pin, StopCause, Turn, Wish};
+pub use job::{Displacement, Job, LastChange, LastFailure, Pin, Turn};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
+pub use job_state::{JobState, StopCause, Wish};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use outcome::{Around, MoveOutcome, MoveState};
 pub use plan::{Adoption, PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};

@@ -10,6 +10,7 @@ mod nodes;
 mod once;
 mod policy;
 mod projects;
+mod requeue;
 mod reservations;
 mod submit;
 
@@ -25,10 +26,11 @@ use crate::record::Job;
 impl Engine {
     pub(crate) fn answer(&mut self, actor: &Actor, body: Request) -> Reply {
         let reply = match body {
-            Request::Submit { jobs, idempotency } => self.submit(actor, jobs, idempotency),
+            Request::Submit { jobs, idempotency, known } => self.submit(actor, jobs, idempotency, &known),
             Request::Cancel { job, reason, grace } => self.cancel(actor, job, reason, grace),
             Request::Hold { job, reason } => self.hold(actor, job, reason),
             Request::Release { job } => self.release_job(actor, job),
+            Request::Requeue { job, reason, known } => self.requeue(actor, job, reason, &known),
             Request::Checkpoint { job } => self.save_now(actor, job),
             Request::Change { job, change, expected } => self.change_job(actor, job, change, expected),
             Request::Pin { job, reason } => self.pin(actor, job, reason),

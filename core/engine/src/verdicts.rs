@@ -8,7 +8,7 @@ use std::sync::Arc;
 use headway_types::plan::NodeLeftOut;
 use headway_types::{JobId, JobVerdict, Reason, ReasonCode, Seconds};
 
-use crate::record::JobState;
+use crate::record::{Job, JobState};
 use crate::view::View;
 
 /// What rounds say of jobs.
@@ -35,6 +35,7 @@ impl View {
                 let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
                 own(ReasonCode::Held, format!("on hold until it is released{why}"))
             }
+            (JobState::Queued { .. }, _) if row.is_blocked() => Some(Cow::Owned(blocked(row))),
             (JobState::Queued { .. }, Some(until)) if until > self.at => {
                 let setbacks = row.failures + row.setbacks;
                 own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row"))
@@ -49,6 +50,16 @@ impl View {
     fn is_aside(&self, job: JobId) -> bool {
         self.trouble.as_ref().is_some_and(|trouble| trouble.aside.contains_key(&job))
     }
+}
+
+fn blocked(job: &Job) -> JobVerdict {
+    let reason = |detail| Reason { code: ReasonCode::Dependency, binding: true, detail };
+    let open: Vec<String> = job.open_dependencies().map(|one| one.in_words(&job.spec.project)).collect();
+    let headline = match open.as_slice() {
+        [first, others @ ..] if !others.is_empty() => format!("{first}, and for {} more", others.len()),
+        _ => open.concat(),
+    };
+    JobVerdict { headline, reasons: open.into_iter().map(reason).collect(), ..JobVerdict::default() }
 }
 
 fn aside(waits: bool) -> JobVerdict {

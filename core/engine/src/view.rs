@@ -151,7 +151,8 @@ impl View {
     /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
     #[must_use]
     pub fn census(&self) -> BTreeMap<Activity, GpuCount> {
-        let waiting = self.jobs.values().any(|shown| matches!(shown.job.state, JobState::Queued { .. }));
+        let waits = |job: &Job| matches!(job.state, JobState::Queued { .. }) && !job.is_blocked();
+        let waiting = self.jobs.values().any(|shown| waits(&shown.job));
         let idle = if waiting { Activity::IdleWaiting } else { Activity::IdleNoDemand };
         let mut census: BTreeMap<Activity, GpuCount> = BTreeMap::new();
         for node in self.nodes.values() {

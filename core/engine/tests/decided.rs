@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, answer, elastic, gpus, resize, rigid, spec, training};
-use headway_engine::event::Request;
+use headway_engine::event::{Known, Request};
 use headway_engine::record::JobState;
 use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds};
 
@@ -65,7 +65,7 @@ fn a_stop_that_leads_back_to_the_old_shape_is_told() {
 fn jobs_that_come_one_after_another_are_decided_together() {
     let mut cluster = Cluster::new(&[8]);
     let submit = |cluster: &mut Cluster, spec: JobSpec| {
-        cluster.request(Request::Submit { jobs: vec![spec], idempotency: None });
+        cluster.request(Request::Submit { jobs: vec![spec], idempotency: None, known: Known::default() });
     };
     for name in ["first", "second", "third"] {
         submit(&mut cluster, elastic(name, 8));
@@ -99,7 +99,11 @@ fn what_a_gang_leaves_is_decided_once_whatever_node_lets_go_first() {
 fn arrivals_without_end_hold_no_round_up() {
     let mut cluster = Cluster::new(&[8]);
     for number in 0..12 {
-        cluster.request(Request::Submit { jobs: vec![rigid(&format!("job-{number}"), 1)], idempotency: None });
+        cluster.request(Request::Submit {
+            jobs: vec![rigid(&format!("job-{number}"), 1)],
+            idempotency: None,
+            known: Known::default(),
+        });
         cluster.now = cluster.now + Seconds(0.5);
     }
     assert!(cluster.count("job.granted") >= 8, "{}", cluster.count("job.granted"));
@@ -127,7 +131,7 @@ fn what_calls_for_a_round_is_told_before_what_the_scheduler_does_by_itself_with_
     cluster.restart();
     cluster.register(harness::inventory(0, 8), vec![]);
     for name in ["first", "second", "third"] {
-        cluster.request(Request::Submit { jobs: vec![rigid(name, 2)], idempotency: None });
+        cluster.request(Request::Submit { jobs: vec![rigid(name, 2)], idempotency: None, known: Known::default() });
     }
     cluster.pass_beating(2.0, &[0]);
     let told = cluster.messages.iter().find(|told| told.contains("becomes the target")).unwrap();

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::{Cluster, answer, elastic, node_id, rigid};
 use headway_engine::EngineConfig;
-use headway_engine::event::{Actor, Event, Request, RequestId};
+use headway_engine::event::{Actor, Event, Known, Request, RequestId};
 use headway_engine::record::JobState;
 use headway_planner::{Freedom, PlanInput};
 use headway_types::spec::Priority;
@@ -14,7 +14,7 @@ use headway_types::{
 };
 
 fn submit(name: &str, gpus: u32) -> Event {
-    let body = Request::Submit { jobs: vec![rigid(name, gpus)], idempotency: None };
+    let body = Request::Submit { jobs: vec![rigid(name, gpus)], idempotency: None, known: Known::default() };
     Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body }
 }
 
@@ -35,7 +35,7 @@ fn after_a_round_that_was_given_up_the_next_asks_less_until_all_are_planned_agai
     cluster.pass(1.0);
     cluster.now = cluster.now + Seconds(2.0);
     let jobs = (0..1_100).map(|number| rigid(&format!("waits-{number}"), 8)).collect();
-    let first = cluster.round_for(Request::Submit { jobs, idempotency: None });
+    let first = cluster.round_for(Request::Submit { jobs, idempotency: None, known: Known::default() });
     assert_eq!(first.jobs.len(), 1_101);
     give_up(&mut cluster, first.plan);
     assert_eq!((cluster.count("plan.given_up"), cluster.engine.view().trouble.unwrap().rounds), (1, 1));
@@ -82,7 +82,7 @@ fn a_round_that_breaks_down_is_an_incident_and_the_next_waits_longer_each_time()
     let mut cluster = Cluster::new(&[8]);
     cluster.now = cluster.now + Seconds(2.0);
     let jobs = (0..2_000).map(|number| rigid(&format!("waits-{number}"), 8)).collect();
-    let mut round = cluster.round_for(Request::Submit { jobs, idempotency: None });
+    let mut round = cluster.round_for(Request::Submit { jobs, idempotency: None, known: Known::default() });
     let mut waits = Vec::new();
     let mut asked = Vec::new();
     for failures in 1..=9 {
@@ -110,7 +110,7 @@ fn a_job_that_breaks_every_round_it_is_in_keeps_nobody_else_waiting_for_ever() {
     let mut cluster = Cluster::of(config, &[8]);
     cluster.now = cluster.now + Seconds(2.0);
     let jobs = (0..6).map(|number| rigid(&format!("waits-{number}"), 1)).collect();
-    let mut round = cluster.round_for(Request::Submit { jobs, idempotency: None });
+    let mut round = cluster.round_for(Request::Submit { jobs, idempotency: None, known: Known::default() });
     let waits = |cluster: &Cluster| -> Vec<JobId> {
         let view = cluster.engine.view();
         let queued = view.jobs.values().filter(|shown| matches!(shown.job.state, JobState::Queued { .. }));
@@ -136,7 +136,11 @@ fn a_job_that_breaks_every_round_it_is_in_keeps_nobody_else_waiting_for_ever() {
 fn what_changes_meanwhile_does_not_hurry_rounds_that_break_down() {
     let mut cluster = Cluster::new(&[8]);
     cluster.now = cluster.now + Seconds(2.0);
-    let round = cluster.round_for(Request::Submit { jobs: vec![rigid("waits", 8)], idempotency: None });
+    let round = cluster.round_for(Request::Submit {
+        jobs: vec![rigid("waits", 8)],
+        idempotency: None,
+        known: Known::default(),
+    });
     cluster.fail(round.plan);
     let (_, round) = cluster.until_next_round(10).unwrap();
     cluster.fail(round.plan);
@@ -156,7 +160,11 @@ fn what_changes_meanwhile_does_not_hurry_rounds_that_break_down() {
 fn with_the_last_who_wants_gpus_the_trouble_is_gone() {
     let mut cluster = Cluster::new(&[8]);
     cluster.now = cluster.now + Seconds(2.0);
-    let round = cluster.round_for(Request::Submit { jobs: vec![rigid("waits", 8)], idempotency: None });
+    let round = cluster.round_for(Request::Submit {
+        jobs: vec![rigid("waits", 8)],
+        idempotency: None,
+        known: Known::default(),
+    });
     cluster.fail(round.plan);
     cluster.request(Request::Cancel { job: round.jobs[0].job, reason: None, grace: None });
     assert_eq!((cluster.engine.view().trouble, cluster.count("plan.recovered")), (None, 1));
@@ -166,7 +174,11 @@ fn with_the_last_who_wants_gpus_the_trouble_is_gone() {
 fn a_plan_that_is_refused_is_an_incident_too() {
     let mut cluster = Cluster::new(&[8]);
     cluster.now = cluster.now + Seconds(2.0);
-    let round = cluster.round_for(Request::Submit { jobs: vec![rigid("waits", 8)], idempotency: None });
+    let round = cluster.round_for(Request::Submit {
+        jobs: vec![rigid("waits", 8)],
+        idempotency: None,
+        known: Known::default(),
+    });
     let mut plan = cluster.plan(&round);
     for assignment in plan.assignments.values_mut() {
         let gpus = (0..8).map(|gpu| GpuUuid(format!("nowhere-{gpu}"))).collect();
@@ -183,7 +195,7 @@ fn a_queue_without_bounds_is_planned_for_a_thousand_at_a_time() {
     let mut cluster = Cluster::new(&[8]);
     cluster.now = cluster.now + Seconds(2.0);
     let jobs = (0..5_000).map(|number| rigid(&format!("waits-{number}"), 8)).collect();
-    let mut round = cluster.round_for(Request::Submit { jobs, idempotency: None });
+    let mut round = cluster.round_for(Request::Submit { jobs, idempotency: None, known: Known::default() });
     let mut asked = Vec::new();
     for (given_up, expected) in [(true, 5_000), (false, 1_024), (true, 4_096), (false, 1 + 1_024)] {
         assert_eq!(round.jobs.len(), expected);

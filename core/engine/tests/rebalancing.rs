@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, elastic, node_id, rigid};
-use headway_engine::event::{Actor, Event, Rebalancing, Request, RequestId, Scope};
+use headway_engine::event::{Actor, Event, Known, Rebalancing, Request, RequestId, Scope};
 use headway_engine::record::{AutoApprove, JobState, MoveWindow, PlanState, PolicyMode, PolicySettings};
 use headway_engine::{Refusal, Reply};
 use headway_planner::Force;
@@ -25,7 +25,7 @@ fn sharing_for(min_runtime: Seconds) -> (Cluster, [JobId; 2]) {
         JobSpec { elastic: Elasticity { min_runtime, ..spec.elastic }, ..spec }
     };
     let jobs = ["one", "two"].map(spec).into();
-    let reply = cluster.request(Request::Submit { jobs, idempotency: None });
+    let reply = cluster.request(Request::Submit { jobs, idempotency: None, known: Known::default() });
     let Reply::Submitted { jobs } = reply else { panic!("{reply:?}") };
     let jobs = [jobs[0].id, jobs[1].id];
     cluster.pass_beating(5.0, &[0]);

@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, elastic, inventory, node_id, rigid};
-use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Request, RequestId};
+use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Known, Request, RequestId};
 use headway_engine::record::{Deed, JobState, ProjectRules, Row, StopCause};
 use headway_engine::{Change, Refusal, Reply};
 use headway_types::spec::Priority;
@@ -209,7 +209,7 @@ fn a_dry_run_answers_as_the_request_would_be_and_leaves_everything_as_it_is() {
         Request::Drain { node, reason: None, deadline: None },
         Request::Cordon { node, reason: None },
         Request::PutProject { name: "nlp".into(), rules: ProjectRules::default(), expected: None },
-        Request::Submit { jobs: vec![rigid("three", 1)], idempotency: None },
+        Request::Submit { jobs: vec![rigid("three", 1)], idempotency: None, known: Known::default() },
     ];
     for (number, body) in requests.into_iter().enumerate() {
         let before = cluster.engine.view();

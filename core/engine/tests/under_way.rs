@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{Cluster, answer, rigid};
-use headway_engine::event::{Event, Request};
+use headway_engine::event::{Event, Known, Request};
 use headway_engine::record::JobState;
 use headway_types::{JobId, Seconds};
 
@@ -13,7 +13,7 @@ fn cancel(job: JobId) -> Request {
 }
 
 fn submit(name: &str, gpus: u32) -> Request {
-    Request::Submit { jobs: vec![rigid(name, gpus)], idempotency: None }
+    Request::Submit { jobs: vec![rigid(name, gpus)], idempotency: None, known: Known::default() }
 }
 
 #[test]

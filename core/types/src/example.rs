@@ -110,6 +110,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         }],
         elastic: Elasticity::default(),
         limits: Limits::default(),
+        after: Vec::new(),
     }
 }
 

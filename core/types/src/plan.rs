@@ -238,6 +238,8 @@ words! {
         /// The last attempts failed; the next one waits.
         BackOff,
         Held,
+        /// Another job is to come so far first.
+        Dependency,
         /// The quota of its project, or of one above, is used up.
         Quota,
         /// What one user may hold in its project is used up.

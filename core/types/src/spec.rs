@@ -1,5 +1,6 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
+mod after;
 mod statistics;
 mod target;
 
@@ -14,6 +15,7 @@ use crate::report::{Capabilities, Flexibility};
 use crate::time::Timestamp;
 use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
+pub use after::{After, Condition, MOST_DEPENDENCIES};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
 
@@ -27,6 +29,9 @@ pub struct JobSpec {
     pub roles: Vec<Role>,
     pub elastic: Elasticity,
     pub limits: Limits,
+    /// Jobs that come before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<After>,
 }
 
 impl JobSpec {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use headway_engine::{IdempotencyKey, Refusal, Reply, SessionId};
+use headway_engine::{IdempotencyKey, Known, Refusal, Reply, SessionId};
 use headway_types::{JobId, JobSpec, NodeReport, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
@@ -55,7 +55,7 @@ fn submit(name: &str, key: Option<&str>) -> Request {
         request_hash: "00".into(),
     });
     let jobs: Vec<JobSpec> = vec![spec(name)];
-    Request::Submit { jobs, idempotency }
+    Request::Submit { jobs, idempotency, known: Known::default() }
 }
 
 fn ada() -> Actor {

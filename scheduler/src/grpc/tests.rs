@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, wire};
-use headway_engine::{Actor, EngineConfig, Reply, Request};
+use headway_engine::{Actor, EngineConfig, Known, Reply, Request};
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_types::{AgentCommand, GpuType, IdSource, NodeId, NodeReport, Timestamp, TokenScope, example};
@@ -165,7 +165,7 @@ async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
     let welcome = session.hear().await;
     assert!(matches!(welcome, Some(SchedulerToAgent::Welcome { term: told, .. }) if told == term));
 
-    let submit = Request::Submit { jobs: vec![spec("hello")], idempotency: None };
+    let submit = Request::Submit { jobs: vec![spec("hello")], idempotency: None, known: Known::default() };
     let reply = served.cluster.request(Actor::User("ada".into()), submit).await.unwrap();
     let Reply::Submitted { jobs, .. } = reply else { panic!("not submitted: {reply:?}") };
     let job = jobs[0].id;

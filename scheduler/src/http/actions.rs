@@ -1,4 +1,4 @@
-//! What a user does to a job that exists: changes, cancel, hold, release, checkpoint, pin. Whether the caller may is settled in `access`.
+//! What a user does to a job that exists: changes, cancel, hold, release, requeue, checkpoint, pin. Whether the caller may is settled in `access`.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::auth::Principal;
 use super::extract::{Json, Path, reason};
 use super::problem::Problem;
-use super::{HttpState, admission, conversions, extract, lookup};
+use super::{HttpState, admission, conversions, dependencies, extract, lookup};
 use crate::shown::Shown;
 
 /// Change a job's priority, sizes, time limit or labels; what the body does not name stays. A priority above 75 (high) is for admins to give. With `If-Match`, only if the job still is what its ETag says.
@@ -78,6 +78,22 @@ pub async fn release_job(
 ) -> Result<Response, Problem> {
     let job = JobId(id);
     state.answer(&caller, Request::Release { job }, shown).await
+}
+
+/// Put a job back into the queue: a running one saves and gives up its GPUs; one that failed or was cancelled goes on from its checkpoint, its history kept
+/// and its attempts counted anew. Whoever waited for it stays as it is.
+#[utoipa::path(post, path = "/jobs/{id}/requeue", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn requeue_job(
+    State(state): State<HttpState>,
+    caller: Principal,
+    Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Response, Problem> {
+    let (job, reason) = (JobId(id), reason(body));
+    let known = dependencies::known_of(&state, JobId(id)).await?;
+    state.answer(&caller, Request::Requeue { job, reason, known }, shown).await
 }
 
 /// Have a running job save now and go on.

@@ -133,6 +133,7 @@ fn code(of: ReasonCode) -> &'static str {
     if of == ReasonCode::NotEnoughFree { "never_fits" } else { of.into() }
 }
 
-fn field(several: bool, index: usize, field: &str) -> String {
+/// The path of a job's field, as the submission has it.
+pub fn field(several: bool, index: usize, field: &str) -> String {
     if several { format!("jobs[{index}].{field}") } else { field.to_owned() }
 }

@@ -11,7 +11,7 @@ use super::access::Act;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query, etag};
 use super::problem::Problem;
-use super::{HttpState, conversions, lookup, past};
+use super::{HttpState, conversions, dependencies, lookup, past};
 
 /// One job and what was asked for; the values of `run.env` are null to all but its owner, admins of its project, operators and admins; to whom its project is closed it is shown in outline, without a specification. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), past::Moment, ("If-None-Match" = Option<String>, Header)),
@@ -39,13 +39,14 @@ pub async fn get_job(
     let record = lookup::record(&state.cluster, JobId(id)).await?;
     let view = state.cluster.view();
     let may = |act| caller.may_with_job(act, &view, &record).is_ok();
-    let (spec, report) = match may(Act::ReadJob) {
+    let (spec, report, (after, dependents)) = match may(Act::ReadJob) {
         true => {
             let spec = conversions::specification(&record, may(Act::ReadEnvironment));
-            (spec, conversions::efficiency_report(&record))
+            let around = dependencies::of_job(&state, &caller, &record).await?;
+            (spec, conversions::efficiency_report(&record), around)
         }
-        false => (serde_json::Value::Null, None),
+        false => Default::default(),
     };
     let job = caller.sight(&view, job).ok_or_else(|| lookup::no_job(record.id))?;
-    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec, report })).into_response())
+    Ok(([(header::ETAG, tag)], Json(v1::JobDetail { job, spec, report, after, dependents })).into_response())
 }

@@ -12,6 +12,7 @@ mod auth;
 mod browser_sessions;
 mod conversions;
 mod cookies;
+mod dependencies;
 mod events;
 mod explain;
 mod extract;
@@ -51,6 +52,7 @@ mod timeline;
 mod tokens;
 mod usage;
 mod users;
+mod validation;
 mod waiting;
 mod wrong_tokens;
 
@@ -132,8 +134,8 @@ impl HttpState {
             return self.suppose(caller, body, show).await;
         }
         let (body, key) = match (once::key(caller.name()), body) {
-            (key, EngineRequest::Submit { jobs, .. }) => {
-                (EngineRequest::Submit { jobs, idempotency: key.clone() }, key)
+            (key, EngineRequest::Submit { jobs, known, .. }) => {
+                (EngineRequest::Submit { jobs, idempotency: key.clone(), known }, key)
             }
             (Some(key), body) => (EngineRequest::Once { key: key.clone(), body: Box::new(body) }, Some(key)),
             (None, body) => (body, None),

@@ -18,7 +18,7 @@ use super::access::act_of;
 use super::{
     HttpState, actions, audit, browser_sessions, events, explain, goodput, history, jobs, ledger, listing, logs,
     members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream,
-    submit, timeline, tokens, usage, users,
+    submit, timeline, tokens, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -52,11 +52,12 @@ struct Document;
 pub fn routes() -> OpenApiRouter<HttpState> {
     let v1 = OpenApiRouter::new()
         .routes(routes!(submit::submit, listing::list_jobs))
-        .routes(routes!(submit::validate))
+        .routes(routes!(validation::validate))
         .routes(routes!(jobs::get_job, actions::update_job))
         .routes(routes!(actions::cancel_job))
         .routes(routes!(actions::hold_job))
         .routes(routes!(actions::release_job))
+        .routes(routes!(actions::requeue_job))
         .routes(routes!(actions::checkpoint_job))
         .routes(routes!(actions::pin_job))
         .routes(routes!(actions::unpin_job))

@@ -88,7 +88,7 @@ fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&O
     let hides = |job: &Job| out_of_sight.is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
     for live in view.jobs.values().filter(|live| !hides(&live.job)) {
         *jobs_by_state.entry(live.job.state.kind().to_string()).or_default() += 1;
-        if matches!(live.job.state, JobState::Queued { .. }) {
+        if matches!(live.job.state, JobState::Queued { .. }) && !live.job.is_blocked() {
             waited_for += live.job.least();
         }
     }

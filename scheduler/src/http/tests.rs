@@ -5,6 +5,7 @@ mod access;
 mod audit;
 mod browser_sessions;
 mod contract;
+mod dependencies;
 mod documented;
 mod events;
 mod front;

@@ -336,12 +336,13 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
     let versions: Vec<_> = jobs.iter().map(|job| integer(job.version)).collect();
     let submitted: Vec<_> = jobs.iter().map(|job| time(job.submitted_at)).collect();
     let bodies: Vec<_> = jobs.iter().map(document).collect();
+    let depends_on: Vec<_> = jobs.iter().map(|job| depends_on(job)).collect();
     let written = sqlx::query!(
-        "INSERT INTO jobs (job_id, name, project, owner, state, generation, version, submitted_at, body)
-        SELECT job_id, name, project, owner, state, generation, version, submitted_at, body::jsonb
+        "INSERT INTO jobs (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on)
+        SELECT job_id, name, project, owner, state, generation, version, submitted_at, body::jsonb, depends_on::uuid[]
         FROM UNNEST($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-            $8::timestamptz[], $9::text[])
-            AS new (job_id, name, project, owner, state, generation, version, submitted_at, body)
+            $8::timestamptz[], $9::text[], $10::text[])
+            AS new (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on)
         ON CONFLICT (job_id) DO UPDATE SET
             name = excluded.name, project = excluded.project, state = excluded.state,
             generation = excluded.generation, version = excluded.version, body = excluded.body
@@ -355,11 +356,18 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
         &versions,
         &submitted,
         &bodies,
+        &depends_on as &[Option<String>],
     )
     .execute(connection)
     .await?
     .rows_affected();
     Ok(written == jobs.len() as u64)
+}
+
+/// As Postgres writes an array; arrays of several lengths cannot be unnested together.
+fn depends_on(job: &Job) -> Option<String> {
+    let ids: Vec<String> = job.after.iter().map(|one| one.job.to_string()).collect();
+    (!ids.is_empty()).then(|| format!("{{{}}}", ids.join(",")))
 }
 
 /// Jobs that have not ended, and ended ones whose GPUs are not all proven free.

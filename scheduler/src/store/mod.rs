@@ -11,6 +11,7 @@ mod cluster;
 mod cluster_series;
 mod column;
 mod commit;
+mod dependencies;
 mod events;
 mod idempotency;
 mod job_models;

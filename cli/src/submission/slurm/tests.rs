@@ -60,12 +60,30 @@ srun python eval.py
 #[test]
 fn what_would_be_another_job_is_refused_with_the_way_out() {
     let with = |option: &str| told(&format!("#!/bin/sh\n#SBATCH --gpus=1\n#SBATCH {option}\ntrue\n"));
-    let options = ["--array=0-15%4", "--dependency=afterok:123", "--begin=now+1hour", "-H", "--nodes=x", "--time=48h"];
-    let more = ["--mem=lots", "--gres=gpu:a100:many", "--gpus-per-task=0", "--cpus-per-task=none", "--jobname=a"];
+    let options = ["--array=0-15%4", "--dependency=singleton", "--begin=now+1hour", "-H", "--nodes=x", "--time=48h"];
+    let more = [
+        "--mem=lots",
+        "--gres=gpu:a100:many",
+        "--gpus-per-task=0",
+        "--cpus-per-task=none",
+        "--jobname=a",
+        "-d afterok:a?afterany:b",
+        "--dependency=after:a+5",
+        "--dependency=aftercorr:a",
+        "-d afterok",
+    ];
     let all: Vec<String> =
         options.iter().chain(&more).map(|option| format!("{option}\n  → {}", with(option))).collect();
     insta::assert_snapshot!(all.join("\n"));
     assert!(told("#!/bin/sh\n#SBATCH --nodes=2\ntrue\n").contains("asks for no GPUs"));
+}
+
+#[test]
+fn a_dependency_becomes_the_jobs_that_come_before() {
+    let script = "#!/bin/sh\n#SBATCH --gpus=1 -d afterok:prep:other,afternotok:x,afterany:y,after:z\ntrue\n";
+    let of = translated(script).unwrap();
+    let told: Vec<String> = of.check().unwrap()[0].after.iter().map(|one| format!("{} {}", one.job, one.on)).collect();
+    assert_eq!(told, ["prep success", "other success", "x failure", "y any", "z start"]);
 }
 
 #[test]

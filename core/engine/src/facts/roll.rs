@@ -7,9 +7,11 @@ use headway_types::{JobId, Timestamp};
 use imbl::OrdMap;
 
 use super::Facts;
+use crate::dependencies::waits_for;
+use crate::event::Known;
 use crate::record::{Job, JobState};
 
-/// Jobs by what they are up to; held jobs, and ended ones, are on no list.
+/// Jobs by what they are up to; held jobs, ended ones, and those that wait for others are on no list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Roll {
     /// With a live generation.
@@ -32,6 +34,7 @@ pub(super) enum Place {
 impl Place {
     pub fn of(job: &Job) -> Self {
         match (&job.state, job.not_before) {
+            (JobState::Queued { .. }, _) if job.is_blocked() => Self::None,
             (JobState::Queued { .. }, None) => Self::Queued,
             (JobState::Queued { .. }, Some(at)) => Self::BackingOff(at),
             (state, _) if state.generation().is_some() => Self::Live,
@@ -77,10 +80,17 @@ impl Roll {
 }
 
 impl Facts {
-    /// Takes in a job that has just been submitted.
+    /// The newest row of a job that the shell has read, since it may have ended or gone on meanwhile. What the shell does not name it may not know of.
+    pub fn newest_of(&self, id: JobId, known: &Known) -> Option<Arc<Job>> {
+        let told = known.jobs.get(&id)?;
+        Some(Arc::clone(self.jobs.get(&id).or_else(|| self.departed.get(id)).unwrap_or(told)))
+    }
+
+    /// Takes in a job that was not kept.
     pub fn add_job(&mut self, job: Arc<Job>) {
         let id = job.id;
         self.roll.move_to(id, Place::None, Place::of(&job));
+        self.dependents.renew(id, &[], &waits_for(&job));
         self.jobs.insert(id, job);
         self.draft.jobs.insert(id);
         self.draft.entered.jobs.insert(id);
@@ -90,6 +100,7 @@ impl Facts {
     pub fn drop_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(&id) {
             self.roll.move_to(id, Place::of(&job), Place::None);
+            self.departed.remember(job, self.now);
         }
     }
 

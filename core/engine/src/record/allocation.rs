@@ -8,7 +8,7 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::job::StopCause;
+use super::job_state::StopCause;
 use super::plan::PlanRecord;
 
 /// What a job holds or held under one generation. GPUs stay granted until every node has released its slice.

@@ -1,4 +1,4 @@
-//! A job's row. The transition table of its state is in `job.rs` of the crate.
+//! A job's row.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,8 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use super::allocation::Displacer;
+use super::dependency::Dependency;
+use super::job_state::{JobState, StopCause, Wish};
 use crate::account::GpuTime;
 
 /// How long a job that waits avoids the nodes that failed it.
@@ -108,6 +110,9 @@ pub struct Job {
     pub save_wanted: Option<Timestamp>,
     /// Wanted by a user while the job holds GPUs: `Held` or `Cancelled` once it has stopped.
     pub wish: Option<Wish>,
+    /// What it waits for, or has waited for, before it may start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<Dependency>,
     /// Times GPUs or layout changed while the job lived.
     pub reconfigurations: u32,
     /// Live batch changes.
@@ -143,15 +148,27 @@ impl Job {
         self.lacking.filter(|_| waits)
     }
 
-    /// Live, and neither held, nor ending for good, nor waiting after a failure.
+    /// Dependencies that are still open; those of a job that has ended matter no more.
+    pub fn open_dependencies(&self) -> impl Iterator<Item = &Dependency> {
+        let live = !self.after.is_empty() && !self.state.is_final();
+        self.after.iter().filter(move |one| live && one.standing.is_open())
+    }
+
+    /// Whether other jobs come before it.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.open_dependencies().next().is_some()
+    }
+
+    /// Live, and neither held, nor ending for good, nor waiting after a failure or for other jobs.
     pub(crate) fn wants_gpus(&self, now: Timestamp) -> bool {
         let waits = self.not_before.is_some_and(|moment| moment > now);
         match &self.state {
-            JobState::Queued { .. } => !waits,
+            JobState::Queued { .. } => !waits && !self.is_blocked(),
             JobState::Starting { .. } | JobState::Running { .. } => true,
             JobState::Stopping { cause, .. } => {
                 let comes_back = match cause {
-                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain => true,
+                    StopCause::Rescale | StopCause::Preempt | StopCause::Drain | StopCause::Requeue => true,
                     StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
                     StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
                     StopCause::TimeLimit | StopCause::BudgetSpent | StopCause::Mistaken { .. } => false,
@@ -192,9 +209,11 @@ impl Job {
     pub fn turn_at(&self, now: Timestamp) -> Turn {
         let turn = self.turn;
         match &self.state {
+            // Whoever comes after others stands in no line yet.
+            JobState::Queued { .. } if self.is_blocked() => turn,
             JobState::Queued { since } => Turn { waited: turn.waited + now.since(*since), ..turn },
             JobState::Running { since, .. } => Turn { ran: turn.ran + now.since(*since), ..turn },
-            JobState::Stopping { cause: StopCause::Preempt, .. } => Turn::default(),
+            JobState::Stopping { cause: StopCause::Preempt | StopCause::Requeue, .. } => Turn::default(),
             _ => turn,
         }
     }
@@ -253,6 +272,7 @@ impl Job {
             not_before: None,
             save_wanted: None,
             wish: None,
+            after: Vec::new(),
             reconfigurations: 0,
             batch_changes: 0,
             last_failure: None,
@@ -323,67 +343,4 @@ pub struct LastFailure {
     pub node: Option<String>,
     /// Of the rank that failed, where one did.
     pub exit_code: Option<i32>,
-}
-
-/// What a user wants of a job that cannot have it at once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wish {
-    Held {
-        reason: Option<String>,
-    },
-    Cancelled {
-        by: String,
-        reason: Option<String>,
-        /// Instead of the job's own grace time.
-        #[serde(default)]
-        grace: Option<Seconds>,
-    },
-}
-
-/// A state carries exactly the data valid in it. The transition table is in `job.rs`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
-pub enum JobState {
-    Queued { since: Timestamp },
-    Held { since: Timestamp, reason: Option<String> },
-    Starting { generation: Generation, since: Timestamp },
-    Running { generation: Generation, since: Timestamp },
-    Stopping { generation: Generation, since: Timestamp, cause: StopCause },
-    Succeeded { at: Timestamp },
-    Failed { at: Timestamp, message: String },
-    Cancelled { at: Timestamp, by: String, reason: Option<String> },
-}
-
-/// Why a generation ends before its job does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "cause")]
-pub enum StopCause {
-    /// Other GPUs or another layout.
-    Rescale,
-    Preempt,
-    Drain,
-    Cancel,
-    Hold,
-    /// A rank died or a node did not start: the rest of the gang goes down too.
-    GangBroken {
-        message: String,
-    },
-    /// Its specification names what is not there, or cannot be run: it ends.
-    Mistaken {
-        message: String,
-    },
-    /// The processes live, but no step has come for far too long.
-    Hung {
-        message: String,
-    },
-    /// A node's lease ran out.
-    NodeLost {
-        node: NodeId,
-    },
-    /// Has done what its target counts.
-    TargetReached,
-    TimeLimit,
-    /// Its GPU-time is used up.
-    BudgetSpent,
 }

@@ -40,6 +40,10 @@ impl Engine {
             | Request::Change { job, .. }
             | Request::Pin { job, .. }
             | Request::Unpin { job } => Row::Job(facts.jobs.get(job)?.clone()),
+            Request::Requeue { job, known, .. } => {
+                let kept = facts.jobs.get(job).cloned();
+                Row::Job(kept.or_else(|| facts.newest_of(*job, known))?)
+            }
             Request::Drain { node, .. }
             | Request::Cordon { node, .. }
             | Request::Uncordon { node }
@@ -70,6 +74,7 @@ impl Request {
         match self {
             Self::Cancel { reason, .. }
             | Self::Hold { reason, .. }
+            | Self::Requeue { reason, .. }
             | Self::Pin { reason, .. }
             | Self::Drain { reason, .. }
             | Self::Cordon { reason, .. }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use headway_types::spec::{After, MOST_DEPENDENCIES};
 use headway_types::{GpuCount, JobId, JobSpec, Timestamp};
 
+use crate::dependencies::{Referent, Resolved, resolve};
 use crate::draft::Note;
 use crate::engine::Engine;
-use crate::event::{Actor, IdempotencyKey};
+use crate::event::{Actor, IdempotencyKey, Known};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Job, lineage};
+use crate::record::{Dependency, Job, lineage};
 use crate::seen::JobSeen;
 
 impl Engine {
@@ -17,6 +19,7 @@ impl Engine {
         actor: &Actor,
         specs: Vec<JobSpec>,
         idempotency: Option<IdempotencyKey>,
+        known: &Known,
     ) -> Result<Reply, Refusal> {
         if let Some(key) = &idempotency
             && let Some(known) = self.known(key)?
@@ -27,18 +30,47 @@ impl Engine {
             return Err(Refusal::Invalid("a submission needs at least one job".into()));
         }
         specs.iter().try_for_each(|spec| check_spec(spec, self.facts.now))?;
-        let jobs: Vec<Arc<Job>> = specs.into_iter().map(|spec| self.admit(actor, spec)).collect();
+        let after = self.dependencies(actor, &specs, known)?;
+        let jobs = specs.into_iter().zip(after).map(|(spec, (id, after))| self.admit(actor, id, spec, after));
+        let jobs: Vec<Arc<Job>> = jobs.collect();
         if let Some(key) = idempotency {
             self.remember(key, jobs.iter().map(|job| job.id.0).collect());
         }
         Ok(Reply::Submitted { jobs })
     }
 
-    fn admit(&mut self, actor: &Actor, spec: JobSpec) -> Arc<Job> {
-        let id = self.facts.ids.job(self.facts.now);
-        let range = &spec.role().gpus;
+    /// An id for each job, and what it waits for.
+    fn dependencies(
+        &mut self,
+        actor: &Actor,
+        specs: &[JobSpec],
+        known: &Known,
+    ) -> Result<Vec<(JobId, Vec<Dependency>)>, Refusal> {
+        let now = self.facts.now;
+        let resolved = resolve(specs, known, |id| self.facts.newest_of(id, known), now);
+        let resolved = resolved.map_err(|wrong| Refusal::Invalid(wrong.to_string()))?;
+        let ids: Vec<JobId> = specs.iter().map(|_| self.facts.ids.job(now)).collect();
+        let dependency = |after: &After, to: Resolved| {
+            let (job, spec, owner) = match &to.referent {
+                Referent::Member(place) => (ids[*place], &specs[*place], actor.to_string()),
+                Referent::Job(row) => (row.id, &row.spec, row.owner.clone()),
+            };
+            let (name, project) = (spec.name.clone(), spec.project.clone());
+            Dependency { job, name, project, owner, on: after.on, standing: to.standing }
+        };
+        let of_each = specs.iter().zip(resolved).map(|(spec, of_job)| {
+            spec.after.iter().zip(of_job).map(|(after, to)| dependency(after, to)).collect::<Vec<_>>()
+        });
+        Ok(ids.iter().copied().zip(of_each).collect())
+    }
+
+    fn admit(&mut self, actor: &Actor, id: JobId, spec: JobSpec, after: Vec<Dependency>) -> Arc<Job> {
+        let job = Job { after, ..Job::new(id, spec, actor.to_string(), self.facts.now) };
+        let (spec, range) = (&job.spec, &job.spec.role().gpus);
+        let waits: String =
+            job.open_dependencies().map(|one| format!("; it {}", one.in_words(&spec.project))).collect();
         let message = format!(
-            "{} asks for {} to {} GPUs in project {}{}{}",
+            "{} asks for {} to {} GPUs in project {}{waits}{}{}",
             spec.name,
             range.min,
             range.max,
@@ -46,12 +78,13 @@ impl Engine {
             self.too_large(range.min.0),
             self.beyond_quota(&spec.project, range.min)
         );
-        let name = spec.name.clone();
-        let job = Arc::new(Job::new(id, spec, actor.to_string(), self.facts.now));
+        let job = Arc::new(job);
         self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None, &self.seen.lessons)));
         self.facts.add_job(job.clone());
         self.facts.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
-        self.facts.ask_round_for_somebody(format!("job {name} arrived"));
+        if !job.is_blocked() {
+            self.facts.ask_round_for_somebody(format!("job {} arrived", job.spec.name));
+        }
         job
     }
 
@@ -99,6 +132,9 @@ fn check_spec(spec: &JobSpec, now: Timestamp) -> Result<(), Refusal> {
     }
     if spec.elastic.min_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
         return invalid("min_share must be above 0 and at most 1");
+    }
+    if spec.after.len() > MOST_DEPENDENCIES {
+        return invalid("it waits for too many jobs");
     }
     let Some(training) = &role.training else { return Ok(()) };
     let batch = training.batch;

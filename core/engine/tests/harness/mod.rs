@@ -9,7 +9,7 @@ mod unplanned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_engine::event::{Actor, Event, IdempotencyKey, Request, RequestId, SessionId};
+use headway_engine::event::{Actor, Event, IdempotencyKey, Known, Request, RequestId, SessionId};
 use headway_engine::record::{
     Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
 };
@@ -193,12 +193,19 @@ impl Cluster {
     }
 
     pub fn submit(&mut self, spec: JobSpec) -> JobId {
-        let reply = self.request(Request::Submit { jobs: vec![spec], idempotency: None });
+        let reply = self.request(Request::Submit { jobs: vec![spec], idempotency: None, known: Known::default() });
         self.pass(1.0);
         match reply {
             Reply::Submitted { jobs, .. } => jobs[0].id,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What a shell would have read of all jobs there are.
+    pub fn known(&self) -> Known {
+        let jobs = self.jobs.iter().map(|(id, job)| (*id, Arc::new(job.clone()))).collect();
+        let named = self.jobs.values().map(|job| ((job.spec.project.clone(), job.spec.name.clone()), job.id));
+        Known { jobs, names: named.collect() }
     }
 
     pub fn submit_keyed(&mut self, spec: JobSpec, hash: &str) -> Reply {
@@ -208,7 +215,7 @@ impl Cluster {
             key: "k".into(),
             request_hash: hash.into(),
         };
-        self.request(Request::Submit { jobs: vec![spec], idempotency: Some(key) })
+        self.request(Request::Submit { jobs: vec![spec], idempotency: Some(key), known: Known::default() })
     }
 
     pub fn register(&mut self, inventory: NodeInventory, groups: Vec<GroupStatus>) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headway_engine::event::{Actor, Event, Request, RequestId};
+use headway_engine::event::{Actor, Event, Known, Request, RequestId};
 use headway_engine::{Change, Reply, RoundRequest};
 use headway_planner::{PlanInput, Verified, plan};
 use headway_types::{JobId, JobSpec, NodeReport, Plan, PlanId, Seconds};
@@ -34,7 +34,8 @@ impl Cluster {
 
     /// Submits jobs together; the round that this calls for comes back unanswered.
     pub fn submit_unplanned(&mut self, jobs: Vec<JobSpec>) -> (Vec<JobId>, PlanInput) {
-        let (replies, round) = self.calls_for_round(Request::Submit { jobs, idempotency: None });
+        let (replies, round) =
+            self.calls_for_round(Request::Submit { jobs, idempotency: None, known: Known::default() });
         match replies.into_iter().next() {
             Some(Reply::Submitted { jobs }) => (jobs.iter().map(|job| job.id).collect(), round.input()),
             other => panic!("{other:?}"),

@@ -7,11 +7,12 @@ use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
 use headway_engine::efficiency;
 use headway_engine::event::JobChange;
-use headway_engine::record::{Allocation, Displacement, Displacer, Job, JobState, LastFailure, StopCause, Wish};
+use headway_engine::record::{Allocation, Displacement, Displacer, Job, JobState, LastFailure};
 use headway_engine::view::{JobView, View};
 use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
 
+use super::words::{stop_in_words, wish_in_words};
 use super::{finite, node_name, time};
 use crate::http::problem::Problem;
 
@@ -257,33 +258,6 @@ fn state_data(state: &JobState) -> (Timestamp, Option<String>, Option<Timestamp>
     }
 }
 
-/// Why a generation is being stopped, for people.
-pub fn stop_in_words(cause: &StopCause) -> String {
-    match cause {
-        StopCause::Rescale => "goes on with other GPUs or another layout".into(),
-        StopCause::Preempt => "other jobs need its GPUs more".into(),
-        StopCause::Drain => "its node is drained, broken or reserved for others".into(),
-        StopCause::Cancel => "cancelled".into(),
-        StopCause::Hold => "put on hold".into(),
-        StopCause::GangBroken { message } => format!("part of its gang failed: {message}"),
-        StopCause::Mistaken { message } => format!("cannot run as it is specified: {message}"),
-        StopCause::Hung { message } => format!("hangs: {message}"),
-        StopCause::NodeLost { node } => format!("node {node} does not answer"),
-        StopCause::TargetReached => "target reached".into(),
-        StopCause::TimeLimit => "time limit reached".into(),
-        StopCause::BudgetSpent => "budget of GPU-hours spent".into(),
-    }
-}
-
-/// What a user wants of a job that still runs, for people.
-pub fn wish_in_words(wish: &Wish) -> String {
-    let because = |reason: &Option<String>| reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-    match wish {
-        Wish::Held { reason } => format!("saves and stops, then is held{}", because(reason)),
-        Wish::Cancelled { by, reason, .. } => format!("stops, cancelled by {by}{}", because(reason)),
-    }
-}
-
 /// Of the job's target, by what it counts.
 fn fraction(job: &Job, seen: Tokens, progress: Tokens) -> Option<f64> {
     let target = job.target().filter(|target| target.tokens.0 > 0.0)?;
@@ -386,7 +360,11 @@ mod tests {
 
     #[test]
     fn a_job_that_shall_stop_says_so() {
-        let wish = Wish::Cancelled { by: "ada".into(), reason: Some("wrong data".into()), grace: None };
+        let wish = headway_engine::record::Wish::Cancelled {
+            by: "ada".into(),
+            reason: Some("wrong data".into()),
+            grace: None,
+        };
         let job = Job { wish: Some(wish), ..fixtures::job() };
         assert_eq!(stored_job(&job).state_cause.as_deref(), Some("stops, cancelled by ada: wrong data"));
     }

@@ -11,6 +11,7 @@ mod policy;
 mod projects;
 mod site;
 mod sizes;
+mod words;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
@@ -20,16 +21,14 @@ use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 pub use access::{audit_line, browser_session, token, user};
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
-pub use jobs::{
-    efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stop_in_words, stored_job,
-    wish_in_words,
-};
+pub use jobs::{efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stored_job};
 pub use nodes::node;
 pub use plans::{outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
 pub use projects::{member, project, project_rules, reservation};
 pub use site::known as known_rows;
 pub use sizes::{curve_points, validation};
+pub use words::{stop_in_words, wish_in_words};
 
 /// Times beyond what the calendar can say (never made by a clock) show as the epoch.
 pub fn time(at: Timestamp) -> DateTime<Utc> {

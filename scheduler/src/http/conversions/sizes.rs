@@ -13,6 +13,7 @@ pub fn validation(job: &PlanJob, sizes: Sizes, quota: Option<QuotaVerdict>) -> v
         closest: None,
         sizes: sizes.feasible.into_iter().map(|gpus| gpus.0).collect(),
         quota: quota.map(quota_verdict),
+        waits_for: Vec::new(),
         starts_with_gpus: None,
         predicted_start: None,
         start_left_out: None,

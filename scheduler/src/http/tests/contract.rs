@@ -41,6 +41,7 @@ struct Furnished {
     queued: String,
     held: String,
     pinned: String,
+    cancelled: String,
     proposal: String,
     reservation: String,
     token: String,
@@ -55,6 +56,8 @@ impl Furnished {
         let queued = served.submit("ada", JOB, "1").await.id();
         let held = served.submit("ada", JOB, "2").await.id();
         let pinned = served.submit("ada", JOB, "3").await.id();
+        let cancelled = served.submit("ada", JOB, "4").await.id();
+        assert_eq!(served.post("ada", &format!("/jobs/{cancelled}/cancel")).await.status, StatusCode::OK);
         assert_eq!(served.post("ada", &format!("/jobs/{held}/hold")).await.status, StatusCode::OK);
         assert_eq!(served.post("ada", &format!("/jobs/{pinned}/pin")).await.status, StatusCode::OK);
         served.send_json(Method::PUT, "root", "/projects/nlp", &json!({"quota_gpus": 8})).await;
@@ -67,12 +70,12 @@ impl Furnished {
         let token = served.send_json(Method::POST, "root", "/auth/tokens", &token).await;
         let id = |of: &Value| of["id"].as_str().unwrap().to_owned();
         let (proposal, reservation, token) = (id(&proposal.body), id(&reservation.body), id(&token.body["token"]));
-        Self { node, queued, held, pinned, proposal, reservation, token }
+        Self { node, queued, held, pinned, cancelled, proposal, reservation, token }
     }
 
     /// A request that would change something, and the status of its dry run.
     fn change(&self, method: &Method, path: &str) -> (String, Value, u16) {
-        let Self { node, queued, held, pinned, proposal, reservation, token } = self;
+        let Self { node, queued, held, pinned, cancelled, proposal, reservation, token } = self;
         let job = json!({"version": 1, "name": "a", "resources": {"gpus": 1}, "run": {"command": ["a"]}});
         let (id, body, status) = match (method.as_str(), path) {
             ("POST", "/jobs") => ("", job, 200),
@@ -81,6 +84,7 @@ impl Furnished {
             ("POST", "/jobs/{id}/unpin") => (&**pinned, Value::Null, 200),
             // Nothing runs.
             ("POST", "/jobs/{id}/checkpoint") => (&**queued, Value::Null, 409),
+            ("POST", "/jobs/{id}/requeue") => (&**cancelled, Value::Null, 200),
             ("POST", "/jobs/{id}/cancel" | "/jobs/{id}/hold" | "/jobs/{id}/pin") => (&**queued, Value::Null, 200),
             ("POST", "/nodes/{node}/drain" | "/nodes/{node}/undrain") => ("", Value::Null, 200),
             ("POST", "/nodes/{node}/cordon" | "/nodes/{node}/uncordon") => ("", Value::Null, 200),

@@ -100,6 +100,39 @@ async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
 }
 
 #[tokio::test]
+async fn a_job_that_was_cancelled_is_put_back_once_per_key() {
+    let served = Served::start().await;
+    let id = served.submit("ada", JOB, "k").await.id();
+    let job = format!("/jobs/{id}");
+    let queued = served.post("ada", &format!("{job}/requeue")).await;
+    assert_eq!(queued.problem(StatusCode::CONFLICT), "wrong_state");
+    assert_eq!(queued.body["detail"], "job is queued already");
+    assert_eq!(served.post("ada", &format!("{job}/cancel")).await.body["state"], "cancelled");
+    assert_eq!(served.post("bob", &format!("{job}/requeue")).await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let dry = served.post("ada", &format!("{job}/requeue?dry_run=true")).await;
+    assert_eq!(dry.body["state"], "queued", "{}", dry.body);
+    assert_eq!(served.get("eve", &job).await.body["state"], "cancelled");
+    let asked = || {
+        let request = asked(Method::POST, "ada", &format!("{job}/requeue")).header("content-type", "application/json");
+        request.header("idempotency-key", "again").body(Body::from(json!({"reason": "new data"}).to_string())).unwrap()
+    };
+    let back = served.send(asked()).await;
+    assert_eq!(
+        (back.status, &back.body["state"], &back.body["ended_at"]),
+        (StatusCode::OK, &json!("queued"), &Value::Null)
+    );
+    assert_eq!(served.post("ada", &format!("{job}/cancel")).await.body["state"], "cancelled");
+    let again = served.send(asked()).await;
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    assert_eq!(served.get("eve", &job).await.body["state"], "cancelled", "it was done once");
+    let events = served.get("eve", &format!("{job}/events")).await.body;
+    let said = events["items"].as_array().unwrap().iter().filter(|one| one["verb"] == "job.requeued").count();
+    assert_eq!(said, 1, "{events}");
+    let deed = served.get("root", "/audit?limit=50").await.body;
+    assert!(deed.to_string().contains("requeue_job"), "{deed}");
+}
+
+#[tokio::test]
 async fn a_priority_above_high_is_for_admins_to_give() {
     let served = Served::start().await;
     let of = |priority: u8| JOB.replace("version: 1,", &format!("version: 1, priority: {priority},"));
