@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State};
-use axum::http::{Method, header};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
@@ -23,7 +24,8 @@ use utoipa::openapi::OpenApi;
 use uuid::Uuid;
 
 use super::auth::{Credential, Principal};
-use super::limits::REQUEST_ID_HERE;
+use super::extract::too_large;
+use super::limits::{BODY_BYTES, REQUEST_ID_HERE};
 use super::openapi::operations;
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
@@ -94,17 +96,29 @@ pub async fn checked(
             return problem.into_response();
         }
         let scope = caller.scope();
-        let echoed = veiled::brought_by(&parts.uri);
-        if caller.out_of_sight(&state.cluster.view()).is_some() {
-            // It is veiled before it is compressed.
-            parts.headers.remove(header::ACCEPT_ENCODING);
-        }
         parts.extensions.insert(caller.clone());
-        let response = next.run(Request::from_parts(parts, body)).await;
-        let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, echoed).await;
+        let request = Request::from_parts(parts, body);
+        // Of others no reply is veiled.
+        let (request, written) = match caller.out_of_sight(&state.cluster.view()) {
+            Some(_) => match what_is_written(request).await {
+                Ok(known) => known,
+                Err(problem) => return problem.into_response(),
+            },
+            None => (request, String::new()),
+        };
+        let response = next.run(request).await;
+        let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, written).await;
         welcome::as_long_as(response, state.clone(), brought, scope)
     };
     audit::coming_from(origin, answer).await
+}
+
+/// A request, and all that is written in its path, query and body, in small letters.
+async fn what_is_written(request: Request) -> Result<(Request, String), Problem> {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, BODY_BYTES).await.map_err(|_| too_large())?;
+    let written = format!("{} {}", parts.uri, String::from_utf8_lossy(&body)).to_ascii_lowercase();
+    Ok((Request::from_parts(parts, Body::from(body)), written))
 }
 
 /// What a path names, as the audit calls it: "job:<id>".

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::body::{Body, to_bytes};
-use axum::http::{Uri, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
@@ -82,13 +82,14 @@ struct Reader {
     view: Arc<View>,
     ended: BTreeMap<Uuid, Whose>,
     names: Arc<HashMap<String, BTreeSet<Whose>>>,
-    /// Ids that the reader has brought: that a refusal echoes them tells nothing.
-    brought: BTreeSet<Uuid>,
+    /// What the reader has written, in small letters: that a refusal echoes it tells nothing.
+    brought: String,
 }
 
 impl veil::Hidden for Reader {
     fn hides_id(&self, id: &Uuid) -> bool {
-        if self.brought.contains(id) {
+        let forms = || [id.hyphenated().to_string(), id.simple().to_string()];
+        if !self.brought.is_empty() && forms().iter().any(|form| self.brought.contains(form)) {
             return false;
         }
         match self.view.jobs.get(&JobId(*id)) {
@@ -98,7 +99,7 @@ impl veil::Hidden for Reader {
     }
 
     fn hides_name(&self, word: &str) -> bool {
-        let whose = self.names.get(word);
+        let whose = self.names.get(word).filter(|_| !self.brought.contains(&word.to_ascii_lowercase()));
         whose.is_some_and(|whose| whose.iter().any(|(project, owner)| self.out_of_sight.hides(project, owner)))
     }
 }
@@ -118,7 +119,7 @@ impl Veils {
         &self,
         cluster: &Cluster,
         out_of_sight: OutOfSight,
-        brought: BTreeSet<Uuid>,
+        brought: String,
         text: Bytes,
     ) -> Result<Bytes, StoreError> {
         let view = cluster.view();
@@ -210,11 +211,6 @@ impl Veils {
     }
 }
 
-/// The ids of a request, which its reply may echo.
-pub fn brought_by(uri: &Uri) -> BTreeSet<Uuid> {
-    veil::ids(&uri.to_string()).collect()
-}
-
 /// What a reply is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Media {
@@ -243,17 +239,16 @@ pub async fn veiled(
     veils: Arc<Veils>,
     cluster: Cluster,
     reader: Principal,
-    brought: BTreeSet<Uuid>,
+    brought: String,
 ) -> Response {
     let media = Media::of(&response);
     if media == Media::Events {
-        let compressed = response.headers().contains_key(header::CONTENT_ENCODING);
-        return response.map(|body| Body::from_stream(lines(body, compressed, veils, cluster, reader)));
+        return response.map(|body| Body::from_stream(lines(body, veils, cluster, reader)));
     }
     let Some(out_of_sight) = reader.out_of_sight(&cluster.view()) else { return response };
     let brought = match media {
         Media::Problem => brought,
-        Media::Json => BTreeSet::new(),
+        Media::Json => String::new(),
         Media::Events | Media::Other => return response,
     };
     let (mut head, body) = response.into_parts();
@@ -283,11 +278,10 @@ impl Sight {
     }
 }
 
-/// Server-sent events, line by line. Where a line cannot be veiled, since the store does not answer or since it was compressed before there was anything to hide, the
-/// stream ends: its reader begins anew.
+/// Server-sent events, line by line. Where a line cannot be veiled, since the store does not answer, the stream ends: its reader
+/// begins anew.
 fn lines(
     body: Body,
-    compressed: bool,
     veils: Arc<Veils>,
     cluster: Cluster,
     reader: Principal,
@@ -303,9 +297,6 @@ fn lines(
                 yield told;
                 continue;
             };
-            if compressed {
-                break;
-            }
             rest.extend_from_slice(&piece);
             let Some(last) = rest.iter().rposition(|byte| *byte == b'\n') else { continue };
             let whole = rest.split_to(last + 1).freeze();
@@ -315,7 +306,7 @@ fn lines(
                     None => told.extend_from_slice(line),
                     Some(data) => {
                         let data = whole.slice_ref(data.strip_suffix(b"\n").unwrap_or(data));
-                        let data = veils.drawn(&cluster, out_of_sight.clone(), BTreeSet::new(), data).await;
+                        let data = veils.drawn(&cluster, out_of_sight.clone(), String::new(), data).await;
                         told.extend_from_slice(b"data: ");
                         told.extend_from_slice(&data.map_err(axum::Error::new)?);
                         told.extend_from_slice(b"\n");
