@@ -344,7 +344,7 @@ impl JobModel {
     /// What its own reports have to teach.
     pub fn lessons(&self) -> impl Iterator<Item = (Kind, &GpuType, Lesson)> {
         let kind = self.kind();
-        self.correction.learned().filter_map(move |(of, factors)| Some((kind.clone()?, of, Lesson::of(factors))))
+        self.correction.learned().filter_map(move |(of, factors)| Some((kind.clone()?, of, Lesson::of(factors)?)))
     }
 
     /// What lessons say of it that it does not know: of a GPU type that it has shown nothing on itself.

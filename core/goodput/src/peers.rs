@@ -20,6 +20,9 @@ const SPREAD: [f64; 2] = [0.15, 0.3];
 const MOVED: i32 = 20;
 /// or its seconds per step by this share, and by so many microseconds.
 const MOVED_EXTRA: (f64, u64) = (0.1, 2_000);
+/// Beyond these (a factor of 150 either way, an hour per step) nothing is a lesson.
+const MOST_LOGARITHM: i32 = 5_000;
+const MOST_EXTRA: f64 = 3.6e9;
 /// More kinds are not remembered than have jobs now.
 const MOST_KINDS: usize = 1_024;
 
@@ -55,10 +58,15 @@ impl Kind {
 }
 
 impl Lesson {
-    pub(crate) fn of(factors: Factors) -> Self {
-        let per_mille = |factor: f64| libm::round(1e3 * libm::log(factor)) as i32;
-        let extra = libm::round(1e6 * factors.extra) as u64;
-        Self { micro: per_mille(factors.micro), step: per_mille(factors.step), extra }
+    /// `None` of factors that are none: nobody learns from an absurd fit.
+    pub(crate) fn of(factors: Factors) -> Option<Self> {
+        let per_mille = |factor: f64| {
+            let logarithm = libm::round(1e3 * libm::log(factor));
+            (logarithm.abs() <= f64::from(MOST_LOGARITHM)).then_some(logarithm as i32)
+        };
+        let extra = libm::round(1e6 * factors.extra);
+        let extra = (0.0..=MOST_EXTRA).contains(&extra).then_some(extra as u64)?;
+        Some(Self { micro: per_mille(factors.micro)?, step: per_mille(factors.step)?, extra })
     }
 
     pub(crate) fn factors(self) -> Factors {

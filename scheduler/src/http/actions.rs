@@ -10,6 +10,7 @@ use headway_engine::view::View;
 use headway_types::{JobId, Seconds};
 use uuid::Uuid;
 
+use super::access::Act;
 use super::auth::Principal;
 use super::extract::{Json, Path, reason};
 use super::problem::Problem;
@@ -93,6 +94,12 @@ pub async fn requeue_job(
 ) -> Result<Response, Problem> {
     let (job, reason) = (JobId(id), reason(body));
     let known = dependencies::known_of(&state, JobId(id)).await?;
+    let row = lookup::record(&state.cluster, job).await?;
+    if row.state.is_final() {
+        // It is admitted anew.
+        caller.may_in(Act::Submit, &state.cluster.view(), &row.spec.project)?;
+        admission::check_priority(&caller, row.spec.priority, &row.spec.name)?;
+    }
     state.answer(&caller, Request::Requeue { job, reason, known }, shown).await
 }
 

@@ -62,11 +62,15 @@ pub async fn events(
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<v1::EventList>, Problem> {
     let out_of_sight = caller.out_of_sight(&state.cluster.view());
-    if let (Some(hidden), Some(job)) = (out_of_sight, query.job)
-        && state.veils.hides(&state.cluster, &hidden, JobId(job)).await?
-    {
-        // As of one that does not exist, without a next page.
-        return Ok(Json(v1::EventList { items: vec![], next_cursor: None }));
+    if let Some(hidden) = out_of_sight {
+        let of_job = match query.job {
+            Some(job) => state.veils.hides(&state.cluster, &hidden, JobId(job)).await?,
+            None => false,
+        };
+        if of_job || query.project.as_ref().is_some_and(|project| hidden.projects.contains(project)) {
+            // As of one that does not exist, without a next page.
+            return Ok(Json(v1::EventList { items: vec![], next_cursor: None }));
+        }
     }
     page(&state, &caller, query).await
 }

@@ -148,6 +148,7 @@ async fn jobs(
         to: frame.to,
         project: query.project.clone(),
         among: query.job.as_deref().map(named).transpose()?,
+        out_of_sight: caller.out_of_sight(&state.cluster.view()),
         cursor,
         limit: query.limit.unwrap_or(LANES).clamp(1, LANES_AT_MOST),
     };
@@ -207,7 +208,7 @@ async fn held(
     let store = state.cluster.store();
     let mut found = Vec::new();
     let mut left_out = false;
-    let mut rows = std::pin::pin!(store.held(frame.from, frame.to));
+    let mut rows = Box::pin(store.held(frame.from, frame.to));
     while let Some(row) = rows.try_next().await? {
         let seen = caller.sees(&view, &row.project, &row.owner) != Seen::Nothing;
         let allocation = &row.allocation;
@@ -230,6 +231,8 @@ async fn held(
             break;
         }
     }
+    // What it holds of the store is wanted for the names.
+    drop(rows);
     let jobs: BTreeSet<JobId> = found.iter().filter_map(|(_, told)| told.job_id.map(JobId)).collect();
     let names = store.job_names(&jobs.into_iter().collect::<Vec<_>>()).await?;
     let mut by_node: BTreeMap<NodeId, Vec<v1::TimelineHeld>> = BTreeMap::new();

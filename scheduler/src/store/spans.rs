@@ -8,7 +8,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::column::{moment, text, time};
-use super::{Page, Store, StoreError};
+use super::{OutOfSight, Page, Store, StoreError};
 
 const READING: &str = "reading a span of the past";
 
@@ -20,6 +20,8 @@ pub struct SpanFilter {
     pub project: Option<String>,
     /// Only of these; absent: of all.
     pub among: Option<Vec<JobId>>,
+    /// Whom the reader may not know of.
+    pub out_of_sight: Option<OutOfSight>,
     /// The last job of the page before.
     pub cursor: Option<JobId>,
     pub limit: u32,
@@ -42,6 +44,9 @@ impl Store {
     /// spans before it is sorted: the order alone would have it look at all jobs where few were.
     pub async fn jobs_within(&self, filter: &SpanFilter) -> Result<Page<SpannedJob, JobId>, StoreError> {
         let among: Option<Vec<Uuid>> = filter.among.as_ref().map(|jobs| jobs.iter().map(|job| job.0).collect());
+        let hidden: Vec<String> =
+            filter.out_of_sight.iter().flat_map(|hidden| &hidden.projects).map(|project| text(project)).collect();
+        let but_of = filter.out_of_sight.as_ref().map(|hidden| text(&hidden.but_of));
         let rows = sqlx::query!(
             r#"WITH there AS MATERIALIZED (
                 SELECT job_id, name, project, owner FROM jobs
@@ -55,6 +60,7 @@ impl Store {
             WHERE ($3::text IS NULL OR project = $3)
               AND ($4::uuid[] IS NULL OR job_id = ANY($4))
               AND ($5::uuid IS NULL OR job_id < $5)
+              AND (project <> ALL($7::text[]) OR owner = $8)
             ORDER BY job_id DESC LIMIT $6"#,
             time(filter.from),
             time(filter.to),
@@ -62,6 +68,8 @@ impl Store {
             among.as_deref() as Option<&[Uuid]>,
             filter.cursor.map(|job| job.0),
             i64::from(filter.limit) + 1,
+            &hidden,
+            but_of,
         )
         .fetch_all(&self.pool)
         .await

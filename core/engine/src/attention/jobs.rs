@@ -17,7 +17,9 @@ pub(super) fn findings(view: &View, may_read: impl Fn(&Job) -> bool) -> Vec<Find
         let unplannable = aside(view, shown).or_else(|| hangs(shown)).or_else(|| fails(shown));
         unplannable.or_else(|| waits(view, shown)).or_else(|| mispredicted(view, shown))
     };
-    view.jobs.values().filter(|shown| may_read(&shown.job)).filter_map(|shown| of(shown)).collect()
+    // Whoever is held has been looked at.
+    let held = |job: &Job| matches!(job.state, JobState::Held { .. });
+    view.jobs.values().filter(|shown| !held(&shown.job) && may_read(&shown.job)).filter_map(|shown| of(shown)).collect()
 }
 
 fn finding<'v>(

@@ -40,11 +40,12 @@ impl Engine {
         if let Some(waits) = never {
             let reason = format!("it {waits}, and {became}");
             let by = Actor::Scheduler.to_string();
-            if self.transition(id, JobEvent::Cancel { by, reason: Some(reason.clone()) }) {
+            let cancelled = self.transition(id, JobEvent::Cancel { by, reason: Some(reason.clone()) });
+            if cancelled {
                 let note = Note::new("job.cancelled", format!("{name} was cancelled: {reason}"));
                 self.facts.note(note.job(id).with("dependency", row.id));
             }
-            return true;
+            return cancelled;
         }
         let free = met && !job.is_blocked();
         if free && matches!(job.state, JobState::Queued { .. }) && self.transition(id, JobEvent::Unblock) {

@@ -76,10 +76,14 @@ impl Engine {
     /// What was met stays met; what could not be met may be by now, since the other job has been put back as well.
     fn judged_anew(&self, row: &Job, known: &Known) -> Result<Vec<Dependency>, Refusal> {
         let judged = row.after.iter().map(|one| {
-            let other = self.facts.newest_of(one.job, known);
-            let (DependencyStanding::Open | DependencyStanding::Never { .. }, Some(other)) = (one.standing, other)
-            else {
+            if let DependencyStanding::Met { .. } = one.standing {
                 return Ok(one.clone());
+            }
+            let Some(other) = self.facts.newest_of(one.job, known) else {
+                let waits = one.in_words(&row.spec.project);
+                return Err(Refusal::WrongState(format!(
+                    "it {waits}, which is not known any more: submit it again without"
+                )));
             };
             let standing = judge(one.on, &other, self.facts.now);
             if let DependencyStanding::Never { .. } = standing {

@@ -17,9 +17,11 @@ const IDS: [&str; 3] = ["job_id", "job", "id"];
 /// What else would tell it.
 const NAMES: [&str; 5] = ["job_name", "name", "owner", "user", "project"];
 /// Rows that stay although they are about a hidden job: who holds GPUs, who took some.
-const HOLDERS: [&str; 4] = ["gpus", "held", "by", "displaced_by"];
+const HOLDERS: [&str; 5] = ["gpus", "held", "by", "displaced_by", AFTER];
 /// What its owner has written.
 const OWN: [&str; 2] = ["spec", "labels"];
+/// What of it names other jobs.
+const AFTER: &str = "after";
 /// A shorter name tells nobody apart, and stands in too many sentences as something else.
 const SHORTEST_NAME: usize = 3;
 
@@ -67,8 +69,14 @@ fn draw(key: &str, value: &mut Value, hidden: &impl Hidden) {
                 neutralise(members);
             }
             members.retain(|key, _| !key.parse().is_ok_and(|id| hidden.hides_id(&id)));
-            let others = members.iter_mut().filter(|(key, _)| !OWN.contains(&key.as_str()));
-            others.for_each(|(key, value)| draw(key, value, hidden));
+            for (key, value) in members.iter_mut() {
+                match value {
+                    _ if !OWN.contains(&key.as_str()) => draw(key, value, hidden),
+                    // Whom its owner waits for is not the reader's to know.
+                    Value::Object(own) => own.get_mut(AFTER).into_iter().for_each(|after| draw(AFTER, after, hidden)),
+                    _ => {}
+                }
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

@@ -100,7 +100,7 @@ impl veil::Hidden for Reader {
 
     fn hides_name(&self, word: &str) -> bool {
         let whose = self.names.get(word).filter(|_| !self.brought.contains(&word.to_ascii_lowercase()));
-        whose.is_some_and(|whose| whose.iter().any(|(project, owner)| self.out_of_sight.hides(project, owner)))
+        whose.is_some_and(|whose| whose.iter().all(|(project, owner)| self.out_of_sight.hides(project, owner)))
     }
 }
 
