@@ -47,6 +47,9 @@ vulnerabilities() {
     return $status
 }
 
+# Everything is built once: what rustc keeps to build faster the next time only fills the disk.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+
 core=(headway-types headway-goodput headway-solver headway-planner headway-calibration headway-engine headway-node headway-emulation
     headway-forecast headway-estimator)
 

@@ -151,6 +151,10 @@ impl Cluster {
             (list.iter().filter(|node| node.availability == AvailabilityKind::Available).count() >= nodes).then_some(())
         })
         .await;
+        // A host without room takes no job: every test would wait for its first step until its time is over.
+        let overview = self.client.overview().await.expect("the overview");
+        let ailing = overview.attention.iter().find(|one| one.kind == "node_ailing");
+        assert!(ailing.is_none(), "no job would start here: {}", ailing.map_or("", |one| &one.headline));
     }
 
     /// `kill -9` of the scheduler.
