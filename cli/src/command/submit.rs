@@ -167,7 +167,7 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
     match now.state {
         JobStateKind::Queued => {
             if let Ok(explain) = client.explain(&job.id.to_string()).await {
-                say!("  waits: {}", explain.headline)?;
+                say!("  {}", explain.headline)?;
                 if let Some(start) = &explain.predicted_start {
                     say!("  {}", why::start(start))?;
                 }
