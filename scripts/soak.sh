@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The long versions: every layout of the worker and a life under kills, many simulated lifetimes, submits across 200
-# kills, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
+# The long versions: every layout of the worker and a life under kills, 20,000 requests to the REST API, many simulated lifetimes, submits
+# across 200 kills, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
 # microlp; its sources take some 15 CPU minutes, cmake and libclang to build.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -14,6 +14,8 @@ step "worker: every layout, every pair of layouts, a life of reconfigurations an
 checks=${HEADWAY_CROSS_CHECKS:-1000}
 step "solver against an exact backend, 4 times $checks programs" env HEADWAY_CROSS_CHECKS="$checks" \
     cargo test --locked --release -p headway-solver ${HEADWAY_HIGHS:+--features highs} --test cross_check -- --nocapture
+requests=${HEADWAY_API_REQUESTS:-300}
+step "REST API, $requests requests per operation" scripts/fuzz-api.sh "$requests" "$RANDOM"
 inputs=${HEADWAY_SPEC_CASES:-1000000}
 step "specification reader, twice $inputs inputs" env HEADWAY_SPEC_CASES="$inputs" cargo test --locked --release -p headway-api --lib spec::tests
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"

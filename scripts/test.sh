@@ -72,5 +72,6 @@ step "evidence" rust_tests headway-evidence
 step "worker" worker_tests
 export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
 step "end to end and crash" cluster_tests
+step "API fuzz" scripts/fuzz-api.sh
 step "browser" browser_tests
 print_summary

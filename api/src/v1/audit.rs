@@ -23,10 +23,10 @@ pub struct AuditLine {
     pub subjects: Vec<String>,
     pub reason: Option<String>,
     /// What was changed, by path, as it was; null: there was nothing before.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     pub before: Option<serde_json::Value>,
     /// As it is; null: it is gone, or several were made.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     pub after: Option<serde_json::Value>,
     /// The `x-request-id` of the reply.
     pub request_id: Option<String>,

@@ -45,7 +45,7 @@ pub struct QueuedJob {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueTotals {
     pub jobs: u64,
-    /// The fewest GPUs that they run on together.
+    /// The fewest GPUs that those of them run on together which wait for GPUs; what jobs that wait for other jobs will want stands in `by_code`.
     pub gpus: u64,
     /// By the first reason why each waits; `unplanned`: no round has looked at it yet.
     pub by_code: BTreeMap<String, QueueShare>,

@@ -19,8 +19,10 @@ use crate::store::{JobFilter, StoreError};
 
 /// Jobs beyond a submission that it may name.
 const NAMED_AT_MOST: usize = 1_000;
-/// Of those that wait for a job as many are shown.
-const DEPENDENTS_AT_MOST: u32 = 100;
+/// Of those that wait for a job and may be seen as many are shown,
+const DEPENDENTS_AT_MOST: usize = 100;
+/// found among as many.
+const DEPENDENTS_READ: u32 = 2_000;
 
 /// The jobs that a submission names.
 #[derive(Default)]
@@ -128,9 +130,9 @@ pub async fn of_job(
         dependency(one, before.get(&one.job).map(AsRef::as_ref), seen)
     });
     let after = after.collect();
-    let waiting = state.cluster.store().dependents(job.id, DEPENDENTS_AT_MOST).await?;
+    let waiting = state.cluster.store().dependents(job.id, DEPENDENTS_READ).await?;
     let seen = waiting.iter().filter(|one| caller.may_with_job(Act::SeeJob, &view, one).is_ok());
-    let dependents = seen.flat_map(|one| {
+    let dependents = seen.take(DEPENDENTS_AT_MOST).flat_map(|one| {
         let newest = view.jobs.get(&one.id).map_or(one, |live| &live.job);
         newest.after.iter().filter(|each| each.job == job.id).map(|each| v1::Dependent {
             job_id: newest.id.0,

@@ -174,6 +174,13 @@ async fn around(state: &HttpState, of: EventRecord) -> Result<Vec<EventRecord>, 
     if let (Some(node), None) = (of.node, of.job) {
         found.take(later(of_node(node))).await?;
     }
+    if chain::is_waited_for(&of.verb) {
+        let verbs = vec![chain::UNBLOCKED.into(), "job.cancelled".into()];
+        found.take_if(later(EventFilter { verbs, ..any() }), |one| chain::dependency(one) == of.job).await?;
+    }
+    for other in found.nearest(seq, chain::dependency) {
+        found.take(earlier(of_job(other))).await?;
+    }
     found.name_plans().await?;
     for plan in found.nearest(seq, |event| event.plan) {
         found.take(EventFilter { plan: Some(plan), limit: AFTER, ..any() }).await?;
@@ -200,7 +207,11 @@ struct Found<'a> {
 
 impl Found<'_> {
     async fn take(&mut self, filter: EventFilter) -> Result<(), Problem> {
-        let read = self.state.cluster.store().events(&filter).await?.items;
+        self.take_if(filter, |_| true).await
+    }
+
+    async fn take_if(&mut self, filter: EventFilter, fits: impl Fn(&EventRecord) -> bool) -> Result<(), Problem> {
+        let read = self.state.cluster.store().events(&filter).await?.items.into_iter().filter(fits);
         for event in read {
             self.events.entry(event.seq).or_insert(event);
         }

@@ -1,5 +1,6 @@
 //! The routes below `/api/v1` and the OpenAPI document that follows from their handlers.
 
+mod replies;
 mod statuses;
 
 use axum::body::Bytes;
@@ -33,7 +34,7 @@ pub const DRY_RUN: &str = "dry_run";
             additive-only within v1. Errors are RFC 9457 problem+json with `code`, `field` and `hint`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
-    // Replies to `?at=`, and what a dry run adds: the operations show their present replies alone, so that clients made from the document keep their types.
+    // Replies to `?at=` (`replies` says of which operations), and what a dry run adds.
     components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview, v1::Foreseen)),
     security(("bearer" = []), ("cookie" = [])),
     tags(
@@ -141,8 +142,10 @@ pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::Open
             accept_dry_run(operation);
         }
         say_who_may(operation);
+        replies::tell(operation);
         statuses::tell(path, &method, operation);
     }
+    document.components.as_mut().map(replies::add_parts);
     document
 }
 

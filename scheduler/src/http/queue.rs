@@ -51,7 +51,9 @@ fn page(line: &Line, wanted: &Wanted, sees: impl Fn(&str, &str) -> Seen) -> v1::
         let gpus = u64::from(row.job.least().0);
         let code = row.waiting.code.as_deref().unwrap_or(UNPLANNED);
         totals.jobs += 1;
-        totals.gpus += gpus;
+        if !row.job.is_blocked() {
+            totals.gpus += gpus;
+        }
         for (shares, of) in [(&mut totals.by_code, code), (&mut totals.by_project, spec.project.as_str())] {
             if !shares.contains_key(of) {
                 shares.insert(of.to_owned(), v1::QueueShare::default());

@@ -237,6 +237,12 @@ pub fn outline(of: v1::Job) -> v1::Job {
         last_change: None,
         checkpoint: None,
         pin: None,
+        last_failure: None,
+        displaced: vec![],
+        waiting: of.waiting.map(|waiting| v1::Waiting {
+            headline: "It waits; why is told to members of its project".into(),
+            ..waiting
+        }),
         ..of
     }
 }

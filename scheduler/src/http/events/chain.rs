@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_engine::record::EventRecord;
+use headway_types::JobId;
 
 /// What a job's grant leads to, by the step before.
 const STEPS: [(&str, &[&str]); 2] = [("job.started", GRANTS), ("job.training", &["job.started"])];
 pub const GRANTS: &[&str] = &["job.granted", "job.moved", "job.returned"];
 /// What makes a job wait for GPUs again, or for the first time.
-const WAITS: &[&str] = &["job.stopping", "job.gang_broken", "job.submitted", "job.released"];
+const WAITS: &[&str] = &["job.stopping", "job.gang_broken", "job.submitted", "job.released", UNBLOCKED];
+/// What a job did that another waited for.
+const REACHED: &[&str] = &["job.succeeded", "job.failed", "job.cancelled", "job.started"];
 /// Why a generation ends, where its end does not name a node or a plan.
 const BREAKS: &[&str] =
     &["job.gang_broken", "job.hung", "job.mistaken", "job.preempted", "job.cancel_requested", "job.held"];
@@ -20,6 +23,18 @@ const SILENCES: &[&str] = &["node.lost", "node.unreachable", "node.condition", "
 const CHANGES: &[&str] = &["node.available", "node.uncordoned", "node.trusted", "job.changed", "policy.changed"];
 
 pub const ADOPTED: &str = "plan.adopted";
+/// All that the job waited for has come about.
+pub const UNBLOCKED: &str = "job.unblocked";
+
+/// The job whose doing this event says it follows from.
+pub fn dependency(of: &EventRecord) -> Option<JobId> {
+    of.detail.get("dependency")?.parse().ok()
+}
+
+/// Whether others may have waited for it.
+pub fn is_waited_for(verb: &str) -> bool {
+    REACHED.contains(&verb)
+}
 
 /// What rounds are made for.
 pub fn asking() -> impl Iterator<Item = &'static str> {
@@ -67,6 +82,9 @@ fn cause(of: &EventRecord, before: &[EventRecord]) -> Option<u64> {
     };
     let plan = || newest(&|event| of.plan.is_some() && event.plan == of.plan && event.verb == ADOPTED);
     let verb = of.verb.as_str();
+    if let Some(other) = dependency(of) {
+        return newest(&|event| event.job == Some(other) && is_waited_for(&event.verb));
+    }
     if let Some((_, steps)) = STEPS.iter().find(|(step, _)| *step == verb) {
         return of_job(steps);
     }
@@ -168,6 +186,24 @@ mod tests {
         assert_eq!(numbers(&chain(&events, 3)), [1, 2, 3]);
         let causes: Vec<_> = chain(&events, 12).iter().map(|link| link.because_of).collect();
         assert_eq!(causes, [None, Some(4), Some(5), Some(7), Some(8), Some(9), Some(10), Some(11)]);
+    }
+
+    #[test]
+    fn the_end_of_one_job_leads_to_the_start_of_another_that_waited_for_it() {
+        let ids = ids();
+        let (first, second) = (ids.jobs[0], ids.jobs[1]);
+        let dependency = BTreeMap::from([("dependency".to_owned(), first.to_string())]);
+        let of = |job, number, verb| EventRecord { job: Some(job), ..event(number, verb) };
+        let events = vec![
+            of(first, 1, "job.submitted"),
+            of(second, 2, "job.submitted"),
+            of(first, 3, "job.started"),
+            of(first, 4, "job.succeeded"),
+            EventRecord { detail: dependency, ..of(second, 5, UNBLOCKED) },
+            of(second, 6, "job.granted"),
+        ];
+        let causes: Vec<_> = chain(&events, 6).iter().map(|link| (link.event.seq, link.because_of)).collect();
+        assert_eq!(causes, [(4, None), (5, Some(4)), (6, Some(5))]);
     }
 
     proptest! {
