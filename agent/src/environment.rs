@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use headway_node::Share;
-use headway_types::spec::{Command, RunPer};
+use headway_types::spec::{Command, RunPer, family_name};
 use headway_types::{Execution, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
 
 use crate::process::MARK;
@@ -141,6 +141,11 @@ fn launch_variables(
     set("CUDA_VISIBLE_DEVICES", visible_devices(inventory, share));
     set("HEADWAY_JOB_ID", order.job.to_string());
     set("HEADWAY_JOB_NAME", order.job_name.clone());
+    if let Some(place) = &order.array {
+        set("HEADWAY_ARRAY_ID", place.array.to_string());
+        set("HEADWAY_ARRAY_INDEX", place.index.to_string());
+        set("HEADWAY_ARRAY_COUNT", place.count.to_string());
+    }
     set("HEADWAY_GENERATION", order.generation.0.to_string());
     set("HEADWAY_SOCKET", host.socket.display().to_string());
     set("HEADWAY_SECRET", secret.to_owned());
@@ -195,6 +200,14 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
     set("master_port", port.to_string());
     set("job_id", order.job.to_string());
     set("job_name", order.job_name.clone());
+    if let Some(place) = &order.array {
+        set("array_id", place.array.to_string());
+        set("array_index", place.index.to_string());
+        set("array_count", place.count.to_string());
+        set("array_first", place.first.to_string());
+        set("array_last", place.last.to_string());
+        set("array_name", family_name(&order.job_name).to_owned());
+    }
     set("generation", order.generation.0.to_string());
     set("checkpoint_dir", order.checkpoint_dir.clone());
     set("resume_path", order.resume.as_ref().map(|resume| resume.path.clone()).unwrap_or_default());

@@ -3,6 +3,7 @@
 //! It never retries: whether a request may be repeated is the caller's to know (give `submit` an idempotency key). It
 //! refuses to carry a token over plain HTTP beyond loopback.
 
+mod arrays;
 mod cluster;
 mod jobs;
 mod projects;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::v1::{Foreseen, Problem};
 
+pub use arrays::ArrayQuery;
 pub use cluster::{EventQuery, QueueFilter};
 pub use jobs::{JobFilter, LogPage, LogRequest};
 pub use stream::StreamItem;

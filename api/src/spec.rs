@@ -5,6 +5,7 @@
 //! run the job is admission's question.
 
 mod after;
+mod array;
 mod echo;
 mod model;
 mod quantity;
@@ -45,11 +46,12 @@ const SECTIONS: &[&str] = &[
     "elastic",
     "limits",
     "after",
+    "array",
     "deadline",
     "budget",
     "run",
 ];
-const SECTIONS_LATER: &[&str] = &["array", "hooks", "image", "notify", "roles", "secrets"];
+const SECTIONS_LATER: &[&str] = &["hooks", "image", "notify", "roles", "secrets"];
 const LONGEST_NAME: usize = 128;
 const MOST_GPU_HOURS: f64 = 1e9;
 
@@ -215,7 +217,8 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     let elastic = elastic(&section);
     let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits(&section) };
     let after = after::read(&section);
-    let run = run::read(&section, tuned);
+    let array = array::read(&section);
+    let run = run::read(&section, tuned, section.has("array"));
     let (gpus, per_node, nodes) = resources?;
     let role = Role {
         name: "trainer".into(),
@@ -233,7 +236,7 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
         );
     }
     let (name, project, priority) = (name?, project?, priority?);
-    Some(JobSpec { name, project, priority, labels, roles: vec![role], elastic, limits, after: after? })
+    Some(JobSpec { name, project, priority, labels, roles: vec![role], elastic, limits, after: after?, array: array? })
 }
 
 fn version(section: &Section<'_>) {
@@ -256,9 +259,7 @@ fn project(section: &Section<'_>) -> Option<String> {
 /// A name that is safe in paths, URLs and on command lines.
 fn word(section: &Section<'_>, key: &str) -> Option<String> {
     let text = section.text(key)?;
-    let begins_well = text.chars().next().is_some_and(|first| first.is_ascii_alphanumeric());
-    let reads_well = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-    if begins_well && reads_well && text.len() <= LONGEST_NAME {
+    if is_word(&text) {
         return Some(text);
     }
     section.wrong(
@@ -266,6 +267,20 @@ fn word(section: &Section<'_>, key: &str) -> Option<String> {
         format!("must be 1 to {LONGEST_NAME} letters, digits, '-', '_' or '.', beginning with a letter or digit"),
     );
     None
+}
+
+/// Likewise what a job is called that exists: elements of arrays have their index behind their name.
+fn job_name(section: &Section<'_>, key: &str) -> Option<String> {
+    let text = section.text(key)?;
+    let index = |rest: &str| rest.strip_suffix(']')?.parse::<u32>().ok();
+    let element = text.split_once('[').is_some_and(|(name, rest)| is_word(name) && index(rest).is_some());
+    if element { Some(text) } else { word(section, key) }
+}
+
+fn is_word(text: &str) -> bool {
+    let begins_well = text.chars().next().is_some_and(|first| first.is_ascii_alphanumeric());
+    let reads_well = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    begins_well && reads_well && text.len() <= LONGEST_NAME
 }
 
 fn priority(section: &Section<'_>) -> Option<Priority> {

@@ -6,9 +6,11 @@
 
 mod access;
 mod actions;
+mod array;
 mod audit;
 mod cluster;
 mod dependency;
+mod efficiency;
 mod goodput;
 mod history;
 mod job;
@@ -37,19 +39,21 @@ pub use headway_types::{
 pub use access::{
     BrowserSession, BrowserSessionList, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest,
 };
-pub use actions::{CancelRequest, JobPatch, ReasonRequest};
+pub use actions::{CancelRequest, ElasticPatch, JobPatch, ReasonRequest, ResizeRequest};
+pub use array::{Array, ArrayDetail, ArrayDone, ArrayList, ArrayPatch, JobArray};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use dependency::{Dependency, Dependent};
+pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventChain, EventLink, EventList, EventRecord,
     Series, SeriesPoint, SliceRecord,
 };
 pub use job::{
-    CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, EfficiencyAdvice, EfficiencyReport,
-    GpuTime, Job, JobDetail, JobList, JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
+    CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job, JobDetail, JobList,
+    JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
 pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};

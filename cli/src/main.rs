@@ -69,9 +69,12 @@ enum Command {
     Cancel(command::cancel::Cancel),
     /// Why a job has what it has, or why it waits.
     Why(command::why::Why),
-    /// Jobs: get, wait, hold, release, checkpoint, events, goodput, curve, pin, change priority and sizes.
+    /// Jobs: get, wait, hold, release, checkpoint, events, goodput, curve, pin, resize, change priority and sizes.
     #[command(subcommand)]
     Job(command::job::Job),
+    /// Arrays: jobs of one specification, looked at, held, released, cancelled as one.
+    #[command(subcommand)]
+    Array(command::array::Array),
     /// Nodes: list, drain, undrain, cordon.
     #[command(subcommand)]
     Node(command::node::Node),
@@ -201,6 +204,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,
         Command::Why(why) => command::why::run(&cli.connection.client()?, &print, why).await?,
         Command::Job(job) => return command::job::run(&cli.connection.client()?, &print, job).await,
+        Command::Array(array) => command::array::run(&cli.connection.client()?, &print, array).await?,
         Command::Project(project) => command::project::run(&cli.connection.client()?, &print, project).await?,
         Command::Reservation(one) => command::reservation::run(&cli.connection.client()?, &print, one).await?,
         Command::Policy(policy) => command::policy::run(&cli.connection.client()?, &print, policy).await?,

@@ -339,6 +339,7 @@ fn heard(change: &Change) -> Option<Feed> {
         | Change::Checkpoint(_)
         | Change::Target(_)
         | Change::Policy(_)
+        | Change::Array(_)
         | Change::Project(_)
         | Change::ProjectGone(_)
         | Change::Reservation(_)

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use headway_engine::Change;
-use headway_engine::record::{Dependency, DependencyStanding, Job, JobState};
+use headway_engine::record::{Awaited, Dependency, DependencyStanding, Job, JobState};
 use headway_scheduler::store::{Store, StoreError};
 use headway_types::spec::Condition;
 use headway_types::{IdSource, JobId, Term, Timestamp};
@@ -20,7 +20,7 @@ async fn write(store: &Store, term: Term, jobs: &[&Job]) -> Result<(), StoreErro
 
 fn waiting(id: JobId, name: &str, on: &[JobId]) -> Job {
     let dependency = |job: &JobId| Dependency {
-        job: *job,
+        of: Awaited::Job(*job),
         name: "prep".into(),
         project: "nlp".into(),
         owner: "ada".into(),
@@ -41,7 +41,7 @@ async fn whoever_waits_for_a_job_is_found_by_it_also_after_both_have_ended() {
     let many = [&job(first, "first"), &job(second, "second"), &one, &waiting(fourth, "other", &[second])];
     write(&store, term, &many).await.unwrap();
     let names = async |job: JobId, limit: u32| -> Vec<String> {
-        store.dependents(job, limit).await.unwrap().into_iter().map(|job| job.spec.name).collect()
+        store.dependents(Awaited::Job(job), limit).await.unwrap().into_iter().map(|job| job.spec.name).collect()
     };
     assert_eq!(names(first, 100).await, ["one"]);
     assert_eq!(names(second, 100).await, ["one", "other"]);
@@ -51,7 +51,11 @@ async fn whoever_waits_for_a_job_is_found_by_it_also_after_both_have_ended() {
     one.after[0].standing = DependencyStanding::Never { at: START };
     one.version += 1;
     write(&store, term, &[&one]).await.unwrap();
-    assert_eq!(store.dependents(first, 100).await.unwrap(), std::slice::from_ref(&one), "judgement and all");
+    assert_eq!(
+        store.dependents(Awaited::Job(first), 100).await.unwrap(),
+        std::slice::from_ref(&one),
+        "judgement and all"
+    );
     // Rows of the binary before this one say nothing of it.
     let mut connection = database.options.connect().await.unwrap();
     sqlx::query("UPDATE jobs SET depends_on = NULL").execute(&mut connection).await.unwrap();

@@ -141,7 +141,7 @@ impl World<'_> {
             let told = view.as_ref().and_then(|view| view.verdict(job.id));
             let told = told.as_deref();
             // Long after the last fault only a job that no node suits may wait, or one that waits for such a job.
-            let for_good = |code| matches!(code, ReasonCode::Never | ReasonCode::Dependency);
+            let for_good = |code| matches!(code, ReasonCode::Never | ReasonCode::Dependency | ReasonCode::ArrayLimit);
             let never = |verdict: &&JobVerdict| verdict.reasons.iter().any(|one| for_good(one.code));
             match told.filter(|verdict| waits && never(verdict)) {
                 Some(verdict) => waiting.insert(job.spec.name.clone(), verdict.headline.clone()),

@@ -125,6 +125,10 @@ impl World<'_> {
                 let Some(job) = self.job_id(job) else { return };
                 self.ask_for(Request::Checkpoint { job }, None, false);
             }
+            Operation::Resize { job, min, max } => {
+                let Some(job) = self.job_id(job) else { return };
+                self.ask_for(Request::Resize { job, min, max, reason: by_hand() }, None, false);
+            }
             Operation::Prioritise { job, priority } => {
                 let Some(job) = self.job_id(job) else { return };
                 let change = JobChange { priority: Some(priority), ..JobChange::default() };

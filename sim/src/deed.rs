@@ -3,7 +3,7 @@
 
 use headway_engine::Request;
 use headway_types::spec::Priority;
-use headway_types::{ConditionKind, Seconds};
+use headway_types::{ConditionKind, GpuCount, Seconds};
 
 /// A deed and its moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,6 +159,11 @@ pub enum Operation {
     Prioritise {
         job: usize,
         priority: Priority,
+    },
+    Resize {
+        job: usize,
+        min: GpuCount,
+        max: GpuCount,
     },
     /// Only an unreachable node is marked.
     MarkLost {

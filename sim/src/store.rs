@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_engine::record::{
-    Allocation, EventRecord, IdempotencyRecord, Job, JobState, Node, PlanRecord, PlanState, PolicySettings, Project,
-    Reservation,
+    Allocation, Array, Awaited, EventRecord, IdempotencyRecord, Job, JobState, Node, PlanRecord, PlanState,
+    PolicySettings, Project, Reservation,
 };
 use headway_engine::{Change, Known, Observation, Snapshot};
 use headway_goodput::JobModel;
-use headway_types::{GpuUuid, JobId, NodeId, PlanId, ReservationId, Sequences, Term};
+use headway_types::{ArrayId, GpuUuid, JobId, NodeId, PlanId, ReservationId, Sequences, Term};
 
 use crate::world::Key;
 
@@ -28,6 +28,7 @@ pub(crate) struct Store {
     policy: PolicySettings,
     pub projects: BTreeMap<String, Project>,
     reservations: BTreeMap<ReservationId, Reservation>,
+    arrays: BTreeMap<ArrayId, Array>,
     models: BTreeMap<JobId, JobModel>,
     /// The event log.
     pub events: Vec<EventRecord>,
@@ -82,6 +83,7 @@ impl Store {
             Change::Policy(policy) => self.policy = policy.clone(),
             Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(project))),
             Change::ProjectGone(name) => drop(self.projects.remove(name)),
+            Change::Array(array) => drop(self.arrays.insert(array.id, Array::clone(array))),
             Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(one))),
             Change::ReservationGone(id) => drop(self.reservations.remove(id)),
             Change::Idempotency(record) => {
@@ -174,8 +176,10 @@ impl Store {
     /// What is read of the jobs that a request names.
     pub fn known(&self) -> Known {
         let jobs = self.jobs.iter().map(|(id, job)| (*id, Arc::new(job.clone()))).collect();
-        let named = self.jobs.values().map(|job| ((job.spec.project.clone(), job.spec.name.clone()), job.id));
-        Known { jobs, names: named.collect() }
+        let named =
+            self.jobs.values().map(|job| ((job.spec.project.clone(), job.spec.name.clone()), Awaited::Job(job.id)));
+        let arrays = self.arrays.values().map(|array| (array.id, Arc::new(array.clone()))).collect();
+        Known { jobs, arrays, names: named.collect() }
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -195,6 +199,7 @@ impl Store {
             policy: self.policy.clone(),
             projects: self.projects.values().cloned().collect(),
             reservations: self.reservations.values().cloned().collect(),
+            arrays: self.arrays.values().cloned().collect(),
             models: models.map(|(id, one)| (*id, one.clone())).collect(),
             last_event_seq: self.last_event_seq(),
         }

@@ -178,3 +178,23 @@ fn chains_come_to_an_end_whatever_goes_wrong() {
         simulate(&scenario).unwrap_or_else(|broken| panic!("seed {seed}: {broken:?}"));
     }
 }
+
+/// Its owner's word comes before its cooldown, and the scheduler may die on the way.
+#[test]
+fn an_owner_resizes_a_job_that_its_cooldown_keeps() {
+    let mut small = job("llama", 1, 1);
+    small.spec.elastic.min_runtime = Seconds(1e6);
+    small.spec.elastic.max_resizes_per_hour = 0;
+    let resize = Operation::Resize { job: 0, min: GpuCount(1), max: GpuCount(4) };
+    let script = vec![
+        (Moment::At(Seconds(60.0)), Deed::Operate(resize)),
+        (
+            Moment::Commits { verb: "job.resized", nth: 1 },
+            Deed::CrashScheduler { when: Crash::AfterCommit, back_after: Seconds(5.0) },
+        ),
+    ];
+    let report = tell(vec![small], script);
+    assert_succeeds(&report, 1);
+    assert!(report.generations > 1, "it moves by its owner's word");
+    insta::assert_snapshot!(report.diary.join("\n"));
+}

@@ -7,10 +7,10 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
-    AgentCommand, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
-    EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase,
-    LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences,
-    Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
+    AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
+    Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
+    GroupOutcome, GroupPhase, LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample,
+    Placement, Seconds, Sequences, Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
@@ -151,6 +151,11 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
     }
 }
 
+fn array_place(place: wire::ArrayPlace) -> Read<ArrayPlace> {
+    let wire::ArrayPlace { array_id, index, count, first, last } = place;
+    Ok(ArrayPlace { array: parse("array_id", &array_id)?, index, count, first, last })
+}
+
 fn command(body: wire::command::Body) -> Read<AgentCommand> {
     use wire::command::Body;
     Ok(match body {
@@ -202,6 +207,7 @@ fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
             Ok(wire::LrScaling::Unspecified) | Err(_) => return unknown("lr_scaling", order.lr_scaling),
         },
         job_name: order.job_name,
+        array: order.array.map(array_place).transpose()?,
         owner: order.owner,
         run: run(present("run", order.run)?)?,
         model: order.model.map(model).transpose()?,

@@ -7,10 +7,11 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
-    AgentCommand, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, EmulatedDevice,
-    Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId,
-    LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds,
-    Sequences, Serial, Sharding, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
+    AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
+    Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
+    GroupOutcome, GroupPhase, IdSource, JobId, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport,
+    NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, StatedDevice, StepReport, StopMode, Term,
+    Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -114,6 +115,7 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
         job: job(),
         generation: Generation(3),
         job_name: "tiny".into(),
+        array: tuned.then(|| ArrayPlace { array: ArrayId(job().0), index: 7, count: 3, first: 5, last: 9 }),
         owner: "ada".into(),
         model: tuned.then_some((shape(), Precision::Fp16)),
         run: Run { per, command, workdir: tuned.then(|| "/w".into()), env: [("A".into(), "1".into())].into() },

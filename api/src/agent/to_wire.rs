@@ -4,12 +4,17 @@ use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
 use headway_types::{
-    AgentCommand, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration, Execution, Gpu,
-    GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample,
-    Serial, StatedDevice, StepReport, StopMode, Term,
+    AgentCommand, ArrayPlace, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
+    Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice,
+    NoiseSample, Serial, StatedDevice, StepReport, StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
+
+fn array_place(place: ArrayPlace) -> wire::ArrayPlace {
+    let ArrayPlace { array, index, count, first, last } = place;
+    wire::ArrayPlace { array_id: array.to_string(), index, count, first, last }
+}
 
 impl From<&AgentToScheduler> for wire::AgentMessage {
     fn from(message: &AgentToScheduler) -> Self {
@@ -149,6 +154,7 @@ impl From<&LaunchOrder> for wire::LaunchOrder {
             job_id: order.job.to_string(),
             generation: order.generation.0,
             job_name: order.job_name.clone(),
+            array: order.array.map(array_place),
             owner: order.owner.clone(),
             run: Some((&order.run).into()),
             model: order.model.as_ref().map(|(shape, precision)| model(shape, *precision)),

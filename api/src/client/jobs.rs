@@ -7,8 +7,8 @@ use reqwest::{Method, RequestBuilder};
 use super::{Client, ClientError, REQUEST_TIME, header};
 use crate::v1::{
     AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, EventList, EventRecord,
-    Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest, Series, SeriesPoint,
-    Submitted, Validation,
+    Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest, ResizeRequest, Series,
+    SeriesPoint, Submitted, Validation,
 };
 
 const JOBS_PER_PAGE: u32 = 500;
@@ -23,6 +23,10 @@ pub struct JobFilter {
     pub user: Option<String>,
     /// Part of the name.
     pub name_contains: Option<String>,
+    /// Only elements of the array with this id.
+    pub array: Option<String>,
+    /// One row per array.
+    pub collapsed: bool,
     /// `name=value`, or `name` with any value.
     pub labels: Vec<String>,
     /// What to sort by; a `-` before it turns it round.
@@ -42,6 +46,8 @@ impl JobFilter {
             ("user", self.user.clone()),
             ("q", self.name_contains.clone()),
             ("label", (!self.labels.is_empty()).then(|| self.labels.join(","))),
+            ("array", self.array.clone()),
+            ("arrays", self.collapsed.then(|| "collapsed".into())),
             ("sort", self.sort.clone()),
             ("totals", self.totals.then(|| "true".into())),
             ("cursor", self.cursor.clone()),
@@ -185,6 +191,11 @@ impl Client {
     /// Changes what the patch names.
     pub async fn update(&self, id: &str, patch: &JobPatch) -> Result<Job, ClientError> {
         self.read(self.request(Method::PATCH, &["jobs", id]).json(patch)).await
+    }
+
+    /// Has a job run on other numbers of GPUs, whatever its cooldown.
+    pub async fn resize(&self, id: &str, sizes: &ResizeRequest) -> Result<Job, ClientError> {
+        self.post(&["jobs", id, "resize"], sizes).await
     }
 
     /// Keeps a job on the GPUs it has.

@@ -2,8 +2,8 @@
 
 use headway_types::spec::{After, Condition, MOST_DEPENDENCIES};
 
+use super::job_name;
 use super::section::{Section, one_or_many};
-use super::word;
 
 /// One mapping, or a list of them.
 pub(super) fn read(job: &Section<'_>) -> Option<Vec<After>> {
@@ -17,7 +17,7 @@ pub(super) fn read(job: &Section<'_>) -> Option<Vec<After>> {
         let path = if value.is_array() { format!("{path}[{index}]") } else { path.clone() };
         let section = Section::open(&path, one, &["job", "on"], &[], job.findings())?;
         section.require("job", "a name or an id, as in after: [{job: prep, on: success}]")?;
-        let (job, on) = (word(&section, "job"), section.word_or("on", Condition::Success));
+        let (job, on) = (job_name(&section, "job"), section.word_or("on", Condition::Success));
         Some(After { job: job?, on: on? })
     };
     // All are read even where one is wrong.

@@ -2,7 +2,8 @@
 
 use chrono::{DateTime, SecondsFormat};
 use headway_types::spec::{
-    BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, Target, TargetCount, Topology, Training, Work,
+    ArraySpec, BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, Target, TargetCount, Topology, Training,
+    Work, family_name,
 };
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp};
 use serde_json::{Map, Value, json};
@@ -48,7 +49,8 @@ pub fn to_json(spec: &JobSpec) -> Value {
     ]);
     object([
         ("version", Some(json!(1))),
-        ("name", Some(json!(spec.name))),
+        // Of an element: what would submit it alone.
+        ("name", Some(json!(family_name(&spec.name)))),
         ("project", Some(json!(spec.project))),
         ("priority", Some(json!(spec.priority.0))),
         ("labels", Some(json!(spec.labels))),
@@ -65,10 +67,15 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ),
         ("limits", Some(limits)),
         ("after", (!spec.after.is_empty()).then(|| json!(spec.after))),
+        ("array", spec.array.as_ref().map(array)),
         ("deadline", spec.limits.deadline.map(|at| json!(moment(at)))),
         ("budget", spec.limits.budget.map(|budget| json!({ "gpu_hours": budget.0 / 3_600.0 }))),
         ("run", Some(run)),
     ])
+}
+
+fn array(array: &ArraySpec) -> Value {
+    object([("range", Some(json!(array.indices.to_string()))), ("parallel", array.parallel.map(Value::from))])
 }
 
 fn gpus(range: &GpuRange) -> Value {

@@ -4,22 +4,23 @@ use headway_types::spec::{Command, Run, RunPer};
 use serde_json::Value;
 
 use super::section::{Findings, Section, kind, text};
-use super::template;
+use super::template::{self, Has};
 
 const EXAMPLE: &str = "as in run: {command: python train.py}";
 const HIDDEN: &str = "null stands in place of the values of somebody else's job, which only its owner reads: write a value, or take \
                       your own with `headway submit --env NAME`";
 
-/// Reads `run` of the whole specification. `tuned`: the job has a training section.
-pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
+/// Reads `run` of the whole specification. `tuned`: the job has a training section; `array`: it is one.
+pub(super) fn read(spec: &Section<'_>, tuned: bool, array: bool) -> Option<Run> {
     let value = spec.require("run", EXAMPLE)?;
     let path = spec.field("run");
     let known = ["per", "command", "workdir", "env"];
     let section = Section::open(&path, value, &known, &["hooks", "image", "mounts", "secrets"], spec.findings())?;
+    let has = Has { training: tuned, array };
     let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
-    let env = env(&section, tuned);
-    let command = command(&section, tuned);
+    let env = env(&section, has);
+    let command = command(&section, has);
     Some(Run { per: per?, command: command?, workdir, env })
 }
 
@@ -32,25 +33,25 @@ fn workdir(section: &Section<'_>) -> Option<String> {
     Some(dir)
 }
 
-fn env(section: &Section<'_>, tuned: bool) -> std::collections::BTreeMap<String, String> {
+fn env(section: &Section<'_>, has: Has) -> std::collections::BTreeMap<String, String> {
     let variables = section.words("env", HIDDEN).unwrap_or_default();
     for (name, value) in &variables {
         let field = section.field(&format!("env.{name}"));
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             section.findings().add(&field, "is no name and value of an environment variable");
         }
-        check(value, tuned, &field, section.findings());
+        check(value, has, &field, section.findings());
     }
     variables.into_iter().collect()
 }
 
-fn command(section: &Section<'_>, tuned: bool) -> Option<Command> {
+fn command(section: &Section<'_>, has: Has) -> Option<Command> {
     let field = section.field("command");
     let findings = section.findings();
     match section.require("command", EXAMPLE)? {
         Value::String(line) if line.trim().is_empty() => findings.add(&field, "must not be empty"),
         Value::String(line) => {
-            check(line, tuned, &field, findings);
+            check(line, has, &field, findings);
             return Some(Command::Shell(line.clone()));
         }
         Value::Array(words) if words.is_empty() => findings.add(&field, "must not be empty"),
@@ -58,7 +59,7 @@ fn command(section: &Section<'_>, tuned: bool) -> Option<Command> {
             let read = |(index, value): (usize, &Value)| {
                 let field = format!("{field}[{index}]");
                 let word = text(value, &field, findings)?;
-                check(&word, tuned, &field, findings);
+                check(&word, has, &field, findings);
                 Some(word)
             };
             // Every word is read before the first bad one ends it.
@@ -70,8 +71,8 @@ fn command(section: &Section<'_>, tuned: bool) -> Option<Command> {
     None
 }
 
-fn check(template: &str, tuned: bool, field: &str, findings: &Findings) {
-    if let Err(error) = template::check(template, tuned) {
+fn check(template: &str, has: Has, field: &str, findings: &Findings) {
+    if let Err(error) = template::check(template, has) {
         findings.hint(field, error.to_string(), "write {{ and }} for braces that are meant literally");
     }
 }

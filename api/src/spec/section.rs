@@ -235,7 +235,6 @@ pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings)
 /// What there is in place of a key that the design foresees and this release does not know.
 fn instead_of(key: &str) -> &'static str {
     match key {
-        "array" => "submit each: for i in $(seq 0 15); do headway submit FILE --name run-$i --env INDEX=$i; done",
         "secrets" => "pass its value with `headway submit --env NAME`: only the job's owner can read it back",
         "hooks" => "run them in run.command, before and after what trains",
         "notify" => "wait for the job: headway job wait JOB && …",

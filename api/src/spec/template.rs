@@ -23,6 +23,8 @@ const ALWAYS: &[&str] = &[
     "python",
     "headway",
 ];
+/// Placeholders that only elements of an array have.
+const OF_ARRAYS: &[&str] = &["array_id", "array_name", "array_index", "array_count", "array_first", "array_last"];
 /// Placeholders of the configuration, which only a job with a training section has.
 const CONFIGURED: &[&str] = &[
     "dp",
@@ -47,6 +49,8 @@ pub enum RenderError {
     /// A known placeholder that means nothing for this job.
     #[error("{{{name}}} has no value for a job without a training section")]
     NotConfigured { name: String },
+    #[error("{{{name}}} has no value for a job that is no array")]
+    NoArray { name: String },
     #[error("the brace before \"{rest}\" is never closed")]
     Unclosed { rest: String },
 }
@@ -60,6 +64,7 @@ pub fn render(template: &str, values: &BTreeMap<String, String>) -> Result<Strin
             Piece::Name(name) => match values.get(name) {
                 Some(value) => out.push_str(value),
                 None if CONFIGURED.contains(&name) => return Err(RenderError::NotConfigured { name: name.to_owned() }),
+                None if OF_ARRAYS.contains(&name) => return Err(RenderError::NoArray { name: name.to_owned() }),
                 None => return Err(unknown(name, values.keys().map(String::as_str))),
             },
         }
@@ -87,18 +92,27 @@ pub fn literal(text: &str) -> String {
     out
 }
 
-/// Checks that a template can be filled in at launch. `tuned`: the job has a training section.
-pub(super) fn check(template: &str, tuned: bool) -> Result<(), RenderError> {
+/// What a job has that placeholders may stand for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Has {
+    /// A training section.
+    pub training: bool,
+    /// It is an array.
+    pub array: bool,
+}
+
+/// Checks that a template can be filled in at launch.
+pub(super) fn check(template: &str, has: Has) -> Result<(), RenderError> {
     for piece in pieces(template)? {
-        if let Piece::Name(name) = piece
-            && !ALWAYS.contains(&name)
-        {
-            if !CONFIGURED.contains(&name) {
-                return Err(unknown(name, ALWAYS.iter().chain(CONFIGURED).copied()));
-            }
-            if !tuned {
+        let Piece::Name(name) = piece else { continue };
+        match name {
+            _ if ALWAYS.contains(&name) => {}
+            _ if CONFIGURED.contains(&name) && !has.training => {
                 return Err(RenderError::NotConfigured { name: name.to_owned() });
             }
+            _ if OF_ARRAYS.contains(&name) && !has.array => return Err(RenderError::NoArray { name: name.to_owned() }),
+            _ if CONFIGURED.contains(&name) || OF_ARRAYS.contains(&name) => {}
+            _ => return Err(unknown(name, ALWAYS.iter().chain(CONFIGURED).chain(OF_ARRAYS).copied())),
         }
     }
     Ok(())
@@ -197,8 +211,12 @@ mod tests {
         assert_eq!(error.to_string(), "there is no placeholder {pyhton}; did you mean {python}?");
         assert_eq!(filled("{tp}").unwrap_err(), RenderError::NotConfigured { name: "tp".into() });
         assert_eq!(filled("a {dp").unwrap_err(), RenderError::Unclosed { rest: "dp".into() });
-        assert!(check("{master_port} {dp}", true).is_ok());
-        assert!(check("{master_port} {dp}", false).is_err());
-        assert!(check("{print $1}", true).is_err());
+        let tuned = Has { training: true, array: false };
+        assert!(check("{master_port} {dp}", tuned).is_ok());
+        assert!(check("{master_port} {dp}", Has { training: false, ..tuned }).is_err());
+        assert!(check("{print $1}", tuned).is_err());
+        assert!(check("{array_index}", Has { array: true, ..tuned }).is_ok());
+        let no_array = RenderError::NoArray { name: "array_index".into() };
+        assert_eq!((check("{array_index}", tuned), filled("{array_index}")), (Err(no_array.clone()), Err(no_array)));
     }
 }

@@ -198,7 +198,8 @@ fn an_echo_reads_as_what_it_echoes() {
     let norm_test =
         with("64 sequences", "64 sequences\n  batch: {max: 512 sequences, policy: norm_test, eta: 0.2}\n  noise: adam");
     let after = with("name: least", "name: least\nafter: [{job: prep}, {job: b, on: any}]");
-    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid, norm_test, after] {
+    let array = with("name: least", "name: least\narray: {range: \"1,3,5-9\", parallel: 2}");
+    for text in [FULL.to_owned(), with("", ""), auto, curve, rigid, norm_test, after, array] {
         let spec = read_yaml(&text).unwrap();
         assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
     }
@@ -227,6 +228,10 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("name: least", "name: least\nafter: [{job: prep, on: sucess}]"),
         ("name: least", "name: least\nafter: [prep, {on: any}, {job: \"a b\"}]"),
         ("name: least", "name: least\nafter: {jobs: prep}"),
+        ("name: least", "name: least\narray: {range: 9-0, parallel: 0}"),
+        ("name: least", "name: least\narray: {range: 0-9%2, parallel: 3}"),
+        ("name: least", "name: least\narray: {range: [1, 1], paralel: 3}"),
+        ("name: least", "name: least\narray: 0-9%none"),
         ("name: least", "name: least\npriority: urgent"),
         ("name: least", "name: least\nlimits: {time: 48, stall_after: 20m}"),
         ("{min: 1, max: 4}", "{min: 8, max: 4}"),
@@ -367,4 +372,25 @@ proptest! {
             Err(error) => prop_assert!(!error.message.is_empty()),
         }
     }
+}
+
+#[test]
+fn an_array_is_written_in_several_ways() {
+    let read = |array: &str| read_yaml(&with("name: least", &format!("name: least\narray: {array}"))).unwrap();
+    for (written, range, parallel) in [
+        ("{range: 0-99, parallel: 8}", "0-99", Some(8)),
+        ("{range: 0-99%8}", "0-99", Some(8)),
+        ("0-99%8", "0-99", Some(8)),
+        ("{range: \"0-99:2\"}", "0-98:2", None),
+        ("{range: [9, 1, 5]}", "1,5,9", None),
+        ("{range: 7}", "7", None),
+    ] {
+        let array = read(written).array.unwrap();
+        assert_eq!((array.indices.to_string().as_str(), array.parallel), (range, parallel), "{written}");
+    }
+    // An element is submitted again as an array of its own, whose only element it is.
+    let element = read("0-99%8").element(7);
+    assert_eq!(element.name, "least[7]");
+    let again = read_json(&to_json(&element)).unwrap();
+    assert_eq!((again.name.as_str(), again.array), ("least", element.array));
 }

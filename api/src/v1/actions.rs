@@ -22,6 +22,41 @@ pub struct JobPatch {
     /// Running time after which it is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_seconds: Option<f64>,
+    /// How often it may be moved: what is absent stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<ElasticPatch>,
+}
+
+/// As `elastic` of a specification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ElasticPatch {
+    /// No move before it has run this long on its present GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_runtime_seconds: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_resizes_per_hour: Option<u32>,
+    /// Share of its time that moves may cost, in per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_overhead_pct: Option<f64>,
+    /// Share of its fair share that it is sure of, above 0 and at most 1; 0 takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_share: Option<f64>,
+}
+
+/// Body of `POST /jobs/{id}/resize`: `gpus`, or `min` and `max`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeRequest {
+    /// This many, no fewer and no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]

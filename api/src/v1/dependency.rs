@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A job that comes before another. Of one that the reader may not see only what was asked for and what came of it is told.
+/// A job, or an array with all its elements, that comes before another. Of one that the reader may not see only what was asked for and what came of it is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Dependency {
-    /// `null`: a job that the reader may not see.
+    /// `null`: an array, or a job that the reader may not see.
     pub job_id: Option<Uuid>,
+    /// Instead of `job_id`, where it is an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_id: Option<Uuid>,
     pub name: Option<String>,
     /// How far it is to have come: `success`, `failure` (failed or cancelled), `any` (ended) or `start`.
     #[schema(value_type = String)]
@@ -20,7 +23,7 @@ pub struct Dependency {
     pub standing: String,
     /// Since when it is not open any more.
     pub settled_at: Option<DateTime<Utc>>,
-    /// The state it is in now.
+    /// The state it is in now; `null` of an array.
     #[schema(value_type = Option<String>)]
     pub state: Option<JobStateKind>,
 }

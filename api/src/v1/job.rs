@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::array::{Array, JobArray};
 use super::dependency::{Dependency, Dependent};
+use super::efficiency::EfficiencyReport;
 
 /// Degrees of data, tensor and pipeline parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -157,6 +159,12 @@ pub struct Job {
     #[serde(default)]
     #[schema(required = true)]
     pub topology: String,
+    /// Of an element of an array: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<JobArray>,
+    /// In a list with `arrays=collapsed`: the array that the row stands for. The rest of the row is its first element's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_for: Option<Array>,
     /// Who keeps it on the GPUs it has.
     #[serde(default)]
     pub pin: Option<Pin>,
@@ -274,24 +282,6 @@ pub struct JobDetail {
     #[serde(default)]
     #[schema(required = true)]
     pub dependents: Vec<Dependent>,
-}
-
-/// What a job made of its GPU-time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct EfficiencyReport {
-    /// "used 11.2 GPU-hours: 93 % useful, 5 % starting, 2 % redone or lost".
-    pub summary: String,
-    /// What costs most comes first.
-    pub advice: Vec<EfficiencyAdvice>,
-}
-
-/// Something that its owner can change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct EfficiencyAdvice {
-    /// `lost_work`, `slow_start`, `slow_stop`, `hangs`, `fails_by_itself`, `not_modelled`, `no_noise` or `generous_limit`.
-    pub code: String,
-    /// What was measured and which field of the specification to change.
-    pub detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

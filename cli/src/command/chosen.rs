@@ -69,9 +69,29 @@ fn by_id(jobs: &[Job], text: &str) -> Result<String, Failure> {
     let matching: Vec<&Job> = jobs.iter().filter(matches).collect();
     match matching.as_slice() {
         [only] => Ok(only.id.to_string()),
-        [] => Err(Failure::new(Kind::NotFound, format!("no job is called {text}")).hint("see `headway ps --all`")),
+        [] => Err(no_job(jobs, text)),
         several => Err(ambiguous(format!("{} job ids begin or end with {text}", several.len()), several)),
     }
+}
+
+/// What is called so may be an array: it is no job, but its elements are.
+fn no_job(jobs: &[Job], text: &str) -> Failure {
+    let name = text.split_once('[').map_or(text, |(name, _)| name);
+    let element = |job: &&Job| job.array.as_ref().is_some_and(|of| of.name == name);
+    let Some(of) = jobs.iter().filter(element).max_by_key(|job| job.id).and_then(|job| job.array.as_ref()) else {
+        return Failure::new(Kind::NotFound, format!("no job is called {text}")).hint("see `headway ps --all`");
+    };
+    let (count, index) = (of.count, of.index);
+    let (message, all) = match name == text {
+        true => (
+            format!("{text} is an array of {count} jobs"),
+            format!("for all of them: headway array --help, as in headway array get {name}"),
+        ),
+        false => {
+            (format!("array {name} has no element {text}"), format!("headway array get {name} lists those it has"))
+        }
+    };
+    Failure::new(Kind::Usage, message).hint(format!("name one of its elements, such as '{name}[{index}]'; {all}"))
 }
 
 fn ambiguous(message: String, candidates: &[&Job]) -> Failure {
@@ -116,6 +136,18 @@ mod tests {
     fn of_a_name_that_others_had_the_live_one_is_meant() {
         let jobs = [job(1, "train", "running"), job(2, "train", "failed"), job(3, "train", "cancelled")];
         assert_eq!(to_change(&jobs, "train").unwrap(), jobs[0].id.to_string());
+    }
+
+    #[test]
+    fn an_array_is_no_job_but_its_elements_are() {
+        let of =
+            |index| headway_api::v1::JobArray { array_id: uuid::Uuid::nil(), name: "sweep".into(), index, count: 2 };
+        let element = |index: u32| Job { array: Some(of(index)), ..job(index, &format!("sweep[{index}]"), "running") };
+        let jobs = [element(1), element(2)];
+        assert_eq!(to_change(&jobs, "sweep[2]").unwrap(), jobs[1].id.to_string());
+        assert_eq!(to_show(&jobs, "sweep[1]").unwrap().id, jobs[0].id.to_string());
+        let told = [to_change(&jobs, "sweep").unwrap_err(), to_show(&jobs, "sweep[7]").unwrap_err()];
+        insta::assert_snapshot!(told.map(|failure| failure.to_string()).join("\n"));
     }
 
     #[test]

@@ -112,6 +112,8 @@ fn lot(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     page.line("starts", job.waiting.as_ref().and_then(|waiting| starts(waiting, now)));
     page.line("owner", format!("{}, project {}, priority {}", job.owner, job.project, job.priority));
     let labels: Vec<String> = job.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let array = job.array.as_ref();
+    page.line("array", array.map(|of| format!("element {} of {} ({} elements)", of.index, of.name, of.count)));
     page.line("labels", (!labels.is_empty()).then(|| labels.join(", ")));
     let pin = job.pin.as_ref();
     page.line("pinned", pin.map(|pin| format!("by {}{}", pin.by, because(pin.reason.as_deref()))));
@@ -124,7 +126,9 @@ fn lot(page: &mut Page, job: &Job, now: DateTime<Utc>) {
 /// Who comes before it, and before whom it comes.
 fn order(page: &mut Page, of: &JobDetail) {
     for one in &of.after {
-        let name = one.name.clone().unwrap_or_else(|| "a job that is not yours to see".into());
+        let array = one.array_id.map_or("", |_| "array ");
+        let name =
+            one.name.clone().map_or_else(|| "a job that is not yours to see".into(), |name| format!("{array}{name}"));
         let state = one.state.map(|state| format!(", which is {state}")).unwrap_or_default();
         page.line("after", format!("{} of {name}{state}: {}", one.on, one.standing));
     }
@@ -247,6 +251,7 @@ mod tests {
         let state = Some(JobStateKind::Running);
         let prep = Dependency {
             job_id: Some(job.id),
+            array_id: None,
             name: Some("prep".into()),
             on: Condition::Success,
             standing: "open".into(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::JobPatch;
+use headway_api::v1::{ElasticPatch, JobPatch, ResizeRequest};
 use headway_types::Seconds;
 
 use super::curve::{self, Curve};
@@ -63,6 +63,17 @@ pub enum Job {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Have a job run on another number of GPUs, as soon as there is a place: no cooldown keeps it from that.
+    Resize {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+        /// How many GPUs: a number (8) or a range (8-16).
+        #[arg(value_name = "N[-M]", value_parser = sizes)]
+        gpus: (u32, u32),
+        /// Why, for the event log.
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// Have a running job save now and go on.
     Checkpoint {
         /// Id, unique end or beginning of one, or name.
@@ -109,6 +120,18 @@ pub struct Update {
     /// Running time after which it is stopped ("48h").
     #[arg(long, value_name = "TIME", value_parser = headway_api::spec::duration)]
     pub time: Option<Seconds>,
+    /// No move before it has run this long on its present GPUs ("10m").
+    #[arg(long, value_name = "TIME", value_parser = headway_api::spec::duration)]
+    pub min_runtime: Option<Seconds>,
+    /// How often within an hour it may be moved.
+    #[arg(long, value_name = "N")]
+    pub max_resizes_per_hour: Option<u32>,
+    /// Share of its time that moves may cost, in per cent.
+    #[arg(long, value_name = "PERCENT")]
+    pub max_overhead_pct: Option<f64>,
+    /// Share of its fair share that it is sure of, above 0 and at most 1; 0 takes it away.
+    #[arg(long, value_name = "SHARE")]
+    pub min_share: Option<f64>,
     /// NAME=VALUE; given once or more, these replace all labels.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
@@ -154,6 +177,10 @@ async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failur
             (client.requeue(&id, reason.as_deref()).await?, "is put back into the queue")
         }
         Job::Release { job } => (client.release(&resolve_only_job(client, &job).await?).await?, "is released"),
+        Job::Resize { job, gpus: (min, max), reason } => {
+            let sizes = ResizeRequest { min: Some(min), max: Some(max), reason, ..ResizeRequest::default() };
+            (client.resize(&resolve_only_job(client, &job).await?, &sizes).await?, "is resized: the next round decides")
+        }
         Job::Checkpoint { job } => {
             (client.checkpoint(&resolve_only_job(client, &job).await?).await?, "is told to save and go on")
         }
@@ -203,7 +230,23 @@ async fn goodput(client: &Client, print: &Printer, job: &str) -> Result<(), Fail
     )
 }
 
+/// "8" or "8-16".
+fn sizes(text: &str) -> Result<(u32, u32), String> {
+    let count = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count > 0);
+    let ends = match text.split_once('-') {
+        Some((min, max)) => count(min).zip(count(max)),
+        None => count(text).map(|gpus| (gpus, gpus)),
+    };
+    ends.filter(|(min, max)| min <= max).ok_or_else(|| "must be a number (8) or a range (8-16) of GPUs".into())
+}
+
 fn patch(update: &Update) -> JobPatch {
+    let elastic = ElasticPatch {
+        min_runtime_seconds: update.min_runtime.map(|time| time.0),
+        max_resizes_per_hour: update.max_resizes_per_hour,
+        max_overhead_pct: update.max_overhead_pct,
+        min_share: update.min_share,
+    };
     let labels: BTreeMap<String, String> = update.labels.iter().cloned().collect();
     JobPatch {
         priority: update.priority,
@@ -211,6 +254,7 @@ fn patch(update: &Update) -> JobPatch {
         gpus_max: update.max,
         labels: (!labels.is_empty()).then_some(labels),
         time_limit_seconds: update.time.map(|time| time.0),
+        elastic: (elastic != ElasticPatch::default()).then_some(elastic),
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod agent;
+pub mod array;
 pub mod audit;
 pub mod cancel;
 pub mod catalog;

@@ -6,11 +6,11 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use headway_api::client::{Client, JobFilter};
-use headway_api::v1::{Job, JobTotals, PastJob};
+use headway_api::v1::{Array, Job, JobTotals, PastJob};
 use headway_types::JobStateKind;
 use strum::VariantArray;
 
-use super::{short, watch};
+use super::{array, short, watch};
 use crate::failure::Failure;
 use crate::output::{Format, Printer, age, duration, moment, optional, si};
 use crate::table::Column;
@@ -43,6 +43,9 @@ pub struct Ps {
     /// position. A `-` before it turns it round.
     #[arg(long, allow_hyphen_values = true)]
     pub sort: Option<String>,
+    /// A line for each element of an array instead of one for all of them; as with --sort and --at.
+    #[arg(long)]
+    pub expand: bool,
     /// At most this many [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
@@ -105,6 +108,10 @@ impl Ps {
         self.limit.or((!self.all).then_some(JOBS))
     }
 
+    fn is_collapsed(&self) -> bool {
+        !self.expand && self.sort.is_none() && self.at.is_none()
+    }
+
     fn filter(&self) -> JobFilter {
         let live = self.state.is_empty() && !self.all && self.at.is_none();
         JobFilter {
@@ -112,6 +119,8 @@ impl Ps {
             project: self.project.clone(),
             user: self.user.clone(),
             name_contains: self.name.clone(),
+            array: None,
+            collapsed: self.is_collapsed(),
             labels: self.label.clone(),
             sort: self.sort.clone(),
             totals: self.at.is_none(),
@@ -126,19 +135,31 @@ async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> 
         let page = client.jobs_at(&ps.filter(), at).await?;
         return print.list(&page.items, &PAST, past_row, |job| job.id.to_string());
     }
-    let (jobs, totals) = gather(client, ps).await?;
+    let (jobs, whole, totals) = gather(client, ps).await?;
     // By the scheduler's clock, which runs faster where a cluster is emulated.
     let now = totals.as_ref().map_or_else(Utc::now, |totals| totals.counted_at);
-    print.list(&jobs, &COLUMNS, |job| row(job, now), |job| job.id.to_string())?;
-    if let (Format::Table, Some(footer)) = (print.format, totals.and_then(|totals| footer(jobs.len(), &totals))) {
+    print.list(&jobs, &COLUMNS, |job| row(job, now), id)?;
+    if let (Format::Table, Some(footer)) =
+        (print.format, totals.and_then(|totals| footer(shown(&jobs), whole, &totals)))
+    {
         // Not among the rows: a pipe gets rows alone.
         eprintln!("{footer}");
     }
     Ok(())
 }
 
+/// What is named by a line: a job, or an array.
+fn id(row: &Job) -> String {
+    row.stands_for.as_ref().map_or(row.id, |of| of.id).to_string()
+}
+
+/// Jobs that rows stand for.
+fn shown(rows: &[Job]) -> usize {
+    rows.iter().map(|row| row.stands_for.as_ref().map_or(1, |array| array.count as usize)).sum()
+}
+
 /// Page by page, as many as are wanted; what the filter admits is counted once.
-async fn gather(client: &Client, ps: &Ps) -> Result<(Vec<Job>, Option<JobTotals>), Failure> {
+async fn gather(client: &Client, ps: &Ps) -> Result<(Vec<Job>, bool, Option<JobTotals>), Failure> {
     let (mut filter, mut jobs, mut totals) = (ps.filter(), Vec::new(), None);
     loop {
         let page = client.jobs(&filter).await?;
@@ -147,17 +168,17 @@ async fn gather(client: &Client, ps: &Ps) -> Result<(Vec<Job>, Option<JobTotals>
         filter.totals = false;
         let left = ps.most().map(|most| most.saturating_sub(jobs.len() as u32));
         if page.next_cursor.is_none() || left == Some(0) {
-            return Ok((jobs, totals));
+            return Ok((jobs, page.next_cursor.is_none(), totals));
         }
         filter.cursor = page.next_cursor;
         filter.limit = Some(left.unwrap_or(JOBS_PER_PAGE).min(JOBS_PER_PAGE));
     }
 }
 
-/// That there is more than is shown.
-fn footer(shown: usize, totals: &JobTotals) -> Option<String> {
+/// That there is more than is shown. `whole`: so much was asked for, and there is no more.
+fn footer(shown: usize, whole: bool, totals: &JobTotals) -> Option<String> {
     let all = totals.jobs;
-    ((shown as u64) < all).then(|| format!("{shown} of {all} jobs; --limit {all} shows them all"))
+    (!whole && (shown as u64) < all).then(|| format!("{shown} of {all} jobs; --limit {all} shows them all"))
 }
 
 fn past_row(job: &PastJob) -> Vec<String> {
@@ -181,6 +202,9 @@ fn layout(job: &Job) -> String {
 
 /// One line of the table of jobs.
 fn row(job: &Job, now: DateTime<Utc>) -> Vec<String> {
+    if let Some(of) = &job.stands_for {
+        return array_row(job, of, now);
+    }
     let since = |at: DateTime<Utc>| (job.ended_at.unwrap_or(now) - at).num_milliseconds() as f64 / 1_000.0;
     vec![
         short(&job.id.to_string()).into(),
@@ -205,6 +229,39 @@ fn row(job: &Job, now: DateTime<Utc>) -> Vec<String> {
         if job.lost_gpu_hours > 0.0 { format!("{:.2} GPU-h", job.lost_gpu_hours) } else { "-".into() },
         why(job, now),
     ]
+}
+
+/// The line of an array: what its elements have in common, and how far they are.
+fn array_row(first: &Job, of: &Array, now: DateTime<Utc>) -> Vec<String> {
+    let running = ["running", "starting", "stopping"].iter().filter_map(|state| of.by_state.get(*state)).sum::<u32>();
+    let ended = ["succeeded", "failed", "cancelled"].iter().filter_map(|state| of.by_state.get(*state)).sum::<u32>();
+    let mut cells = vec!["-".to_owned(); COLUMNS.len()];
+    let known = [
+        (0, short(&of.id.to_string()).to_owned()),
+        (1, array::called(of)),
+        (
+            2,
+            if ended == of.count {
+                "ended"
+            } else if running > 0 {
+                "running"
+            } else {
+                "queued"
+            }
+            .to_owned(),
+        ),
+        (3, format!("{}×{}", of.count, first.gpus_max)),
+        (4, of.owner.clone()),
+        (5, age((now - of.submitted_at).num_milliseconds() as f64 / 1_000.0)),
+        (6, format!("{:.0}%", 100.0 * f64::from(ended) / f64::from(of.count.max(1)))),
+        (15, of.project.clone()),
+        (16, first.priority.to_string()),
+        (20, array::counts(of)),
+    ];
+    for (column, text) in known {
+        cells[column] = text;
+    }
+    cells
 }
 
 /// The numbers of a job, for a table of jobs under way.
@@ -314,7 +371,23 @@ pub mod tests {
     #[test]
     fn who_does_not_show_all_says_so() {
         let totals = JobTotals { jobs: 500, by_state: [("queued".into(), 500)].into(), counted_at: now() };
-        assert_eq!(footer(100, &totals).as_deref(), Some("100 of 500 jobs; --limit 500 shows them all"));
-        assert_eq!(footer(500, &totals), None);
+        assert_eq!(footer(100, false, &totals).as_deref(), Some("100 of 500 jobs; --limit 500 shows them all"));
+        assert_eq!(footer(500, false, &totals), None);
+        assert_eq!(
+            footer(100, true, &totals),
+            None,
+            "that of some elements of an array more were admitted says nothing"
+        );
+    }
+
+    #[test]
+    fn an_array_is_one_line_among_jobs() {
+        let of = array::tests::array(1, "sweep", &[("running", 8), ("queued", 40), ("succeeded", 52)]);
+        let mut jobs = jobs();
+        jobs.truncate(2);
+        jobs[0].stands_for = Some(of);
+        assert_eq!(shown(&jobs), 101);
+        let printer = Printer { layout: Layout::Within(Some(120)), ..Printer::plain() };
+        insta::assert_snapshot!(printer.rows(&COLUMNS, jobs.iter().map(|job| row(job, now())).collect()));
     }
 }

@@ -122,11 +122,20 @@ fn submissions(submit: &Submit) -> Result<Vec<Submission>, Failure> {
 async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &Submitted) -> Result<(), Failure> {
     match print.format {
         Format::Table => {
+            let mut told = std::collections::BTreeSet::new();
             for job in &reply.jobs {
-                say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?;
+                match &job.array {
+                    None => say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?,
+                    Some(of) if told.insert(of.array_id) => {
+                        let (name, count) = (&of.name, of.count);
+                        say!("array {name} submitted: {count} jobs ({})", short(&of.array_id.to_string()))?;
+                        say!("next: headway array get {name}, headway logs -f '{}'", job.name)?;
+                    }
+                    Some(_) => {}
+                }
             }
             match (client.is_dry_run(), reply.jobs.as_slice()) {
-                (false, [only]) => follow_up(client, from, only).await,
+                (false, [only]) if only.array.is_none() => follow_up(client, from, only).await,
                 _ => Ok(()),
             }
         }

@@ -40,6 +40,9 @@ pub struct Flags {
     /// given more than once; adds to what a file says.
     #[arg(long, value_name = "JOB[:success|failure|any|start]", value_parser = after)]
     pub after: Vec<Value>,
+    /// One job per index: 0-99, 0-99:2, 1,3,5-9; behind a % how many of them may run at once: 0-99%8.
+    #[arg(long, value_name = "RANGE[%N]")]
+    pub array: Option<String>,
     /// NAME=VALUE; may be given more than once.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
@@ -123,6 +126,7 @@ impl Overlay<'_> {
         self.set(&["limits", "max_restarts"], flags.max_restarts.map(Value::from), "--max-restarts")?;
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;
+        self.set(&["array"], text(&flags.array), "--array")?;
         self.after(&flags.after)?;
         for (name, value) in &flags.labels {
             self.set(&["labels", name], Some(json!(value)), "--label")?;

@@ -1,5 +1,5 @@
 //! A script for Slurm as a specification. Each option is mapped, or named with why it is not and what to do instead: nothing is
-//! left out in silence, and what would make another job of it (an array, a hold) is refused unless the caller says otherwise.
+//! left out in silence, and what would make another job of it (a hold, a start later) is refused unless the caller says otherwise.
 
 mod body;
 mod dependency;
@@ -51,7 +51,7 @@ fn translate(script: &Script<'_>, left_out: &[String]) -> Result<Submission, Fai
     if let Some(line) = first_unread(text) {
         options.notes.push(format!("line {line}: comes after the first command, so it is not read, as in Slurm"));
     }
-    let mut job = Translation { source, options, spec: Map::new(), places: BTreeMap::new() };
+    let mut job = Translation { source, options, spec: Map::new(), places: BTreeMap::new(), is_array: false };
     let result = job.all(script, left_out);
     result.map_err(|(line, failure)| Failure {
         message: format!("{source}{}: {}", line.map(|line| format!(":{line}")).unwrap_or_default(), failure.message),
@@ -98,6 +98,8 @@ struct Translation<'a> {
     options: Options,
     spec: Map<String, Value>,
     places: BTreeMap<String, Place>,
+    /// Whether the script is one.
+    is_array: bool,
 }
 
 impl Translation<'_> {
@@ -112,13 +114,14 @@ impl Translation<'_> {
         let shape = self.shape(uses_srun)?;
         self.time()?;
         self.dependency(left_out)?;
+        self.array(left_out)?;
         let cpus = self.per_node(&shape)?;
         self.nodes();
         self.run(script, &shape, cpus)?;
         if !labels.is_empty() {
             self.spec.insert("labels".into(), Value::Object(labels));
         }
-        self.options.notes.extend(body::warnings(text));
+        self.options.notes.extend(body::warnings(text, self.is_array));
         self.rest(name);
         Ok(())
     }
@@ -141,11 +144,6 @@ impl Translation<'_> {
     /// What would make another job of it.
     fn refuse(&mut self, left_out: &[String]) -> Result<(), Wrong> {
         for (name, instead) in [
-            (
-                "array",
-                "Headway has no arrays yet. Submit each element: for i in $(seq 0 15); do headway submit --from-sbatch \
-                 SCRIPT --leave-out array --name run-$i --env SLURM_ARRAY_TASK_ID=$i; done",
-            ),
             ("begin", "Headway starts jobs as soon as it can. Submit it then, with --leave-out begin"),
             (
                 "hold",
@@ -161,6 +159,18 @@ impl Translation<'_> {
                 self.options.note(one.line, format!("--{name} is left out, as you asked"));
             }
         }
+        Ok(())
+    }
+
+    /// `0-15%4`: Headway reads it as Slurm writes it.
+    fn array(&mut self, left_out: &[String]) -> Result<(), Wrong> {
+        let Some(one) = self.options.take("array") else { return Ok(()) };
+        if left_out.iter().any(|left| left.trim_start_matches('-') == "array") {
+            self.options.note(one.line, "--array is left out, as you asked");
+            return Ok(());
+        }
+        self.is_array = true;
+        self.set("array", one.line, json!(one.value));
         Ok(())
     }
 
@@ -297,6 +307,9 @@ impl Translation<'_> {
             self.options.notes.push(note.to_owned());
         }
         let mut env = body::variables(shape.per_gpu, shape.gpus, cpus, &workdir);
+        if self.is_array {
+            env.extend(body::array_variables());
+        }
         if let Some(one) = self.options.take("export") {
             self.export(&one, &mut env);
         }

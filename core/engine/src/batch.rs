@@ -36,6 +36,7 @@ impl Engine {
             self.check_proposals();
             self.reconcile();
             self.settle_dependencies();
+            self.settle_arrays();
             plan_request = self.consider_round();
             self.asked_wake = self.next_wake();
             self.facts.unsettled = false;
@@ -44,6 +45,7 @@ impl Engine {
             self.asked_wake = self.asked_wake.map(|at| at.max(now + EARLY_AGAIN));
         }
         self.facts.departed.forget_old(now);
+        self.facts.departed_arrays.forget_old(now);
         self.facts.keys.forget_before(now - self.facts.config.idempotency_kept);
         self.finish(plan_request)
     }

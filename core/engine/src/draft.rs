@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_types::{AgentCommand, Generation, JobId, NodeId, PlanId, ReservationId, Timestamp};
+use headway_types::{AgentCommand, ArrayId, Generation, JobId, NodeId, PlanId, ReservationId, Timestamp};
 
 use crate::event::{Actor, RequestId, SessionId};
 use crate::outcome::{Observation, Reply};
@@ -21,6 +21,7 @@ pub(crate) struct Draft {
     pub target: Option<PlanId>,
     pub policy: bool,
     pub projects: BTreeSet<String>,
+    pub arrays: BTreeSet<ArrayId>,
     pub reservations: BTreeSet<ReservationId>,
     pub idempotency: Vec<IdempotencyRecord>,
     pub events: Vec<EventRecord>,
@@ -30,6 +31,8 @@ pub(crate) struct Draft {
     /// What readers see anew beyond the rows touched.
     pub shown_jobs: BTreeSet<JobId>,
     pub shown_nodes: BTreeSet<NodeId>,
+    /// Of which an element does something else.
+    pub shown_arrays: BTreeSet<ArrayId>,
     pub replies: Vec<(RequestId, Reply)>,
     pub refused: Vec<(NodeId, SessionId, String)>,
     pub commands: Vec<(NodeId, AgentCommand)>,

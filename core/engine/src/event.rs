@@ -7,11 +7,11 @@ use std::sync::Arc;
 use headway_planner::{Force, Verified};
 use headway_types::spec::Priority;
 use headway_types::{
-    GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ProjectRole, ReservationId, Seconds, Timestamp,
+    ArrayId, GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ProjectRole, ReservationId, Seconds, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Job, PolicySettings, ProjectRules};
+use crate::record::{Array, Awaited, Job, PolicySettings, ProjectRules};
 
 /// One fact for the engine to digest.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +95,18 @@ pub enum Request {
     Release {
         job: JobId,
     },
+    /// Something is done with all elements of an array that it concerns.
+    Array {
+        array: ArrayId,
+        deed: ArrayDeed,
+    },
+    /// How many elements may run at once; `None`: all.
+    ChangeArray {
+        array: ArrayId,
+        parallel: Option<u32>,
+        /// Only if it is at this version now.
+        expected: Option<u64>,
+    },
     /// What runs saves and waits for its turn again; what has failed or was cancelled goes on.
     Requeue {
         job: JobId,
@@ -111,6 +123,13 @@ pub enum Request {
         change: JobChange,
         /// Only if it is at this version now.
         expected: Option<u64>,
+    },
+    /// Its owner wants other sizes: they hold from now on, and what bounds how often it is moved keeps it from none of them in the next round.
+    Resize {
+        job: JobId,
+        min: GpuCount,
+        max: GpuCount,
+        reason: Option<String>,
     },
     /// Keeps a job on the GPUs it has, or will have next.
     Pin {
@@ -212,12 +231,27 @@ pub enum Request {
     },
 }
 
+/// What is done with elements of an array.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArrayDeed {
+    Cancel {
+        reason: Option<String>,
+        /// Seconds from SIGTERM to SIGKILL; `None`: each job's own.
+        grace: Option<f64>,
+    },
+    Hold {
+        reason: Option<String>,
+    },
+    Release,
+}
+
 /// What a shell has read of jobs that a request names, since the engine keeps none that have ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     pub jobs: BTreeMap<JobId, Arc<Job>>,
+    pub arrays: BTreeMap<ArrayId, Arc<Array>>,
     /// By project and name, the caller's newest.
-    pub names: BTreeMap<(String, String), JobId>,
+    pub names: BTreeMap<(String, String), Awaited>,
 }
 
 /// What somebody asks of a rebalancing. By default: whatever is best for everybody.
@@ -266,6 +300,18 @@ pub struct JobChange {
     pub labels: Option<BTreeMap<String, String>>,
     /// The time limit.
     pub time: Option<Seconds>,
+    pub elastic: ElasticChange,
+}
+
+/// What is to change of how often a job is moved; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ElasticChange {
+    pub min_runtime: Option<Seconds>,
+    pub max_resizes_per_hour: Option<u32>,
+    /// Share of its time that moves may cost, 0 to 1.
+    pub max_overhead: Option<f64>,
+    /// Above 0, at most 1; 0 takes it away.
+    pub min_share: Option<f64>,
 }
 
 /// When a reservation is to end.

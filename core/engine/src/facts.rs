@@ -1,6 +1,7 @@
 //! Facts: rows, and the draft of the batch in hand. Rows change only by the functions here: each marks its row as touched,
 //! so that the outcome holds it once and at its newest. Nothing here knows what was seen.
 
+pub(crate) mod arrays;
 mod departed;
 mod displaced;
 mod indices;
@@ -12,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::{
-    AvailabilityKind, Configuration, Generation, GpuCount, GpuSeconds, GpuType, GpuUuid, IdSource, JobId, NodeId,
-    NodePolicyKind, Placement, PlanId, ReservationId, StandingKind, Term, Timestamp,
+    ArrayId, AvailabilityKind, Configuration, Generation, GpuCount, GpuSeconds, GpuType, GpuUuid, IdSource, JobId,
+    NodeId, NodePolicyKind, Placement, PlanId, ReservationId, StandingKind, Term, Timestamp,
 };
 use imbl::OrdMap;
 
@@ -24,10 +25,11 @@ use crate::draft::{Draft, Note};
 use crate::job::JobEvent;
 use crate::keys::Keys;
 use crate::record::{
-    Allocation, AllocationPhase, AvailabilityEvent, EventRecord, Job, JobState, Node, PlanRecord, PolicySettings,
-    Project, Reservation, Shape,
+    Allocation, AllocationPhase, Array, AvailabilityEvent, EventRecord, Job, JobState, Node, PlanRecord,
+    PolicySettings, Project, Reservation, Shape,
 };
 use crate::snapshot::Snapshot;
+use arrays::{Arrays, Lot};
 use departed::Departed;
 use roll::{Place, Roll};
 pub(crate) use wanted::RoundWanted;
@@ -49,7 +51,10 @@ pub(crate) struct Facts {
     pub roll: Roll,
     /// Who waits for whom.
     pub dependents: Dependents,
-    pub departed: Departed,
+    /// Of which a job is kept.
+    pub arrays: Arrays,
+    pub departed: Departed<JobId, Job>,
+    pub departed_arrays: Departed<ArrayId, Array>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
     /// Allocations with an unreleased slice, by node.
@@ -95,7 +100,9 @@ impl Facts {
             allocations: allocations.collect(),
             roll: Roll::of(&jobs),
             dependents: Dependents::of_all(&jobs),
+            arrays: Arrays::of_all(snapshot.arrays, &jobs),
             departed: Departed::default(),
+            departed_arrays: Departed::default(),
             jobs,
             nodes: snapshot.nodes.into_iter().map(|node| (node.inventory.node, Arc::new(node))).collect(),
             holding: BTreeMap::new(),
@@ -255,6 +262,7 @@ impl Facts {
         };
         let shape = |job: &Job| (job.state.kind(), job.generation);
         let (before, from, waited) = (shape(job), Place::of(job), waits_for(job));
+        let lot = Lot::of(job);
         change(Arc::make_mut(job));
         if !job.after.is_empty() {
             self.dependents.renew(id, &waited, &waits_for(job));
@@ -265,6 +273,9 @@ impl Facts {
         }
         self.draft.jobs.insert(id);
         self.unsettled = true;
+        if lot.is_some() {
+            self.renew_element(id, lot);
+        }
     }
 
     pub fn edit_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {

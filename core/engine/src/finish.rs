@@ -10,7 +10,7 @@ use crate::draft::{Draft, Note};
 use crate::efficiency;
 use crate::engine::Engine;
 use crate::facts::Facts;
-use crate::outcome::{Change, Outcome, Reply};
+use crate::outcome::{ArrayDone, Change, Outcome, Reply};
 use crate::record::{Entered, Job, Transition};
 use crate::rounds::RoundRequest;
 
@@ -76,6 +76,7 @@ impl Facts {
                 Arc::make_mut(job).version += 1;
             }
         }
+        self.raise_array_versions(&draft.arrays);
         for id in &draft.nodes {
             if let Some(node) = self.nodes.get_mut(id) {
                 Arc::make_mut(node).version += 1;
@@ -90,6 +91,7 @@ impl Facts {
             Some(node) => Change::Node(node.clone()),
             None => Change::NodeGone(*id),
         }));
+        changes.extend(draft.arrays.iter().filter_map(|id| Some(Change::Array(self.array(*id)?.clone()))));
         changes.extend(draft.jobs.iter().filter_map(|id| Some(Change::Job(self.jobs.get(id)?.clone()))));
         changes.extend(draft.plans.values().cloned().map(Change::Plan));
         changes.extend(draft.target.map(Change::Target));
@@ -149,6 +151,10 @@ impl Facts {
             Reply::Node(node) => {
                 let id = node.inventory.node;
                 Reply::Node(self.nodes.get(&id).map_or(node, Arc::clone))
+            }
+            Reply::Array(done) => {
+                let array = self.array(done.array.id).map_or(done.array, Arc::clone);
+                Reply::Array(ArrayDone { array, ..done })
             }
             Reply::Reservation(one) => Reply::Reservation(self.reservations.get(&one.id).cloned().unwrap_or(one)),
             other => other,

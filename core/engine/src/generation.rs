@@ -134,6 +134,9 @@ impl Engine {
         self.facts.advance(key, AllocationPhase::Running);
         self.seen.forget_sent(key);
         let gpus = allocation.placement.gpus();
+        if job.resize.is_some() {
+            self.facts.ask_round_for_somebody(format!("{} may be moved as its owner asked", job.spec.name));
+        }
         let message = format!("{} runs on {} under {}", job.spec.name, gpus.words(), key.1);
         self.facts.note(Note::new("job.started", message).job(id).with("gpus", gpus).with("generation", key.1));
     }
@@ -184,7 +187,12 @@ impl Engine {
         let is_layout = from.tier_to(&to) == Some(Tier::Layout);
         self.facts.edit_job(id, |job| {
             job.last_change = Some(LastChange { at, reason: reason.into() });
-            if is_layout { job.count_move(at) } else { job.batch_changes += 1 }
+            if is_layout {
+                job.count_move(at);
+                job.resize = None;
+            } else {
+                job.batch_changes += 1;
+            }
         });
         let name = &job.spec.name;
         let (kind, message) = if is_layout {
@@ -356,8 +364,8 @@ impl Engine {
             return self.facts.impossible("a job that is not kept left its generation", Some(id), None);
         };
         seen.leave_generation(job, self.facts.now);
-        if job.save_wanted.is_some() {
-            self.facts.edit_job(id, |job| job.save_wanted = None);
+        if job.save_wanted.is_some() || job.resize.is_some() {
+            self.facts.edit_job(id, |job| (job.save_wanted, job.resize) = (None, None));
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Generation, GpuUuid, JobId, JobStateKind, NodeId, PlanId};
+use headway_types::{ArrayId, Generation, GpuUuid, JobId, JobStateKind, NodeId, PlanId};
 
 use crate::dependencies::Dependents;
 use crate::engine::Engine;
 use crate::facts::roll::Roll;
-use crate::record::PlanState;
+use crate::record::{Awaited, PlanState};
 
 /// A broken promise of the engine.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -32,8 +32,14 @@ pub enum InvariantViolation {
     Roll,
     #[error("the index of who waits for whom is wrong")]
     Dependents,
-    #[error("job {job} waits for {dependency}, which is not live")]
-    WaitsForNobody { job: JobId, dependency: JobId },
+    #[error("job {job} waits for {dependency:?}, which is not live")]
+    WaitsForNobody { job: JobId, dependency: Awaited },
+    #[error("the sets of elements of arrays are wrong")]
+    Arrays,
+    #[error("array {array} has more elements in rounds than it allows")]
+    TooManyElements { array: ArrayId },
+    #[error("array {array} keeps elements waiting for nobody")]
+    IdleArray { array: ArrayId },
     #[error("facts and what was seen are not of the same jobs and nodes")]
     Apart,
     #[error("the target {plan} is {state:?}")]
@@ -54,8 +60,27 @@ impl Engine {
         if facts.dependents != Dependents::of_all(&facts.jobs) {
             return Err(V::Dependents);
         }
+        if !facts.arrays.agree_with(&facts.jobs) {
+            return Err(V::Arrays);
+        }
+        for id in facts.arrays.ids() {
+            let Some(kept) = facts.arrays.get(id) else { continue };
+            let queued =
+                |(_, job): &&(u32, JobId)| facts.jobs.get(job).is_some_and(|job| job.state.generation().is_none());
+            let queued = kept.admitted.iter().filter(queued).count();
+            let most = kept.row.parallel.map_or(usize::MAX, |most| most as usize);
+            if kept.admitted.len() > most.max(kept.admitted.len() - queued) {
+                return Err(V::TooManyElements { array: id });
+            }
+            if !kept.waiting.is_empty() && kept.admitted.len() < most {
+                return Err(V::IdleArray { array: id });
+            }
+        }
         for (dependency, waiting) in facts.dependents.awaited() {
-            let lives = facts.jobs.get(&dependency).is_some_and(|job| !job.state.is_final());
+            let lives = match dependency {
+                Awaited::Job(job) => facts.jobs.get(&job).is_some_and(|job| !job.state.is_final()),
+                Awaited::Array(array) => facts.array(array).is_some_and(|array| !array.is_over()),
+            };
             if let Some(job) = waiting.first().filter(|_| !lives) {
                 return Err(V::WaitsForNobody { job: *job, dependency });
             }

@@ -4,6 +4,7 @@
 //! anything: the live shell (`scheduler`) and the simulated one (`sim`) commit its changes and send its commands.
 
 pub mod account;
+mod arrays;
 pub mod attention;
 pub mod dependencies;
 pub mod efficiency;
@@ -42,15 +43,16 @@ pub use account::{Activity, GpuTime, Use};
 pub use config::EngineConfig;
 pub use engine::Engine;
 pub use event::{
-    Actor, Ends, Event, IdempotencyKey, JobChange, Known, Request, RequestId, ReservationRequest, SessionId,
+    Actor, ArrayDeed, ElasticChange, Ends, Event, IdempotencyKey, JobChange, Known, Request, RequestId,
+    ReservationRequest, SessionId,
 };
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
-pub use outcome::{Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
+pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
 pub use pulse::Pulse;
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
 
 pub use verdicts::Verdicts;
-pub use view::{Holding, JobView, NodeView, View};
+pub use view::{ArrayView, Holding, JobView, NodeView, View};

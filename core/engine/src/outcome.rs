@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{AgentCommand, JobId, NodeId, PlanId, ReservationId, StepReport, Timestamp};
+use headway_types::{AgentCommand, ArrayId, JobId, NodeId, PlanId, ReservationId, StepReport, Timestamp};
 use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
-    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project,
-    Reservation, Transition,
+    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings,
+    Project, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
 
@@ -48,6 +48,7 @@ pub enum Change {
     Target(PlanId),
     Policy(PolicySettings),
     Project(Arc<Project>),
+    Array(Arc<Array>),
     /// The project was deleted.
     ProjectGone(String),
     Reservation(Arc<Reservation>),
@@ -93,6 +94,7 @@ pub enum Reply {
         subjects: Vec<Uuid>,
     },
     Job(Arc<Job>),
+    Array(ArrayDone),
     Node(Arc<Node>),
     NodeDeleted(NodeDeleted),
     /// A round was requested; its plan will appear under this id as a proposal.
@@ -104,6 +106,13 @@ pub enum Reply {
     /// What the request would have been answered; its subject as it would be.
     DryRun(Box<Reply>),
     Refused(Refusal),
+}
+
+/// An array, and those of its elements with which something was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrayDone {
+    pub array: Arc<Array>,
+    pub touched: Vec<JobId>,
 }
 
 /// A node that is no more, and what named it.
@@ -124,6 +133,8 @@ pub struct NodeDeleted {
 pub enum Refusal {
     #[error("no job {0}")]
     NoSuchJob(JobId),
+    #[error("no array {0}")]
+    NoSuchArray(ArrayId),
     #[error("no node {0}")]
     NoSuchNode(NodeId),
     #[error("no plan {0}")]

@@ -3,6 +3,7 @@
 //! shared by `Arc`, so that readers see a consistent snapshot without a copy.
 
 mod allocation;
+mod array;
 mod consent;
 mod deed;
 mod dependency;
@@ -17,12 +18,13 @@ mod reservation;
 
 pub(crate) use allocation::Shape;
 pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, Release, ReleaseProof};
+pub use array::{Array, Element, Tally};
 pub(crate) use consent::closed_until;
 pub use consent::{AutoApprove, MoveWindow, NoWindow};
 pub use deed::{Deed, Origin, Row};
-pub use dependency::{Dependency, DependencyStanding};
+pub use dependency::{Awaited, Dependency, DependencyStanding};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
-pub use job::{Displacement, Job, LastChange, LastFailure, Pin, Turn};
+pub use job::{Displacement, Job, LastChange, LastFailure, Pin, Resize, Turn};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use job_state::{JobState, StopCause, Wish};
 pub use node::{Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};

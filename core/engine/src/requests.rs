@@ -1,5 +1,6 @@
 //! Requests of people and scripts. A refusal has changed nothing.
 
+mod arrays;
 mod change;
 mod deeds;
 mod deletion;
@@ -12,6 +13,7 @@ mod policy;
 mod projects;
 mod requeue;
 mod reservations;
+mod resize;
 mod submit;
 
 use std::sync::Arc;
@@ -30,9 +32,12 @@ impl Engine {
             Request::Cancel { job, reason, grace } => self.cancel(actor, job, reason, grace),
             Request::Hold { job, reason } => self.hold(actor, job, reason),
             Request::Release { job } => self.release_job(actor, job),
+            Request::Array { array, deed } => self.do_with_array(actor, array, deed),
+            Request::ChangeArray { array, parallel, expected } => self.change_array(actor, array, parallel, expected),
             Request::Requeue { job, reason, known } => self.requeue(actor, job, reason, &known),
             Request::Checkpoint { job } => self.save_now(actor, job),
             Request::Change { job, change, expected } => self.change_job(actor, job, change, expected),
+            Request::Resize { job, min, max, reason } => self.resize(actor, job, (min, max), reason),
             Request::Pin { job, reason } => self.pin(actor, job, reason),
             Request::Unpin { job } => self.unpin(actor, job),
             Request::Drain { node, reason, deadline } => self.drain(actor, node, reason, deadline),

@@ -6,6 +6,7 @@ mod consider;
 mod fits;
 mod input;
 mod request;
+mod resizes;
 mod terms;
 mod trouble;
 

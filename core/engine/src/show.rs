@@ -1,13 +1,13 @@
 //! Shows readers what a batch has touched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_types::{JobId, NodeId};
+use headway_types::{ArrayId, JobId, NodeId};
 
 use crate::draft::Draft;
 use crate::engine::Engine;
-use crate::view::{JobView, NodeView, View};
+use crate::view::{ArrayView, JobView, NodeView, View};
 
 impl Engine {
     /// The snapshot as of the newest batch. Cheap: entries are shared, not copied.
@@ -23,6 +23,8 @@ impl Engine {
         nodes.into_iter().for_each(|id| self.show_node(id));
         self.show_plans();
         self.show_rules();
+        let arrays: Vec<ArrayId> = self.facts.arrays.ids().collect();
+        arrays.into_iter().for_each(|id| self.show_array(id));
     }
 
     /// Renews what a batch touched.
@@ -38,6 +40,8 @@ impl Engine {
         if !draft.projects.is_empty() || !draft.reservations.is_empty() {
             self.show_rules();
         }
+        let arrays = draft.arrays.union(&draft.shown_arrays);
+        arrays.copied().for_each(|id| self.show_array(id));
         self.view.verdicts = self.rounds.verdicts().clone();
         self.view.lessons = Arc::clone(&self.seen.lessons);
         self.view.trouble = self.rounds.trouble().cloned();
@@ -58,6 +62,29 @@ impl Engine {
             live: seen.live.clone(),
         };
         self.view.jobs.insert(id, Arc::new(shown));
+    }
+
+    fn show_array(&mut self, id: ArrayId) {
+        let Some(kept) = self.facts.arrays.get(id) else {
+            self.view.arrays.remove(&id);
+            return;
+        };
+        let runs =
+            |(_, job): &&(u32, JobId)| self.facts.jobs.get(job).is_some_and(|job| job.state.generation().is_some());
+        let mut live = BTreeMap::new();
+        for (_, job) in [&kept.waiting, &kept.admitted, &kept.aside].into_iter().flatten() {
+            if let Some(job) = self.facts.jobs.get(job) {
+                *live.entry(job.state.kind()).or_default() += 1;
+            }
+        }
+        let shown = ArrayView {
+            array: Arc::clone(&kept.row),
+            live,
+            running: kept.admitted.iter().filter(runs).count() as u32,
+            admitted: kept.admitted.len() as u32,
+            waiting: kept.waiting.len() as u32,
+        };
+        self.view.arrays.insert(id, Arc::new(shown));
     }
 
     fn show_node(&mut self, id: NodeId) {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use headway_goodput::JobModel;
 use headway_types::JobId;
 
-use crate::record::{Allocation, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project, Reservation};
+use crate::record::{
+    Allocation, Array, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project, Reservation,
+};
 
 /// The store's content as far as the engine needs it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +26,8 @@ pub struct Snapshot {
     pub projects: Vec<Project>,
     /// Those that are not over.
     pub reservations: Vec<Reservation>,
+    /// Of which a job is among those above.
+    pub arrays: Vec<Array>,
     /// Newest saved model per live job, where there is one.
     pub models: BTreeMap<JobId, JobModel>,
     pub last_event_seq: u64,

@@ -35,7 +35,11 @@ impl View {
                 let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
                 own(ReasonCode::Held, format!("on hold until it is released{why}"))
             }
-            (JobState::Queued { .. }, _) if row.is_blocked() => Some(Cow::Owned(blocked(row))),
+            (JobState::Queued { .. }, _) if row.open_dependencies().next().is_some() => Some(Cow::Owned(blocked(row))),
+            (JobState::Queued { .. }, _) if row.waits_for_its_array() => {
+                let told = self.array_limit(row);
+                own(ReasonCode::ArrayLimit, told)
+            }
             (JobState::Queued { .. }, Some(until)) if until > self.at => {
                 let setbacks = row.failures + row.setbacks;
                 own(ReasonCode::BackOff, format!("waits a while after {setbacks} failed attempts in a row"))
@@ -44,6 +48,18 @@ impl View {
             (JobState::Queued { .. }, _) if self.verdicts.left.contains(&job) => Some(Cow::Owned(left())),
             _ => self.verdicts.said.get(&job).map(Cow::Borrowed),
         }
+    }
+
+    /// How many of a job's array run, and how many may.
+    fn array_limit(&self, row: &Job) -> String {
+        let array = row.element.as_ref().and_then(|element| self.arrays.get(&element.array));
+        let Some((shown, limit)) = array.and_then(|shown| Some((shown, shown.array.parallel?))) else {
+            return "waits for others of its array to end".into();
+        };
+        let name = &shown.array.name;
+        let next = shown.admitted.saturating_sub(shown.running);
+        let next = if next > 0 { format!(" and {next} may start") } else { String::new() };
+        format!("waits for others of array {name} to end: {} run{next}, and it allows {limit} at once", shown.running)
     }
 
     /// Whether rounds do without the job, since they gave no plan with it.

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use headway_goodput::{JobModel, Lessons};
 use headway_types::{
-    Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, NodeId, PlanId, ProjectRole, ReservationId, Term,
-    Timestamp,
+    ArrayId, Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobStateKind, NodeId, PlanId, ProjectRole,
+    ReservationId, Term, Timestamp,
 };
 use imbl::OrdMap;
 
 use crate::account::Activity;
 use crate::facts::usage::usages;
 use crate::record::{
-    Allocation, AllocationPhase, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings, Project,
-    Reservation, line, lineage,
+    Allocation, AllocationPhase, Array, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings,
+    Project, Reservation, line, lineage,
 };
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
@@ -35,6 +35,8 @@ pub struct View {
     pub policy: PolicySettings,
     pub projects: OrdMap<String, Arc<Project>>,
     pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
+    /// Those of which a job is kept.
+    pub arrays: OrdMap<ArrayId, Arc<ArrayView>>,
     pub verdicts: Verdicts,
     /// What measured jobs have taught those alike.
     pub lessons: Arc<Lessons>,
@@ -58,6 +60,7 @@ impl View {
             policy,
             projects,
             reservations,
+            arrays: OrdMap::new(),
             verdicts: Verdicts::default(),
             lessons: Arc::default(),
             trouble: None,
@@ -111,6 +114,20 @@ pub struct Holding {
     pub gpus: GpuCount,
     /// GPU-time used, decayed.
     pub used: GpuSeconds,
+}
+
+/// An array with the numbers of its elements that are live.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrayView {
+    pub array: Arc<Array>,
+    /// By the state they are in.
+    pub live: BTreeMap<JobStateKind, u32>,
+    /// With GPUs.
+    pub running: u32,
+    /// Those, and those in rounds.
+    pub admitted: u32,
+    /// Kept out of rounds by the array alone.
+    pub waiting: u32,
 }
 
 /// A live job with its newest numbers.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::blame::Fault;
 use crate::configuration::Configuration;
 use crate::hardware::NodeInventory;
-use crate::id::{Generation, GpuUuid, JobId, NodeId};
+use crate::id::{ArrayId, Generation, GpuUuid, JobId, NodeId};
 use crate::model::ModelShape;
 use crate::placement::Placement;
 use crate::report::{Capabilities, StepReport};
@@ -32,6 +32,9 @@ pub struct LaunchOrder {
     pub job: JobId,
     pub generation: Generation,
     pub job_name: String,
+    /// Of an element of an array: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayPlace>,
     /// Who submitted the job; an agent that may, runs its workers as the Unix user of this name.
     #[serde(default)]
     pub owner: String,
@@ -53,6 +56,18 @@ pub struct LaunchOrder {
     pub checkpoint_every: Seconds,
     pub resume: Option<CheckpointRef>,
     pub grace: Seconds,
+}
+
+/// Which element of an array a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayPlace {
+    pub array: ArrayId,
+    pub index: u32,
+    /// Elements of the array.
+    pub count: u32,
+    /// The array's smallest and largest index.
+    pub first: u32,
+    pub last: u32,
 }
 
 /// Where a node of a gang is reached.

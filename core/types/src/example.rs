@@ -111,6 +111,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         elastic: Elasticity::default(),
         limits: Limits::default(),
         after: Vec::new(),
+        array: None,
     }
 }
 
@@ -121,6 +122,7 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
         job,
         generation: Generation(generation),
         job_name: "job".into(),
+        array: None,
         owner: "ada".into(),
         model: None,
         run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },

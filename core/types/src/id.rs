@@ -32,6 +32,10 @@ uuid_id!(
     JobId
 );
 uuid_id!(
+    /// An array: jobs of one specification that differ in their index.
+    ArrayId
+);
+uuid_id!(
     /// A node, as the agent's data directory names it; survives restarts of the agent and of the machine.
     NodeId
 );
@@ -114,6 +118,11 @@ impl IdSource {
     /// A fresh job id, ordered by `now`.
     pub fn job(&mut self, now: Timestamp) -> JobId {
         JobId(self.next_v7(now))
+    }
+
+    /// A fresh array id, ordered by `now`.
+    pub fn array(&mut self, now: Timestamp) -> ArrayId {
+        ArrayId(self.next_v7(now))
     }
 
     /// A fresh node id, ordered by `now`.

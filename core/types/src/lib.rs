@@ -30,13 +30,15 @@ pub mod xid;
 
 pub use access::{ProjectRole, TokenScope};
 pub use blame::{Blame, Fault};
-pub use command::{AgentCommand, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
+pub use command::{
+    AgentCommand, ArrayPlace, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode,
+};
 pub use configuration::{Configuration, Layout, Tier};
 pub use execution::{Execution, Recompute, Schedule, Sharding};
 pub use hardware::{
     Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory, StatedDevice,
 };
-pub use id::{BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
+pub use id::{ArrayId, BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
 pub use model::{ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};

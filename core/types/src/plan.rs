@@ -240,6 +240,8 @@ words! {
         Held,
         /// Another job is to come so far first.
         Dependency,
+        /// As many elements of its array run or may start as it allows at once.
+        ArrayLimit,
         /// The quota of its project, or of one above, is used up.
         Quota,
         /// What one user may hold in its project is used up.

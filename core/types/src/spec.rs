@@ -1,21 +1,24 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
 mod after;
+mod array;
+mod resources;
 mod statistics;
 mod target;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::execution::{Execution, Recompute, Schedule, Sharding};
-use crate::hardware::GpuType;
 use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
 use crate::time::Timestamp;
-use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences};
+use crate::unit::{GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
+pub use array::{ArraySpec, IndexError, Indices, LARGEST_INDEX, MOST_ELEMENTS, element_name, family_name};
+pub use resources::{GpuRange, HostResource, NodeChoice, NodeResources, Topology};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
 
@@ -32,6 +35,9 @@ pub struct JobSpec {
     /// Jobs that come before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<After>,
+    /// It is as many jobs as this has indices; of a job that is one of them, its own index alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArraySpec>,
 }
 
 impl JobSpec {
@@ -45,6 +51,18 @@ impl JobSpec {
     #[must_use]
     pub fn training(&self) -> Option<&Training> {
         self.role().training.as_ref()
+    }
+
+    /// One job of an array: its name, its index, and the directory it runs in.
+    #[must_use]
+    pub fn element(&self, index: u32) -> Self {
+        let mut element = self.clone();
+        element.name = element_name(&self.name, index);
+        element.array = Some(ArraySpec { indices: Indices::only(index), parallel: None });
+        for role in &mut element.roles {
+            role.run.workdir = role.run.workdir.take().map(|dir| dir.replace("{array_index}", &index.to_string()));
+        }
+        element
     }
 
     /// How the job saves itself; one without a training section is given the defaults.
@@ -82,120 +100,6 @@ pub struct Role {
     /// Absent: the job is rigid and opaque; it is scheduled but not tuned.
     pub training: Option<Training>,
     pub run: Run,
-}
-
-/// Which sizes a job accepts. `min == max` makes it rigid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuRange {
-    pub min: GpuCount,
-    pub max: GpuCount,
-    /// Allowed sizes, ascending; empty means every size from `min` to `max`.
-    pub sizes: Vec<GpuCount>,
-    /// Accepted GPU types; empty means any.
-    pub types: Vec<GpuType>,
-}
-
-impl GpuRange {
-    /// Whether the job may run on this many GPUs.
-    #[must_use]
-    pub fn allows(&self, gpus: GpuCount) -> bool {
-        self.min <= gpus && gpus <= self.max && (self.sizes.is_empty() || self.sizes.contains(&gpus))
-    }
-
-    /// The smallest allowed size that is at least this, or the largest there is.
-    #[must_use]
-    pub fn size_from(&self, least: GpuCount) -> GpuCount {
-        let fits = |size: &&GpuCount| **size >= least && self.allows(**size);
-        match self.sizes.as_slice() {
-            [] => least.clamp(self.min, self.max),
-            sizes => sizes.iter().find(fits).copied().unwrap_or(self.max),
-        }
-    }
-
-    /// Whether the job may run on this GPU type.
-    #[must_use]
-    pub fn accepts(&self, gpu_type: &GpuType) -> bool {
-        self.types.is_empty() || self.types.contains(gpu_type)
-    }
-}
-
-/// Host resources a job needs on each of its nodes, or a host has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeResources {
-    pub cpus: Option<u32>,
-    pub memory: Option<Bytes>,
-    /// Shared memory (`/dev/shm`).
-    #[serde(default)]
-    pub shm: Option<Bytes>,
-    /// On a disk of the node's own.
-    #[serde(default)]
-    pub local_disk: Option<Bytes>,
-}
-
-impl NodeResources {
-    /// How much of one of them, in its unit: CPUs or bytes.
-    #[must_use]
-    pub fn amount(&self, of: HostResource) -> Option<u64> {
-        match of {
-            HostResource::Cpus => self.cpus.map(u64::from),
-            HostResource::Memory => self.memory.map(|bytes| bytes.0),
-            HostResource::Shm => self.shm.map(|bytes| bytes.0),
-            HostResource::LocalDisk => self.local_disk.map(|bytes| bytes.0),
-        }
-    }
-
-    /// What a host of these lacks for the needs; what a host does not say is not counted.
-    pub fn lacks(self, needs: NodeResources) -> impl Iterator<Item = HostResource> {
-        let short =
-            move |of: &HostResource| needs.amount(*of).zip(self.amount(*of)).is_some_and(|(need, has)| need > has);
-        HostResource::ALL.into_iter().filter(short)
-    }
-}
-
-/// What is counted on a host besides GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HostResource {
-    Cpus,
-    Memory,
-    Shm,
-    LocalDisk,
-}
-
-impl HostResource {
-    pub const ALL: [HostResource; 4] =
-        [HostResource::Cpus, HostResource::Memory, HostResource::Shm, HostResource::LocalDisk];
-
-    /// "CPUs", "shared memory".
-    #[must_use]
-    pub fn in_words(self) -> &'static str {
-        match self {
-            HostResource::Cpus => "CPUs",
-            HostResource::Memory => "memory",
-            HostResource::Shm => "shared memory",
-            HostResource::LocalDisk => "local disk",
-        }
-    }
-}
-
-/// Which nodes a job takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeChoice {
-    /// Names of nodes it must not start on.
-    pub exclude: BTreeSet<String>,
-    pub topology: Topology,
-}
-
-words! {
-    /// How a job of several nodes takes racks (fabric domains).
-    #[derive(Default)]
-    pub enum Topology {
-        /// One where that costs little.
-        #[default]
-        PreferRack,
-        /// Only within one.
-        RequireRack,
-    }
 }
 
 /// What makes a job tunable.

@@ -17,9 +17,9 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
-use headway_engine::record::{EventRecord, Job, Origin};
+use headway_engine::record::{Array, EventRecord, Job, Origin};
 use headway_engine::view::View;
-use headway_types::JobId;
+use headway_types::{ArrayId, JobId};
 use utoipa::openapi::OpenApi;
 use uuid::Uuid;
 
@@ -91,7 +91,7 @@ pub async fn checked(
         subject: params.as_ref().and_then(|params| subject(parts.uri.path(), params)),
     };
     let answer = async {
-        if let Err(problem) = permit(&state, &caller, *act, params.as_ref()).await {
+        if let Err(problem) = permit(&state, &caller, *act, parts.uri.path(), params.as_ref()).await {
             state.note_refusal(&problem);
             return problem.into_response();
         }
@@ -132,6 +132,7 @@ async fn permit(
     state: &HttpState,
     caller: &Principal,
     act: Option<Act>,
+    path: &str,
     params: Option<&RawPathParams>,
 ) -> Result<(), Problem> {
     let Some(act) = act else {
@@ -144,6 +145,10 @@ async fn permit(
             // The handler says what is wrong with an id that is none.
             let id = param("id").and_then(|id| Uuid::parse_str(&id).ok());
             let Some(id) = id else { return caller.has_scope(act) };
+            if path.starts_with("/api/v1/arrays/") {
+                let array = lookup::array(&state.cluster, ArrayId(id)).await?;
+                return caller.may_with_array(act, &state.cluster.view(), &array);
+            }
             let job = lookup::record(&state.cluster, JobId(id)).await?;
             caller.may_with_job(act, &state.cluster.view(), &job)
         }
@@ -194,6 +199,18 @@ impl Principal {
             return Err(lookup::no_job(job.id));
         }
         Err(self.refused(act).about(&format!("the job belongs to {} in project {}", job.owner, job.spec.project)))
+    }
+
+    /// Likewise with an array, which is its owner's as its elements are.
+    pub fn may_with_array(&self, act: Act, view: &View, array: &Array) -> Result<(), Problem> {
+        let who = self.standing(view, &array.project, Some(&array.owner));
+        if act.rule().admits(who) {
+            return Ok(());
+        }
+        if !Act::SeeJob.rule().admits(who) {
+            return Err(lookup::no_array(array.id));
+        }
+        Err(self.refused(act).about(&format!("the array belongs to {} in project {}", array.owner, array.project)))
     }
 
     pub fn sees(&self, view: &View, project: &str, owner: &str) -> Seen {

@@ -7,7 +7,7 @@ use headway_api::v1;
 use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
 use headway_engine::view::View;
-use headway_types::{JobId, Seconds};
+use headway_types::{GpuCount, JobId, Seconds};
 use uuid::Uuid;
 
 use super::access::Act;
@@ -17,7 +17,7 @@ use super::problem::Problem;
 use super::{HttpState, admission, conversions, dependencies, extract, lookup};
 use crate::shown::Shown;
 
-/// Change a job's priority, sizes, time limit or labels; what the body does not name stays. A priority above 75 (high) is for admins to give. With `If-Match`, only if the job still is what its ETag says.
+/// Change a job's priority, sizes, time limit, labels or how often it may be moved; what the body does not name stays. A priority above 75 (high) is for admins to give. With `If-Match`, only if the job still is what its ETag says.
 #[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), ("If-Match" = Option<String>, Header)),
     request_body = v1::JobPatch,
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -48,10 +48,46 @@ pub async fn cancel_job(
     body: Option<Json<v1::CancelRequest>>,
 ) -> Result<Response, Problem> {
     let Json(body) = body.unwrap_or_default();
-    if body.grace_s.is_some_and(|grace| !(0.0..=86_400.0).contains(&grace)) {
-        return Err(Problem::invalid("grace_s must be between 0 and 86400 seconds").field("grace_s"));
+    let grace = grace(&body)?.map(Seconds);
+    let request = Request::Cancel { job: JobId(id), reason: body.reason, grace };
+    state.answer(&caller, request, shown).await
+}
+
+/// The grace time that a cancellation asks for, in seconds.
+pub fn grace(of: &v1::CancelRequest) -> Result<Option<f64>, Problem> {
+    match of.grace_s {
+        Some(grace) if !(0.0..=86_400.0).contains(&grace) => {
+            Err(Problem::invalid("grace_s must be between 0 and 86400 seconds").field("grace_s"))
+        }
+        grace => Ok(grace),
     }
-    let request = Request::Cancel { job: JobId(id), reason: body.reason, grace: body.grace_s.map(Seconds) };
+}
+
+/// Have a job run on another number of GPUs, as soon as a round finds a place for it: whatever keeps it from being moved too often keeps it from no move in
+/// the next round. Where to is the planner's to say; a dry run tells what it foresees. What the job, its checkpoints, its project or the cluster can never
+/// have is refused with the closest sizes.
+#[utoipa::path(post, path = "/jobs/{id}/resize", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = v1::ResizeRequest,
+    responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn resize_job(
+    State(state): State<HttpState>,
+    caller: Principal,
+    Path(id): Path<Uuid>,
+    Json(body): Json<v1::ResizeRequest>,
+) -> Result<Response, Problem> {
+    let (min, max) = match (body.gpus, body.min, body.max) {
+        (Some(gpus), None, None) => (gpus, gpus),
+        (None, Some(min), Some(max)) => (min, max),
+        _ => return Err(Problem::invalid("give either gpus, or min and max").field("gpus")),
+    };
+    let (min, max) = (GpuCount(min), GpuCount(max));
+    let request = Request::Resize { job: JobId(id), min, max, reason: body.reason };
+    // Whether it could ever be so is asked of the planner with the job as it would be.
+    let supposed = state.supposed(caller.actor(), request.clone()).await?;
+    let Reply::Job(job) = supposed else { return Err(super::mismatched(&supposed)) };
+    if let Some(problem) = admission::never_at(&state, &job.spec, &job.owner).await {
+        return Err(problem);
+    }
     state.answer(&caller, request, shown).await
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use headway_engine::view::View;
-use headway_planner::{CurveCache, Misnamed, Never, PlanInput, name_gpu_types, never_while};
+use headway_planner::{CurveCache, Misnamed, Never, PlanInput, QuotaRoom, name_gpu_types, never_while, quota};
 use headway_types::spec::Priority;
 use headway_types::{JobId, JobSpec, ReasonCode};
 use tokio::sync::Semaphore;
@@ -88,6 +88,53 @@ pub async fn refusal(state: &HttpState, specs: &[JobSpec], user: &str) -> Option
         return left_out(looked_at, specs.len());
     }
     told(specs, &nevers)
+}
+
+/// Why a job that exists could never run with this specification, or in no quota as they are; with what comes closest.
+pub async fn never_at(state: &HttpState, spec: &JobSpec, user: &str) -> Option<Problem> {
+    let (view, asked, user) = (state.cluster.view(), vec![spec.clone()], user.to_owned());
+    let look = move || {
+        let until = Instant::now() + LOOK_TIME;
+        let round = view.empty_round();
+        let beyond = beyond_quota(&round, &asked[0], &user);
+        (beyond, nevers(round, &asked, &user, || Instant::now() < until))
+    };
+    let Ok((beyond, (nevers, looked_at))) = goodput::off_the_reactor(&LOOKS, look).await else {
+        return left_out(0, 1);
+    };
+    if beyond.is_some() || looked_at == 0 {
+        return beyond.or_else(|| left_out(0, 1));
+    }
+    let (_, never) = nevers.into_iter().next()?;
+    let detail = format!("{} cannot run so on this cluster: {}", spec.name, never.detail);
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code(never.code), detail).field("gpus");
+    Some(match never.closest {
+        Some(closest) => problem.hint(closest),
+        None => problem,
+    })
+}
+
+fn beyond_quota(round: &PlanInput, spec: &JobSpec, user: &str) -> Option<Problem> {
+    let jobs = round.submitted(std::iter::once(spec), user);
+    let verdict = quota(&round.clone().with(jobs.clone()), jobs.first()?)?;
+    if verdict.room != QuotaRoom::Never {
+        return None;
+    }
+    let most = verdict.quota.0.saturating_add(verdict.borrow.0);
+    let detail = format!(
+        "{} needs {}, and project {} may have {most} at most",
+        spec.name,
+        verdict.needed.words(),
+        verdict.project
+    );
+    let sizes = &spec.role().gpus.sizes;
+    let closest = sizes.iter().map(|size| size.0).filter(|size| *size <= most).max();
+    let closest = if sizes.is_empty() { Some(most) } else { closest };
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "quota", detail).field("gpus");
+    Some(match closest.filter(|closest| *closest > 0) {
+        Some(closest) => problem.hint(format!("the closest size that its quota admits is {closest}")),
+        None => problem.hint("no size of it is within the quota"),
+    })
 }
 
 fn left_out(looked_at: usize, all: usize) -> Option<Problem> {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_api::{spec, v1};
-use headway_engine::dependencies::{Referent, Resolved, Unresolved, called, resolve, waits};
+use headway_engine::dependencies::{Other, Referent, Resolved, Unresolved, called, resolve, waits};
 use headway_engine::event::Known;
-use headway_engine::record::{Dependency, DependencyStanding, Job};
+use headway_engine::record::{Array, Awaited, Dependency, DependencyStanding, Job};
 use headway_engine::view::View;
-use headway_types::{JobId, JobSpec};
+use headway_types::{ArrayId, JobId, JobSpec};
 
 use super::access::{Act, Seen};
 use super::auth::Principal;
@@ -44,14 +44,34 @@ pub async fn named(state: &HttpState, caller: &Principal, specs: &[JobSpec]) -> 
         let detail = format!("the jobs wait for {} others; at most {NAMED_AT_MOST}", named.len());
         return Err(Problem::invalid(detail).field("after"));
     }
-    let (store, view) = (state.cluster.store(), state.cluster.view());
+    let view = state.cluster.view();
     let named: Vec<(String, String)> = named.into_iter().collect();
-    let names = store.newest_named(caller.name(), &named).await?;
-    let ids = named.iter().filter_map(|(_, text)| text.parse::<JobId>().ok()).chain(names.values().copied());
-    let mut jobs = rows(state, &view, &ids.collect()).await?;
-    jobs.retain(|_, job| caller.sees(&view, &job.spec.project, &job.owner) != Seen::Nothing);
-    let known = Known { jobs, names };
-    match resolve(specs, &known, |id| known.jobs.get(&id).cloned(), state.cluster.now()) {
+    let names = newest_named(state, caller, &named).await?;
+    // An id by itself does not say whether it is a job's or an array's.
+    let of_jobs = names.values().filter_map(|of| match of {
+        Awaited::Job(job) => Some(*job),
+        Awaited::Array(_) => None,
+    });
+    let of_arrays = names.values().filter_map(|of| match of {
+        Awaited::Array(array) => Some(*array),
+        Awaited::Job(_) => None,
+    });
+    let ids = || named.iter().filter_map(|(_, text)| text.parse::<JobId>().ok());
+    let mut known = Known {
+        jobs: rows(state, &view, &ids().chain(of_jobs).collect()).await?,
+        arrays: BTreeMap::new(),
+        names: BTreeMap::new(),
+    };
+    let arrays: Vec<ArrayId> = ids().map(|id| ArrayId(id.0)).chain(of_arrays).collect();
+    known.arrays = array_rows(state, &view, &arrays).await?;
+    known.names = names;
+    known.jobs.retain(|_, job| caller.sees(&view, &job.spec.project, &job.owner) != Seen::Nothing);
+    known.arrays.retain(|_, array| caller.sees(&view, &array.project, &array.owner) != Seen::Nothing);
+    let find = |of| match of {
+        Awaited::Job(id) => known.jobs.get(&id).cloned().map(Other::Job),
+        Awaited::Array(id) => known.arrays.get(&id).cloned().map(Other::Array),
+    };
+    match resolve(specs, &known, find, state.cluster.now()) {
         Ok(resolved) => {
             let of_job = |(spec, of_job): (&JobSpec, &Vec<_>)| open_in_words(specs, spec, of_job);
             let waits_for = specs.iter().zip(&resolved).map(of_job).collect();
@@ -61,12 +81,66 @@ pub async fn named(state: &HttpState, caller: &Principal, specs: &[JobSpec]) -> 
     }
 }
 
-/// A job that exists and those that it depends on, whoever may see them: what is judged is the engine's to tell.
+/// Of each project and name the caller's newest, be it a job or an array.
+async fn newest_named(
+    state: &HttpState,
+    caller: &Principal,
+    named: &[(String, String)],
+) -> Result<BTreeMap<(String, String), Awaited>, StoreError> {
+    let store = state.cluster.store();
+    let jobs = store.newest_named(caller.name(), named).await?;
+    let arrays = store.newest_arrays_named(caller.name(), named).await?;
+    let mut names: BTreeMap<(String, String), Awaited> =
+        jobs.into_iter().map(|(name, job)| (name, Awaited::Job(job))).collect();
+    for (name, array) in arrays {
+        // Ids sort by when they were made.
+        let newer = names.get(&name).is_none_or(|known| matches!(known, Awaited::Job(job) if job.0 < array.0));
+        if newer {
+            names.insert(name, Awaited::Array(array));
+        }
+    }
+    Ok(names)
+}
+
+/// A job that exists and those that it depends on, with the arrays among them and its own, whoever may see them: what is judged is the engine's to tell.
 pub async fn known_of(state: &HttpState, job: JobId) -> Result<Known, Problem> {
     let record = lookup::record(&state.cluster, job).await?;
-    let mut jobs = rows(state, &state.cluster.view(), &record.after.iter().map(|one| one.job).collect()).await?;
+    let view = state.cluster.view();
+    let mut jobs = rows(state, &view, &jobs_before(&record)).await?;
+    let arrays: Vec<ArrayId> =
+        arrays_before(&record).chain(record.element.as_ref().map(|element| element.array)).collect();
+    let arrays = array_rows(state, &view, &arrays).await?;
     jobs.insert(job, record);
-    Ok(Known { jobs, names: BTreeMap::new() })
+    Ok(Known { jobs, arrays, names: BTreeMap::new() })
+}
+
+fn jobs_before(of: &Job) -> BTreeSet<JobId> {
+    let job = |one: &Dependency| match one.of {
+        Awaited::Job(job) => Some(job),
+        Awaited::Array(_) => None,
+    };
+    of.after.iter().filter_map(job).collect()
+}
+
+fn arrays_before(of: &Job) -> impl Iterator<Item = ArrayId> {
+    of.after.iter().filter_map(|one| match one.of {
+        Awaited::Array(array) => Some(array),
+        Awaited::Job(_) => None,
+    })
+}
+
+/// Arrays at their newest: live ones from the snapshot, those that are over from the store.
+async fn array_rows(
+    state: &HttpState,
+    view: &View,
+    ids: &[ArrayId],
+) -> Result<BTreeMap<ArrayId, Arc<Array>>, StoreError> {
+    let live = ids.iter().filter_map(|id| Some((*id, Arc::clone(&view.arrays.get(id)?.array))));
+    let mut rows: BTreeMap<ArrayId, Arc<Array>> = live.collect();
+    let over: Vec<ArrayId> = ids.iter().copied().filter(|id| !rows.contains_key(id)).collect();
+    let over = state.cluster.store().arrays_among(&over).await?;
+    rows.extend(over.into_iter().map(|array| (array.id, Arc::new(array))));
+    Ok(rows)
 }
 
 /// Jobs at their newest: live ones from the snapshot, ended ones from the store.
@@ -102,7 +176,8 @@ async fn problem(
             names.extend(specs.iter().filter(|spec| spec.project == *project).map(|spec| spec.name.clone()));
             match spec::nearest(text, names.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near}?"),
-                None => "name a job of your own by its name, or any by its whole id (headway ps -o json)".to_owned(),
+                None => "name a job or an array of your own by its name, or any by its whole id (headway ps -o json)"
+                    .to_owned(),
             }
         }
     }))
@@ -111,7 +186,7 @@ async fn problem(
 fn open_in_words(specs: &[JobSpec], spec: &JobSpec, resolved: &[Resolved]) -> Vec<String> {
     let called = |to: &Resolved| match &to.referent {
         Referent::Member(place) => specs[*place].name.clone(),
-        Referent::Job(row) => called(row.id, &row.spec.name, &row.spec.project, &spec.project),
+        Referent::Other(other) => called(other.id(), other.name(), other.project(), &spec.project),
     };
     let open = spec.after.iter().zip(resolved).filter(|(_, to)| to.standing.is_open());
     open.map(|(after, to)| waits(after.on, &called(to))).collect()
@@ -124,17 +199,26 @@ pub async fn of_job(
     job: &Job,
 ) -> Result<(Vec<v1::Dependency>, Vec<v1::Dependent>), StoreError> {
     let view = state.cluster.view();
-    let before = rows(state, &view, &job.after.iter().map(|one| one.job).collect()).await?;
+    let before = rows(state, &view, &jobs_before(job)).await?;
     let after = job.after.iter().map(|one| {
         let seen = caller.sees(&view, &one.project, &one.owner) != Seen::Nothing;
-        dependency(one, before.get(&one.job).map(AsRef::as_ref), seen)
+        let row = match one.of {
+            Awaited::Job(id) => before.get(&id),
+            Awaited::Array(_) => None,
+        };
+        dependency(one, row.map(AsRef::as_ref), seen)
     });
-    let after = after.collect();
-    let waiting = state.cluster.store().dependents(job.id, DEPENDENTS_READ).await?;
+    Ok((after.collect(), dependents(state, caller, Awaited::Job(job.id)).await?))
+}
+
+/// Who waits for a job or an array, as far as the reader may see them.
+pub async fn dependents(state: &HttpState, caller: &Principal, of: Awaited) -> Result<Vec<v1::Dependent>, StoreError> {
+    let view = state.cluster.view();
+    let waiting = state.cluster.store().dependents(of, DEPENDENTS_READ).await?;
     let seen = waiting.iter().filter(|one| caller.may_with_job(Act::SeeJob, &view, one).is_ok());
     let dependents = seen.take(DEPENDENTS_AT_MOST).flat_map(|one| {
         let newest = view.jobs.get(&one.id).map_or(one, |live| &live.job);
-        newest.after.iter().filter(|each| each.job == job.id).map(|each| v1::Dependent {
+        newest.after.iter().filter(|each| each.of == of).map(|each| v1::Dependent {
             job_id: newest.id.0,
             name: newest.spec.name.clone(),
             on: each.on,
@@ -142,7 +226,7 @@ pub async fn of_job(
             state: newest.state.kind(),
         })
     });
-    Ok((after, dependents.collect()))
+    Ok(dependents.collect())
 }
 
 fn dependency(of: &Dependency, row: Option<&Job>, seen: bool) -> v1::Dependency {
@@ -150,8 +234,13 @@ fn dependency(of: &Dependency, row: Option<&Job>, seen: bool) -> v1::Dependency 
         DependencyStanding::Open => None,
         DependencyStanding::Met { at } | DependencyStanding::Never { at } => Some(conversions::time(at)),
     };
+    let (job, array) = match of.of {
+        Awaited::Job(job) => (Some(job.0), None),
+        Awaited::Array(array) => (None, Some(array.0)),
+    };
     v1::Dependency {
-        job_id: seen.then_some(of.job.0),
+        job_id: job.filter(|_| seen),
+        array_id: array.filter(|_| seen),
         name: seen.then(|| of.name.clone()),
         on: of.on,
         standing: standing(of.standing).into(),

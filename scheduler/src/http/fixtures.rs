@@ -7,12 +7,12 @@ use headway_engine::record::{
     Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings, Project,
     Reservation,
 };
-use headway_engine::view::{JobView, NodeView, View};
+use headway_engine::view::{ArrayView, JobView, NodeView, View};
 use headway_engine::{LiveNumbers, Verdicts};
 use headway_types::spec::{BatchRange, Training, Work};
 use headway_types::{
-    Capabilities, Configuration, Generation, GpuCount, GpuHealth, GpuUuid, IdSource, JobId, JobSpec, Layout, NodeId,
-    NodeSlice, Placement, PlanId, ReservationId, Sequences, Term, Timestamp, Tokens, TokensPerSecond, example,
+    ArrayId, Capabilities, Configuration, Generation, GpuCount, GpuHealth, GpuUuid, IdSource, JobId, JobSpec, Layout,
+    NodeId, NodeSlice, Placement, PlanId, ReservationId, Sequences, Term, Timestamp, Tokens, TokensPerSecond, example,
 };
 
 pub const NOW: Timestamp = Timestamp(1_790_000_000_000_000);
@@ -87,6 +87,7 @@ pub fn running() -> View {
         policy: PolicySettings::default(),
         projects: std::iter::empty::<(String, Arc<Project>)>().collect(),
         reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
+        arrays: std::iter::empty::<(ArrayId, Arc<ArrayView>)>().collect(),
         lessons: std::sync::Arc::default(),
         verdicts: Verdicts::default(),
         trouble: None,

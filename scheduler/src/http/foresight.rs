@@ -18,6 +18,7 @@ pub fn question(of: &Request) -> Option<Question> {
     let supposed = match of {
         Request::Cancel { job, .. } | Request::Hold { job, .. } => Supposition::JobGone { job: *job },
         Request::Change { job, change, .. } => Supposition::Priority { job: *job, priority: change.priority? },
+        Request::Resize { job, min, max, .. } => Supposition::Resized { job: *job, min: *min, max: *max },
         Request::Drain { node, .. } | Request::MarkLost { node, .. } | Request::DeleteNode { node, .. } => {
             Supposition::NodeGone { node: *node }
         }

@@ -7,6 +7,7 @@ mod query;
 mod shown;
 mod totals;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -14,7 +15,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 use headway_engine::view::{JobView, View};
-use headway_types::JobId;
+use headway_types::{ArrayId, JobId};
 use serde::Serialize;
 
 use self::ended::Ended;
@@ -26,7 +27,7 @@ use super::access::Seen;
 use super::auth::Principal;
 use super::extract::{Json, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, past, waiting};
+use super::{HttpState, arrays, conversions, past, waiting};
 use crate::asking::Foretold;
 use crate::store::{JobFilter, ListedJob};
 
@@ -62,7 +63,11 @@ pub async fn list_jobs(
         false => None,
     };
     let (items, next_cursor) = match wanted.sort {
-        Sort::Stored => stored(&state, &wanted.filter).await?,
+        Sort::Stored if wanted.collapsed => collapsed(&state, &wanted.filter).await?,
+        Sort::Stored => {
+            let page = state.cluster.store().list_jobs(&wanted.filter).await?;
+            (stored(&state, &page.items).await?, page.next.map(|job| job.to_string()))
+        }
         Sort::Live(key) => {
             let (view, foretold) = (state.cluster.view(), state.asking.foretold());
             let after = wanted.cursor.as_deref().map(str::parse::<Position>).transpose()?;
@@ -93,14 +98,26 @@ fn live_row(state: &HttpState, live: &Arc<JobView>, view: &View, foretold: &Fore
     state.listing.live.row(live, || waiting::live_job(live, view, foretold))
 }
 
-/// A page in an order of the store's. The records of jobs that have ended are read once and remembered.
-async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<Arc<Shown>>, Option<String>), Problem> {
-    let page = state.cluster.store().list_jobs(filter).await?;
+/// A page with one row per array.
+async fn collapsed(state: &HttpState, filter: &JobFilter) -> Result<(Vec<Arc<Shown>>, Option<String>), Problem> {
+    let page = state.cluster.store().list_collapsed(filter).await?;
+    let (jobs, of): (Vec<ListedJob>, Vec<Option<ArrayId>>) = page.items.into_iter().unzip();
+    let known = arrays::of_page(state, of.iter().flatten().copied()).await?;
+    let of: BTreeMap<JobId, ArrayId> = jobs.iter().zip(of).filter_map(|(job, of)| Some((job.id, of?))).collect();
+    let rows = stored(state, &jobs).await?.into_iter().map(|row| {
+        let array = of.get(&row.job).and_then(|array| known.get(array));
+        array.map_or(Arc::clone(&row), |array| Arc::new(row.standing_for(array)))
+    });
+    Ok((rows.collect(), page.next.map(|job| job.to_string())))
+}
+
+/// Rows of a page. The records of jobs that have ended are read once and remembered.
+async fn stored(state: &HttpState, items: &[ListedJob]) -> Result<Vec<Arc<Shown>>, Problem> {
     let (view, foretold) = (state.cluster.view(), state.asking.foretold());
     let ended = |job: &&ListedJob| !view.jobs.contains_key(&job.id);
-    let mut known = state.listing.ended.of(page.items.iter().filter(ended));
+    let mut known = state.listing.ended.of(items.iter().filter(ended));
     let unknown: Vec<JobId> =
-        page.items.iter().filter(ended).map(|job| job.id).filter(|job| !known.contains_key(job)).collect();
+        items.iter().filter(ended).map(|job| job.id).filter(|job| !known.contains_key(job)).collect();
     if !unknown.is_empty() {
         let limit = unknown.len() as u32;
         let filter = JobFilter { among: Some(unknown), limit, ..JobFilter::default() };
@@ -117,7 +134,7 @@ async fn stored(state: &HttpState, filter: &JobFilter) -> Result<(Vec<Arc<Shown>
         Some(live) => Some(live_row(state, live, &view, &foretold)),
         None => known.get(&job.id).cloned(),
     };
-    Ok((page.items.iter().filter_map(shown).collect(), page.next.map(|job| job.to_string())))
+    Ok(items.iter().filter_map(shown).collect())
 }
 
 /// What a list has beside its rows.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use headway_api::v1;
-use headway_engine::record::{Job, PlanRecord};
-use headway_types::{JobId, NodeId, PlanId, Seconds, Timestamp};
+use headway_engine::record::{Array, Job, PlanRecord};
+use headway_types::{ArrayId, JobId, NodeId, PlanId, Seconds, Timestamp};
 
 use super::problem::Problem;
 use super::{conversions, waiting};
@@ -29,6 +29,19 @@ pub async fn record(cluster: &Cluster, id: JobId) -> Result<Arc<Job>, Problem> {
         return Ok(live.job.clone());
     }
     stored(cluster, id).await.map(Arc::new)
+}
+
+/// An array as the engine or the store knows it.
+pub async fn array(cluster: &Cluster, id: ArrayId) -> Result<Arc<Array>, Problem> {
+    if let Some(live) = cluster.view().arrays.get(&id) {
+        return Ok(Arc::clone(&live.array));
+    }
+    let stored = cluster.store().arrays_among(&[id]).await?.into_iter().next();
+    stored.map(Arc::new).ok_or_else(|| no_array(id))
+}
+
+pub fn no_array(id: ArrayId) -> Problem {
+    Problem::not_found(format!("no array {id}"))
 }
 
 async fn stored(cluster: &Cluster, id: JobId) -> Result<Job, Problem> {

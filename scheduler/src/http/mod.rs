@@ -7,6 +7,7 @@
 mod access;
 mod actions;
 mod admission;
+mod arrays;
 mod audit;
 mod auth;
 mod browser_sessions;
@@ -67,7 +68,7 @@ use axum::routing::get;
 use headway_engine::Refusal;
 use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
-use headway_types::JobId;
+use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use self::auth::{Principal, TokenCache};
@@ -128,6 +129,14 @@ impl HttpState {
         }
     }
 
+    /// Likewise of an array.
+    async fn no_live_array(&self, id: ArrayId) -> Problem {
+        match lookup::array(&self.cluster, id).await {
+            Ok(array) => Refusal::WrongState(format!("all elements of array {} have ended", array.name)).into(),
+            Err(problem) => problem,
+        }
+    }
+
     /// Asks the loop and shows what it answers. What is posted with a key is done once; a dry run is answered and not done.
     async fn answer(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
         if parameters::is_dry_run() {
@@ -163,19 +172,25 @@ impl HttpState {
         }
     }
 
-    /// Asks the loop; a refusal is a problem. However a handler came to ask: a dry run does nothing.
-    async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
-        if !parameters::is_dry_run() {
-            return self.granted(self.cluster.request(actor, body).await?).await;
-        }
+    /// What the request would be answered, whether it is a dry run or not.
+    async fn supposed(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
         match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
             Reply::DryRun(reply) => self.granted(*reply).await,
             other => Err(mismatched(&other)),
         }
     }
 
+    /// Asks the loop; a refusal is a problem. However a handler came to ask: a dry run does nothing.
+    async fn ask(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
+        if !parameters::is_dry_run() {
+            return self.granted(self.cluster.request(actor, body).await?).await;
+        }
+        self.supposed(actor, body).await
+    }
+
     async fn granted(&self, reply: Reply) -> Result<Reply, Problem> {
         let problem = match reply {
+            Reply::Refused(Refusal::NoSuchArray(array)) => self.no_live_array(array).await,
             Reply::Refused(Refusal::NoSuchJob(job)) => self.no_live_job(job).await,
             Reply::Refused(refusal) => refusal.into(),
             reply => return Ok(reply),

@@ -17,9 +17,9 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, audit, browser_sessions, events, explain, goodput, history, jobs, ledger, listing, logs,
-    members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate, stream,
-    submit, timeline, tokens, usage, users, validation,
+    HttpState, actions, arrays, audit, browser_sessions, events, explain, goodput, history, jobs, ledger, listing,
+    logs, members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate,
+    stream, submit, timeline, tokens, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -39,6 +39,7 @@ pub const DRY_RUN: &str = "dry_run";
     security(("bearer" = []), ("cookie" = [])),
     tags(
         (name = "jobs", description = "Submit, watch and steer jobs"),
+        (name = "arrays", description = "Jobs of one specification, looked at and acted on as one"),
         (name = "nodes", description = "Nodes and their GPUs"),
         (name = "plans", description = "Decisions for the whole cluster"),
         (name = "projects", description = "Quotas, floors and shares"),
@@ -62,6 +63,12 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(actions::checkpoint_job))
         .routes(routes!(actions::pin_job))
         .routes(routes!(actions::unpin_job))
+        .routes(routes!(actions::resize_job))
+        .routes(routes!(arrays::list_arrays))
+        .routes(routes!(arrays::get_array, arrays::update_array))
+        .routes(routes!(arrays::cancel_array))
+        .routes(routes!(arrays::hold_array))
+        .routes(routes!(arrays::release_array))
         .routes(routes!(explain::explain_job))
         .routes(routes!(goodput::curve))
         .routes(routes!(ledger::gpu_time))

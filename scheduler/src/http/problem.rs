@@ -125,6 +125,7 @@ impl From<Refusal> for Problem {
         let detail = refusal.to_string();
         match refusal {
             Refusal::NoSuchJob(_)
+            | Refusal::NoSuchArray(_)
             | Refusal::NoSuchNode(_)
             | Refusal::NoSuchPlan(_)
             | Refusal::NoSuchProject(_)

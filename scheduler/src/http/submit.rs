@@ -84,9 +84,14 @@ pub async fn submit(
 fn shown(reply: &Reply, _: &View) -> Option<Shown> {
     let Reply::Submitted { jobs } = reply else { return None };
     let jobs: Vec<v1::Job> = jobs.iter().map(|job| conversions::stored_job(job)).collect();
+    let array = |job: &v1::Job| job.array.as_ref().map(|of| of.array_id);
     let location = match jobs.as_slice() {
-        [only] => format!("/api/v1/jobs/{}", only.id),
-        _ => "/api/v1/jobs".into(),
+        [first, others @ ..] => match array(first) {
+            Some(id) if others.iter().all(|job| array(job) == Some(id)) => format!("/api/v1/arrays/{id}"),
+            None if others.is_empty() => format!("/api/v1/jobs/{}", first.id),
+            _ => "/api/v1/jobs".into(),
+        },
+        [] => "/api/v1/jobs".into(),
     };
     let shown = Shown::new(StatusCode::CREATED, &v1::Submitted { jobs });
     Some(shown.with(header::LOCATION, location).with(REPLAYED, "false".into()))
@@ -116,9 +121,12 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Vec<JobSpec>, Problem> {
             None => problem,
         }
     })?;
-    match jobs.len() {
+    match jobs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.count() as usize)).sum() {
         0 => Err(Problem::invalid("no job to submit").field("jobs")),
         1..=JOBS_AT_ONCE => Ok(jobs),
-        many => Err(Problem::invalid(format!("{many} jobs at once; at most {JOBS_AT_ONCE}")).field("jobs")),
+        many => {
+            Err(Problem::invalid(format!("{many} jobs at once; at most {JOBS_AT_ONCE}, elements of arrays counted"))
+                .field("jobs"))
+        }
     }
 }

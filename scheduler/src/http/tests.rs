@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod access;
+mod arrays;
 mod audit;
 mod browser_sessions;
 mod contract;

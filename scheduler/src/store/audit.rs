@@ -185,6 +185,7 @@ fn rfc3339<S: serde::Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok,
 /// A row as the audit compares it. A plan is told by its state: it never changes otherwise.
 fn document_of(row: &Row) -> Value {
     let value = match row {
+        Row::Array(array) => serde_json::to_value(&**array),
         Row::Job(job) => serde_json::to_value(&**job),
         Row::Node(node) => serde_json::to_value(&**node),
         Row::Plan(record) => serde_json::to_value(&record.state),

@@ -2,14 +2,15 @@
 
 use headway_engine::Change;
 use headway_engine::record::{
-    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
+    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
 };
 use headway_types::{NodeId, ReservationId, Term};
 
 use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
 use super::{
-    Store, StoreError, allocations, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects, reservations,
+    Store, StoreError, allocations, arrays, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects,
+    reservations,
 };
 
 impl Store {
@@ -28,6 +29,7 @@ impl Store {
         if !jobs::upsert(&mut tx, &batch.jobs).await.map_err(failed("saving jobs"))? {
             return Err(StoreError::Conflict { row: "job" });
         }
+        arrays::upsert(&mut tx, &batch.arrays).await.map_err(failed("saving arrays"))?;
         nodes::upsert(&mut tx, &batch.nodes).await.map_err(failed("saving nodes"))?;
         nodes::delete(&mut tx, &batch.nodes_gone).await.map_err(failed("deleting nodes"))?;
         plans::upsert(&mut tx, &batch.plans).await.map_err(failed("saving plans"))?;
@@ -49,6 +51,7 @@ impl Store {
 /// Changes by table; empty tables cost no round trip.
 #[derive(Default)]
 struct Batch<'a> {
+    arrays: Vec<&'a Array>,
     jobs: Vec<&'a Job>,
     nodes: Vec<&'a Node>,
     nodes_gone: Vec<NodeId>,
@@ -69,6 +72,7 @@ struct Batch<'a> {
 impl<'a> Batch<'a> {
     fn add(&mut self, change: &'a Change) {
         match change {
+            Change::Array(array) => self.arrays.push(array),
             Change::Job(job) => self.jobs.push(job),
             Change::Node(node) => self.nodes.push(node),
             Change::NodeGone(node) => self.nodes_gone.push(*node),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_engine::record::Job;
+use headway_engine::record::{Awaited, Job};
 use headway_types::JobId;
 use sqlx::types::Json;
 
@@ -55,11 +55,15 @@ impl Store {
         Ok(rows.into_iter().map(|row| row.name).collect())
     }
 
-    /// Jobs that name this one as their dependency, the oldest first.
-    pub async fn dependents(&self, job: JobId, at_most: u32) -> Result<Vec<Job>, StoreError> {
+    /// Jobs that name this job or array as their dependency, the oldest first.
+    pub async fn dependents(&self, of: Awaited, at_most: u32) -> Result<Vec<Job>, StoreError> {
+        let id = match of {
+            Awaited::Job(job) => job.0,
+            Awaited::Array(array) => array.0,
+        };
         let rows = sqlx::query!(
             r#"SELECT body AS "body: Json<Job>" FROM jobs WHERE depends_on @> ARRAY[$1::uuid] ORDER BY job_id LIMIT $2"#,
-            job.0,
+            id,
             i64::from(at_most),
         )
         .fetch_all(&self.pool)

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_engine::record::Job;
-use headway_types::{JobId, JobStateKind};
+use headway_engine::record::{Awaited, Dependency, Job};
+use headway_types::{ArrayId, JobId, JobStateKind};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -22,6 +22,8 @@ pub struct JobFilter {
     pub labels: BTreeMap<String, Option<String>>,
     /// Part of the name, in any case.
     pub name_contains: Option<String>,
+    /// Only elements of this array.
+    pub array: Option<ArrayId>,
     /// Only of these; absent: of all.
     pub among: Option<Vec<JobId>>,
     /// What whoever asks may not know of.
@@ -79,21 +81,21 @@ struct Row {
 }
 
 /// What a filter says to the columns.
-struct Conditions {
+pub(super) struct Conditions {
     /// Several.
-    states: Vec<String>,
+    pub states: Vec<String>,
     /// One: rows with it lie in the order of an index.
-    state: Option<String>,
-    name: Option<String>,
-    labels: Option<serde_json::Value>,
-    label_names: Option<Vec<String>>,
+    pub state: Option<String>,
+    pub name: Option<String>,
+    pub labels: Option<serde_json::Value>,
+    pub label_names: Option<Vec<String>>,
     among: Option<Vec<Uuid>>,
-    hidden: Vec<String>,
-    but_of: Option<String>,
+    pub hidden: Vec<String>,
+    pub but_of: Option<String>,
 }
 
 impl Conditions {
-    fn of(filter: &JobFilter) -> Self {
+    pub fn of(filter: &JobFilter) -> Self {
         let of_values =
             filter.labels.iter().filter_map(|(name, value)| Some((text(name), text(value.as_ref()?).into())));
         let labels: serde_json::Map<String, serde_json::Value> = of_values.collect();
@@ -138,6 +140,7 @@ macro_rules! list {
               AND ($6::text[] IS NULL OR labels ?& $6)
               AND (cardinality($9::text[]) = 0 OR project <> ALL($9) OR owner = $10)
               AND ($11::text IS NULL OR state = $11)
+              AND ($12::uuid IS NULL OR array_id = $12)
               AND ($7::uuid IS NULL OR "
                 + $after
                 + ") ORDER BY "
@@ -154,6 +157,7 @@ macro_rules! list {
             &conditions.hidden,
             conditions.but_of,
             conditions.state,
+            filter.array.map(|array| array.0),
         )
         .fetch_all($pool)
         .await
@@ -238,6 +242,7 @@ impl Store {
               AND ($4::jsonb IS NULL OR labels @> $4)
               AND ($5::text[] IS NULL OR labels ?& $5)
               AND (cardinality($6::text[]) = 0 OR project <> ALL($6) OR owner = $7)
+              AND ($8::uuid IS NULL OR array_id = $8)
             GROUP BY state"#,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
@@ -246,6 +251,7 @@ impl Store {
             conditions.label_names.as_deref() as Option<&[String]>,
             &conditions.hidden,
             conditions.but_of,
+            filter.array.map(|array| array.0),
         )
         .fetch_all(&self.pool)
         .await
@@ -290,29 +296,6 @@ impl Store {
         Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.name)).collect())
     }
 
-    /// What the jobs of these projects are called, with project and owner, whether they have ended or not.
-    pub async fn names_in(&self, projects: &BTreeSet<String>) -> Result<Vec<(String, String, String)>, StoreError> {
-        let projects: Vec<String> = projects.iter().map(|project| text(project)).collect();
-        let rows = sqlx::query!("SELECT DISTINCT name, project, owner FROM jobs WHERE project = ANY($1)", &projects)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(StoreError::during("reading names of private jobs"))?;
-        Ok(rows.into_iter().map(|row| (row.name, row.project, row.owner)).collect())
-    }
-
-    /// Project and owner of jobs.
-    pub async fn jobs_whose(&self, jobs: &[JobId]) -> Result<BTreeMap<JobId, (String, String)>, StoreError> {
-        if jobs.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let jobs: Vec<_> = jobs.iter().map(|job| job.0).collect();
-        let rows = sqlx::query!("SELECT job_id, project, owner FROM jobs WHERE job_id = ANY($1)", &jobs)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(StoreError::during("reading whose jobs are"))?;
-        Ok(rows.into_iter().map(|row| (JobId(row.job_id), (row.project, row.owner))).collect())
-    }
-
     pub async fn job(&self, job: JobId) -> Result<Option<Job>, StoreError> {
         let row = sqlx::query!(r#"SELECT body AS "body: Json<Job>" FROM jobs WHERE job_id = $1"#, job.0)
             .fetch_optional(&self.pool)
@@ -337,12 +320,18 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
     let submitted: Vec<_> = jobs.iter().map(|job| time(job.submitted_at)).collect();
     let bodies: Vec<_> = jobs.iter().map(document).collect();
     let depends_on: Vec<_> = jobs.iter().map(|job| depends_on(job)).collect();
+    let arrays: Vec<_> = jobs.iter().map(|job| job.element.as_ref().map(|element| element.array.0)).collect();
+    let places: Vec<_> =
+        jobs.iter().map(|job| Some(i32::try_from(job.element.as_ref()?.place).unwrap_or(i32::MAX))).collect();
     let written = sqlx::query!(
-        "INSERT INTO jobs (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on)
-        SELECT job_id, name, project, owner, state, generation, version, submitted_at, body::jsonb, depends_on::uuid[]
+        "INSERT INTO jobs (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on,
+            array_id, array_place)
+        SELECT job_id, name, project, owner, state, generation, version, submitted_at, body::jsonb, depends_on::uuid[],
+            array_id, array_place
         FROM UNNEST($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-            $8::timestamptz[], $9::text[], $10::text[])
-            AS new (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on)
+            $8::timestamptz[], $9::text[], $10::text[], $11::uuid[], $12::integer[])
+            AS new (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on, array_id,
+                array_place)
         ON CONFLICT (job_id) DO UPDATE SET
             name = excluded.name, project = excluded.project, state = excluded.state,
             generation = excluded.generation, version = excluded.version, body = excluded.body
@@ -357,6 +346,8 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
         &submitted,
         &bodies,
         &depends_on as &[Option<String>],
+        &arrays as &[Option<Uuid>],
+        &places as &[Option<i32>],
     )
     .execute(connection)
     .await?
@@ -366,7 +357,11 @@ pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Resu
 
 /// As Postgres writes an array; arrays of several lengths cannot be unnested together.
 fn depends_on(job: &Job) -> Option<String> {
-    let ids: Vec<String> = job.after.iter().map(|one| one.job.to_string()).collect();
+    let id = |one: &Dependency| match one.of {
+        Awaited::Job(job) => job.to_string(),
+        Awaited::Array(array) => array.to_string(),
+    };
+    let ids: Vec<String> = job.after.iter().map(id).collect();
     (!ids.is_empty()).then(|| format!("{{{}}}", ids.join(",")))
 }
 

@@ -4,7 +4,8 @@ use headway_engine::Snapshot;
 use headway_types::Timestamp;
 
 use super::{
-    Store, StoreError, allocations, cluster, idempotency, job_models, jobs, nodes, plans, projects, reservations,
+    Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, plans, projects,
+    reservations,
 };
 
 impl Store {
@@ -29,6 +30,7 @@ impl Store {
             policy: row.policy.unwrap_or_default(),
             projects: projects::all(&mut tx).await.map_err(failed("loading projects"))?,
             reservations: reservations::all(&mut tx).await.map_err(failed("loading reservations"))?,
+            arrays: arrays::live(&mut tx).await.map_err(failed("loading arrays"))?,
             models: job_models::live(&mut tx).await.map_err(failed("loading models"))?,
             last_event_seq: row.last_event_seq,
         })

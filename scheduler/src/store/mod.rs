@@ -4,6 +4,7 @@
 //! `commit`, observations through `observe`; everything else reads.
 
 mod allocations;
+mod arrays;
 mod audit;
 mod browser_sessions;
 mod checkpoints;
@@ -29,6 +30,7 @@ mod transitions;
 mod unknown_tokens;
 mod usage;
 mod users;
+mod whose;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,7 @@ use headway_types::Term;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use cluster_series::PulseMean;

@@ -73,6 +73,19 @@ pub fn variables(per_gpu: bool, gpus: u32, cpus_per_task: Option<u32>, directory
     env
 }
 
+/// Likewise of an array's elements.
+pub fn array_variables() -> Map<String, Value> {
+    let filled = [
+        ("SLURM_JOB_NAME", "{array_name}"),
+        ("SLURM_ARRAY_JOB_ID", "{array_id}"),
+        ("SLURM_ARRAY_TASK_ID", "{array_index}"),
+        ("SLURM_ARRAY_TASK_COUNT", "{array_count}"),
+        ("SLURM_ARRAY_TASK_MIN", "{array_first}"),
+        ("SLURM_ARRAY_TASK_MAX", "{array_last}"),
+    ];
+    filled.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
+}
+
 /// The first line, outside of comments, that has a word.
 pub fn mentions(text: &str, word: &str) -> Option<usize> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '/';
@@ -86,8 +99,9 @@ pub fn mentions(text: &str, word: &str) -> Option<usize> {
     text.lines().position(has).map(|index| index + 1)
 }
 
-/// What a script relies on that is not there, with the way out.
-pub fn warnings(text: &str) -> Vec<String> {
+/// What a script relies on that is not there, with the way out. `array`: it is one.
+pub fn warnings(text: &str, array: bool) -> Vec<String> {
+    const TASK: &str = "SLURM_ARRAY_TASK_ID";
     const MISSING: &[(&str, &str)] = &[
         (
             "srun",
@@ -99,11 +113,14 @@ pub fn warnings(text: &str) -> Vec<String> {
         ("sbatch", "sbatch is not there: `headway submit` works from within a job that has a token"),
         ("SLURM_JOB_NODELIST", "SLURM_JOB_NODELIST is not set: MASTER_ADDR is the first node's address"),
         ("SLURM_NODELIST", "SLURM_NODELIST is not set: MASTER_ADDR is the first node's address"),
-        ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_ID is not set: give --env SLURM_ARRAY_TASK_ID=N"),
+        (
+            TASK,
+            "SLURM_ARRAY_TASK_ID is not set, since this is no array: give --array 0-15, or --env SLURM_ARRAY_TASK_ID=N",
+        ),
         ("SLURM_TMPDIR", "SLURM_TMPDIR is not set: make a directory below /tmp"),
     ];
     let warning = |(word, instead): &(&str, &str)| mentions(text, word).map(|line| format!("line {line}: {instead}"));
-    MISSING.iter().filter_map(warning).collect()
+    MISSING.iter().filter(|(word, _)| !(array && *word == TASK)).filter_map(warning).collect()
 }
 
 #[cfg(test)]
@@ -126,7 +143,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_told_with_its_line() {
         let text = "#!/bin/bash\n# srun is mentioned\nmy-srun x\n  srun python a.py\nA=$(scontrol show hostnames)\n";
-        let told = warnings(text);
+        let told = warnings(text, false);
         assert!(told[0].starts_with("line 4: srun is not there"), "{told:?}");
         assert!(told[1].starts_with("line 5: scontrol is not there"), "{told:?}");
         assert_eq!(told.len(), 2);

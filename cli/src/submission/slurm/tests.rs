@@ -60,7 +60,7 @@ srun python eval.py
 #[test]
 fn what_would_be_another_job_is_refused_with_the_way_out() {
     let with = |option: &str| told(&format!("#!/bin/sh\n#SBATCH --gpus=1\n#SBATCH {option}\ntrue\n"));
-    let options = ["--array=0-15%4", "--dependency=singleton", "--begin=now+1hour", "-H", "--nodes=x", "--time=48h"];
+    let options = ["--array=0-15x4", "--dependency=singleton", "--begin=now+1hour", "-H", "--nodes=x", "--time=48h"];
     let more = [
         "--mem=lots",
         "--gres=gpu:a100:many",
@@ -84,6 +84,23 @@ fn a_dependency_becomes_the_jobs_that_come_before() {
     let of = translated(script).unwrap();
     let told: Vec<String> = of.check().unwrap()[0].after.iter().map(|one| format!("{} {}", one.job, one.on)).collect();
     assert_eq!(told, ["prep success", "other success", "x failure", "y any", "z start"]);
+}
+
+#[test]
+fn an_array_becomes_one_and_its_elements_read_their_index() {
+    let script = "#!/bin/sh\n#SBATCH --gpus=1 --array=0-15:5%2\npython train.py --seed $SLURM_ARRAY_TASK_ID\n";
+    let of = translated(script).unwrap();
+    let spec = &of.check().unwrap()[0];
+    let array = spec.array.as_ref().unwrap();
+    assert_eq!((array.indices.to_string().as_str(), array.parallel), ("0-15:5", Some(2)));
+    let env = &spec.role().run.env;
+    assert_eq!(
+        (env["SLURM_ARRAY_TASK_ID"].as_str(), env["SLURM_JOB_NAME"].as_str()),
+        ("{array_index}", "{array_name}")
+    );
+    assert!(of.notes.is_empty(), "{:?}", of.notes);
+    let wrong = translated("#!/bin/sh\n#SBATCH --gpus=1\n#SBATCH --array=9-1\ntrue\n").unwrap().check().unwrap_err();
+    assert!(wrong.message.starts_with("job.sh:3: array: 9-1 goes down"), "{wrong}");
 }
 
 #[test]

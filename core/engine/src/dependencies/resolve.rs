@@ -1,21 +1,20 @@
 //! Whom the jobs of a submission name. Asked by the engine when it admits them, and by shells that tell beforehand what is wrong.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use headway_types::spec::After;
-use headway_types::{JobId, JobSpec, Timestamp};
+use headway_types::{ArrayId, JobId, JobSpec, Timestamp};
 
-use super::judge;
+use super::Other;
 use crate::event::Known;
-use crate::record::{DependencyStanding, Job, JobState};
+use crate::record::{Awaited, DependencyStanding};
 
 /// Whom a dependency means.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Referent {
-    /// A job of the same submission, by its place.
+    /// A job or an array of the same submission, by its place.
     Member(usize),
-    Job(Arc<Job>),
+    Other(Other),
 }
 
 /// A dependency as it is at the submission.
@@ -58,7 +57,7 @@ impl Unresolved {
 pub fn resolve(
     specs: &[JobSpec],
     known: &Known,
-    find: impl Fn(JobId) -> Option<Arc<Job>>,
+    find: impl Fn(Awaited) -> Option<Other>,
     now: Timestamp,
 ) -> Result<Vec<Vec<Resolved>>, Unresolved> {
     let mut resolved = Vec::with_capacity(specs.len());
@@ -69,10 +68,10 @@ pub fn resolve(
             let referent = referent(specs, place, one, known, &find)?;
             let standing = match &referent {
                 Referent::Member(_) => DependencyStanding::Open,
-                Referent::Job(row) => judge(one.on, row, now),
+                Referent::Other(other) => other.judge(one.on, now),
             };
-            if let (DependencyStanding::Never { .. }, Referent::Job(row)) = (standing, &referent) {
-                let (name, text, state) = (spec.name.clone(), one.job.clone(), outcome(row));
+            if let (DependencyStanding::Never { .. }, Referent::Other(other)) = (standing, &referent) {
+                let (name, text, state) = (spec.name.clone(), one.job.clone(), other.outcome());
                 return Err(Unresolved::Never { job, after, name, text, state });
             }
             of_job.push(Resolved { referent, standing });
@@ -91,22 +90,12 @@ pub fn resolve(
     }
 }
 
-/// How a job has ended, in one word.
-pub(crate) fn outcome(job: &Job) -> &'static str {
-    match job.state {
-        JobState::Succeeded { .. } => "succeeded",
-        JobState::Cancelled { .. } => "was cancelled",
-        JobState::Failed { .. } => "failed",
-        _ => "has not ended",
-    }
-}
-
 fn referent(
     specs: &[JobSpec],
     (job, after): (usize, usize),
     one: &After,
     known: &Known,
-    find: impl Fn(JobId) -> Option<Arc<Job>>,
+    find: impl Fn(Awaited) -> Option<Other>,
 ) -> Result<Referent, Unresolved> {
     let (spec, text) = (&specs[job], one.job.clone());
     let called =
@@ -119,15 +108,22 @@ fn referent(
         several => return Err(Unresolved::Ambiguous { job, after, name, text, count: several.len() }),
     }
     let named = || known.names.get(&(spec.project.clone(), text.clone())).copied();
-    let row = text.parse::<JobId>().ok().or_else(named).and_then(find);
-    row.map(Referent::Job).ok_or_else(|| Unresolved::Unknown { job, after, name, text, project: spec.project.clone() })
+    let by_id = text.parse::<JobId>().ok();
+    let by_id = by_id.and_then(|id| find(Awaited::Job(id)).or_else(|| find(Awaited::Array(ArrayId(id.0)))));
+    by_id.or_else(|| named().and_then(&find)).map(Referent::Other).ok_or_else(|| Unresolved::Unknown {
+        job,
+        after,
+        name,
+        text,
+        project: spec.project.clone(),
+    })
 }
 
 /// By place, the members that each waits for.
 fn members(resolved: &[Vec<Resolved>]) -> Vec<Vec<usize>> {
     let member = |one: &Resolved| match one.referent {
         Referent::Member(place) => Some(place),
-        Referent::Job(_) => None,
+        Referent::Other(_) => None,
     };
     resolved.iter().map(|of_job| of_job.iter().filter_map(member).collect()).collect()
 }

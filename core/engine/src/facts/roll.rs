@@ -7,9 +7,9 @@ use headway_types::{JobId, Timestamp};
 use imbl::OrdMap;
 
 use super::Facts;
-use crate::dependencies::waits_for;
+use crate::dependencies::{Other, waits_for};
 use crate::event::Known;
-use crate::record::{Job, JobState};
+use crate::record::{Awaited, Job, JobState};
 
 /// Jobs by what they are up to; held jobs, ended ones, and those that wait for others are on no list.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,8 +80,24 @@ impl Roll {
 }
 
 impl Facts {
+    /// Whoever may be waited for, at its newest, where the shell names it.
+    pub fn newest_of(&self, of: Awaited, known: &Known) -> Option<Other> {
+        match of {
+            Awaited::Job(id) => self.newest_job(id, known).map(Other::Job),
+            Awaited::Array(id) => self.newest_array(id, known).map(Other::Array),
+        }
+    }
+
+    /// Likewise among those that are kept.
+    pub fn kept(&self, of: Awaited) -> Option<Other> {
+        match of {
+            Awaited::Job(id) => self.jobs.get(&id).cloned().map(Other::Job),
+            Awaited::Array(id) => self.array(id).cloned().map(Other::Array),
+        }
+    }
+
     /// The newest row of a job that the shell has read, since it may have ended or gone on meanwhile. What the shell does not name it may not know of.
-    pub fn newest_of(&self, id: JobId, known: &Known) -> Option<Arc<Job>> {
+    pub fn newest_job(&self, id: JobId, known: &Known) -> Option<Arc<Job>> {
         let told = known.jobs.get(&id)?;
         Some(Arc::clone(self.jobs.get(&id).or_else(|| self.departed.get(id)).unwrap_or(told)))
     }
@@ -91,6 +107,12 @@ impl Facts {
         let id = job.id;
         self.roll.move_to(id, Place::None, Place::of(&job));
         self.dependents.renew(id, &[], &waits_for(&job));
+        if let Some(array) = &job.element.as_ref().map(|element| element.array) {
+            self.draft.shown_arrays.insert(*array);
+        }
+        if self.arrays.enter(&job).is_some() {
+            self.impossible("an element of an array that is not kept came in", Some(id), None);
+        }
         self.jobs.insert(id, job);
         self.draft.jobs.insert(id);
         self.draft.entered.jobs.insert(id);
@@ -100,7 +122,10 @@ impl Facts {
     pub fn drop_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(&id) {
             self.roll.move_to(id, Place::of(&job), Place::None);
-            self.departed.remember(job, self.now);
+            if let Some(array) = self.arrays.leave(&job) {
+                self.departed_arrays.remember(array.id, array, self.now);
+            }
+            self.departed.remember(id, job, self.now);
         }
     }
 

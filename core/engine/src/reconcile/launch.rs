@@ -2,10 +2,10 @@
 
 use headway_types::command::NodeAddress;
 use headway_types::spec::{LrScaling, Precision, Training, Work};
-use headway_types::{LaunchOrder, ModelShape};
+use headway_types::{ArrayPlace, LaunchOrder, ModelShape};
 
 use crate::facts::Facts;
-use crate::record::{Allocation, Job};
+use crate::record::{Allocation, Element, Job};
 
 /// Everything the gang's nodes need to launch it.
 pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) -> LaunchOrder {
@@ -25,6 +25,7 @@ pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) ->
         job: job.id,
         generation: allocation.generation,
         job_name: spec.name.clone(),
+        array: job.element.as_ref().and_then(|element| array_place(facts, element)),
         owner: job.owner.clone(),
         run: spec.role().run.clone(),
         model: training.and_then(model),
@@ -40,6 +41,13 @@ pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) ->
         resume: allocation.resumed_from.clone(),
         grace: policy.grace,
     }
+}
+
+fn array_place(facts: &Facts, element: &Element) -> Option<ArrayPlace> {
+    let &Element { array, index, count, .. } = element;
+    let indices = &facts.array(array)?.indices;
+    let (first, last) = (indices.iter().next()?, indices.iter().last()?);
+    Some(ArrayPlace { array, index, count, first, last })
 }
 
 fn model(training: &Training) -> Option<(ModelShape, Precision)> {

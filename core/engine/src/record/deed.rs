@@ -6,7 +6,7 @@ use std::sync::Arc;
 use headway_types::Timestamp;
 use uuid::Uuid;
 
-use super::{Job, Node, PlanRecord, PolicySettings, Project, Reservation};
+use super::{Array, Job, Node, PlanRecord, PolicySettings, Project, Reservation};
 use crate::event::{Actor, RequestId};
 
 /// One request that was done. Those that were refused, or changed nothing, are none.
@@ -30,6 +30,7 @@ pub struct Deed {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
     Job(Arc<Job>),
+    Array(Arc<Array>),
     Node(Arc<Node>),
     Plan(Arc<PlanRecord>),
     Policy(Box<PolicySettings>),
@@ -41,6 +42,7 @@ impl Row {
     pub fn subject(&self) -> String {
         match self {
             Self::Job(job) => format!("job:{}", job.id),
+            Self::Array(array) => format!("array:{}", array.id),
             Self::Node(node) => format!("node:{}", node.inventory.node),
             Self::Plan(record) => format!("plan:{}", record.plan.id),
             Self::Policy(_) => "policy".into(),

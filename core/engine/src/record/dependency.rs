@@ -2,7 +2,7 @@
 //! outlives the row of the other.
 
 use headway_types::spec::Condition;
-use headway_types::{JobId, Timestamp};
+use headway_types::{ArrayId, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::dependencies::{called, waits};
@@ -10,13 +10,22 @@ use crate::dependencies::{called, waits};
 /// Another job that is to have come so far before this one may start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
-    pub job: JobId,
+    #[serde(flatten)]
+    pub of: Awaited,
     /// As it was called, and whose it was: what its name may be told by.
     pub name: String,
     pub project: String,
     pub owner: String,
     pub on: Condition,
     pub standing: DependencyStanding,
+}
+
+/// What may come before a job: another one, or all elements of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Awaited {
+    Job(JobId),
+    Array(ArrayId),
 }
 
 /// What has been judged of a dependency. What is not open any more stays as it is, whatever becomes of the other job.
@@ -48,6 +57,6 @@ impl Dependency {
     }
 
     pub(crate) fn called_in(&self, project: &str) -> String {
-        called(self.job, &self.name, &self.project, project)
+        called(self.of, &self.name, &self.project, project)
     }
 }

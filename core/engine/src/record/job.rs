@@ -11,6 +11,7 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use super::allocation::Displacer;
+use super::array::Element;
 use super::dependency::Dependency;
 use super::job_state::{JobState, StopCause, Wish};
 use crate::account::GpuTime;
@@ -91,6 +92,9 @@ pub struct Job {
     /// Keeps it on the GPUs it has.
     #[serde(default)]
     pub pin: Option<Pin>,
+    /// Its owner has asked for other sizes: until a round has looked at it or it leaves its GPUs, nothing bounds its next move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<Resize>,
     /// Downtime of a restart as measured: from the stop to the end, and from the grant of other GPUs to the first step on them.
     #[serde(default)]
     pub downtime: Option<Seconds>,
@@ -113,6 +117,9 @@ pub struct Job {
     /// What it waits for, or has waited for, before it may start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Dependency>,
+    /// Of an element of an array: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<Element>,
     /// Times GPUs or layout changed while the job lived.
     pub reconfigurations: u32,
     /// Live batch changes.
@@ -154,10 +161,16 @@ impl Job {
         self.after.iter().filter(move |one| live && one.standing.is_open())
     }
 
-    /// Whether other jobs come before it.
+    /// Whether other jobs come before it: those that it names, or as many elements of its array as that allows at once.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.open_dependencies().next().is_some()
+        self.open_dependencies().next().is_some() || self.waits_for_its_array()
+    }
+
+    /// Whether it is in no round since its array has as many others in them as it allows.
+    #[must_use]
+    pub fn waits_for_its_array(&self) -> bool {
+        !self.state.is_final() && self.element.as_ref().is_some_and(|element| element.waits)
     }
 
     /// Live, and neither held, nor ending for good, nor waiting after a failure or for other jobs.
@@ -265,6 +278,7 @@ impl Job {
             most_gpus: BTreeMap::new(),
             layout: None,
             pin: None,
+            resize: None,
             downtime: None,
             layout_downtime: None,
             moved_for: Seconds(0.0),
@@ -273,6 +287,7 @@ impl Job {
             save_wanted: None,
             wish: None,
             after: Vec::new(),
+            element: None,
             reconfigurations: 0,
             batch_changes: 0,
             last_failure: None,
@@ -314,6 +329,14 @@ pub struct Pin {
     pub by: String,
     pub reason: Option<String>,
     pub since: Timestamp,
+}
+
+/// A person's word that a job may be moved once, whatever its cooldown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resize {
+    pub by: String,
+    pub reason: Option<String>,
+    pub at: Timestamp,
 }
 
 impl fmt::Display for Pin {

@@ -1,12 +1,12 @@
-//! What may be changed of a job that exists: priority, sizes, time limit, labels, and whether it may be moved.
+//! What may be changed of a job that exists: priority, sizes, time limit, labels, how often and whether it may be moved.
 
 use headway_types::report::Flexibility;
-use headway_types::spec::GpuRange;
+use headway_types::spec::{Elasticity, GpuRange};
 use headway_types::{GpuCount, JobId, JobSpec, Seconds};
 
 use crate::draft::Note;
 use crate::engine::Engine;
-use crate::event::{Actor, JobChange};
+use crate::event::{Actor, ElasticChange, JobChange};
 use crate::outcome::{Refusal, Reply};
 use crate::record::{Job, Pin};
 
@@ -60,7 +60,7 @@ impl Engine {
     }
 }
 
-fn changed(spec: &JobSpec, change: JobChange) -> Result<JobSpec, Refusal> {
+pub(super) fn changed(spec: &JobSpec, change: JobChange) -> Result<JobSpec, Refusal> {
     let mut after = spec.clone();
     let invalid = |what: String| Refusal::Invalid(what);
     if let Some(priority) = change.priority {
@@ -78,6 +78,7 @@ fn changed(spec: &JobSpec, change: JobChange) -> Result<JobSpec, Refusal> {
         }
         after.limits.time = Some(time);
     }
+    change_elastic(&mut after.elastic, change.elastic)?;
     let tuned = spec.training().is_some();
     if let Some(role) = after.roles.first_mut() {
         let range = &mut role.gpus;
@@ -88,13 +89,39 @@ fn changed(spec: &JobSpec, change: JobChange) -> Result<JobSpec, Refusal> {
     Ok(after)
 }
 
+fn change_elastic(elastic: &mut Elasticity, change: ElasticChange) -> Result<(), Refusal> {
+    let invalid = |what: &str| Err(Refusal::Invalid(what.into()));
+    if change.min_runtime.is_some_and(|time| !(time.0.is_finite() && time.0 >= 0.0)) {
+        return invalid("a minimum runtime is not negative");
+    }
+    if change.max_overhead.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return invalid("moves cost between none and all of a job's time");
+    }
+    if change.min_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return invalid("min_share is above 0 and at most 1; 0 takes it away");
+    }
+    elastic.min_runtime = change.min_runtime.unwrap_or(elastic.min_runtime);
+    elastic.max_resizes_per_hour = change.max_resizes_per_hour.unwrap_or(elastic.max_resizes_per_hour);
+    elastic.max_overhead = change.max_overhead.unwrap_or(elastic.max_overhead);
+    elastic.min_share = match change.min_share {
+        None => elastic.min_share,
+        Some(share) => (share > 0.0).then_some(share),
+    };
+    Ok(())
+}
+
 fn check_range(range: &GpuRange, tuned: bool) -> Result<(), Refusal> {
     let invalid = |what: &str| Err(Refusal::Invalid(what.into()));
     if range.min == GpuCount(0) || range.min > range.max {
         return invalid("the least number of GPUs must be at least 1 and at most the largest");
     }
     if !range.sizes.is_empty() && !range.sizes.iter().any(|size| range.allows(*size)) {
-        return invalid("none of the job's sizes lies between these numbers of GPUs");
+        return Err(Refusal::Invalid(format!(
+            "the job takes no size of {} to {} GPUs{}",
+            range.min,
+            range.max,
+            closest(range)
+        )));
     }
     if !tuned && range.min != range.max {
         return invalid("a job without a training section has one size");
@@ -102,14 +129,25 @@ fn check_range(range: &GpuRange, tuned: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// "; the closest it takes are 4 and 8": of its sizes the largest below and the smallest above.
+fn closest(range: &GpuRange) -> String {
+    let below = range.sizes.iter().filter(|size| **size < range.min).max();
+    let above = range.sizes.iter().filter(|size| **size > range.max).min();
+    match (below, above) {
+        (Some(below), Some(above)) => format!("; the closest it takes are {below} and {above}"),
+        (Some(only), None) | (None, Some(only)) => format!("; the closest it takes is {only}"),
+        (None, None) => String::new(),
+    }
+}
+
 /// A script that cannot reshard has the size of its layout for good.
-fn check_layout(job: &Job, after: &JobSpec) -> Result<(), Refusal> {
+pub(super) fn check_layout(job: &Job, after: &JobSpec) -> Result<(), Refusal> {
     let Some(layout) = job.layout.filter(|_| job.able().layout == Flexibility::Never) else { return Ok(()) };
     let range = &after.role().gpus;
     if *range != job.spec.role().gpus && !range.allows(layout.gpus()) {
         let gpus = layout.gpus();
         return Err(Refusal::WrongState(format!(
-            "its checkpoints are bound to {layout}, which takes {}",
+            "its checkpoints are bound to {layout}, which takes {}: that is the closest size, and the only one",
             gpus.words()
         )));
     }
@@ -119,10 +157,20 @@ fn check_layout(job: &Job, after: &JobSpec) -> Result<(), Refusal> {
 fn differences(before: &JobSpec, after: &JobSpec) -> Vec<String> {
     let (from, to) = (&before.role().gpus, &after.role().gpus);
     let time = |limit: Option<Seconds>| limit.map_or_else(|| "none".into(), |limit| format!("{:.0} s", limit.0));
+    let moves = |spec: &JobSpec| spec.elastic.max_resizes_per_hour.to_string();
+    let share = |share: Option<f64>| share.map_or_else(|| "none".into(), |share| format!("{} %", 100.0 * share));
     let told = [
         ("priority", before.priority.0.to_string(), after.priority.0.to_string()),
         ("least GPUs", from.min.to_string(), to.min.to_string()),
         ("most GPUs", from.max.to_string(), to.max.to_string()),
+        ("minimum runtime", time(Some(before.elastic.min_runtime)), time(Some(after.elastic.min_runtime))),
+        ("moves per hour", moves(before), moves(after)),
+        (
+            "share of its time for moves",
+            share(Some(before.elastic.max_overhead)),
+            share(Some(after.elastic.max_overhead)),
+        ),
+        ("share of its fair share that it is sure of", share(before.elastic.min_share), share(after.elastic.min_share)),
         ("time limit", time(before.limits.time), time(after.limits.time)),
     ];
     let numbers = told.into_iter().filter(|(_, before, after)| before != after);

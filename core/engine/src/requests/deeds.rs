@@ -1,9 +1,11 @@
 //! Requests as the audit keeps them.
 
+use std::sync::Arc;
+
 use crate::engine::Engine;
-use crate::event::{Actor, Request, RequestId};
+use crate::event::{Actor, ArrayDeed, Request, RequestId};
 use crate::outcome::{NodeDeleted, Reply};
-use crate::record::{Deed, Row};
+use crate::record::{Deed, Job, Row};
 
 impl Engine {
     /// Answers a request, and notes what it did.
@@ -16,7 +18,16 @@ impl Engine {
         let reply = self.answer(actor, body);
         let after = if ends { None } else { row_of(&reply) };
         let subjects = match &reply {
-            Reply::Submitted { jobs } => jobs.iter().map(|job| format!("job:{}", job.id)).collect(),
+            Reply::Submitted { jobs } => {
+                let subject = |job: &Arc<Job>| match &job.element {
+                    Some(element) => format!("array:{}", element.array),
+                    None => format!("job:{}", job.id),
+                };
+                let mut subjects: Vec<String> = jobs.iter().map(subject).collect();
+                subjects.dedup();
+                subjects
+            }
+            Reply::Array(done) if !done.touched.is_empty() => vec![format!("array:{}", done.array.id)],
             Reply::Rebalance(plan) => vec![format!("plan:{plan}")],
             Reply::Refused(_) | Reply::DryRun(_) | Reply::Replayed { .. } | Reply::Repeated { .. } => Vec::new(),
             _ if before == after => Vec::new(),
@@ -38,11 +49,15 @@ impl Engine {
             | Request::Release { job }
             | Request::Checkpoint { job }
             | Request::Change { job, .. }
+            | Request::Resize { job, .. }
             | Request::Pin { job, .. }
             | Request::Unpin { job } => Row::Job(facts.jobs.get(job)?.clone()),
+            Request::Array { array, .. } | Request::ChangeArray { array, .. } => {
+                Row::Array(facts.array(*array)?.clone())
+            }
             Request::Requeue { job, known, .. } => {
                 let kept = facts.jobs.get(job).cloned();
-                Row::Job(kept.or_else(|| facts.newest_of(*job, known))?)
+                Row::Job(kept.or_else(|| facts.newest_job(*job, known))?)
             }
             Request::Drain { node, .. }
             | Request::Cordon { node, .. }
@@ -75,6 +90,7 @@ impl Request {
             Self::Cancel { reason, .. }
             | Self::Hold { reason, .. }
             | Self::Requeue { reason, .. }
+            | Self::Resize { reason, .. }
             | Self::Pin { reason, .. }
             | Self::Drain { reason, .. }
             | Self::Cordon { reason, .. }
@@ -83,6 +99,7 @@ impl Request {
             | Self::Pause { reason }
             | Self::Resume { reason }
             | Self::Reject { reason, .. } => reason.as_ref(),
+            Self::Array { deed: ArrayDeed::Cancel { reason, .. } | ArrayDeed::Hold { reason }, .. } => reason.as_ref(),
             Self::Rebalance { terms } => terms.reason.as_ref(),
             _ => None,
         }
@@ -96,6 +113,7 @@ impl Request {
 fn row_of(reply: &Reply) -> Option<Row> {
     Some(match reply {
         Reply::Job(job) => Row::Job(job.clone()),
+        Reply::Array(done) => Row::Array(done.array.clone()),
         Reply::Node(node) | Reply::NodeDeleted(NodeDeleted { node, .. }) => Row::Node(node.clone()),
         Reply::Plan(record) => Row::Plan(record.clone()),
         Reply::Policy(policy) => Row::Policy(policy.clone()),

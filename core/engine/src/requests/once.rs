@@ -42,6 +42,7 @@ impl Engine {
 fn subject(reply: &Reply) -> Option<Uuid> {
     match reply {
         Reply::Job(job) => Some(job.id.0),
+        Reply::Array(done) => Some(done.array.id.0),
         Reply::Node(node) | Reply::NodeDeleted(NodeDeleted { node, .. }) => Some(node.inventory.node.0),
         Reply::Rebalance(plan) => Some(plan.0),
         Reply::Plan(record) => Some(record.plan.id.0),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use headway_types::{JobId, Seconds};
 
-use crate::dependencies::{judge, outcome};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, Known};
@@ -25,7 +24,7 @@ impl Engine {
         known: &Known,
     ) -> Result<Reply, Refusal> {
         let kept = self.facts.jobs.get(&id).cloned();
-        let row = kept.or_else(|| self.facts.newest_of(id, known)).ok_or(Refusal::NoSuchJob(id))?;
+        let row = kept.or_else(|| self.facts.newest_job(id, known)).ok_or(Refusal::NoSuchJob(id))?;
         let refused = |why: &str| Err(Refusal::WrongState(why.to_owned()));
         match &row.state {
             JobState::Starting { .. }
@@ -60,6 +59,11 @@ impl Engine {
         }
         let after = self.judged_anew(row, known)?;
         let id = row.id;
+        if let Some(element) = &row.element {
+            let array =
+                self.facts.newest_array(element.array, known).or_else(|| self.facts.array(element.array).cloned());
+            self.facts.keep_array(array.ok_or(Refusal::NoSuchArray(element.array))?);
+        }
         if !self.facts.jobs.contains_key(&id) {
             self.facts.add_job(Arc::clone(row));
             self.seen.jobs.insert(id, Arc::new(JobSeen::new(row, None, &self.seen.lessons)));
@@ -79,16 +83,16 @@ impl Engine {
             if let DependencyStanding::Met { .. } = one.standing {
                 return Ok(one.clone());
             }
-            let Some(other) = self.facts.newest_of(one.job, known) else {
+            let Some(other) = self.facts.newest_of(one.of, known) else {
                 let waits = one.in_words(&row.spec.project);
                 return Err(Refusal::WrongState(format!(
                     "it {waits}, which is not known any more: submit it again without"
                 )));
             };
-            let standing = judge(one.on, &other, self.facts.now);
+            let standing = other.judge(one.on, self.facts.now);
             if let DependencyStanding::Never { .. } = standing {
                 let (waits, called) = (one.in_words(&row.spec.project), one.called_in(&row.spec.project));
-                let ended = outcome(&other);
+                let ended = other.outcome();
                 return Err(Refusal::WrongState(format!("it {waits}, and {called} {ended}: put that one back first")));
             }
             Ok(Dependency { standing, ..one.clone() })

@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
-use headway_types::spec::{After, MOST_DEPENDENCIES};
-use headway_types::{GpuCount, JobId, JobSpec, Timestamp};
+use headway_types::spec::{After, ArraySpec, MOST_DEPENDENCIES};
+use headway_types::{ArrayId, GpuCount, JobId, JobSpec, Timestamp};
 
 use crate::dependencies::{Referent, Resolved, resolve};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, IdempotencyKey, Known};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Dependency, Job, lineage};
+use crate::record::{Array, Awaited, Dependency, Element, Job, Tally, lineage};
 use crate::seen::JobSeen;
+
+/// What a specification is admitted as.
+struct Admission {
+    id: Awaited,
+    after: Vec<Dependency>,
+}
 
 impl Engine {
     pub(super) fn submit(
@@ -31,41 +37,112 @@ impl Engine {
         }
         specs.iter().try_for_each(|spec| check_spec(spec, self.facts.now))?;
         let after = self.dependencies(actor, &specs, known)?;
-        let jobs = specs.into_iter().zip(after).map(|(spec, (id, after))| self.admit(actor, id, spec, after));
-        let jobs: Vec<Arc<Job>> = jobs.collect();
+        let mut jobs = Vec::new();
+        for (spec, admission) in specs.into_iter().zip(after) {
+            self.admit(actor, spec, admission, &mut jobs);
+        }
         if let Some(key) = idempotency {
             self.remember(key, jobs.iter().map(|job| job.id.0).collect());
         }
         Ok(Reply::Submitted { jobs })
     }
 
-    /// An id for each job, and what it waits for.
-    fn dependencies(
-        &mut self,
-        actor: &Actor,
-        specs: &[JobSpec],
-        known: &Known,
-    ) -> Result<Vec<(JobId, Vec<Dependency>)>, Refusal> {
+    /// Ids for each job and array, and what it waits for.
+    fn dependencies(&mut self, actor: &Actor, specs: &[JobSpec], known: &Known) -> Result<Vec<Admission>, Refusal> {
         let now = self.facts.now;
         let resolved = resolve(specs, known, |id| self.facts.newest_of(id, known), now);
         let resolved = resolved.map_err(|wrong| Refusal::Invalid(wrong.to_string()))?;
-        let ids: Vec<JobId> = specs.iter().map(|_| self.facts.ids.job(now)).collect();
+        let ids = &mut self.facts.ids;
+        let id = |spec: &JobSpec| match spec.array {
+            Some(_) => Awaited::Array(ids.array(now)),
+            None => Awaited::Job(ids.job(now)),
+        };
+        let ids: Vec<Awaited> = specs.iter().map(id).collect();
         let dependency = |after: &After, to: Resolved| {
-            let (job, spec, owner) = match &to.referent {
-                Referent::Member(place) => (ids[*place], &specs[*place], actor.to_string()),
-                Referent::Job(row) => (row.id, &row.spec, row.owner.clone()),
+            let (of, name, project, owner) = match &to.referent {
+                Referent::Member(place) => {
+                    let spec = &specs[*place];
+                    (ids[*place], spec.name.clone(), spec.project.clone(), actor.to_string())
+                }
+                Referent::Other(other) => {
+                    (other.id(), other.name().to_owned(), other.project().to_owned(), other.owner().to_owned())
+                }
             };
-            let (name, project) = (spec.name.clone(), spec.project.clone());
-            Dependency { job, name, project, owner, on: after.on, standing: to.standing }
+            Dependency { of, name, project, owner, on: after.on, standing: to.standing }
         };
         let of_each = specs.iter().zip(resolved).map(|(spec, of_job)| {
             spec.after.iter().zip(of_job).map(|(after, to)| dependency(after, to)).collect::<Vec<_>>()
         });
-        Ok(ids.iter().copied().zip(of_each).collect())
+        Ok(ids.iter().zip(of_each).map(|(id, after)| Admission { id: *id, after }).collect())
     }
 
-    fn admit(&mut self, actor: &Actor, id: JobId, spec: JobSpec, after: Vec<Dependency>) -> Arc<Job> {
-        let job = Job { after, ..Job::new(id, spec, actor.to_string(), self.facts.now) };
+    fn admit(&mut self, actor: &Actor, spec: JobSpec, admission: Admission, jobs: &mut Vec<Arc<Job>>) {
+        let Admission { id, after } = admission;
+        match (id, &spec.array) {
+            (Awaited::Array(id), Some(array)) => jobs.extend(self.admit_array(actor, id, &spec, array, &after)),
+            (Awaited::Job(id), _) => {
+                let job = self.admit_job(actor, id, spec, after, None);
+                if !job.is_blocked() {
+                    self.facts.ask_round_for_somebody(format!("job {} arrived", job.spec.name));
+                }
+                jobs.push(job);
+            }
+            (Awaited::Array(_), None) => {
+                self.facts.impossible("an array without indices was to be admitted", None, None)
+            }
+        }
+    }
+
+    /// All elements, in the order of their indices. As many as may run at once are in the next round.
+    fn admit_array(
+        &mut self,
+        actor: &Actor,
+        id: ArrayId,
+        spec: &JobSpec,
+        array: &ArraySpec,
+        after: &[Dependency],
+    ) -> Vec<Arc<Job>> {
+        let now = self.facts.now;
+        let row = Array {
+            id,
+            name: spec.name.clone(),
+            project: spec.project.clone(),
+            owner: actor.to_string(),
+            submitted_at: now,
+            indices: array.indices.clone(),
+            parallel: array.parallel,
+            tally: Tally::default(),
+            version: 0,
+        };
+        let (count, told) = (row.count(), row.in_words());
+        let message = format!("{told}: {count} jobs in project {}", spec.project);
+        self.facts.add_array(row);
+        let open = after.iter().any(|one| one.standing.is_open());
+        let mut jobs = Vec::with_capacity(count as usize);
+        for (index, place) in array.indices.iter().zip(0_u32..) {
+            let waits = array.parallel.is_some_and(|most| open || place >= most);
+            let element = Element { array: id, index, place, count, waits };
+            let job = self.facts.ids.job(now);
+            jobs.push(self.admit_job(actor, job, spec.element(index), after.to_vec(), Some(element)));
+        }
+        // Whoever may not know of its jobs may not know of it: its events are those of its first.
+        let note = Note::new("array.submitted", message).by(actor.clone()).with("array", id);
+        self.facts.note(Note { job: jobs.first().map(|job| job.id), ..note });
+        if jobs.iter().any(|job| !job.is_blocked()) {
+            self.facts.ask_round_for_somebody(format!("array {told} arrived"));
+        }
+        jobs
+    }
+
+    fn admit_job(
+        &mut self,
+        actor: &Actor,
+        id: JobId,
+        spec: JobSpec,
+        after: Vec<Dependency>,
+        element: Option<Element>,
+    ) -> Arc<Job> {
+        let job = Job { after, element, ..Job::new(id, spec, actor.to_string(), self.facts.now) };
         let (spec, range) = (&job.spec, &job.spec.role().gpus);
         let waits: String =
             job.open_dependencies().map(|one| format!("; it {}", one.in_words(&spec.project))).collect();
@@ -82,9 +159,6 @@ impl Engine {
         self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None, &self.seen.lessons)));
         self.facts.add_job(job.clone());
         self.facts.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
-        if !job.is_blocked() {
-            self.facts.ask_round_for_somebody(format!("job {} arrived", job.spec.name));
-        }
         job
     }
 

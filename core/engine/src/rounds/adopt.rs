@@ -47,8 +47,11 @@ impl Engine {
         let covered = self.facts.policy.auto_approve.as_ref().is_some_and(|rule| rule.covers(&plan));
         if round.asked_by.is_some() || asks && !covered {
             self.propose(plan, round.asked_by, round.kind.terms);
-        } else if self.changes_something(&round.request, &plan) {
-            self.adopt(plan, Actor::Scheduler, None);
+        } else {
+            self.end_resizes(&round.request, &plan);
+            if self.changes_something(&round.request, &plan) {
+                self.adopt(plan, Actor::Scheduler, None);
+            }
         }
     }
 

@@ -138,6 +138,10 @@ impl Situation<'_> {
         if kind.restraint.stay.contains(&job.id) {
             return (current, fixed("rounds gave no plan: until they do again, it stays as it is".into()));
         }
+        if job.resize.is_some() {
+            // A cooldown protects it from the scheduler, not from its owner.
+            return (current, Freedom::Free);
+        }
         let elastic = job.spec.elastic;
         let ran = self.facts.now.since(since);
         if ran.0 < elastic.min_runtime.0 {

@@ -98,6 +98,13 @@ impl RoundRequest {
         job.wants_gpus(self.frame.now) && !self.left.contains(&id)
     }
 
+    /// Jobs that this round is free to move, whatever their cooldown, since their owners asked for it.
+    pub(super) fn resized(&self) -> impl Iterator<Item = JobId> {
+        let asked = |job: &JobId| self.jobs.get(job).is_some_and(|job| job.resize.is_some());
+        let free = |lot: &Lot| lot.current.is_some() && lot.freedom == Freedom::Free;
+        self.lots.iter().filter(move |(job, lot)| free(lot) && asked(job)).map(|(job, _)| *job)
+    }
+
     /// Noise scale that the round takes a job for, once known.
     pub(super) fn noise_scale(&self, id: JobId) -> Option<f64> {
         self.seen.get(&id)?.noise_scale()

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use headway_engine::event::{Actor, Event, IdempotencyKey, Known, Request, RequestId, SessionId};
 use headway_engine::record::{
-    Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
+    Allocation, Array, Awaited, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project,
+    Reservation,
 };
 use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
 use headway_planner::{CurveCache, PlanInput, Verified, plan};
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, CheckpointRef, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeId, NodeInventory,
+    AgentCommand, ArrayId, CheckpointRef, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeId, NodeInventory,
     NodeReport, Plan, PlanId, ReservationId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp,
 };
 
@@ -41,6 +42,7 @@ pub struct Cluster {
     policy: PolicySettings,
     pub projects: BTreeMap<String, Project>,
     pub reservations: BTreeMap<ReservationId, Reservation>,
+    pub arrays: BTreeMap<ArrayId, Array>,
     curves: CurveCache,
     term: u64,
     seq: u64,
@@ -76,6 +78,7 @@ impl Cluster {
             policy: PolicySettings::default(),
             projects: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            arrays: BTreeMap::new(),
             curves: CurveCache::default(),
             term: 1,
             seq: 0,
@@ -127,6 +130,7 @@ impl Cluster {
                 Change::Idempotency(record) => self.idempotency.push(record),
                 Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(&project))),
                 Change::ProjectGone(name) => drop(self.projects.remove(&name)),
+                Change::Array(array) => drop(self.arrays.insert(array.id, Array::clone(&array))),
                 Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(&one))),
                 Change::ReservationGone(id) => drop(self.reservations.remove(&id)),
                 Change::Checkpoint(_) | Change::Transition(_) | Change::Deed(_) => {}
@@ -155,6 +159,7 @@ impl Cluster {
             policy: self.policy.clone(),
             projects: self.projects.values().cloned().collect(),
             reservations: self.reservations.values().cloned().collect(),
+            arrays: self.arrays.values().cloned().collect(),
             models: BTreeMap::new(),
             last_event_seq: self.seq,
         };
@@ -204,8 +209,12 @@ impl Cluster {
     /// What a shell would have read of all jobs there are.
     pub fn known(&self) -> Known {
         let jobs = self.jobs.iter().map(|(id, job)| (*id, Arc::new(job.clone()))).collect();
-        let named = self.jobs.values().map(|job| ((job.spec.project.clone(), job.spec.name.clone()), job.id));
-        Known { jobs, names: named.collect() }
+        let named =
+            self.jobs.values().map(|job| ((job.spec.project.clone(), job.spec.name.clone()), Awaited::Job(job.id)));
+        let families =
+            self.arrays.values().map(|array| ((array.project.clone(), array.name.clone()), Awaited::Array(array.id)));
+        let arrays = self.arrays.values().map(|array| (array.id, Arc::new(array.clone()))).collect();
+        Known { jobs, arrays, names: named.chain(families).collect() }
     }
 
     pub fn submit_keyed(&mut self, spec: JobSpec, hash: &str) -> Reply {

@@ -30,6 +30,12 @@ pub enum Supposition {
         job: JobId,
         gpu_type: GpuType,
     },
+    /// Other bounds of its size; nothing keeps it from being moved.
+    Resized {
+        job: JobId,
+        min: GpuCount,
+        max: GpuCount,
+    },
     /// `None`: no quota.
     Quota {
         project: String,
@@ -78,7 +84,8 @@ impl Question {
         let of = |one: &Supposition| match one {
             Supposition::Priority { job, .. }
             | Supposition::Accepts { job, .. }
-            | Supposition::AcceptsType { job, .. } => Some(*job),
+            | Supposition::AcceptsType { job, .. }
+            | Supposition::Resized { job, .. } => Some(*job),
             Supposition::Job { job } => Some(job.job),
             _ => None,
         };
@@ -126,6 +133,8 @@ impl Supposition {
             Self::Priority { priority, .. } => format!("its priority were {}", priority.0),
             Self::Accepts { gpus: count, .. } => format!("it accepted {}", gpus(*count)),
             Self::AcceptsType { gpu_type, .. } => format!("it accepted {gpu_type}"),
+            Self::Resized { min, max, .. } if min == max => format!("it were resized to {}", gpus(*max)),
+            Self::Resized { min, max, .. } => format!("it were resized to {min} to {}", gpus(*max)),
             Self::Quota { project, quota: Some(quota) } => format!("the quota of {project} were {}", gpus(*quota)),
             Self::Quota { project, quota: None } => format!("{project} had no quota"),
             Self::Row { row, at_most: Some(most) } => format!("the row {row} allowed {}", gpus(*most)),

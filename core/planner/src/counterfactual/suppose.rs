@@ -42,6 +42,16 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
                 range.types.push(gpu_type.clone());
             }
         }
+        Supposition::Resized { job, min, max } => {
+            let job = self::job(input, *job)?;
+            (job.range.min, job.range.max) = (*min, *max);
+            job.freedom = Freedom::Free;
+            // What it holds is no choice any more.
+            let held = job.current.as_ref().map(|current| current.placement.gpus());
+            if held.is_some_and(|held| !job.range.allows(held)) {
+                job.current = None;
+            }
+        }
         Supposition::Quota { project, quota } => {
             let found = input.projects.iter_mut().find(|one| one.name == *project);
             found.ok_or_else(|| AskError::NoSuchProject(project.clone()))?.quota = *quota;

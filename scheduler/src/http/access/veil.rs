@@ -146,7 +146,7 @@ pub fn sentence<'a>(text: &'a str, hidden: &impl Hidden) -> Cow<'a, str> {
     let mut cuts: Vec<(usize, usize)> = Vec::new();
     for (at, word) in words(text, false) {
         match hidden_name(word, hidden).filter(|_| is_sentence) {
-            Some(name) => cuts.push((at, at + name.len())),
+            Some(name) => cuts.push((at, at + name.len() + index_length(&text[at + name.len()..]))),
             None => {
                 let of_hidden = ids_of(word).filter(|(_, id)| hidden.hides_id(id));
                 cuts.extend(of_hidden.map(|(begin, _)| (at + begin, at + begin + ID_BYTES)));
@@ -166,6 +166,13 @@ pub fn sentence<'a>(text: &'a str, hidden: &impl Hidden) -> Cow<'a, str> {
     }
     veiled.push_str(&text[from..]);
     veiled.into()
+}
+
+/// Bytes of the index that stands behind the name of an element: "[7]"; of the indices of an array: "[0-99]%8".
+fn index_length(behind: &str) -> usize {
+    let Some((indices, _)) = behind.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return 0 };
+    let of_indices = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b',' | b':');
+    if indices.bytes().all(of_indices) { indices.len() + 2 } else { 0 }
 }
 
 /// The word, without what ends a sentence, where it is the name of a hidden job.

@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt};
 use headway_engine::record::{Openness, Project};
 use headway_engine::view::{JobView, View};
 use headway_types::JobId;
+use headway_types::spec::family_name;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub struct Veils {
 /// Project and owner.
 type Whose = (Arc<str>, Arc<str>);
 
-/// The names of all jobs of private projects, whoever may see them.
+/// The names of all jobs of private projects, whoever may see them; elements go by the name of their array.
 struct Names {
     private: BTreeSet<String>,
     /// As far as they follow the snapshot.
@@ -63,7 +64,7 @@ impl Names {
             for live in new {
                 let job = &live.job;
                 let of = (job.spec.project.as_str().into(), job.owner.as_str().into());
-                whose.entry(job.spec.name.clone()).or_default().insert(of);
+                whose.entry(family_name(&job.spec.name).to_owned()).or_default().insert(of);
             }
         }
         self.view = view;
@@ -72,7 +73,8 @@ impl Names {
     fn lacks(&self, live: &JobView) -> bool {
         let (spec, owner) = (&live.job.spec, live.job.owner.as_str());
         let same = |(project, of): &Whose| **project == *spec.project && **of == *owner;
-        self.private.contains(&spec.project) && !self.whose.get(&spec.name).is_some_and(|known| known.iter().any(same))
+        self.private.contains(&spec.project)
+            && !self.whose.get(family_name(&spec.name)).is_some_and(|known| known.iter().any(same))
     }
 }
 
@@ -157,7 +159,7 @@ impl Veils {
         }
         let mut whose: HashMap<String, BTreeSet<Whose>> = HashMap::new();
         for (name, project, owner) in cluster.store().names_in(&private).await? {
-            whose.entry(name).or_default().insert((project.into(), owner.into()));
+            whose.entry(family_name(&name).to_owned()).or_default().insert((project.into(), owner.into()));
         }
         // The store has what was committed; the snapshot may be younger.
         let before = Arc::new(View { jobs: Default::default(), ..(**view).clone() });

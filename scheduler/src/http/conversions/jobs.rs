@@ -6,7 +6,7 @@ use headway_api::v1;
 use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
 use headway_engine::efficiency;
-use headway_engine::event::JobChange;
+use headway_engine::event::{ElasticChange, JobChange};
 use headway_engine::record::{Allocation, Displacement, Displacer, Job, JobState, LastFailure};
 use headway_engine::view::{JobView, View};
 use headway_types::spec::{Priority, Work};
@@ -122,6 +122,8 @@ pub fn stored_job(of: &Job) -> v1::Job {
         used_gpu_hours: of.attained.0 / 3_600.0,
         excluded_nodes: role.nodes.exclude.iter().cloned().collect(),
         topology: role.nodes.topology.to_string(),
+        array: super::job_array(of),
+        stands_for: None,
         pin: of.pin.as_ref().map(|pin| v1::Pin {
             by: pin.by.clone(),
             reason: pin.reason.clone(),
@@ -277,12 +279,29 @@ pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
     if of.time_limit_seconds.is_some_and(|time| !(1.0..=1e9).contains(&time)) {
         return Err(Problem::invalid("a time limit is 1 s to 1e9 s").field("time_limit_seconds"));
     }
+    let elastic = of.elastic.unwrap_or_default();
+    let out_of = |field: &str, detail: &str| Err(Problem::invalid(detail).field(format!("elastic.{field}")));
+    if elastic.min_runtime_seconds.is_some_and(|time| !(0.0..=1e9).contains(&time)) {
+        return out_of("min_runtime_seconds", "a minimum runtime is 0 s to 1e9 s");
+    }
+    if elastic.max_overhead_pct.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
+        return out_of("max_overhead_pct", "moves cost between 0 and 100 % of a job's time");
+    }
+    if elastic.min_share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return out_of("min_share", "a share is above 0 and at most 1; 0 takes it away");
+    }
     Ok(JobChange {
         priority: of.priority.map(Priority),
         min: of.gpus_min.map(GpuCount),
         max: of.gpus_max.map(GpuCount),
         labels: of.labels,
         time: of.time_limit_seconds.map(Seconds),
+        elastic: ElasticChange {
+            min_runtime: elastic.min_runtime_seconds.map(Seconds),
+            max_resizes_per_hour: elastic.max_resizes_per_hour,
+            max_overhead: elastic.max_overhead_pct.map(|share| share / 100.0),
+            min_share: elastic.min_share,
+        },
     })
 }
 

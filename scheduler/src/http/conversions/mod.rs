@@ -2,6 +2,7 @@
 //! one place where a change of the domain meets the promise of `v1`.
 
 mod access;
+mod arrays;
 mod history;
 mod insight;
 mod jobs;
@@ -19,6 +20,7 @@ use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
 pub use access::{audit_line, browser_session, token, user};
+pub use arrays::{array, array_done, job_array};
 pub use history::{allocation, checkpoint, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stored_job};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use headway_engine::view::{JobView, View};
-use headway_types::JobId;
+use headway_types::{ArrayId, JobId};
 
 use super::query::no_cursor;
 use crate::asking::Foretold;
@@ -142,6 +142,7 @@ fn progress(live: &JobView) -> Option<f64> {
 /// The same conditions as the store's.
 fn admits(filter: &JobFilter, live: &JobView) -> bool {
     let (job, spec) = (&live.job, &live.job.spec);
+    let of_array = |array: &ArrayId| job.element.as_ref().is_some_and(|element| element.array == *array);
     let labelled = |(name, value): (&String, &Option<String>)| {
         spec.labels.get(name).is_some_and(|has| value.as_ref().is_none_or(|wanted| wanted == has))
     };
@@ -150,5 +151,6 @@ fn admits(filter: &JobFilter, live: &JobView) -> bool {
         && filter.owner.as_ref().is_none_or(|owner| *owner == job.owner)
         && filter.name_contains.as_ref().is_none_or(|part| spec.name.to_lowercase().contains(&part.to_lowercase()))
         && filter.labels.iter().all(labelled)
+        && filter.array.as_ref().is_none_or(of_array)
         && filter.out_of_sight.as_ref().is_none_or(|hidden| !hidden.hides(&spec.project, &job.owner))
 }

@@ -5,12 +5,13 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
-use headway_types::{JobId, JobStateKind};
+use headway_types::{ArrayId, JobId, JobStateKind};
 use serde::Deserialize;
 use strum::VariantArray;
 use utoipa::PartialSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
+use uuid::Uuid;
 
 use super::orders::{LiveKey, LiveOrder};
 use crate::http::problem::Problem;
@@ -30,6 +31,11 @@ pub struct JobsQuery {
     user: Option<String>,
     /// Comma-separated labels that a job has, all of them: `name=value`, or `name` with any value.
     label: Option<String>,
+    /// Only elements of this array.
+    array: Option<Uuid>,
+    /// `expanded` (as by default): a row for each element of an array; `collapsed`: one row for each array of which an element is admitted, which stands
+    /// for all of them (`stands_for`), in the place of its first element. Only in the order of submission.
+    arrays: Option<String>,
     /// Part of the name, in any case.
     q: Option<String>,
     /// `submitted` (the newest first), `name`, `owner`, `project` or `ended` (the first to end first); with `state=live` also
@@ -56,6 +62,8 @@ pub struct Wanted {
     pub cursor: Option<String>,
     pub fields: Option<Fields>,
     pub totals: bool,
+    /// One row per array.
+    pub collapsed: bool,
 }
 
 /// Who knows the order.
@@ -73,7 +81,14 @@ impl Wanted {
             (Sort::Stored, Some(text)) => Some(text.parse::<JobId>().map_err(|_| no_cursor())?),
             _ => None,
         };
+        let collapsed = collapsed(query.arrays.as_deref())?;
+        if collapsed && (order != JobOrder::default() || sort != Sort::Stored || query.at.is_some()) {
+            let problem =
+                Problem::bad_request("a list with one row per array has the order of submission alone, and no past");
+            return Err(problem.field("arrays").hint("leave out sort and at, or arrays"));
+        }
         let filter = JobFilter {
+            array: query.array.map(ArrayId),
             states,
             project: query.project,
             owner: query.user,
@@ -86,7 +101,7 @@ impl Wanted {
             cursor,
         };
         let fields = query.fields.as_deref().map(Fields::read).transpose()?;
-        Ok(Self { filter, sort, cursor: query.cursor, fields, totals: query.totals.unwrap_or(false) })
+        Ok(Self { filter, sort, cursor: query.cursor, fields, totals: query.totals.unwrap_or(false), collapsed })
     }
 
     /// The past knows jobs in the order of their submission, and of each what its history tells.
@@ -96,10 +111,22 @@ impl Wanted {
             ("label", !self.filter.labels.is_empty()),
             ("fields", self.fields.is_some()),
             ("totals", self.totals),
+            ("array", self.filter.array.is_some()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((name, _)) => Err(Problem::bad_request(format!("a past moment has no {name}")).field(name)),
             None => Ok(self.filter),
+        }
+    }
+}
+
+fn collapsed(text: Option<&str>) -> Result<bool, Problem> {
+    match text {
+        None | Some("expanded") => Ok(false),
+        Some("collapsed") => Ok(true),
+        Some(other) => {
+            let problem = Problem::bad_request(format!("arrays are not shown \"{other}\"")).field("arrays");
+            Err(problem.hint("arrays are expanded or collapsed"))
         }
     }
 }

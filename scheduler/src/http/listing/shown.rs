@@ -18,6 +18,7 @@ const LIVE_AT_MOST: usize = 8_192;
 /// A row, with whose it is.
 #[derive(Debug)]
 pub struct Shown {
+    pub job: JobId,
     pub project: String,
     pub owner: String,
     /// A `v1::Job` as JSON.
@@ -27,7 +28,13 @@ pub struct Shown {
 impl Shown {
     pub fn of(job: &v1::Job) -> Self {
         let text = serde_json::to_string(job).expect("wire types are plain JSON");
-        Self { project: job.project.clone(), owner: job.owner.clone(), text }
+        Self { job: JobId(job.id), project: job.project.clone(), owner: job.owner.clone(), text }
+    }
+
+    /// The row of an array, which is its first element's.
+    pub fn standing_for(&self, array: &v1::Array) -> Self {
+        let job: v1::Job = serde_json::from_str(&self.text).expect("it was a job");
+        Self::of(&v1::Job { stands_for: Some(array.clone()), ..job })
     }
 
     /// What those see of it who may not read it.

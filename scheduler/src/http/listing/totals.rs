@@ -28,6 +28,7 @@ impl Totals {
         let counted = self.kept(&JobFilter {
             project: filter.project.clone(),
             owner: filter.owner.clone(),
+            array: filter.array,
             labels: filter.labels.clone(),
             name_contains: filter.name_contains.clone(),
             out_of_sight: filter.out_of_sight.clone(),

@@ -96,13 +96,21 @@ fn request(method: &Method, path: &str, operation: &Value, who: &str, project: &
 #[tokio::test]
 async fn every_route_is_open_to_whom_the_table_says_and_to_nobody_else() {
     let People { served, jobs } = People::there().await;
+    let mut arrays = Vec::new();
+    for (project, _) in PROJECTS {
+        let mut array = job_in(project);
+        (array["name"], array["array"]) = (json!(format!("array-of-{project}")), json!("0-1"));
+        let submitted = served.send_json(Method::POST, "ada", "/jobs", &array).await;
+        arrays.push(submitted.body["jobs"][0]["array"]["array_id"].as_str().unwrap().to_owned());
+    }
     let mut asked = 0;
     for (method, path, operation) in operations() {
         let id = operation["operationId"].as_str().unwrap();
         let act = act_of(id).unwrap_or_else(|| panic!("{id} has no rule: say in access/table.rs who may do it"));
         for (caller, (who, ..)) in CALLERS.iter().enumerate() {
             for (index, (project, _)) in PROJECTS.iter().enumerate() {
-                let request = request(&method, &path, &operation, who, project, &jobs[index]);
+                let of = if path.starts_with("/arrays/") { &arrays[index] } else { &jobs[index] };
+                let request = request(&method, &path, &operation, who, project, of);
                 let reply = served.router.clone().oneshot(request).await.unwrap();
                 let status = reply.status();
                 let expected = act.rule().admits(standing(act, caller, index));
@@ -115,7 +123,8 @@ async fn every_route_is_open_to_whom_the_table_says_and_to_nobody_else() {
                 }
                 let body = to_bytes(reply.into_body(), 1 << 20).await.unwrap();
                 let problem: v1::Problem = serde_json::from_slice(&body).unwrap();
-                let hidden = problem.detail == format!("no job {}", jobs[index]);
+                let hidden = [format!("no job {}", jobs[index]), format!("no array {}", arrays[index])]
+                    .contains(&problem.detail);
                 assert_ne!(status, StatusCode::UNAUTHORIZED, "{shown}");
                 assert_eq!(status != StatusCode::FORBIDDEN && !hidden, expected, "{shown}: {}", problem.detail);
                 if hidden {

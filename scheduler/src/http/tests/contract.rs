@@ -42,6 +42,8 @@ struct Furnished {
     held: String,
     pinned: String,
     cancelled: String,
+    array: String,
+    held_array: String,
     proposal: String,
     reservation: String,
     token: String,
@@ -60,6 +62,11 @@ impl Furnished {
         assert_eq!(served.post("ada", &format!("/jobs/{cancelled}/cancel")).await.status, StatusCode::OK);
         assert_eq!(served.post("ada", &format!("/jobs/{held}/hold")).await.status, StatusCode::OK);
         assert_eq!(served.post("ada", &format!("/jobs/{pinned}/pin")).await.status, StatusCode::OK);
+        let arrays = json!({"jobs": ["a", "b"].map(|name| json!({"version": 1, "name": name, "resources": {"gpus": 1},
+            "array": "0-1%1", "run": {"command": ["a"]}}))});
+        let arrays = served.send_json(Method::POST, "ada", "/jobs", &arrays).await.body;
+        let [array, held_array] = [0, 2].map(|at| arrays["jobs"][at]["array"]["array_id"].as_str().unwrap().to_owned());
+        assert_eq!(served.post("ada", &format!("/arrays/{held_array}/hold")).await.status, StatusCode::OK);
         served.send_json(Method::PUT, "root", "/projects/nlp", &json!({"quota_gpus": 8})).await;
         let wanted = json!({"name": "demo", "nodes": [node], "from": "2999-01-01T00:00:00Z",
             "until": "2999-02-01T00:00:00Z", "projects": ["nlp"]});
@@ -70,18 +77,22 @@ impl Furnished {
         let token = served.send_json(Method::POST, "root", "/auth/tokens", &token).await;
         let id = |of: &Value| of["id"].as_str().unwrap().to_owned();
         let (proposal, reservation, token) = (id(&proposal.body), id(&reservation.body), id(&token.body["token"]));
-        Self { node, queued, held, pinned, cancelled, proposal, reservation, token }
+        Self { node, queued, held, pinned, cancelled, array, held_array, proposal, reservation, token }
     }
 
     /// A request that would change something, and the status of its dry run.
     fn change(&self, method: &Method, path: &str) -> (String, Value, u16) {
-        let Self { node, queued, held, pinned, cancelled, proposal, reservation, token } = self;
+        let Self { node, queued, held, pinned, cancelled, array, held_array, proposal, reservation, token } = self;
         let job = json!({"version": 1, "name": "a", "resources": {"gpus": 1}, "run": {"command": ["a"]}});
         let (id, body, status) = match (method.as_str(), path) {
             ("POST", "/jobs") => ("", job, 200),
             ("PATCH", "/jobs/{id}") => (&**queued, json!({"priority": 70}), 200),
             ("POST", "/jobs/{id}/release") => (&**held, Value::Null, 200),
             ("POST", "/jobs/{id}/unpin") => (&**pinned, Value::Null, 200),
+            ("POST", "/jobs/{id}/resize") => (&**queued, json!({"gpus": 1}), 200),
+            ("PATCH", "/arrays/{id}") => (&**array, json!({"parallel": 2}), 200),
+            ("POST", "/arrays/{id}/cancel" | "/arrays/{id}/hold") => (&**array, Value::Null, 200),
+            ("POST", "/arrays/{id}/release") => (&**held_array, Value::Null, 200),
             // Nothing runs.
             ("POST", "/jobs/{id}/checkpoint") => (&**queued, Value::Null, 409),
             ("POST", "/jobs/{id}/requeue") => (&**cancelled, Value::Null, 200),
