@@ -12,6 +12,8 @@ mod context;
 mod demo;
 #[cfg(test)]
 mod documented;
+#[cfg(test)]
+mod documented_tree;
 mod failure;
 mod solve;
 mod submission;
@@ -43,6 +45,9 @@ struct Cli {
     /// Print no header line.
     #[arg(long, global = true)]
     no_headers: bool,
+    /// Write nothing to standard output: the exit code tells, and complaints go to standard error as ever.
+    #[arg(long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -120,13 +125,13 @@ enum Command {
     Demo(demo::Demo),
     /// Print the licences of Headway and of everything it is made of.
     Licenses,
-    /// Print a completion script.
+    /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
-    /// Write manual pages, one for each command.
+    /// Print the manual page, or write one for each command into a directory.
     Man {
         /// Directory to write them to, such as ~/.local/share/man/man1.
-        #[arg(long, value_name = "DIR")]
-        out: std::path::PathBuf,
+        #[arg(long, alias = "out", value_name = "DIR")]
+        dir: Option<std::path::PathBuf>,
     },
     /// A worker that follows a performance model instead of training (for tests and demonstrations).
     #[command(hide = true)]
@@ -144,6 +149,12 @@ fn main() -> ExitCode {
         return headway_agent::emulated_worker_main();
     }
     start_logging();
+    if cli.quiet
+        && let Err(error) = output::silence()
+    {
+        eprintln!("headway: closing standard output: {error}");
+        return ExitCode::FAILURE;
+    }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -232,7 +243,11 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
             std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;
         }
-        Command::Man { out } => manual(&out)?,
+        Command::Man { dir: Some(directory) } => manual(&directory)?,
+        Command::Man { dir: None } => {
+            use clap::CommandFactory as _;
+            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?;
+        }
         Command::EmulatedWorker => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -36,6 +36,7 @@ const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
+const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -117,6 +118,12 @@ fn describe() {
     );
     counter!(REFUSALS_LOST).increment(0);
     describe_counter!(
+        CLUSTER_SAMPLES,
+        "Minutes whose figures of the cluster were stored, or lost; while a server leads, one comes every minute"
+    );
+    counter!(CLUSTER_SAMPLES, "outcome" => "stored").increment(0);
+    counter!(CLUSTER_SAMPLES, "outcome" => "lost").increment(0);
+    describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
     );
@@ -188,6 +195,11 @@ pub fn wrong_token(outcome: &'static str) {
 /// Refusals that the audit does not have.
 pub fn refusals_lost(count: u64) {
     counter!(REFUSALS_LOST).increment(count);
+}
+
+/// A minute's figures of the cluster were stored, or could not be.
+pub fn cluster_sampled(stored: bool) {
+    counter!(CLUSTER_SAMPLES, "outcome" => if stored { "stored" } else { "lost" }).increment(1);
 }
 
 /// A part of a reply was left out.
