@@ -48,8 +48,19 @@ struct Cli {
     /// Write nothing to standard output: the exit code tells, and complaints go to standard error as ever.
     #[arg(long, global = true)]
     quiet: bool,
+    /// How lines of the log are written, to standard error.
+    #[arg(long, global = true, value_enum, env = "HEADWAY_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    /// For people, in colour on a terminal.
+    Text,
+    /// An object per line.
+    Json,
 }
 
 #[derive(Subcommand)]
@@ -148,7 +159,7 @@ fn main() -> ExitCode {
     if let Command::EmulatedWorker = cli.command {
         return headway_agent::emulated_worker_main();
     }
-    start_logging();
+    start_logging(cli.log_format);
     if cli.quiet
         && let Err(error) = output::silence()
     {
@@ -182,10 +193,10 @@ fn manual(directory: &std::path::Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_logging() {
+fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_env("HEADWAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn,headway=info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::env::var("HEADWAY_LOG_FORMAT").is_ok_and(|format| format == "json") {
+    if format == LogFormat::Json {
         builder.json().init();
     } else {
         builder.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).init();

@@ -105,6 +105,8 @@ impl Printer {
             Format::Table if self.layout == Layout::Csv => {
                 put!("{}", csv(&columns(), self.headers, items.iter().map(row))?)?;
             }
+            // Without a header an empty list is no line, not an empty one.
+            Format::Table if items.is_empty() && !self.headers => {}
             Format::Table => say!("{}", self.rows(&columns(), items.iter().map(row).collect()))?,
             Format::Name => {
                 for item in items {
