@@ -58,6 +58,7 @@ fn describe() {
     describe_counter!(HTTP_REQUESTS, "REST requests answered, by method, route pattern and status");
     describe_histogram!(HTTP_DURATION, "Time from request to response head, in seconds, by method and route pattern");
     describe_gauge!(HTTP_STREAMS, "Open event streams");
+    gauge!(HTTP_STREAMS).set(0.0);
     describe_histogram!(
         LOOP_COMMAND,
         "From the first event of a batch to the sending of its commands, commit included"
@@ -108,6 +109,7 @@ fn describe() {
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
+    counter!(PLAN_INPUTS_LOST).increment(0);
     describe_counter!(
         WRONG_TOKENS,
         "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
