@@ -86,7 +86,8 @@ fn every_rest_path_of_a_page_is_one() {
             if AT_ROOT.contains(&path.as_str()) {
                 continue;
             }
-            let known = |(template, methods): (&String, &Value)| is_path(template, &path) && methods.get(&method).is_some();
+            let known =
+                |(template, methods): (&String, &Value)| is_path(template, &path) && methods.get(&method).is_some();
             if !paths.iter().any(known) {
                 wrong.push(format!("{page}: {method} {path}"));
             }

@@ -22,10 +22,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("queue", "list get top"),
     ("project", "list get set create delete"),
     ("reservation", "list create delete"),
-    (
-        "plan",
-        "list show diff history explain simulate solve rebalance approve reject rollback pause resume pin unpin",
-    ),
+    ("plan", "list show diff history explain simulate solve rebalance approve reject rollback pause resume pin unpin"),
     ("model", "fit"),
     ("usage", "report"),
     ("audit", "list"),
@@ -70,7 +67,9 @@ fn every_command_and_option_says_what_it_does() {
                 found.push(path.clone());
             }
             let options = one.get_opts().filter(|option| !option.is_hide_set());
-            found.extend(options.filter(|option| option.get_help().is_none()).map(|one| format!("{path} {one}")));
+            found.extend(
+                options.filter(|option| option.get_help().is_none()).map(|one| format!("{path} --{}", one.get_id())),
+            );
             silent(one, &path, found);
         }
     }

@@ -50,7 +50,7 @@ pub fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response>
     if path.starts_with(HASHED) {
         return None;
     }
-    let page = if path == REFERENCE.0 { REFERENCE.1 } else { "index.html" };
+    let page = if path.trim_end_matches('/') == REFERENCE.0 { REFERENCE.1 } else { "index.html" };
     Some(match Dist::get(page) {
         Some(file) => asset(page, &file, headers),
         None => respond(StatusCode::OK, "text/html; charset=utf-8", "no-store", NOT_BUILT.into_response()),
@@ -123,6 +123,7 @@ mod tests {
         let tag = |path| get(path).and_then(|page| page.headers().get(header::ETAG).cloned());
         let built = Dist::get("docs.html").is_some();
         assert_eq!((tag("/docs").is_some(), tag("/docs") != tag("/jobs")), (built, built));
+        assert_eq!(tag("/docs/"), tag("/docs"));
     }
 
     #[test]
