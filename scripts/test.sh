@@ -58,6 +58,7 @@ step "python environment" scripts/install-python.sh
 step "scripts: directories" scripts/tests/directories.sh
 step "scripts: what a machine lacks" scripts/tests/system.sh
 step "scripts: this repository" scripts/tests/repository.sh
+step "scripts: dashboards, alerts" python3 scripts/tests/monitoring.py
 step "dependencies: licences, sources" scripts/check-dependencies.sh
 step "dependencies: known vulnerabilities" vulnerabilities
 step "web page" scripts/build-web.sh

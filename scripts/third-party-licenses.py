@@ -18,7 +18,13 @@ LEGAL = re.compile(r"(un)?licen[cs]e|copying|copyright|notice", re.IGNORECASE)
 SOURCE = re.compile(r"\.(rs|js|mjs|ts|json|toml)$")
 BUNDLER = {"node_modules/vite", "node_modules/rolldown"}
 # Packages whose licence file was forgotten, and another of the same authors under the same licence.
-SAME_TERMS = {"tonic-prost": "tonic", "react-remove-scroll-bar": "react-remove-scroll"}
+SAME_TERMS = {
+    "tonic-prost": "tonic",
+    "react-remove-scroll-bar": "react-remove-scroll",
+    "@redocly/openapi-core": "redoc",
+    "@nodable/entities": "fast-xml-parser",
+    "tr46": "whatwg-url",
+}
 
 
 @dataclass(frozen=True, order=True)

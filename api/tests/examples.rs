@@ -24,7 +24,8 @@ fn every_example_is_well_formed() {
             read.extend(jobs.into_iter().map(|job| job.name));
         }
     }
-    for framework in ["tiny", "torchtitan-8b", "accelerate", "deepspeed", "huggingface", "untouched"] {
+    for framework in ["tiny", "torchtitan-8b", "accelerate", "deepspeed", "deepspeed-zero3", "huggingface", "untouched"]
+    {
         assert!(read.iter().any(|name| name == framework), "{framework}: {read:?}");
     }
     assert!(read.iter().any(|name| name.contains("megatron")), "{read:?}");

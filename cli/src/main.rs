@@ -12,6 +12,8 @@ mod context;
 mod demo;
 #[cfg(test)]
 mod documented;
+#[cfg(test)]
+mod documented_tree;
 mod failure;
 mod solve;
 mod submission;
@@ -43,8 +45,22 @@ struct Cli {
     /// Print no header line.
     #[arg(long, global = true)]
     no_headers: bool,
+    /// Write nothing to standard output: the exit code tells, and complaints go to standard error as ever.
+    #[arg(long, global = true)]
+    quiet: bool,
+    /// How lines of the log are written, to standard error.
+    #[arg(long, global = true, value_enum, env = "HEADWAY_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    /// For people, in colour on a terminal.
+    Text,
+    /// An object per line.
+    Json,
 }
 
 #[derive(Subcommand)]
@@ -123,13 +139,13 @@ enum Command {
     Demo(demo::Demo),
     /// Print the licences of Headway and of everything it is made of.
     Licenses,
-    /// Print a completion script.
+    /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
-    /// Write manual pages, one for each command.
+    /// Print the manual page, or write one for each command into a directory.
     Man {
         /// Directory to write them to, such as ~/.local/share/man/man1.
-        #[arg(long, value_name = "DIR")]
-        out: std::path::PathBuf,
+        #[arg(long, alias = "out", value_name = "DIR")]
+        dir: Option<std::path::PathBuf>,
     },
     /// A worker that follows a performance model instead of training (for tests and demonstrations).
     #[command(hide = true)]
@@ -146,7 +162,13 @@ fn main() -> ExitCode {
     if let Command::EmulatedWorker = cli.command {
         return headway_agent::emulated_worker_main();
     }
-    start_logging();
+    start_logging(cli.log_format);
+    if cli.quiet
+        && let Err(error) = output::silence()
+    {
+        eprintln!("headway: closing standard output: {error}");
+        return ExitCode::FAILURE;
+    }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -174,10 +196,10 @@ fn manual(directory: &std::path::Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_logging() {
+fn start_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_env("HEADWAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn,headway=info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::env::var("HEADWAY_LOG_FORMAT").is_ok_and(|format| format == "json") {
+    if format == LogFormat::Json {
         builder.json().init();
     } else {
         builder.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).init();
@@ -236,7 +258,11 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
             std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;
         }
-        Command::Man { out } => manual(&out)?,
+        Command::Man { dir: Some(directory) } => manual(&directory)?,
+        Command::Man { dir: None } => {
+            use clap::CommandFactory as _;
+            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?;
+        }
         Command::EmulatedWorker => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -21,6 +21,12 @@ macro_rules! put {
     ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)) };
 }
 
+/// Sends what is still written to standard output nowhere.
+pub fn silence() -> std::io::Result<()> {
+    let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
+    Ok(nix::unistd::dup2_stdout(nowhere)?)
+}
+
 /// What `-o` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -99,6 +105,8 @@ impl Printer {
             Format::Table if self.layout == Layout::Csv => {
                 put!("{}", csv(&columns(), self.headers, items.iter().map(row))?)?;
             }
+            // Without a header an empty list is no line, not an empty one.
+            Format::Table if items.is_empty() && !self.headers => {}
             Format::Table => say!("{}", self.rows(&columns(), items.iter().map(row).collect()))?,
             Format::Name => {
                 for item in items {

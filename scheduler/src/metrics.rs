@@ -36,6 +36,7 @@ const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
+const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -57,6 +58,7 @@ fn describe() {
     describe_counter!(HTTP_REQUESTS, "REST requests answered, by method, route pattern and status");
     describe_histogram!(HTTP_DURATION, "Time from request to response head, in seconds, by method and route pattern");
     describe_gauge!(HTTP_STREAMS, "Open event streams");
+    gauge!(HTTP_STREAMS).set(0.0);
     describe_histogram!(
         LOOP_COMMAND,
         "From the first event of a batch to the sending of its commands, commit included"
@@ -107,6 +109,7 @@ fn describe() {
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
+    counter!(PLAN_INPUTS_LOST).increment(0);
     describe_counter!(
         WRONG_TOKENS,
         "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
@@ -116,6 +119,12 @@ fn describe() {
         "Refused requests that are not in the audit: they came faster than they can be written"
     );
     counter!(REFUSALS_LOST).increment(0);
+    describe_counter!(
+        CLUSTER_SAMPLES,
+        "Minutes whose figures of the cluster were stored, or lost; while a server leads, one comes every minute"
+    );
+    counter!(CLUSTER_SAMPLES, "outcome" => "stored").increment(0);
+    counter!(CLUSTER_SAMPLES, "outcome" => "lost").increment(0);
     describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
@@ -188,6 +197,11 @@ pub fn wrong_token(outcome: &'static str) {
 /// Refusals that the audit does not have.
 pub fn refusals_lost(count: u64) {
     counter!(REFUSALS_LOST).increment(count);
+}
+
+/// A minute's figures of the cluster were stored, or could not be.
+pub fn cluster_sampled(stored: bool) {
+    counter!(CLUSTER_SAMPLES, "outcome" => if stored { "stored" } else { "lost" }).increment(1);
 }
 
 /// A part of a reply was left out.

@@ -8,6 +8,7 @@ use headway_types::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
+use crate::metrics;
 
 /// Microseconds between rows.
 const EVERY: i64 = 60_000_000;
@@ -23,22 +24,24 @@ pub async fn run(cluster: Cluster, stop: CancellationToken) {
             () = tokio::time::sleep(wait) => {}
         }
         if cluster.ready() {
-            sample(&cluster).await;
+            metrics::cluster_sampled(sample(&cluster).await);
         }
     }
 }
 
-async fn sample(cluster: &Cluster) {
+/// Whether the minute is kept.
+async fn sample(cluster: &Cluster) -> bool {
     let view = cluster.view();
     let pulse = tokio::task::spawn_blocking(move || view.pulse()).await;
     let Ok(pulse) = pulse.inspect_err(|error| {
         tracing::error!(error = error as &dyn std::error::Error, "counting the cluster's figures broke down");
     }) else {
-        return;
+        return false;
     };
-    if let Err(error) = cluster.store().add_pulse(minute_of(cluster.now()), &pulse).await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "the cluster's figures of a minute are lost");
-    }
+    let stored = cluster.store().add_pulse(minute_of(cluster.now()), &pulse).await.inspect_err(|error| {
+        tracing::warn!(error = error as &dyn std::error::Error, "the cluster's figures of a minute are lost");
+    });
+    stored.is_ok()
 }
 
 fn minute_of(at: Timestamp) -> Timestamp {

@@ -15,6 +15,9 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; script-src 'self'; st
      img-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; \
      frame-ancestors 'none'";
 
+/// The REST API's reference, a page of its own (web/docs.html).
+const REFERENCE: (&str, &str) = ("docs", "docs.html");
+
 /// Vite puts a content hash into the names below this folder, so they never change.
 const HASHED: &str = "assets/";
 
@@ -47,8 +50,9 @@ pub fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response>
     if path.starts_with(HASHED) {
         return None;
     }
-    Some(match Dist::get("index.html") {
-        Some(file) => asset("index.html", &file, headers),
+    let page = if path.trim_end_matches('/') == REFERENCE.0 { REFERENCE.1 } else { "index.html" };
+    Some(match Dist::get(page) {
+        Some(file) => asset(page, &file, headers),
         None => respond(StatusCode::OK, "text/html; charset=utf-8", "no-store", NOT_BUILT.into_response()),
     })
 }
@@ -105,13 +109,21 @@ mod tests {
 
     #[test]
     fn pages_of_the_application_are_html_with_a_content_security_policy() {
-        for path in ["/", "/jobs", "/jobs/0192"] {
+        for path in ["/", "/jobs", "/jobs/0192", "/docs"] {
             let response = get(path).expect("a page");
             assert_eq!(response.status(), StatusCode::OK);
             assert_eq!(response.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
             let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
             assert!(policy.contains("script-src 'self'"), "{policy}");
         }
+    }
+
+    #[test]
+    fn the_reference_is_a_page_of_its_own() {
+        let tag = |path| get(path).and_then(|page| page.headers().get(header::ETAG).cloned());
+        let built = Dist::get("docs.html").is_some();
+        assert_eq!((tag("/docs").is_some(), tag("/docs") != tag("/jobs")), (built, built));
+        assert_eq!(tag("/docs/"), tag("/docs"));
     }
 
     #[test]

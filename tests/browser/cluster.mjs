@@ -4,10 +4,22 @@ import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import path from "node:path";
+import { chromium } from "playwright-core";
 
 const root = path.resolve(import.meta.dirname, "../..");
 const target = process.env.CARGO_TARGET_DIR ?? path.join(root, "target");
 const binary = process.env.HEADWAY_BINARY ?? path.join(target, "debug/headway");
+
+/** The system's Chromium, which asks nobody but the pages it is shown. */
+export function launch() {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: [
+      ...["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"],
+      ...["--disable-component-update", "--disable-sync"],
+    ],
+  });
+}
 
 /** Starts a cluster and resolves once it says that it is up. */
 export async function startCluster() {

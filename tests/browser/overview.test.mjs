@@ -5,8 +5,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
-import { emulatedJob, startCluster, until } from "./cluster.mjs";
+import { emulatedJob, launch, startCluster, until } from "./cluster.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const shots = path.join(import.meta.dirname, "screenshots");
@@ -16,13 +15,7 @@ let browser;
 before(async () => {
   mkdirSync(shots, { recursive: true });
   cluster = await startCluster();
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    args: [
-      ...["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"],
-      ...["--disable-component-update", "--disable-sync"],
-    ],
-  });
+  browser = await launch();
   await cluster.submit(emulatedJob("llama-large", { max: 8 }));
   await cluster.submit(emulatedJob("ablation", { min: 2, max: 4, priority: 75 }));
   await until("both jobs to train", async () => {

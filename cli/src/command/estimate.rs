@@ -34,6 +34,7 @@ pub struct Estimate {
     /// Tokens per sequence.
     #[arg(long)]
     pub seq_len: Option<u32>,
+    /// Numbers that are multiplied.
     #[arg(long, value_enum, default_value_t = Numbers::Bf16)]
     pub precision: Numbers,
     /// The training software, for its measured habits: megatron, nemo, torchtitan, llm-foundry, …

@@ -51,11 +51,13 @@ pub struct Evaluate {
     /// Times the published rate of failures.
     #[arg(long, default_value_t = 1.0)]
     pub failures: f64,
-    /// Deviation of the logarithm of each layout's own factor, of κ, and of the noise that gradients show.
+    /// Deviation of the logarithm of each layout's own factor.
     #[arg(long)]
     pub layout_spread: Option<f64>,
+    /// Deviation of the logarithm of κ.
     #[arg(long)]
     pub kappa_spread: Option<f64>,
+    /// Deviation of the logarithm of the noise that gradients show.
     #[arg(long)]
     pub noise_spread: Option<f64>,
     /// The hidden world of an emulated fleet of this name (`headway up --emulate` has "fleet") instead of one per seed.

@@ -40,11 +40,13 @@ pub enum Plan {
     Diff { id: Option<String>, against: Option<String> },
     /// No rounds until they are resumed: nothing starts and nothing moves.
     Pause {
+        /// Why, for the event log.
         #[arg(long)]
         reason: Option<String>,
     },
     /// Rounds again, in the mode they had.
     Resume {
+        /// Why, for the event log.
         #[arg(long)]
         reason: Option<String>,
     },
@@ -58,6 +60,7 @@ pub enum Plan {
     /// Drop a proposal.
     Reject {
         id: String,
+        /// Why, for the event log.
         #[arg(long)]
         reason: Option<String>,
     },

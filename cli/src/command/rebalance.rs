@@ -62,6 +62,7 @@ pub struct Rollback {
 
 #[derive(Args, Clone, Debug)]
 pub struct Confirm {
+    /// Why, for the event log.
     #[arg(long)]
     pub reason: Option<String>,
     /// Apply without asking.

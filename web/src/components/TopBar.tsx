@@ -32,7 +32,7 @@ export function TopBar({ connection, plan, onLogOut }: Props) {
         </span>
       )}
       <span className="space" />
-      <a className="pill" href="/api/v1/openapi.json">
+      <a className="pill" href="/docs">
         API
       </a>
       <a className="pill" href="/licenses">

@@ -1,0 +1,58 @@
+// The REST API's reference, drawn by the binary's own page from its own document, with nobody else to ask.
+
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { launch, startCluster } from "./cluster.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const shots = path.join(import.meta.dirname, "screenshots");
+let cluster;
+let browser;
+
+before(async () => {
+  mkdirSync(shots, { recursive: true });
+  cluster = await startCluster();
+  browser = await launch();
+});
+
+after(async () => {
+  await browser?.close();
+  await cluster?.stop();
+});
+
+for (const [colorScheme, width] of [["light", 1440], ["dark", 1440], ["dark", 390]]) {
+  test(`the reference draws every path of the document, ${colorScheme}, ${width} px`, async () => {
+    const context = await browser.newContext({ viewport: { width, height: 1000 }, colorScheme });
+    const page = await context.newPage();
+    const complaints = [];
+    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    page.on("request", (request) => {
+      if (!request.url().startsWith(cluster.url) && !request.url().startsWith("data:")) complaints.push(request.url());
+    });
+    await page.goto(`${cluster.url}/docs`);
+    await page.locator("main h2").first().waitFor();
+    const document = await cluster.get("/api/v1/openapi.json");
+    const drawn = await page.locator("main").textContent();
+    assert.deepEqual(Object.keys(document.paths).filter((route) => !drawn.includes(route)), []);
+    const overflow = await page.evaluate(() => window.document.documentElement.scrollWidth - window.innerWidth);
+    assert.ok(overflow <= 0, `the page is ${overflow} px wider than the window`);
+    await page.screenshot({ path: path.join(shots, `reference-${colorScheme}-${width}.png`) });
+    assert.deepEqual(complaints, []);
+    // The whole page has 39,000 elements, of few kinds: the first of them, and what submits a job, stand for all.
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => {
+      const first = ["header.reference", ".menu-content", "[id='tag/jobs']", "[id='operation/list_jobs']", "[id='operation/submit']"];
+      return window.axe.run({ include: first.map((one) => [one]) }, { runOnly: ["wcag2a", "wcag2aa"] });
+    });
+    const serious = violations.filter((violation) => ["serious", "critical"].includes(violation.impact));
+    assert.deepEqual(
+      serious.map((violation) => `${violation.id}: ${violation.nodes[0].html} ${violation.nodes[0].failureSummary}`),
+      [],
+    );
+    await context.close();
+  });
+}
