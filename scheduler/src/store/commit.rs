@@ -2,14 +2,15 @@
 
 use headway_engine::Change;
 use headway_engine::record::{
-    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
+    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Realised, Reservation,
 };
 use headway_types::{NodeId, ReservationId, Term};
 
 use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
 use super::{
-    Store, StoreError, allocations, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects, reservations,
+    Store, StoreError, allocations, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects,
+    realised_goodput, reservations,
 };
 
 impl Store {
@@ -41,6 +42,7 @@ impl Store {
         idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
         events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
         audit::insert_deeds(&mut tx, &batch.deeds).await.map_err(failed("saving the audit"))?;
+        realised_goodput::insert(&mut tx, &batch.realised).await.map_err(failed("saving what came of predictions"))?;
         batch.transitions.write(&mut tx).await.map_err(failed("saving transitions"))?;
         tx.commit().await.map_err(failed("committing changes"))
     }
@@ -64,6 +66,7 @@ struct Batch<'a> {
     deeds: Vec<&'a Deed>,
     cluster: ClusterChange<'a>,
     transitions: Transitions,
+    realised: Vec<&'a Realised>,
 }
 
 impl<'a> Batch<'a> {
@@ -92,6 +95,7 @@ impl<'a> Batch<'a> {
                 self.cluster.last_at = self.cluster.last_at.max(Some(transition.at));
                 self.transitions.add(transition);
             }
+            Change::Realised(one) => self.realised.push(one),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use headway_engine::event::{Actor, Event, IdempotencyKey, Known, Request, RequestId, SessionId};
 use headway_engine::record::{
-    Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Reservation,
+    Allocation, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Realised, Reservation,
 };
 use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
 use headway_planner::{CurveCache, PlanInput, Verified, plan};
@@ -36,6 +36,7 @@ pub struct Cluster {
     pub allocations: BTreeMap<(JobId, Generation), Allocation>,
     nodes: BTreeMap<NodeId, Node>,
     pub plans: BTreeMap<PlanId, PlanRecord>,
+    pub realised: Vec<Realised>,
     target: Option<PlanId>,
     idempotency: Vec<IdempotencyRecord>,
     policy: PolicySettings,
@@ -71,6 +72,7 @@ impl Cluster {
             allocations: BTreeMap::new(),
             nodes: BTreeMap::new(),
             plans: BTreeMap::new(),
+            realised: Vec::new(),
             target: None,
             idempotency: Vec::new(),
             policy: PolicySettings::default(),
@@ -129,6 +131,7 @@ impl Cluster {
                 Change::ProjectGone(name) => drop(self.projects.remove(&name)),
                 Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(&one))),
                 Change::ReservationGone(id) => drop(self.reservations.remove(&id)),
+                Change::Realised(one) => self.realised.push(*one),
                 Change::Checkpoint(_) | Change::Transition(_) | Change::Deed(_) => {}
                 Change::Event(event) => {
                     self.seq = event.seq;
