@@ -15,6 +15,7 @@ mod goodput;
 mod history;
 mod job;
 mod node;
+mod node_insight;
 mod overview;
 mod past;
 mod plan;
@@ -28,6 +29,7 @@ mod site;
 mod stream;
 mod submission;
 mod timeline;
+mod topology;
 mod usage;
 mod vocabulary;
 
@@ -46,7 +48,9 @@ pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use dependency::{Dependency, Dependent};
 pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
-pub use goodput::{Goodput, JobGoodput};
+pub use goodput::{
+    Calibration, Goodput, GoodputCalibration, GoodputHistory, GoodputLine, GoodputPoint, JobGoodput, StartCalibration,
+};
 pub use history::{
     AllocationList, AllocationRecord, Checkpoint, CheckpointList, EventChain, EventLink, EventList, EventRecord,
     Series, SeriesPoint, SliceRecord,
@@ -56,6 +60,7 @@ pub use job::{
     JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
 };
 pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList};
+pub use node_insight::{GpuDetail, GpuFault, NodeGpus, NodeHealth, NodeIncident, NodeState};
 pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
@@ -71,9 +76,12 @@ pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
-pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
+pub use simulation::{
+    Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest,
+};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;
 pub use submission::{JobSpecification, JobSubmission, JobValidation, QuotaVerdict, Submitted, Validation};
 pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
-pub use usage::{Usage, UsageRow};
+pub use topology::{Topology, TopologyDomain, TopologyGpu, TopologyNode};
+pub use usage::{Usage, UsageRow, UsageStep};

@@ -144,9 +144,25 @@ impl Asking {
         self.foretold.borrow().clone()
     }
 
+    /// What forecasts say, as they are made.
+    pub fn forecasts(&self) -> watch::Receiver<Arc<Foretold>> {
+        self.foretold.clone()
+    }
+
     /// One question about a round; `None` where answering it broke down, or too many ask.
     pub async fn ask(&self, round: Arc<SolvedRound>, question: Question) -> Option<Result<Answer, AskError>> {
         self.errand(move |desk| counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question)).await
+    }
+
+    /// The same, with the plan that the answer was read off, where a round was solved for it.
+    pub async fn ask_for_plan(
+        &self,
+        round: Arc<SolvedRound>,
+        question: Question,
+    ) -> Option<Result<(Answer, Option<Plan>), AskError>> {
+        let work =
+            move |desk: &mut Desk| counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question);
+        self.errand(work).await
     }
 
     /// What a round would come to with these jobs in it; `None` where finding out broke down.

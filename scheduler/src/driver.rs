@@ -346,7 +346,8 @@ fn heard(change: &Change) -> Option<Feed> {
         | Change::ReservationGone(_)
         | Change::Idempotency(_)
         | Change::Deed(_)
-        | Change::Transition(_) => None,
+        | Change::Transition(_)
+        | Change::Realised(_) => None,
     }
 }
 

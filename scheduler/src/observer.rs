@@ -109,6 +109,12 @@ impl Writer {
         log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
         log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
         log(self.store.prune_pulses(now - self.retention.history).await, "the cluster's figures not pruned");
+        log(self.store.prune_project_pulses(now - self.retention.history).await, "the figures of projects not pruned");
+        log(
+            self.store.prune_met_expectations(now - self.retention.history).await,
+            "what came of predictions not pruned",
+        );
+        log(self.store.prune_predicted_starts(now - self.retention.history).await, "predicted starts not pruned");
         log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
         log(self.store.prune_sessions(now).await, "browser sessions not pruned");
     }

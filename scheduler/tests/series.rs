@@ -93,12 +93,12 @@ async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
     let hour = Timestamp(START.0 - START.0 % 3_600_000_000);
     let pulse = |running, speed_up| Pulse { jobs_running: running, speed_up, ..Pulse::default() };
     for (minute, running, speed_up) in [(0, 2, 3.0), (1, 0, 0.0), (1, 9, 9.0), (7, 4, 2.0)] {
-        store.add_pulse(hour + Seconds(f64::from(minute) * 60.0), &pulse(running, speed_up)).await.unwrap();
+        store.add_pulse(hour + Seconds(f64::from(minute) * 60.0), &pulse(running, speed_up), None).await.unwrap();
     }
-    let means = store.pulses(hour, Seconds(300.0)).await.unwrap();
+    let means = store.pulses(hour, hour + Seconds(7_200.0), Seconds(300.0)).await.unwrap();
     let told: Vec<_> = means.iter().map(|mean| (mean.at, mean.jobs_running, mean.goodput_relative)).collect();
     // Nobody wanted GPUs in the second minute: that says nothing of how well those did who did in the first.
     assert_eq!(told, [(hour, 1.0, Some(1.5)), (hour + Seconds(300.0), 4.0, Some(0.5))]);
     assert_eq!(store.prune_pulses(hour + Seconds(60.0)).await.unwrap(), 1);
-    assert_eq!(store.pulses(hour, Seconds(60.0)).await.unwrap().len(), 2);
+    assert_eq!(store.pulses(hour, hour + Seconds(7_200.0), Seconds(60.0)).await.unwrap().len(), 2);
 }

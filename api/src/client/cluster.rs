@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeList,
-    Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, Queue, ReasonRequest,
-    RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
+    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeGpus,
+    NodeHealth, NodeList, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, Queue,
+    ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.
@@ -59,6 +59,16 @@ impl Client {
     /// A node by id or name.
     pub async fn node(&self, node: &str) -> Result<Node, ClientError> {
         self.get(&["nodes", node]).await
+    }
+
+    /// The GPUs of a node, by its id or name, with what has befallen them.
+    pub async fn node_gpus(&self, node: &str) -> Result<NodeGpus, ClientError> {
+        self.get(&["nodes", node, "gpus"]).await
+    }
+
+    /// Whether a node is in reach and trusted with work, and how that came about.
+    pub async fn node_health(&self, node: &str) -> Result<NodeHealth, ClientError> {
+        self.get(&["nodes", node, "health"]).await
     }
 
     /// Running jobs leave (by the deadline at the latest), nothing new starts.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -88,7 +89,39 @@ pub struct Foreseen {
     /// The plan it was compared with.
     pub plan_id: Option<Uuid>,
     pub outcome: Option<Counterfactual>,
+    /// Of a drain: what becomes of those who are on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainEffect>,
     /// Why there is no outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
+}
+
+/// What would become of those who are on a node that drains, by the plan of a round without it. Predicted: by the time it is drained another round may find better.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DrainEffect {
+    pub jobs: Vec<DrainedJob>,
+    /// Held on the node now.
+    pub gpus: u32,
+    /// Σ over the jobs of what their standstill costs.
+    pub gpu_hours: f64,
+    /// When the last of them would be gone, at the latest: the time to start elsewhere is counted in. `null`: not known of some job.
+    pub free_at: Option<DateTime<Utc>>,
+}
+
+/// A job on a node that drains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DrainedJob {
+    pub job_id: Uuid,
+    pub job_name: String,
+    /// `moves`, `shrinks`, `grows`, `stops` (it waits for room), `stays` (it has nowhere to go until the deadline) or `unknown` (the newest round did not know it).
+    pub effect: String,
+    /// All of its GPUs, on other nodes as well.
+    pub from_gpus: u32,
+    pub to_gpus: u32,
+    pub to_nodes: Vec<String>,
+    /// Saving, stopping, starting, and doing again what was not saved.
+    pub standstill_seconds: Option<f64>,
+    /// All of its GPUs over that time.
+    pub gpu_hours: Option<f64>,
 }

@@ -14,6 +14,24 @@ pub struct Usage {
     /// The most GPU-time first.
     pub items: Vec<UsageRow>,
     pub total_gpu_hours: f64,
+    /// How long steps are, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_seconds: Option<f64>,
+    /// The same of each step. Those in which nothing was held and nothing was counted are absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Vec<UsageStep>>,
+}
+
+/// GPU-time within one step. Steps begin at whole multiples of their length; of the first and the last only what lies within the span counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UsageStep {
+    /// Beginning of the step.
+    pub at: DateTime<Utc>,
+    /// The most GPU-time first; `jobs` are those with a part in this step.
+    pub items: Vec<UsageRow>,
+    /// Time of healthy GPUs, whoever may know of what held them: what of it is in no row was idle, or hidden. By samples of each minute; `null`: there are none.
+    #[serde(default)]
+    pub healthy_gpu_hours: Option<f64>,
 }
 
 /// One group; what is not grouped by is absent.

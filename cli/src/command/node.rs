@@ -1,5 +1,7 @@
 //! `headway node …`: the machines.
 
+mod insight;
+
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
@@ -26,6 +28,10 @@ pub enum Node {
     Uncordon(Name),
     /// Vouch that nothing runs on an unreachable node any more.
     Lost(Change),
+    /// The GPUs of a node: what each does, who holds it, what has befallen it.
+    Gpus(Name),
+    /// Whether a node is in reach and trusted with work, why not, and how that came about.
+    Health(Name),
     /// Forget a node that is gone for good and on which nothing holds GPUs. An agent that comes back registers as a new node.
     Delete(Change),
 }
@@ -93,6 +99,18 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
         Node::List(List { at: None }) => {
             let nodes = client.nodes().await?;
             return print.list(&nodes, &COLUMNS, row, |node| node.name.clone());
+        }
+        Node::Gpus(Name { node }) => {
+            let gpus = client.node_gpus(&node).await?.gpus;
+            return print.list(&gpus, &insight::GPUS, insight::gpu_row, |gpu| gpu.uuid.clone());
+        }
+        Node::Health(Name { node }) => {
+            let health = client.node_health(&node).await?;
+            if print.structured() {
+                return print.value(&health);
+            }
+            say!("{}", insight::health(&health))?;
+            return Ok(());
         }
         Node::Drain(Drain { change, within }) => {
             // The scheduler adds it to its own clock, which is the one that counts.

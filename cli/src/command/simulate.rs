@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use headway_api::client::Client;
-use headway_api::v1::{ForcedJob, Foreseen, JobSpecification, Shift, Simulation, SimulationRequest};
+use headway_api::v1::{DrainEffect, ForcedJob, Foreseen, JobSpecification, Shift, Simulation, SimulationRequest};
 use headway_api::{spec, yaml};
 use uuid::Uuid;
 
 use super::plan::Simulate;
 use super::{read, resolve_job};
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, change, duration};
+use crate::output::{Printer, change, duration, moment};
 
 pub async fn run(client: &Client, print: &Printer, simulate: Simulate) -> Result<(), Failure> {
     let request = request(client, &simulate).await?;
@@ -97,8 +97,9 @@ pub fn tell_foreseen(foreseen: Option<&Foreseen>) {
 
 fn foreseen_in_words(of: Option<&Foreseen>) -> String {
     let told = match of {
-        Some(Foreseen { plan_id: Some(plan_id), outcome: Some(outcome), .. }) => {
-            text(&Simulation { plan_id: *plan_id, outcome: outcome.clone() })
+        Some(Foreseen { plan_id: Some(plan_id), outcome: Some(outcome), drain, .. }) => {
+            let drain = drain.as_ref().map(drained).unwrap_or_default();
+            text(&Simulation { plan_id: *plan_id, outcome: outcome.clone() }) + &drain
         }
         Some(Foreseen { left_out: Some(why), .. }) => format!("what would come of it is not known: {why}\n"),
         _ => String::new(),
@@ -117,6 +118,33 @@ fn text(simulation: &Simulation) -> String {
     let moves = format!("moves beyond those of plan {}: {}", simulation.plan_id, outcome.moves);
     lines.push(format!("{moves}, standing still for {downtime} in all"));
     lines.join("\n") + "\n"
+}
+
+/// What becomes of those who are on a node that drains.
+fn drained(of: &DrainEffect) -> String {
+    let free = match of.free_at {
+        Some(at) => format!("free by {}", moment(at)),
+        None => "when it would be free is not known".into(),
+    };
+    let jobs = match of.jobs.len() {
+        0 => "nobody is on it".into(),
+        1 => "1 job".into(),
+        many => format!("{many} jobs"),
+    };
+    let first = format!("on the node: {jobs}, {} GPUs; {free}; {:.2} GPU-hours of standstill", of.gpus, of.gpu_hours);
+    let rest = of.jobs.iter().map(|job| {
+        let nodes = if job.to_nodes.is_empty() { String::new() } else { format!(" on {}", job.to_nodes.join(", ")) };
+        let lot = match job.effect.as_str() {
+            "stops" => "stops and waits for room".into(),
+            "stays" => "has nowhere to go and stays until the deadline".into(),
+            "unknown" => "was not known to the newest round".into(),
+            effect => format!("{effect}: {} -> {} GPUs{nodes}", job.from_gpus, job.to_gpus),
+        };
+        let cost = job.standstill_seconds.zip(job.gpu_hours);
+        let cost = cost.map(|(time, hours)| format!(", standing still for {} ({hours:.2} GPU-hours)", duration(time)));
+        format!("  {}: {lot}{}", job.job_name, cost.unwrap_or_default())
+    });
+    std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 fn shift(of: &Shift) -> String {
@@ -146,7 +174,12 @@ mod tests {
     #[test]
     fn a_dry_run_says_first_that_it_is_one() {
         assert_eq!(foreseen_in_words(None), "dry run, nothing is changed; what would be:\n");
-        let unknown = Foreseen { plan_id: None, outcome: None, left_out: Some("no round has been planned yet".into()) };
+        let unknown = Foreseen {
+            plan_id: None,
+            outcome: None,
+            drain: None,
+            left_out: Some("no round has been planned yet".into()),
+        };
         let told = foreseen_in_words(Some(&unknown));
         assert!(told.ends_with("what would come of it is not known: no round has been planned yet\n"), "{told}");
     }
@@ -156,5 +189,27 @@ mod tests {
         assert_eq!(pair("a=b=4").ok().unwrap(), ("a=b", "4"));
         assert!(pair("a").is_err());
         assert!(number::<u8>("a=400", "400").is_err());
+    }
+
+    #[test]
+    fn a_drain_says_who_goes_where_and_when_the_node_is_free() {
+        let job = |name: &str, effect: &str, to: u32, nodes: &[&str], seconds: Option<f64>| {
+            serde_json::json!({
+                "job_id": uuid::Uuid::nil(), "job_name": name, "effect": effect, "from_gpus": 8, "to_gpus": to, "to_nodes": nodes,
+                "standstill_seconds": seconds, "gpu_hours": seconds.map(|seconds| 8.0 * seconds / 3_600.0),
+            })
+        };
+        let effect: DrainEffect = serde_json::from_value(serde_json::json!({
+            "gpus": 14, "gpu_hours": 0.3, "free_at": "2026-03-01T14:02:00Z",
+            "jobs": [job("llama", "shrinks", 4, &["h100-2"], Some(90.0)), job("sweep", "stops", 0, &[], Some(45.0)),
+                job("new", "unknown", 0, &[], None)],
+        }))
+        .unwrap();
+        insta::assert_snapshot!(drained(&effect), @"
+        on the node: 3 jobs, 14 GPUs; free by 2026-03-01T14:02:00Z; 0.30 GPU-hours of standstill
+          llama: shrinks: 8 -> 4 GPUs on h100-2, standing still for 1m30s (0.20 GPU-hours)
+          sweep: stops and waits for room, standing still for 45s (0.10 GPU-hours)
+          new: was not known to the newest round
+        ");
     }
 }

@@ -92,6 +92,8 @@ mod tests {
                 row("bob", "starting", "-", 24.125, 7),
             ],
             total_gpu_hours: 1_324.875,
+            step_seconds: None,
+            steps: None,
         };
         let printer = Printer { layout: Layout::Within(Some(80)), ..Printer::plain() };
         let rows = report.items.iter().map(|row| cells(row, report.total_gpu_hours)).collect();

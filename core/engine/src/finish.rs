@@ -110,6 +110,7 @@ impl Facts {
         changes.extend(std::mem::take(&mut draft.idempotency).into_iter().map(Change::Idempotency));
         changes.extend(std::mem::take(&mut draft.events).into_iter().map(Change::Event));
         changes.extend(std::mem::take(&mut draft.deeds).into_iter().map(|deed| Change::Deed(Box::new(deed))));
+        changes.extend(std::mem::take(&mut draft.realised).into_iter().map(|one| Change::Realised(Box::new(one))));
         let entered = self.entered(draft).into_iter();
         changes.extend(entered.map(|entered| Change::Transition(Transition { at: self.now, entered })));
         changes

@@ -8,7 +8,7 @@ use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
-use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
+use crate::record::{Allocation, AllocationPhase, Expectation, Job, JobState, LastChange, StopCause, Turn, Wish};
 use crate::seen::{Destination, Moving};
 use crate::situation::gang::Part;
 
@@ -51,8 +51,10 @@ impl Engine {
         let cause = stopped_for.or_else(|| self.facts.reason_of(id));
         let cause = cause.unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
         let plan = self.facts.target.as_ref().map(|target| target.plan.id);
+        let expectation = self.expectation(id, assignment, 1);
         let allocation = Allocation {
             plan,
+            expectation,
             configuration: assignment.configuration,
             lr_scale,
             resumed_from: job.checkpoint.clone(),
@@ -177,7 +179,13 @@ impl Engine {
         };
         let revision = allocation.revision + 1;
         let lr_scale = self.seen.jobs.get(&id).map_or(1.0, |seen| seen.lr_scale(Some(to)));
-        self.facts.edit_allocation((id, allocation.generation), |one| {
+        let key = (id, allocation.generation);
+        self.settle_expectation(key);
+        let from_now = self.measured_from_now(id).filter(|_| allocation.training_at.is_some());
+        let expectation = self.expectation(id, assignment, revision);
+        let expectation = expectation.map(|expectation| Expectation { measured_from: from_now, ..expectation });
+        self.facts.edit_allocation(key, |one| {
+            one.expectation = expectation;
             one.configuration = Some(to);
             one.revision = revision;
             one.lr_scale = lr_scale;
@@ -263,6 +271,7 @@ impl Engine {
         if let Some(made) = told_at.and_then(|at| self.facts.allocations.get(&key)?.made_by(progress, at)) {
             self.facts.edit_allocation(key, |allocation| allocation.made = Some(made));
         }
+        self.settle_expectation(key);
         self.facts.advance(key, AllocationPhase::Stopping);
         self.facts.tell_why_it_ends(key, cause);
         let ran = running_since.map_or(Seconds(0.0), |since| now.since(since));
@@ -350,6 +359,7 @@ impl Engine {
             None => return self.facts.impossible("a job that is not kept has succeeded", Some(id), None),
         };
         if self.transition(id, JobEvent::Succeed) {
+            self.settle_expectation((id, generation));
             self.facts.edit_allocation((id, generation), |allocation| allocation.complete = true);
             self.facts.count_spent((id, generation));
             self.leave_generation(id);

@@ -20,6 +20,7 @@ mod blame;
 mod config;
 mod draft;
 mod engine;
+mod expectations;
 mod facts;
 mod finish;
 mod generation;
@@ -49,7 +50,7 @@ pub use event::{
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
-pub use pulse::Pulse;
+pub use pulse::{ProjectPulse, Pulse};
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;

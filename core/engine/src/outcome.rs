@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::event::{RequestId, SessionId};
 use crate::record::{
     Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings,
-    Project, Reservation, Transition,
+    Project, Realised, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
 
@@ -59,6 +59,8 @@ pub enum Change {
     /// A request that was done.
     Deed(Box<Deed>),
     Transition(Transition),
+    /// What came of an expectation.
+    Realised(Box<Realised>),
 }
 
 /// Seen, not decided; may be lost at a crash.

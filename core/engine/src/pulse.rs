@@ -35,7 +35,36 @@ impl Pulse {
     }
 }
 
+/// What the running jobs of one project make of its GPUs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProjectPulse {
+    /// Held by a job of the project.
+    pub gpus_busy: GpuCount,
+    pub jobs_running: u32,
+    /// Σ over running jobs; reference tokens per second.
+    pub goodput: TokensPerSecond,
+    /// Likewise, raw.
+    pub throughput: TokensPerSecond,
+}
+
 impl View {
+    /// Of the projects of jobs that hold GPUs; what is part of a project is none of its own.
+    #[must_use]
+    pub fn project_pulses(&self) -> BTreeMap<String, ProjectPulse> {
+        let mut pulses: BTreeMap<String, ProjectPulse> = BTreeMap::new();
+        for live in self.jobs.values() {
+            let Some(held) = live.allocation.as_ref().filter(|held| held.holds()) else { continue };
+            let pulse = pulses.entry(live.job.spec.project.clone()).or_default();
+            pulse.gpus_busy += held.held_gpus();
+            if matches!(live.job.state, JobState::Running { .. }) {
+                pulse.jobs_running += 1;
+                pulse.goodput += live.live.goodput.unwrap_or_default();
+                pulse.throughput += live.live.throughput.unwrap_or_default();
+            }
+        }
+        pulses
+    }
+
     /// Looks at every job and GPU once.
     #[must_use]
     pub fn pulse(&self) -> Pulse {

@@ -14,6 +14,7 @@ mod node;
 mod outcome;
 mod plan;
 mod project;
+mod realised;
 mod reservation;
 
 pub(crate) use allocation::Shape;
@@ -32,4 +33,5 @@ pub use outcome::{Around, MoveOutcome, MoveState};
 pub use plan::{Adoption, PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
 pub(crate) use project::line;
 pub use project::{Openness, Project, ProjectAccess, ProjectRules, lineage};
+pub use realised::{Expectation, ModelFamily, Realised};
 pub use reservation::Reservation;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use headway_goodput::{JobModel, Lessons};
 use headway_types::{
-    ArrayId, Generation, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobStateKind, NodeId, PlanId, ProjectRole,
-    ReservationId, Term, Timestamp,
+    ArrayId, Generation, Gpu, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobStateKind, NodeId, PlanId,
+    ProjectRole, ReservationId, Term, Timestamp,
 };
 use imbl::OrdMap;
 
@@ -168,23 +168,34 @@ impl View {
     /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
     #[must_use]
     pub fn census(&self) -> BTreeMap<Activity, GpuCount> {
-        let waits = |job: &Job| matches!(job.state, JobState::Queued { .. }) && !job.is_blocked();
-        let waiting = self.jobs.values().any(|shown| waits(&shown.job));
-        let idle = if waiting { Activity::IdleWaiting } else { Activity::IdleNoDemand };
+        let waited_for = self.somebody_waits();
         let mut census: BTreeMap<Activity, GpuCount> = BTreeMap::new();
         for node in self.nodes.values() {
             for gpu in &node.node.inventory.gpus {
-                let activity = match node.held.get(&gpu.uuid) {
-                    Some((job, generation)) => self.activity_of(*job, *generation),
-                    None if gpu.health != GpuHealth::Healthy => Activity::Broken,
-                    None if node.is_away() => Activity::Unreachable,
-                    None if !node.takes_work() => Activity::Withheld,
-                    None => idle,
-                };
-                *census.entry(activity).or_default() += GpuCount(1);
+                *census.entry(self.activity(node, gpu, waited_for)).or_default() += GpuCount(1);
             }
         }
         census
+    }
+
+    /// Whether any job waits for GPUs.
+    #[must_use]
+    pub fn somebody_waits(&self) -> bool {
+        let waits = |job: &Job| matches!(job.state, JobState::Queued { .. }) && !job.is_blocked();
+        self.jobs.values().any(|shown| waits(&shown.job))
+    }
+
+    /// What a GPU of a node is doing; `waited_for`: whether [any job waits](Self::somebody_waits).
+    #[must_use]
+    pub fn activity(&self, node: &NodeView, gpu: &Gpu, waited_for: bool) -> Activity {
+        match node.held.get(&gpu.uuid) {
+            Some((job, generation)) => self.activity_of(*job, *generation),
+            None if gpu.health != GpuHealth::Healthy => Activity::Broken,
+            None if node.is_away() => Activity::Unreachable,
+            None if !node.takes_work() => Activity::Withheld,
+            None if waited_for => Activity::IdleWaiting,
+            None => Activity::IdleNoDemand,
+        }
     }
 
     fn activity_of(&self, job: JobId, generation: Generation) -> Activity {

@@ -46,9 +46,22 @@ pub enum AskError {
 /// # Errors
 /// A question about what the round does not know.
 pub fn ask(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, question: &Question) -> Result<Answer, AskError> {
+    ask_for_plan(input, plan, curves, question).map(|(answer, _)| answer)
+}
+
+/// The same with the plan that the answer was read off; `None` where what is asked is so already.
+///
+/// # Errors
+/// A question about what the round does not know.
+pub fn ask_for_plan(
+    input: &PlanInput,
+    plan: &Plan,
+    curves: &mut CurveCache,
+    question: &Question,
+) -> Result<(Answer, Option<Plan>), AskError> {
     let supposed = suppose::supposed(input, question)?;
     if question.holds_already(input, plan) {
-        return Ok(Answer::already(input, plan, question));
+        return Ok((Answer::already(input, plan, question), None));
     }
     let other = round::plan(&supposed, curves).map_err(AskError::Plan)?;
     let left_out = other.report.left_out.iter().find(|one| question.force.as_ref().is_some_and(|of| of.job == one.job));
@@ -56,5 +69,5 @@ pub fn ask(input: &PlanInput, plan: &Plan, curves: &mut CurveCache, question: &Q
         return Err(AskError::LeftOut(left_out.reason.clone()));
     }
     let refused = verify(&supposed, &other).err();
-    Ok(Answer::of(input, plan, &supposed, &other, question, refused))
+    Ok((Answer::of(input, plan, &supposed, &other, question, refused), Some(other)))
 }

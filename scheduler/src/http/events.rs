@@ -61,6 +61,10 @@ pub async fn events(
     caller: Principal,
     Query(query): Query<EventsQuery>,
 ) -> Result<Json<v1::EventList>, Problem> {
+    readable(&state, &caller, query).await
+}
+
+async fn readable(state: &HttpState, caller: &Principal, query: EventsQuery) -> Result<Json<v1::EventList>, Problem> {
     let out_of_sight = caller.out_of_sight(&state.cluster.view());
     if let Some(hidden) = out_of_sight {
         let of_job = match query.job {
@@ -72,7 +76,7 @@ pub async fn events(
             return Ok(Json(v1::EventList { items: vec![], next_cursor: None }));
         }
     }
-    page(&state, &caller, query).await
+    page(state, caller, query).await
 }
 
 /// The event log of one job.
@@ -86,6 +90,22 @@ pub async fn job_events(
 ) -> Result<Json<v1::EventList>, Problem> {
     lookup::record(&state.cluster, JobId(id)).await?;
     page(&state, &caller, EventsQuery { job: Some(id), ..query }).await
+}
+
+/// The event log of one node, also of one that was deleted, without the events of jobs that are not the caller's to read.
+#[utoipa::path(get, path = "/nodes/{node}/events", tag = "nodes", params(("node" = String, Path), EventsQuery),
+    responses((status = 200, body = v1::EventList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn node_events(
+    State(state): State<HttpState>,
+    caller: Principal,
+    Path(node): Path<String>,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<v1::EventList>, Problem> {
+    if query.node.is_some() {
+        return Err(Problem::bad_request("the path names the node").field("node").hint("leave out ?node="));
+    }
+    let node = Some(node);
+    readable(&state, &caller, EventsQuery { node, ..query }).await
 }
 
 /// What led to an event and what came of it, oldest first: a fault, the node it took, the job that stopped, the plan, the job's next start. Each

@@ -1,12 +1,15 @@
 //! What the planner says would come of a request, for its dry run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use headway_api::v1;
 use headway_engine::event::Request;
+use headway_engine::view::View;
 use headway_planner::counterfactual::{Question, Supposition};
 
 use super::conversions;
+use super::nodes::leaving::{self, Leaving};
 use crate::asking::Asking;
 use crate::metrics;
 
@@ -30,15 +33,26 @@ pub fn question(of: &Request) -> Option<Question> {
     Some(Question { suppose: vec![supposed], force: None })
 }
 
+/// The drain that a request is, for what would come of it to those who are on the node.
+pub fn leaving(of: &Request) -> Option<Leaving> {
+    match of {
+        Request::Drain { node, deadline, .. } => Some(Leaving { node: *node, deadline: *deadline }),
+        _ => None,
+    }
+}
+
 /// The newest round solved once more with what was asked for, or why it is not.
-pub async fn foresee(asking: &Asking, question: Question) -> v1::Foreseen {
-    let left_out = |why: String| v1::Foreseen { plan_id: None, outcome: None, left_out: Some(why) };
+pub async fn foresee(asking: &Asking, question: Question, leaving: Option<Leaving>, view: &View) -> v1::Foreseen {
+    let left_out = |why: String| v1::Foreseen { plan_id: None, outcome: None, drain: None, left_out: Some(why) };
     let Some(round) = asking.round() else { return left_out("no round has been planned yet".into()) };
     let plan_id = Some(round.plan.id.0);
-    match tokio::time::timeout(FORESIGHT_TIME, asking.ask(round, question)).await {
-        Ok(Some(Ok(answer))) => {
-            v1::Foreseen { plan_id, outcome: Some(conversions::counterfactual(&answer)), left_out: None }
-        }
+    match tokio::time::timeout(FORESIGHT_TIME, asking.ask_for_plan(Arc::clone(&round), question)).await {
+        Ok(Some(Ok((answer, plan)))) => v1::Foreseen {
+            plan_id,
+            outcome: Some(conversions::counterfactual(&answer)),
+            drain: leaving.zip(plan).and_then(|(of, plan)| leaving::effect(of, view, &round.input, &plan)),
+            left_out: None,
+        },
         Ok(Some(Err(error))) => left_out(error.to_string()),
         Ok(None) => left_out("the round with it could not be planned; the scheduler's log says why".into()),
         Err(_) => {

@@ -1,14 +1,17 @@
-//! Goodput now against a static split, and one job's curve.
+//! Goodput now and over time against a static split, and one job's curve.
 
-use std::collections::BTreeMap;
+pub mod calibration;
+mod history;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use chrono::{DateTime, Utc};
 use headway_api::v1;
 use headway_engine::record::Job;
 use headway_engine::view::{JobView, View};
-use headway_planner::{CurveCache, PlanInput, PlanJob, PlanWork, Premises, sizes};
+use headway_planner::{CurveCache, PlanInput, sizes};
 use headway_types::JobId;
 use headway_types::spec::Work;
 use serde::Deserialize;
@@ -19,8 +22,8 @@ use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
+use crate::baseline::{self, JOBS_AT_MOST, asked_about};
 
-const BASELINES_AT_MOST: usize = 200;
 /// Curves and splits that are computed at once: the processors belong to rounds.
 static SLOTS: Semaphore = Semaphore::const_new(2);
 /// How long a request waits for its turn; then the caller hears why.
@@ -31,9 +34,23 @@ const TURN_TIME: Duration = Duration::from_secs(5);
 pub struct GoodputQuery {
     /// Comma-separated ids of the jobs to compare with a static split among them; the live jobs if absent.
     jobs: Option<String>,
+    /// With the `history` from then on; a day before `to` if absent, where `to`, `step` or `group` is given.
+    from: Option<DateTime<Utc>>,
+    to: Option<DateTime<Utc>>,
+    /// How long each point of the history is the mean of ("5m"); whole minutes. If absent, what gives about 288 points.
+    step: Option<String>,
+    /// Whose history: `cluster`, `project` or `job` (those that made the most, or `jobs`). `cluster` if absent, `job` with `jobs`.
+    group: Option<String>,
 }
 
-/// Goodput now, job by job, and what a static split of the cluster is predicted to give.
+impl GoodputQuery {
+    fn asks_for_history(&self) -> bool {
+        self.from.is_some() || self.to.is_some() || self.step.is_some() || self.group.is_some()
+    }
+}
+
+/// Goodput now, job by job, and what a static split of the cluster is predicted to give; with `from`, `to`, `step` or `group` also over time, the baselines of single
+/// jobs then left out.
 #[utoipa::path(get, path = "/goodput", tag = "cluster", params(GoodputQuery),
     responses((status = 200, body = v1::Goodput), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn goodput(
@@ -46,13 +63,13 @@ pub async fn goodput(
         Some(text) => text.split(',').map(job_id).collect::<Result<_, _>>()?,
         None => view.jobs.keys().copied().collect(),
     };
-    if ids.len() > BASELINES_AT_MOST && query.jobs.is_some() {
-        return Err(Problem::bad_request(format!("at most {BASELINES_AT_MOST} jobs at once")).field("jobs"));
+    if ids.len() > JOBS_AT_MOST && query.jobs.is_some() {
+        return Err(Problem::bad_request(format!("at most {JOBS_AT_MOST} jobs at once")).field("jobs"));
     }
     let out_of_sight = caller.out_of_sight(&view);
     let hides = |job: &Job| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
     let mut records = Vec::new();
-    for id in ids.into_iter().take(BASELINES_AT_MOST) {
+    for id in ids.into_iter().take(JOBS_AT_MOST) {
         let record = lookup::record(&state.cluster, id).await?;
         match (hides(&record), &query.jobs) {
             (false, _) => records.push(record),
@@ -60,11 +77,16 @@ pub async fn goodput(
             (true, None) => {}
         }
     }
+    let asked: Option<Vec<JobId>> = query.jobs.is_some().then(|| records.iter().map(|record| record.id).collect());
+    let history = history::history(&state, &caller, &view, &query, asked.as_deref()).await?;
     let pulse = view.pulse();
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
     let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
     let at = conversions::time(view.at);
-    let items = off_the_reactor(&SLOTS, move || static_split(&view, &records)).await?;
+    let items = match history {
+        Some(_) => Vec::new(),
+        None => off_the_reactor(&SLOTS, move || baselines(&view, &records)).await?,
+    };
     Ok(Json(v1::Goodput {
         at,
         goodput_tokens_per_second: pulse.goodput.0,
@@ -72,6 +94,7 @@ pub async fn goodput(
         speed_up_sum: pulse.speed_up,
         items,
         jobs,
+        history,
     }))
 }
 
@@ -79,36 +102,13 @@ fn job_id(text: &str) -> Result<JobId, Problem> {
     text.trim().parse().map_err(|_| Problem::bad_request(format!("\"{text}\" is no job id")).field("jobs"))
 }
 
-/// A job of the round, or one that has ended or is held as if it were submitted again; with what has been learnt of it.
-fn asked_about(view: &View, round: &PlanInput, record: &Job) -> PlanJob {
-    let known = round.jobs.iter().find(|job| job.job == record.id);
-    known.cloned().unwrap_or_else(|| {
-        let learnt = view.jobs.get(&record.id).and_then(|live| live.model.clone()).map(PlanWork::Model);
-        let work = learnt.unwrap_or_else(|| PlanWork::of(&record.spec, &round.lessons));
-        let premises = Premises::new(&round.nodes, round.jobs.len() + 1);
-        premises.job(record.id, &record.spec, &record.owner, record.submitted_at, work)
-    })
-}
-
-/// What each job would do on an equal share of the present nodes, at the batch its recipe was validated at.
-fn static_split(view: &View, records: &[Arc<Job>]) -> Vec<v1::Baseline> {
-    let round = view.round();
-    let jobs = records.iter().map(|record| PlanJob { current: None, ..asked_about(view, &round, record) });
-    let jobs: BTreeMap<JobId, PlanJob> = jobs.filter(|job| !job.work.is_opaque()).map(|job| (job.job, job)).collect();
-    let ids: Vec<JobId> = jobs.keys().copied().collect();
-    let split = headway_forecast::static_split(round, jobs.into_values().collect()).unwrap_or_else(|error| {
-        tracing::warn!(error = &error as &dyn std::error::Error, "the static split failed");
-        BTreeMap::new()
-    });
-    let told = |job: &JobId| {
-        let share = split.get(job);
-        v1::Baseline {
-            job_id: job.0,
-            gpus: share.map_or(0, |one| one.placement.gpus().0),
-            goodput_tokens_per_second: share.map_or(0.0, |one| one.predicted.goodput.0),
-        }
+fn baselines(view: &View, records: &[Arc<Job>]) -> Vec<v1::Baseline> {
+    let told = |(job, share): (JobId, baseline::Share)| v1::Baseline {
+        job_id: job.0,
+        gpus: share.gpus.0,
+        goodput_tokens_per_second: share.goodput.0,
     };
-    ids.iter().map(told).collect()
+    baseline::static_split(view, records).into_iter().map(told).collect()
 }
 
 fn job_goodput(live: &JobView, view: &View) -> v1::JobGoodput {

@@ -18,7 +18,7 @@ mod events;
 mod explain;
 mod extract;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod foresight;
 mod goodput;
 mod history;
@@ -51,10 +51,12 @@ mod submit;
 mod tests;
 mod timeline;
 mod tokens;
+mod topology;
 mod usage;
 mod users;
 mod validation;
 mod waiting;
+mod window;
 mod wrong_tokens;
 
 use std::sync::Arc;
@@ -78,6 +80,7 @@ use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
 use crate::audit::{Refusals, origin};
 use crate::cluster::Cluster;
+use crate::foretelling;
 use crate::shown::Show;
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
@@ -104,6 +107,7 @@ impl HttpState {
     #[must_use]
     pub fn new(cluster: Cluster, cookies: Cookies, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
         let asking = Asking::new(cluster.last_round());
+        tokio::spawn(foretelling::keep(cluster.clone(), asking.forecasts()));
         let refusals = Refusals::start(cluster.store().clone());
         Self {
             cluster,
@@ -160,13 +164,13 @@ impl HttpState {
 
     /// What the request would be answered, with what the planner says would come of it.
     async fn suppose(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
-        let question = foresight::question(&body);
+        let (question, leaving) = (foresight::question(&body), foresight::leaving(&body));
         let reply = self.ask(caller.actor(), body).await?;
         let shown = show(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.supposed();
         match question {
             None => Ok(shown.into_response()),
             Some(question) => {
-                let foreseen = foresight::foresee(&self.asking, question).await;
+                let foreseen = foresight::foresee(&self.asking, question, leaving, &self.cluster.view()).await;
                 Ok(shown.and("foreseen", &foreseen).into_response())
             }
         }

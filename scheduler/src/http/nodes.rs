@@ -1,5 +1,8 @@
 //! Nodes: what they offer, who holds their GPUs, and the admin's switches.
 
+pub mod insight;
+pub mod leaving;
+
 use std::sync::Arc;
 
 use axum::extract::State;

@@ -19,7 +19,7 @@ use super::access::act_of;
 use super::{
     HttpState, actions, arrays, audit, browser_sessions, events, explain, goodput, history, jobs, ledger, listing,
     logs, members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate,
-    stream, submit, timeline, tokens, usage, users, validation,
+    stream, submit, timeline, tokens, topology, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -35,7 +35,7 @@ pub const DRY_RUN: &str = "dry_run";
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     // Replies to `?at=` (`replies` says of which operations), and what a dry run adds.
-    components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview, v1::Foreseen)),
+    components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview, v1::Foreseen, v1::DrainEffect)),
     security(("bearer" = []), ("cookie" = [])),
     tags(
         (name = "jobs", description = "Submit, watch and steer jobs"),
@@ -79,6 +79,10 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::delete_node))
+        .routes(routes!(nodes::insight::node_gpus))
+        .routes(routes!(nodes::insight::node_health))
+        .routes(routes!(events::node_events))
+        .routes(routes!(topology::topology))
         .routes(routes!(nodes::drain_node))
         .routes(routes!(nodes::undrain_node))
         .routes(routes!(nodes::cordon_node))
@@ -107,6 +111,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(overview::overview))
         .routes(routes!(queue::queue))
         .routes(routes!(goodput::goodput))
+        .routes(routes!(goodput::calibration::calibration))
         .routes(routes!(usage::usage))
         .routes(routes!(events::events))
         .routes(routes!(events::event_chain))

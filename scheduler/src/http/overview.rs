@@ -203,7 +203,8 @@ fn span(query: &OverviewQuery, kept: Seconds) -> Result<Option<(Seconds, Seconds
 }
 
 async fn series(cluster: &Cluster, window: Seconds, step: Seconds) -> Result<v1::ClusterSeries, Problem> {
-    let points = cluster.store().pulses(cluster.now() - window, step).await?;
+    let now = cluster.now();
+    let points = cluster.store().pulses(now - window, now, step).await?;
     Ok(v1::ClusterSeries { step_seconds: step.0, points: points.iter().map(point).collect() })
 }
 

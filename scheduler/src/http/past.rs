@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use headway_api::v1;
-use headway_engine::record::{Allocation, Job, PlanSummary};
+use headway_engine::record::{Allocation, Job, PlanRecord, PlanSummary};
 use headway_engine::view::View;
 use headway_types::{
     AvailabilityKind, Generation, JobId, JobStateKind, NodeId, NodeSlice, PlanId, PlanStateKind, Timestamp,
@@ -138,6 +138,16 @@ pub async fn overview(
         plan_id: plans(PlanStateKind::Adopted).next(),
         plans_waiting: plans(PlanStateKind::Proposed).collect(),
     })
+}
+
+/// The plan that was being carried out, and since when.
+pub async fn plan_in_force(cluster: &Cluster, at: DateTime<Utc>) -> Result<(Arc<PlanRecord>, Timestamp), Problem> {
+    let at = known(cluster, at).await?;
+    let states = cluster.store().states_at(at).await?;
+    let in_force = states.plans.iter().find(|(_, then)| then.state == PlanStateKind::Adopted);
+    let none = || Problem::not_found(format!("no plan was being carried out at {}", written(at)));
+    let (id, then) = in_force.ok_or_else(none)?;
+    Ok((lookup::plan(cluster, *id).await?, then.since))
 }
 
 /// The plan that was being carried out and those that waited for approval, newest first.

@@ -10,7 +10,7 @@ use headway_engine::event::Request;
 use headway_engine::outcome::Reply;
 use headway_engine::record::PlanRecord;
 use headway_engine::view::View;
-use headway_types::{PlanId, Seconds, Timestamp};
+use headway_types::{PlanId, PlanStateKind, Seconds, Timestamp};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -53,10 +53,26 @@ pub async fn list_plans(
     }))
 }
 
-/// The plan that is being carried out.
-#[utoipa::path(get, path = "/plans/current", tag = "plans",
-    responses((status = 200, body = v1::Plan), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn current_plan(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::Plan>, Problem> {
+/// The plan that is being carried out. With `at`: the one that was then, in its state of then, with what came of it since.
+#[utoipa::path(get, path = "/plans/current", tag = "plans", params(past::Moment),
+    responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn current_plan(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Query(past::Moment { at }): Query<past::Moment>,
+) -> Result<Json<v1::Plan>, Problem> {
+    if let Some(at) = at {
+        let (plan, then) = past::plan_in_force(&state.cluster, at).await?;
+        let told = outcomes::with_outcomes(&state.cluster, &plan).await?;
+        let told = v1::Plan {
+            state: PlanStateKind::Adopted,
+            state_reason: None,
+            decided_at: Some(conversions::time(then)),
+            decided_by: plan.adopted.as_ref().map(|adopted| adopted.by.told()),
+            ..told
+        };
+        return Ok(Json(told));
+    }
     let view = state.cluster.view();
     let target = view.target.as_ref().ok_or_else(|| Problem::not_found("no plan has been adopted yet"))?;
     Ok(Json(outcomes::with_outcomes(&state.cluster, target).await?))

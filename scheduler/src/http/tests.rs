@@ -13,6 +13,7 @@ mod front;
 mod jobs;
 mod lists;
 mod nodes;
+mod pages;
 mod past;
 mod people;
 mod rounds;

@@ -1,7 +1,7 @@
 //! Table `cluster_series`: the cluster's figures, one row per minute.
 
 use headway_engine::Pulse;
-use headway_types::{Seconds, Timestamp};
+use headway_types::{Seconds, Timestamp, TokensPerSecond};
 
 use super::column::{moment, small, time};
 use super::{Store, StoreError};
@@ -24,12 +24,18 @@ pub struct PulseMean {
 }
 
 impl Store {
-    /// Keeps the figures of a moment; of a moment that has some they stay.
-    pub async fn add_pulse(&self, at: Timestamp, pulse: &Pulse) -> Result<(), StoreError> {
+    /// Keeps the figures of a moment; of a moment that has some they stay. `baseline`: what a static split was predicted to give, where it was worked out.
+    pub async fn add_pulse(
+        &self,
+        at: Timestamp,
+        pulse: &Pulse,
+        baseline: Option<TokensPerSecond>,
+    ) -> Result<(), StoreError> {
         sqlx::query!(
             "INSERT INTO cluster_series (sampled_at, gpus_total, gpus_healthy, gpus_busy, gpus_training, jobs_waiting,
-                jobs_running, gpus_waited_for, goodput_tokens_per_second, speed_up_sum)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (sampled_at) DO NOTHING",
+                jobs_running, gpus_waited_for, goodput_tokens_per_second, speed_up_sum, throughput_tokens_per_second,
+                baseline_tokens_per_second)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (sampled_at) DO NOTHING",
             time(at),
             small(pulse.gpus_total.0),
             small(pulse.gpus_healthy.0),
@@ -40,6 +46,8 @@ impl Store {
             small(pulse.gpus_waited_for.0),
             pulse.goodput.0,
             pulse.speed_up,
+            pulse.throughput.0,
+            baseline.map(|rate| rate.0),
         )
         .execute(&self.pool)
         .await
@@ -48,9 +56,9 @@ impl Store {
     }
 
     /// From a moment on, oldest first, in steps of whole multiples of `step` since the epoch.
-    pub async fn pulses(&self, from: Timestamp, step: Seconds) -> Result<Vec<PulseMean>, StoreError> {
+    pub async fn pulses(&self, from: Timestamp, to: Timestamp, step: Seconds) -> Result<Vec<PulseMean>, StoreError> {
         let rows = sqlx::query!(
-            r#"SELECT date_bin(make_interval(secs => $2), sampled_at, 'epoch'::timestamptz) AS "at!",
+            r#"SELECT date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz) AS "at!",
                 avg(gpus_total)::double precision AS "gpus_total!",
                 avg(gpus_healthy)::double precision AS "gpus_healthy!",
                 avg(gpus_busy)::double precision AS "gpus_busy!",
@@ -60,8 +68,9 @@ impl Store {
                 avg(gpus_waited_for)::double precision AS "gpus_waited_for!",
                 avg(goodput_tokens_per_second) AS "goodput!",
                 avg(speed_up_sum / nullif(jobs_waiting + jobs_running, 0)) AS relative
-            FROM cluster_series WHERE sampled_at >= $1 GROUP BY 1 ORDER BY 1"#,
+            FROM cluster_series WHERE sampled_at >= $1 AND sampled_at < $2 GROUP BY 1 ORDER BY 1"#,
             time(from),
+            time(to),
             step.0,
         )
         .fetch_all(&self.pool)

@@ -2,7 +2,8 @@
 
 use headway_engine::Change;
 use headway_engine::record::{
-    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Reservation,
+    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Realised,
+    Reservation,
 };
 use headway_types::{NodeId, ReservationId, Term};
 
@@ -10,7 +11,7 @@ use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
 use super::{
     Store, StoreError, allocations, arrays, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects,
-    reservations,
+    realised_goodput, reservations,
 };
 
 impl Store {
@@ -43,6 +44,7 @@ impl Store {
         idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
         events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
         audit::insert_deeds(&mut tx, &batch.deeds).await.map_err(failed("saving the audit"))?;
+        realised_goodput::insert(&mut tx, &batch.realised).await.map_err(failed("saving what came of predictions"))?;
         batch.transitions.write(&mut tx).await.map_err(failed("saving transitions"))?;
         tx.commit().await.map_err(failed("committing changes"))
     }
@@ -67,6 +69,7 @@ struct Batch<'a> {
     deeds: Vec<&'a Deed>,
     cluster: ClusterChange<'a>,
     transitions: Transitions,
+    realised: Vec<&'a Realised>,
 }
 
 impl<'a> Batch<'a> {
@@ -96,6 +99,7 @@ impl<'a> Batch<'a> {
                 self.cluster.last_at = self.cluster.last_at.max(Some(transition.at));
                 self.transitions.add(transition);
             }
+            Change::Realised(one) => self.realised.push(one),
         }
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job_state::StopCause;
 use super::plan::PlanRecord;
+use super::realised::Expectation;
 
 /// What a job holds or held under one generation. GPUs stay granted until every node has released its slice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,9 @@ pub struct Allocation {
     /// Why it was made, in words.
     pub cause: String,
     pub predicted_goodput: f64,
+    /// The same with its band, while it is not over; absent where nothing is predicted, and of allocations of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expectation: Option<Expectation>,
     /// Port the first node has bound for the gang, once it has said so.
     #[serde(default)]
     pub rendezvous_port: Option<u16>,
@@ -139,6 +143,7 @@ impl Allocation {
             resumed_from: None,
             cause: String::new(),
             predicted_goodput: 0.0,
+            expectation: None,
             rendezvous_port: None,
             granted_at: now,
             prepared_at: None,

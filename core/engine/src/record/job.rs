@@ -174,7 +174,8 @@ impl Job {
     }
 
     /// Live, and neither held, nor ending for good, nor waiting after a failure or for other jobs.
-    pub(crate) fn wants_gpus(&self, now: Timestamp) -> bool {
+    #[must_use]
+    pub fn wants_gpus(&self, now: Timestamp) -> bool {
         let waits = self.not_before.is_some_and(|moment| moment > now);
         match &self.state {
             JobState::Queued { .. } => !waits && !self.is_blocked(),

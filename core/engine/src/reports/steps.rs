@@ -107,6 +107,9 @@ impl Engine {
         self.facts.edit_allocation(key, |allocation| {
             allocation.training_at = Some(began);
             allocation.progress_from = Some(progress);
+            if let Some(expectation) = &mut allocation.expectation {
+                expectation.measured_from = Some((began, progress));
+            }
         });
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that trains", Some(job), None);

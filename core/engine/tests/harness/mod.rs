@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use headway_engine::event::{Actor, Event, IdempotencyKey, Known, Request, RequestId, SessionId};
 use headway_engine::record::{
-    Allocation, Array, Awaited, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project,
+    Allocation, Array, Awaited, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Realised,
     Reservation,
 };
 use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
@@ -37,6 +37,7 @@ pub struct Cluster {
     pub allocations: BTreeMap<(JobId, Generation), Allocation>,
     nodes: BTreeMap<NodeId, Node>,
     pub plans: BTreeMap<PlanId, PlanRecord>,
+    pub realised: Vec<Realised>,
     target: Option<PlanId>,
     idempotency: Vec<IdempotencyRecord>,
     policy: PolicySettings,
@@ -73,6 +74,7 @@ impl Cluster {
             allocations: BTreeMap::new(),
             nodes: BTreeMap::new(),
             plans: BTreeMap::new(),
+            realised: Vec::new(),
             target: None,
             idempotency: Vec::new(),
             policy: PolicySettings::default(),
@@ -133,6 +135,7 @@ impl Cluster {
                 Change::Array(array) => drop(self.arrays.insert(array.id, Array::clone(&array))),
                 Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(&one))),
                 Change::ReservationGone(id) => drop(self.reservations.remove(&id)),
+                Change::Realised(one) => self.realised.push(*one),
                 Change::Checkpoint(_) | Change::Transition(_) | Change::Deed(_) => {}
                 Change::Event(event) => {
                     self.seq = event.seq;

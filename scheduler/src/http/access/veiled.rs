@@ -116,6 +116,22 @@ impl Veils {
         Ok(ended.values().any(|(project, owner)| out_of_sight.hides(project, owner)))
     }
 
+    /// Those of some jobs, live or ended, that somebody may not know of: one query at most.
+    pub async fn hidden_of(
+        &self,
+        cluster: &Cluster,
+        out_of_sight: &OutOfSight,
+        jobs: BTreeSet<JobId>,
+    ) -> Result<BTreeSet<JobId>, StoreError> {
+        let view = cluster.view();
+        let (live, ended): (Vec<JobId>, Vec<JobId>) = jobs.into_iter().partition(|job| view.jobs.contains_key(job));
+        let whose = |job: &JobId| view.jobs.get(job).map(|live| &live.job);
+        let hides = |job: &JobId| whose(job).is_some_and(|job| out_of_sight.hides(&job.spec.project, &job.owner));
+        let ended = self.ended(cluster, ended.into_iter().map(|job| job.0)).await?;
+        let hidden = ended.into_iter().filter(|(_, (project, owner))| out_of_sight.hides(project, owner));
+        Ok(live.into_iter().filter(hides).chain(hidden.map(|(job, _)| JobId(job))).collect())
+    }
+
     /// A text of JSON as its reader may have it.
     async fn drawn(
         &self,

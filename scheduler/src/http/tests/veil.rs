@@ -73,6 +73,8 @@ fn queries(operation: &Value) -> Vec<String> {
             "limit" => "1",
             "q" => "zq",
             "sort" => "name",
+            "step" => "1h",
+            "group" if operation["operationId"] == "goodput" => "project",
             _ => continue,
         };
         queries.push(format!("?{}={value}", parameter["name"].as_str().unwrap()));

@@ -1,0 +1,59 @@
+//! Where GPUs are: fabric domains, their nodes, their GPUs.
+
+use chrono::{DateTime, Utc};
+use headway_types::{AvailabilityKind, NodePolicyKind, StandingKind};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// `GET /topology`. Of the network nodes have the name of their fabric domain, so there is one level above them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Topology {
+    pub at: DateTime<Utc>,
+    /// By name.
+    pub domains: Vec<TopologyDomain>,
+}
+
+/// Nodes that talk to each other at full bandwidth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyDomain {
+    pub name: String,
+    pub nodes_total: u32,
+    pub nodes_available: u32,
+    pub gpus_total: u32,
+    pub gpus_healthy: u32,
+    /// Held by jobs.
+    pub gpus_busy: u32,
+    /// Jobs could start on them now.
+    pub gpus_free: u32,
+    /// The most of the free ones that one node has.
+    pub gpus_free_on_one_node: u32,
+    /// By name.
+    pub nodes: Vec<TopologyNode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyNode {
+    pub id: Uuid,
+    pub name: String,
+    pub gpu_type: String,
+    #[schema(value_type = String)]
+    pub availability: AvailabilityKind,
+    #[schema(value_type = String)]
+    pub policy: NodePolicyKind,
+    #[schema(value_type = String)]
+    pub standing: StandingKind,
+    /// In the order of their indices.
+    pub gpus: Vec<TopologyGpu>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyGpu {
+    pub uuid: String,
+    pub index: u32,
+    /// `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`, `withheld`, `unreachable` or `broken`, as `gpus_by_activity` of the overview.
+    pub activity: String,
+    /// Who holds it.
+    pub job_id: Option<Uuid>,
+    pub job_name: Option<String>,
+}

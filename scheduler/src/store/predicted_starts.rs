@@ -1,0 +1,104 @@
+//! Table `predicted_starts`: the first start that was predicted of each wait, beside the start that came.
+
+use headway_types::{Generation, JobId, Timestamp};
+
+use super::column::{integer, moment, time};
+use super::{Store, StoreError};
+
+/// What was predicted of a job that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PredictedStart {
+    pub job: JobId,
+    /// Its newest generation then.
+    pub generation: Generation,
+    pub made_at: Timestamp,
+    pub model_family: String,
+    pub p10: Timestamp,
+    /// `None`: later than was looked.
+    pub p50: Option<Timestamp>,
+    pub p90: Option<Timestamp>,
+}
+
+/// A prediction and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Awaited {
+    pub made_at: Timestamp,
+    pub model_family: String,
+    pub p10: Timestamp,
+    pub p50: Option<Timestamp>,
+    pub p90: Option<Timestamp>,
+    /// When GPUs were granted, and of which type where that is known.
+    pub started: Option<(Timestamp, Option<String>)>,
+    /// Whether it still waits in the queue.
+    pub waits: bool,
+}
+
+impl Store {
+    /// Keeps predictions; of a wait that has one the first stays.
+    pub async fn add_predicted_starts(&self, starts: &[PredictedStart]) -> Result<(), StoreError> {
+        let jobs: Vec<_> = starts.iter().map(|one| one.job.0).collect();
+        let generations: Vec<_> = starts.iter().map(|one| integer(one.generation.0)).collect();
+        let made: Vec<_> = starts.iter().map(|one| time(one.made_at)).collect();
+        let families: Vec<_> = starts.iter().map(|one| one.model_family.clone()).collect();
+        let p10: Vec<_> = starts.iter().map(|one| time(one.p10)).collect();
+        let p50: Vec<_> = starts.iter().map(|one| one.p50.map(time)).collect();
+        let p90: Vec<_> = starts.iter().map(|one| one.p90.map(time)).collect();
+        sqlx::query!(
+            "INSERT INTO predicted_starts (job_id, generation, made_at, model_family, p10_at, p50_at, p90_at)
+            SELECT * FROM UNNEST($1::uuid[], $2::bigint[], $3::timestamptz[], $4::text[], $5::timestamptz[],
+                $6::timestamptz[], $7::timestamptz[])
+            ON CONFLICT DO NOTHING",
+            &jobs,
+            &generations,
+            &made,
+            &families,
+            &p10,
+            &p50 as &[Option<chrono::DateTime<chrono::Utc>>],
+            &p90 as &[Option<chrono::DateTime<chrono::Utc>>],
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("saving predicted starts"))?;
+        Ok(())
+    }
+
+    /// Predictions made within a span with what became of them, the newest first, at most so many.
+    pub async fn awaited_starts(&self, from: Timestamp, to: Timestamp, most: u32) -> Result<Vec<Awaited>, StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT made_at, model_family, p10_at, p50_at, p90_at, state = 'queued' AS "waits!",
+                granted_at AS "granted_at?", gpu_type AS "gpu_type?"
+            FROM predicted_starts AS said JOIN jobs USING (job_id)
+            LEFT JOIN LATERAL (
+                SELECT granted_at, body ->> 'gpu_type' AS gpu_type FROM allocations
+                WHERE allocations.job_id = said.job_id AND allocations.generation > said.generation
+                ORDER BY allocations.generation LIMIT 1
+            ) AS came ON true
+            WHERE made_at >= $1 AND made_at < $2 ORDER BY made_at DESC LIMIT $3"#,
+            time(from),
+            time(to),
+            i64::from(most),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading predicted starts"))?;
+        let awaited = rows.into_iter().map(|row| Awaited {
+            made_at: moment(row.made_at),
+            model_family: row.model_family,
+            p10: moment(row.p10_at),
+            p50: row.p50_at.map(moment),
+            p90: row.p90_at.map(moment),
+            started: row.granted_at.map(|at| (moment(at), row.gpu_type)),
+            waits: row.waits,
+        });
+        Ok(awaited.collect())
+    }
+
+    /// Forgets what was predicted before this moment; returns how many.
+    pub async fn prune_predicted_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let pruned = sqlx::query!("DELETE FROM predicted_starts WHERE made_at < $1", time(before))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::during("pruning predicted starts"))?;
+        Ok(pruned.rows_affected())
+    }
+}
