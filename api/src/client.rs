@@ -6,6 +6,7 @@
 mod cluster;
 mod jobs;
 mod projects;
+mod secrets;
 mod stream;
 mod tokens;
 
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::v1::{Foreseen, Problem};
 
 pub use cluster::{EventQuery, QueueFilter};
-pub use jobs::{JobFilter, LogPage, LogRequest};
+pub use jobs::{JobFilter, LogLines, LogPage, LogRequest};
 pub use stream::StreamItem;
 pub use tokens::AuditQuery;
 

@@ -7,9 +7,11 @@
 mod after;
 mod echo;
 mod model;
+mod notify;
 mod quantity;
 mod resources;
 mod run;
+mod secrets;
 mod section;
 mod template;
 mod toml;
@@ -30,6 +32,7 @@ use section::{Findings, Section, kind};
 
 pub use echo::to_json;
 pub use quantity::duration;
+pub use secrets::is_secret_name;
 pub use section::nearest;
 pub use template::{RenderError, literal, render};
 pub use toml::document_toml;
@@ -47,9 +50,10 @@ const SECTIONS: &[&str] = &[
     "after",
     "deadline",
     "budget",
+    "notify",
     "run",
 ];
-const SECTIONS_LATER: &[&str] = &["array", "hooks", "image", "notify", "roles", "secrets"];
+const SECTIONS_LATER: &[&str] = &["array", "hooks", "image", "roles"];
 const LONGEST_NAME: usize = 128;
 const MOST_GPU_HOURS: f64 = 1e9;
 
@@ -215,6 +219,7 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     let elastic = elastic(&section);
     let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits(&section) };
     let after = after::read(&section);
+    let notify = notify::read(&section);
     let run = run::read(&section, tuned);
     let (gpus, per_node, nodes) = resources?;
     let role = Role {
@@ -233,7 +238,17 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
         );
     }
     let (name, project, priority) = (name?, project?, priority?);
-    Some(JobSpec { name, project, priority, labels, roles: vec![role], elastic, limits, after: after? })
+    Some(JobSpec {
+        name,
+        project,
+        priority,
+        labels,
+        roles: vec![role],
+        elastic,
+        limits,
+        after: after?,
+        notify: notify?,
+    })
 }
 
 fn version(section: &Section<'_>) {

@@ -8,6 +8,7 @@ mod access;
 mod actions;
 mod audit;
 mod cluster;
+mod delivery;
 mod dependency;
 mod goodput;
 mod history;
@@ -21,6 +22,7 @@ mod project;
 mod queue;
 mod rebalancing;
 mod reservation;
+mod secret;
 mod simulation;
 mod site;
 mod stream;
@@ -41,6 +43,7 @@ pub use actions::{CancelRequest, JobPatch, ReasonRequest};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
+pub use delivery::{Delivery, DeliveryList};
 pub use dependency::{Dependency, Dependent};
 pub use goodput::{Goodput, JobGoodput};
 pub use history::{
@@ -67,6 +70,7 @@ pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
+pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
 pub use simulation::{Counterfactual, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest};
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::StreamMessage;

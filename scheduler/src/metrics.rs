@@ -36,6 +36,7 @@ const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
+const NOTICES: &str = "headway_webhook_notices_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -117,6 +118,13 @@ fn describe() {
     );
     counter!(REFUSALS_LOST).increment(0);
     describe_counter!(
+        NOTICES,
+        "Calls of jobs' webhooks: delivered, failed (tried again), and given up after a day of failures"
+    );
+    for outcome in [NoticeOutcome::Delivered, NoticeOutcome::Failed, NoticeOutcome::GivenUp] {
+        counter!(NOTICES, "outcome" => <&str>::from(outcome)).increment(0);
+    }
+    describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
     );
@@ -188,6 +196,20 @@ pub fn wrong_token(outcome: &'static str) {
 /// Refusals that the audit does not have.
 pub fn refusals_lost(count: u64) {
     counter!(REFUSALS_LOST).increment(count);
+}
+
+/// What came of calling a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum NoticeOutcome {
+    Delivered,
+    Failed,
+    GivenUp,
+}
+
+/// A webhook was called.
+pub fn notice(outcome: NoticeOutcome) {
+    counter!(NOTICES, "outcome" => <&str>::from(outcome)).increment(1);
 }
 
 /// A part of a reply was left out.

@@ -110,6 +110,7 @@ impl Writer {
         log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
         log(self.store.prune_pulses(now - self.retention.history).await, "the cluster's figures not pruned");
         log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
+        log(self.store.prune_deliveries(now - self.retention.history).await, "deliveries not pruned");
         log(self.store.prune_sessions(now).await, "browser sessions not pruned");
     }
 

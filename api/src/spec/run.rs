@@ -4,7 +4,7 @@ use headway_types::spec::{Command, Run, RunPer};
 use serde_json::Value;
 
 use super::section::{Findings, Section, kind, text};
-use super::template;
+use super::{secrets, template};
 
 const EXAMPLE: &str = "as in run: {command: python train.py}";
 const HIDDEN: &str = "null stands in place of the values of somebody else's job, which only its owner reads: write a value, or take \
@@ -14,13 +14,14 @@ const HIDDEN: &str = "null stands in place of the values of somebody else's job,
 pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
     let value = spec.require("run", EXAMPLE)?;
     let path = spec.field("run");
-    let known = ["per", "command", "workdir", "env"];
-    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts", "secrets"], spec.findings())?;
+    let known = ["per", "command", "workdir", "env", "secrets"];
+    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts"], spec.findings())?;
     let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
     let env = env(&section, tuned);
+    let secrets = secrets::read(&section, &env);
     let command = command(&section, tuned);
-    Some(Run { per: per?, command: command?, workdir, env })
+    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets? })
 }
 
 fn workdir(section: &Section<'_>) -> Option<String> {

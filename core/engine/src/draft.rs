@@ -8,7 +8,7 @@ use headway_types::{AgentCommand, Generation, JobId, NodeId, PlanId, Reservation
 
 use crate::event::{Actor, RequestId, SessionId};
 use crate::outcome::{Observation, Reply};
-use crate::record::{Checkpoint, Deed, EventRecord, IdempotencyRecord, PlanRecord};
+use crate::record::{Checkpoint, Deed, EventRecord, IdempotencyRecord, Notice, NoticeId, PlanRecord};
 
 /// Everything one batch has done so far.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ pub(crate) struct Draft {
     pub idempotency: Vec<IdempotencyRecord>,
     pub events: Vec<EventRecord>,
     pub deeds: Vec<Deed>,
+    pub notices: Vec<Notice>,
+    pub notices_given_up: Vec<NoticeId>,
     /// What has entered another state.
     pub entered: EnteredSubjects,
     /// What readers see anew beyond the rows touched.

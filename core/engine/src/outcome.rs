@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
-    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project,
-    Reservation, Transition,
+    Allocation, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, PlanRecord,
+    PolicySettings, Project, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
 
@@ -58,6 +58,13 @@ pub enum Change {
     /// A request that was done.
     Deed(Box<Deed>),
     Transition(Transition),
+    /// To be told to a webhook, by whoever leads.
+    Notice(Box<Notice>),
+    /// It will not be tried again.
+    NoticeGivenUp {
+        notice: NoticeId,
+        at: Timestamp,
+    },
 }
 
 /// Seen, not decided; may be lost at a crash.

@@ -1,6 +1,7 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
 mod after;
+mod notify;
 mod statistics;
 mod target;
 
@@ -16,6 +17,7 @@ use crate::time::Timestamp;
 use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
+pub use notify::{MOST_WEBHOOKS, NoticeKind, Notify};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
 
@@ -32,6 +34,9 @@ pub struct JobSpec {
     /// Jobs that come before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<After>,
+    /// Who is told what becomes of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<Notify>,
 }
 
 impl JobSpec {
@@ -356,6 +361,9 @@ pub struct Run {
     pub command: Command,
     pub workdir: Option<String>,
     pub env: BTreeMap<String, String>,
+    /// Variables that are set to secrets, by the secrets' names. Values are never here: they go to agents with the launch alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
 }
 
 words! {

@@ -129,7 +129,11 @@ impl Cluster {
                 Change::ProjectGone(name) => drop(self.projects.remove(&name)),
                 Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(&one))),
                 Change::ReservationGone(id) => drop(self.reservations.remove(&id)),
-                Change::Checkpoint(_) | Change::Transition(_) | Change::Deed(_) => {}
+                Change::Checkpoint(_)
+                | Change::Transition(_)
+                | Change::Deed(_)
+                | Change::Notice(_)
+                | Change::NoticeGivenUp { .. } => {}
                 Change::Event(event) => {
                     self.seq = event.seq;
                     self.events.push(event.verb);
