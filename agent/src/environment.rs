@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use headway_api::agent::Secrets;
 use headway_node::Share;
 use headway_types::spec::{Command, RunPer, family_name};
 use headway_types::{Execution, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
@@ -24,7 +25,7 @@ pub(crate) struct Host<'a> {
 }
 
 /// One process to start.
-#[derive(Debug, PartialEq)]
+#[derive(PartialEq)]
 pub(crate) struct Member {
     /// Global rank.
     pub(crate) rank: u32,
@@ -35,7 +36,22 @@ pub(crate) struct Member {
     pub(crate) lasting: Option<BTreeMap<String, String>>,
 }
 
+/// Secrets are among the variables.
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { rank, argv, variables, lasting: _ } = self;
+        f.debug_struct("Member").field("rank", rank).field("argv", argv).field("variables", &variables.keys()).finish()
+    }
+}
+
 impl Member {
+    /// Sets what the launch brought. The contract's own variables stay as they are, and no interpreter is kept warm with a secret.
+    pub(crate) fn take_secrets(&mut self, secrets: &Secrets) {
+        for (name, value) in secrets {
+            self.variables.entry(name.clone()).or_insert_with(|| value.expose().to_owned());
+        }
+    }
+
     /// Says when the launch began, so that the worker can tell what its start took.
     pub(crate) fn launched_at(&mut self, at: Timestamp) {
         self.variables.insert("HEADWAY_LAUNCHED_AT".to_owned(), format!("{:.6}", at.0 as f64 / 1e6));
@@ -49,6 +65,18 @@ pub(crate) fn mark(node: NodeId, job: JobId, generation: Generation) -> String {
 
 pub(crate) fn mark_of_rank(group: &str, rank: u32) -> String {
     format!("{group}{rank}/")
+}
+
+/// Whether every secret that the order names has come.
+pub(crate) fn check_secrets(order: &LaunchOrder, come: &Secrets) -> Result<(), String> {
+    match order.run.secrets.iter().find(|(variable, _)| !come.contains_key(*variable)) {
+        None => Ok(()),
+        Some((variable, name)) => Err(format!(
+            "there is no secret {name} for {variable} that {} may use: it was deleted since the job was submitted, or belongs to a project \
+             that {} is no member of; set it again (headway secret set {name}) and requeue the job",
+            order.owner, order.owner
+        )),
+    }
 }
 
 /// Every process of the order on this node. The error is for people: a command that cannot be filled in.

@@ -69,6 +69,9 @@ impl Keeper {
             if let Err(error) = logs::trim(&group, self.site.output.per_rank) {
                 tracing::debug!(group = %group.display(), %error, "cannot cut logs to size");
             }
+            if let Err(error) = logs::note(&group, crate::clock::now().0 / 1_000) {
+                tracing::debug!(group = %group.display(), %error, "cannot note when logs were written");
+            }
         }
         let shared = self.shared.look(census.checkpoints.iter().cloned().collect());
         let conditions = self.pressure.update(&Readings::take(self.site.files.root(), shared));

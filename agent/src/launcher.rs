@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use headway_api::agent::Secrets;
 use headway_node::{Exit, NodeEvent, Process};
 use headway_types::spec::RunPer;
 use headway_types::{Fault, Generation, JobId, LaunchOrder};
@@ -94,13 +95,13 @@ impl Launcher {
     }
 
     /// Starts the group and watches it; answers `Spawned` and then each `Exited`, or `SpawnFailed`.
-    pub(crate) fn launch(&self, order: LaunchOrder, port: u16) {
+    pub(crate) fn launch(&self, order: LaunchOrder, port: u16, secrets: Secrets) {
         let launcher = self.clone();
         tokio::spawn(async move {
             let (job, generation) = (order.job, order.generation);
             let before = Before::now();
             let started = match launcher.site.user(&order.owner).await {
-                Ok(user) => launcher.start_all(&order, port, user.as_ref()).await,
+                Ok(user) => launcher.start_all(&order, port, &secrets, user.as_ref()).await,
                 Err(fault) => Err(fault),
             };
             match started {
@@ -182,9 +183,11 @@ impl Launcher {
         &self,
         order: &LaunchOrder,
         port: u16,
+        secrets: &Secrets,
         user: Option<&UnixUser>,
     ) -> Result<Vec<(Process, Tie)>, Fault> {
         let began = now();
+        environment::check_secrets(order, secrets).map_err(Fault::of_job)?;
         let (files, job, generation) = (&self.site.files, order.job, order.generation);
         let directory = files.group(job, generation);
         files
@@ -200,6 +203,7 @@ impl Launcher {
         for mut member in members {
             let rank = member.rank;
             member.launched_at(began);
+            member.take_secrets(secrets);
             let failed = |error| Fault::of_node(format!("starting rank {rank}: {error}"));
             started.push(self.start(order, &member, user).await.map_err(failed)?);
         }

@@ -1,15 +1,17 @@
 //! Answers requests for workers' output from the files they write to. It reads, nothing else.
 
 mod retention;
+mod times;
 
 pub use retention::OutputLimits;
 pub(crate) use retention::{prune, trim};
+pub(crate) use times::note;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use headway_api::agent::{LogChunk, LogRequest};
+use headway_api::agent::{LogChunk, LogMark, LogRequest};
 use headway_types::Generation;
 
 use crate::files::Files;
@@ -35,15 +37,16 @@ pub(crate) fn read(files: &Files, request: &LogRequest, generation: Option<Gener
     let piece = match found {
         Some(path) => read_piece(&path, request).map_err(|error| error.to_string()),
         None if over => Err("there is no output of this group on this node".to_owned()),
-        None => Ok(Piece { bytes: Vec::new(), next_offset: request.offset, at_end: true }),
+        None => Ok(Piece { bytes: Vec::new(), next_offset: request.offset, at_end: true, marks: Vec::new() }),
     };
     let request_id = request.request_id;
     match piece {
-        Ok(Piece { bytes, next_offset, at_end }) => {
-            LogChunk { request_id, bytes, next_offset, eof: over && at_end, error: None }
+        Ok(Piece { bytes, next_offset, at_end, marks }) => {
+            LogChunk { request_id, bytes, next_offset, eof: over && at_end, error: None, marks }
         }
         Err(error) => {
-            LogChunk { request_id, bytes: Vec::new(), next_offset: request.offset, eof: true, error: Some(error) }
+            let (bytes, marks) = (Vec::new(), Vec::new());
+            LogChunk { request_id, bytes, next_offset: request.offset, eof: true, error: Some(error), marks }
         }
     }
 }
@@ -67,20 +70,25 @@ struct Piece {
     bytes: Vec<u8>,
     next_offset: u64,
     at_end: bool,
+    marks: Vec<LogMark>,
 }
 
 fn read_piece(path: &Path, request: &LogRequest) -> std::io::Result<Piece> {
     let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+    let found = file.metadata()?;
+    let length = found.len();
+    let marks = times::of(path, &found);
+    let since = request.since_ms.map_or(0, |since| times::offset_since(&marks, since));
     let offset = match request.tail_lines {
-        Some(lines) => tail_offset(&mut file, length, lines)?,
-        None => first_kept(&file, request.offset.min(length), length)?,
+        Some(lines) => tail_offset(&mut file, length, lines)?.max(since),
+        None => first_kept(&file, request.offset.max(since).min(length), length)?,
     };
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     file.take(request.limit_bytes.clamp(1, CHUNK_LIMIT)).read_to_end(&mut bytes)?;
     let next_offset = offset + bytes.len() as u64;
-    Ok(Piece { bytes, next_offset, at_end: next_offset >= length })
+    let marks = times::within(marks, offset, next_offset);
+    Ok(Piece { bytes, next_offset, at_end: next_offset >= length, marks })
 }
 
 /// The first offset from `offset` on whose output was not given up for want of room.
@@ -119,7 +127,16 @@ mod tests {
 
     fn request(offset: u64, limit_bytes: u64, tail_lines: Option<u32>) -> LogRequest {
         let job = JobId(uuid::Uuid::from_u128(1));
-        LogRequest { request_id: 9, job, generation: Generation(0), rank: None, offset, limit_bytes, tail_lines }
+        LogRequest {
+            request_id: 9,
+            job,
+            generation: Generation(0),
+            rank: None,
+            offset,
+            limit_bytes,
+            tail_lines,
+            since_ms: None,
+        }
     }
 
     fn ask(files: &Files, request: &LogRequest, over: bool) -> LogChunk {

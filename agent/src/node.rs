@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use headway_api::agent::Secrets;
 use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +29,12 @@ const FULL_PAUSE: Duration = Duration::from_millis(500);
 /// What reaches the loop.
 pub(crate) enum Input {
     Event(NodeEvent),
+    /// From the scheduler. The secrets that a launch brings go to the workers it starts and are gone with it: the ledger, which is kept
+    /// on disk, never has them.
+    Command {
+        event: NodeEvent,
+        secrets: Secrets,
+    },
     /// Checks are done; the port stays bound here until the launch.
     Checked {
         job: JobId,
@@ -68,6 +75,8 @@ pub(crate) struct Node {
     inputs: mpsc::Sender<Input>,
     ports: BTreeMap<(JobId, Generation), TcpListener>,
     workers: BTreeMap<(JobId, Generation), Vec<WorkerLines>>,
+    /// Of the command in hand.
+    secrets: Secrets,
     wake_at: Option<Timestamp>,
 }
 
@@ -96,6 +105,7 @@ impl Node {
             inputs,
             ports: BTreeMap::new(),
             workers: BTreeMap::new(),
+            secrets: Secrets::new(),
             wake_at: None,
         })
     }
@@ -128,6 +138,12 @@ impl Node {
     async fn input(&mut self, input: Input) -> Result<(), AgentError> {
         match input {
             Input::Event(event) => self.handle(event).await,
+            Input::Command { event, secrets } => {
+                self.secrets = secrets;
+                let handled = self.handle(event).await;
+                self.secrets.clear();
+                handled
+            }
             Input::Checked { job, generation, result } => {
                 let result = result.map(|listener| {
                     let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(|a| a.port());
@@ -240,7 +256,7 @@ impl Node {
             NodeAction::Spawn { order, rendezvous_port } => {
                 // Given back right before the worker binds it.
                 self.ports.remove(&(order.job, order.generation));
-                self.launcher.launch(*order, rendezvous_port);
+                self.launcher.launch(*order, rendezvous_port, std::mem::take(&mut self.secrets));
             }
             NodeAction::Adopt { order, processes } => self.launcher.adopt(&order, processes),
             NodeAction::Sweep { job, generation } => self.launcher.sweep(job, generation),

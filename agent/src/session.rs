@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
-use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, WireError, wire};
+use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use rand::RngExt;
@@ -96,7 +96,8 @@ pub(crate) trait Side: Sync {
     fn outbox(&self) -> &Outbox;
     /// Dials and registers.
     fn dial(&self) -> impl Future<Output = Result<Opened, SessionError>> + Send;
-    fn command(&self, event: NodeEvent) -> impl Future<Output = Result<(), SessionError>> + Send;
+    /// `secrets`: of a launch, for the workers' environment alone.
+    fn command(&self, event: NodeEvent, secrets: Secrets) -> impl Future<Output = Result<(), SessionError>> + Send;
     /// Answers a log request in its own time.
     fn log(&self, request: LogRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
     /// Returns when the node itself is no longer there.
@@ -120,8 +121,8 @@ impl Side for Session {
         }
     }
 
-    async fn command(&self, event: NodeEvent) -> Result<(), SessionError> {
-        self.inputs.send(Input::Event(event)).await.map_err(|_| SessionError::GoingDown)
+    async fn command(&self, event: NodeEvent, secrets: Secrets) -> Result<(), SessionError> {
+        self.inputs.send(Input::Command { event, secrets }).await.map_err(|_| SessionError::GoingDown)
     }
 
     async fn log(&self, request: LogRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
@@ -258,8 +259,8 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
 
 async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &Outgoing) -> Result<(), SessionError> {
     match SchedulerToAgent::try_from(message) {
-        Ok(SchedulerToAgent::Command { term, serial, command }) => {
-            side.command(NodeEvent::Command { term, serial, command }).await
+        Ok(SchedulerToAgent::Command { term, serial, command, secrets }) => {
+            side.command(NodeEvent::Command { term, serial, command }, secrets).await
         }
         Ok(SchedulerToAgent::Log(request)) => side.log(request, outgoing).await,
         Ok(SchedulerToAgent::Refused { reason }) => Err(SessionError::Refused(reason)),

@@ -4,18 +4,26 @@
 //! translated at the border, and what is missing or out of range is an error that names the field, never a default.
 
 mod from_wire;
+mod secrets;
 mod to_wire;
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Serial, Term};
+
+use crate::secret::Secret;
 
 /// The generated messages, client and server.
 pub mod wire {
     #![allow(clippy::all, missing_docs)]
     tonic::include_proto!("headway.agent.v1");
 }
+
+/// Values of secrets by the variable that they are set to.
+pub type Secrets = BTreeMap<String, Secret>;
 
 /// What a node says.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +41,9 @@ pub enum SchedulerToAgent {
     /// `speed`: seconds of the scheduler's clock per second of wall time; all durations are on that clock.
     Welcome { term: Term, lease: Seconds, heartbeat: Seconds, speed: f64 },
     /// For the ledger, fenced by the term.
-    /// `serial`: none from a scheduler that does not count its commands.
-    Command { term: Term, serial: Option<Serial>, command: AgentCommand },
+    /// `serial`: none from a scheduler that does not count its commands. `secrets`: of a launch, the values of those that its order
+    /// names, by variable; they bypass the ledger, which is kept on disk.
+    Command { term: Term, serial: Option<Serial>, command: AgentCommand, secrets: Secrets },
     /// Answered with one chunk; it never reaches the ledger.
     Log(LogRequest),
     /// The session is not accepted; the stream ends.
@@ -54,6 +63,16 @@ pub struct LogRequest {
     pub limit_bytes: u64,
     /// Start this many lines before the end instead of at `offset`.
     pub tail_lines: Option<u32>,
+    /// Milliseconds since 1970: leave out what is known to have been written before.
+    pub since_ms: Option<i64>,
+}
+
+/// How long a log was at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogMark {
+    pub offset: u64,
+    /// Milliseconds since 1970.
+    pub at_ms: i64,
 }
 
 /// A piece of a worker's output.
@@ -66,6 +85,8 @@ pub struct LogChunk {
     /// Nothing more will come: the group has ended and everything was read.
     pub eof: bool,
     pub error: Option<String>,
+    /// How long the log was when, as far as these bytes go; ascending, and empty where nobody noted it.
+    pub marks: Vec<LogMark>,
 }
 
 /// Why a message cannot be understood.

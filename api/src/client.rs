@@ -7,6 +7,7 @@ mod arrays;
 mod cluster;
 mod jobs;
 mod projects;
+mod secrets;
 mod stream;
 mod tokens;
 
@@ -22,7 +23,7 @@ use crate::v1::{Foreseen, Problem};
 
 pub use arrays::ArrayQuery;
 pub use cluster::{EventQuery, QueueFilter};
-pub use jobs::{JobFilter, LogPage, LogRequest};
+pub use jobs::{JobFilter, LogLines, LogPage, LogRequest};
 pub use stream::StreamItem;
 pub use tokens::AuditQuery;
 

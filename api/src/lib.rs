@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod client;
+pub mod secret;
 pub mod solve;
 pub mod spec;
 pub mod v1;

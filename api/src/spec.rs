@@ -8,9 +8,11 @@ mod after;
 mod array;
 mod echo;
 mod model;
+mod notify;
 mod quantity;
 mod resources;
 mod run;
+mod secrets;
 mod section;
 mod template;
 mod toml;
@@ -31,6 +33,7 @@ use section::{Findings, Section, kind};
 
 pub use echo::to_json;
 pub use quantity::duration;
+pub use secrets::is_secret_name;
 pub use section::nearest;
 pub use template::{RenderError, literal, render};
 pub use toml::document_toml;
@@ -49,9 +52,10 @@ const SECTIONS: &[&str] = &[
     "array",
     "deadline",
     "budget",
+    "notify",
     "run",
 ];
-const SECTIONS_LATER: &[&str] = &["hooks", "image", "notify", "roles", "secrets"];
+const SECTIONS_LATER: &[&str] = &["hooks", "image", "roles"];
 const LONGEST_NAME: usize = 128;
 const MOST_GPU_HOURS: f64 = 1e9;
 
@@ -218,6 +222,7 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits(&section) };
     let after = after::read(&section);
     let array = array::read(&section);
+    let notify = notify::read(&section);
     let run = run::read(&section, tuned, section.has("array"));
     let (gpus, per_node, nodes) = resources?;
     let role = Role {
@@ -236,7 +241,18 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
         );
     }
     let (name, project, priority) = (name?, project?, priority?);
-    Some(JobSpec { name, project, priority, labels, roles: vec![role], elastic, limits, after: after?, array: array? })
+    Some(JobSpec {
+        name,
+        project,
+        priority,
+        labels,
+        roles: vec![role],
+        elastic,
+        limits,
+        after: after?,
+        array: array?,
+        notify: notify?,
+    })
 }
 
 fn version(section: &Section<'_>) {

@@ -9,6 +9,7 @@ mod actions;
 mod array;
 mod audit;
 mod cluster;
+mod delivery;
 mod dependency;
 mod efficiency;
 mod goodput;
@@ -24,6 +25,7 @@ mod project;
 mod queue;
 mod rebalancing;
 mod reservation;
+mod secret;
 mod simulation;
 mod site;
 mod stream;
@@ -46,6 +48,7 @@ pub use array::{Array, ArrayDetail, ArrayDone, ArrayList, ArrayPatch, JobArray};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
+pub use delivery::{Delivery, DeliveryList};
 pub use dependency::{Dependency, Dependent};
 pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
 pub use goodput::{
@@ -76,6 +79,7 @@ pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
+pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
 pub use simulation::{
     Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest,
 };

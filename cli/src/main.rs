@@ -112,6 +112,9 @@ enum Command {
     /// Tokens: make one, list them, revoke one.
     #[command(subcommand)]
     Token(command::token::Token),
+    /// Secrets: values that jobs are given by name; set, list, delete.
+    #[command(subcommand)]
+    Secret(command::secret::Secret),
     /// Users: who there is, and what their tokens open at most.
     #[command(subcommand)]
     User(command::user::User),
@@ -231,6 +234,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Reservation(one) => command::reservation::run(&cli.connection.client()?, &print, one).await?,
         Command::Policy(policy) => command::policy::run(&cli.connection.client()?, &print, policy).await?,
         Command::Token(token) => command::token::run(&cli.connection.client()?, &print, token).await?,
+        Command::Secret(secret) => command::secret::run(&cli.connection.client()?, &print, secret).await?,
         Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
         Command::Audit(audit) => command::audit::run(&cli.connection.client()?, &print, audit).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,

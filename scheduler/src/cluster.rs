@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_api::agent::LogRequest;
-use headway_engine::record::EventRecord;
+use headway_api::agent::{LogMark, LogRequest};
+use headway_engine::record::{Allocation, EventRecord};
 use headway_engine::{Actor, Reply, Request, View};
 use headway_types::{Generation, JobId, NodeId, PlanId, Seconds, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -81,6 +81,8 @@ pub struct LogQuery {
     pub limit: u32,
     /// Only the last lines.
     pub tail_lines: Option<u32>,
+    /// Only what was written since, in milliseconds since 1970; all where nobody knows.
+    pub since_ms: Option<i64>,
 }
 
 /// A piece of a log, as the agent sent it.
@@ -95,6 +97,8 @@ pub struct LogPage {
     pub data: Vec<u8>,
     /// Nothing more to read at present.
     pub at_end: bool,
+    /// How long the log was when, as far as this piece goes.
+    pub marks: Vec<LogMark>,
 }
 
 /// Why a log could not be read.
@@ -221,6 +225,7 @@ impl Cluster {
             offset: query.offset,
             limit_bytes: u64::from(query.limit),
             tail_lines: query.tail_lines,
+            since_ms: query.since_ms,
         };
         let chunk = self.sessions.ask(node, request).await?;
         if let Some(refusal) = chunk.error {
@@ -233,6 +238,7 @@ impl Cluster {
             next_offset: chunk.next_offset,
             at_end: chunk.eof || chunk.bytes.is_empty(),
             data: chunk.bytes,
+            marks: chunk.marks,
         })
     }
 
@@ -268,6 +274,22 @@ impl Cluster {
         self.outlook.ready.clone()
     }
 
+    /// An attempt of a job, the newest if none is named; it may be over.
+    pub async fn attempt(&self, job: JobId, generation: Option<Generation>) -> Result<Arc<Allocation>, LogError> {
+        let live = self.view().jobs.get(&job).and_then(|view| view.allocation.clone());
+        match live {
+            Some(live) if generation.is_none_or(|wanted| wanted == live.generation) => Ok(live),
+            _ => {
+                let stored = self.store.allocations(job).await.map_err(|error| {
+                    tracing::error!(job_id = %job, error = &error as &dyn std::error::Error, "allocations unreadable");
+                    LogError::Store
+                })?;
+                let found = stored.into_iter().rfind(|one| generation.is_none_or(|wanted| wanted == one.generation));
+                found.map(Arc::new).ok_or(LogError::NotStarted)
+            }
+        }
+    }
+
     /// Which generation is meant, and the node that has its rank.
     async fn whereabouts(
         &self,
@@ -275,18 +297,7 @@ impl Cluster {
         generation: Option<Generation>,
         rank: u32,
     ) -> Result<(Generation, NodeId), LogError> {
-        let live = self.view().jobs.get(&job).and_then(|view| view.allocation.clone());
-        let allocation = match live {
-            Some(live) if generation.is_none_or(|wanted| wanted == live.generation) => live,
-            _ => {
-                let stored = self.store.allocations(job).await.map_err(|error| {
-                    tracing::error!(job_id = %job, error = &error as &dyn std::error::Error, "allocations unreadable");
-                    LogError::Store
-                })?;
-                let found = stored.into_iter().rfind(|one| generation.is_none_or(|wanted| wanted == one.generation));
-                Arc::new(found.ok_or(LogError::NotStarted)?)
-            }
-        };
+        let allocation = self.attempt(job, generation).await?;
         let node = allocation.placement.ranks().nth(rank as usize).map(|(node, _)| node);
         let generation = allocation.generation;
         Ok((generation, node.ok_or(LogError::NoSuchRank { generation, rank })?))

@@ -8,6 +8,7 @@ use headway_goodput::catalog::Catalog;
 use headway_types::{Seconds, TokenScope};
 
 use crate::clock::Speed;
+use crate::webhooks::Network;
 
 /// Everything `serve` needs to know.
 #[derive(Clone, Debug)]
@@ -24,6 +25,10 @@ pub struct ServerConfig {
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
     pub tokens: Vec<InitialToken>,
+    /// The file with the keys that seal secrets, readable to its owner alone; without it none can be set.
+    pub secrets_key: Option<PathBuf>,
+    /// What webhooks may be called though it is no public address.
+    pub webhook_networks: Vec<Network>,
     /// How long what may be forgotten is kept.
     pub retention: Retention,
     /// GPU types of the site's own, which go before the built-in ones.
@@ -43,7 +48,7 @@ pub struct Retention {
     pub plan_inputs: Seconds,
     /// Plans that have been decided, with what each said of every job.
     pub plans: Seconds,
-    /// What was in which state when, and the cluster's figures minute by minute.
+    /// What was in which state when, the cluster's figures minute by minute, and what webhooks were told.
     pub history: Seconds,
 }
 
@@ -106,6 +111,8 @@ mod tests {
             tls: None,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
+            secrets_key: None,
+            webhook_networks: Vec::new(),
             retention: Retention::default(),
             site: Catalog::default(),
             speed: Speed::REAL,

@@ -28,6 +28,7 @@ use crate::grpc::Sessions;
 use crate::leader::{Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
+use crate::secrets::Courier;
 use crate::store::{Store, StoreError};
 pub use asker::Asker;
 use faults::Faults;
@@ -78,6 +79,7 @@ pub struct Driver {
     leader: Leader,
     store: Store,
     sessions: Sessions,
+    courier: Courier,
     clock: Clock,
     planning: Planning,
     last_round: LastRound,
@@ -141,6 +143,7 @@ impl Driver {
             ready,
             config,
             leader,
+            courier: Courier::new(store.clone(), sessions.clone(), clock.clone()),
             store,
             sessions,
             clock,
@@ -210,9 +213,9 @@ impl Driver {
                 biased;
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
                 committed = pipeline.committed() => {
-                    self.act(committed?);
+                    self.act(pipeline.term(), committed?);
                     if let Some(next) = pipeline.advance() {
-                        self.act(next);
+                        self.act(pipeline.term(), next);
                     }
                 }
                 () = until(view_due), if committing.is_none() => {
@@ -238,7 +241,7 @@ impl Driver {
                         None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
                     };
                     if let Some(free) = pipeline.push(Decided { outcome, view, since }) {
-                        self.act(free);
+                        self.act(pipeline.term(), free);
                     }
                 }
             }
@@ -248,9 +251,10 @@ impl Driver {
     /// Commits and answers what has been decided, and ends.
     async fn settle(&mut self, mut pipeline: Pipeline) -> Result<(), StoreError> {
         while pipeline.committing_since().is_some() {
-            self.act(pipeline.committed().await?);
+            let committed = pipeline.committed().await?;
+            self.act(pipeline.term(), committed);
             if let Some(next) = pipeline.advance() {
-                self.act(next);
+                self.act(pipeline.term(), next);
             }
         }
         Ok(())
@@ -271,7 +275,7 @@ impl Driver {
     }
 
     /// Everything that may happen only after the commit.
-    fn act(&mut self, decided: Decided) {
+    fn act(&mut self, term: Term, decided: Decided) {
         let Decided { outcome, view, since } = decided;
         // Whoever is answered finds in the snapshot what the answer says.
         if let Some(view) = view {
@@ -285,9 +289,7 @@ impl Driver {
         if !outcome.commands.is_empty() {
             crate::metrics::commands_sent(since.elapsed());
         }
-        for (node, command) in outcome.commands {
-            self.sessions.command(node, command);
-        }
+        self.courier.send(term, &self.view.borrow(), outcome.commands);
         for (node, session, reason) in outcome.refused {
             self.sessions.refuse(node, session, reason);
         }
@@ -347,7 +349,9 @@ fn heard(change: &Change) -> Option<Feed> {
         | Change::Idempotency(_)
         | Change::Deed(_)
         | Change::Transition(_)
-        | Change::Realised(_) => None,
+        | Change::Realised(_)
+        | Change::Notice(_)
+        | Change::NoticeGivenUp { .. } => None,
     }
 }
 

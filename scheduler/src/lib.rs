@@ -23,14 +23,18 @@ mod leader;
 mod observer;
 mod planning;
 mod sampler;
+mod secrets;
 mod shown;
 mod web;
+mod webhooks;
 
 pub use clock::Speed;
 pub use config::{InitialToken, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
+pub use secrets::Keyring;
 pub use server::{Bound, ServerError, serve, serve_reporting};
 pub use web::licenses;
+pub use webhooks::{Network, NoNetwork};
 
 #[cfg(test)]
 extern crate self as headway_scheduler;

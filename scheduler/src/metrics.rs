@@ -37,6 +37,7 @@ const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
+const NOTICES: &str = "headway_webhook_notices_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -126,6 +127,13 @@ fn describe() {
     counter!(CLUSTER_SAMPLES, "outcome" => "stored").increment(0);
     counter!(CLUSTER_SAMPLES, "outcome" => "lost").increment(0);
     describe_counter!(
+        NOTICES,
+        "Calls of jobs' webhooks: delivered, failed (tried again), and given up after a day of failures"
+    );
+    for outcome in [NoticeOutcome::Delivered, NoticeOutcome::Failed, NoticeOutcome::GivenUp] {
+        counter!(NOTICES, "outcome" => <&str>::from(outcome)).increment(0);
+    }
+    describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
     );
@@ -202,6 +210,20 @@ pub fn refusals_lost(count: u64) {
 /// A minute's figures of the cluster were stored, or could not be.
 pub fn cluster_sampled(stored: bool) {
     counter!(CLUSTER_SAMPLES, "outcome" => if stored { "stored" } else { "lost" }).increment(1);
+}
+
+/// What came of calling a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum NoticeOutcome {
+    Delivered,
+    Failed,
+    GivenUp,
+}
+
+/// A webhook was called.
+pub fn notice(outcome: NoticeOutcome) {
+    counter!(NOTICES, "outcome" => <&str>::from(outcome)).increment(1);
 }
 
 /// A part of a reply was left out.

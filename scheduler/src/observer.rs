@@ -116,6 +116,7 @@ impl Writer {
         );
         log(self.store.prune_predicted_starts(now - self.retention.history).await, "predicted starts not pruned");
         log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
+        log(self.store.prune_deliveries(now - self.retention.history).await, "deliveries not pruned");
         log(self.store.prune_sessions(now).await, "browser sessions not pruned");
     }
 

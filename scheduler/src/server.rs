@@ -20,7 +20,9 @@ use crate::grpc::{Gateway, Sessions};
 use crate::http::{Cookies, HttpState, router};
 use crate::leader::Leader;
 use crate::sampler;
-use crate::store::{Store, StoreError};
+use crate::secrets::{Keyring, KeyringError};
+use crate::store::{SecretsKeyError, Store, StoreError};
+use crate::webhooks::{self, Messenger};
 
 /// Open requests get this long at shutdown; event streams never end by themselves.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -44,6 +46,10 @@ pub enum ServerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Keyring(#[from] KeyringError),
+    #[error(transparent)]
+    SecretsKey(#[from] SecretsKeyError),
+    #[error(transparent)]
     Start(#[from] StartError),
     #[error("listening on {address}")]
     Listen {
@@ -61,6 +67,8 @@ pub enum ServerError {
     Agents(#[source] tonic::transport::Error),
     #[error("serving people")]
     Http(#[source] std::io::Error),
+    #[error("making ready to call webhooks")]
+    Webhooks(#[source] reqwest::Error),
     #[error("installing the metrics recorder")]
     Metrics(#[source] metrics_exporter_prometheus::BuildError),
     /// A part of the server panicked; its message is in the log.
@@ -84,8 +92,14 @@ pub async fn serve_reporting(
     let metrics = config.metrics.then(crate::metrics::install).transpose().map_err(ServerError::Metrics)?;
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
+    let keyring = config.secrets_key.as_deref().map(Keyring::read).transpose()?;
     let store = Store::connect(options.clone()).await?;
     store.migrate().await?;
+    let store = match keyring {
+        Some(keyring) => store.with_keyring(keyring),
+        None => store,
+    };
+    store.check_secrets_keys().await??;
     let clock = Clock::new(config.speed);
     for token in &config.tokens {
         if !store.ensure_token(&token.name, token.scope, &token.secret, clock.now()).await? {
@@ -104,7 +118,18 @@ pub async fn serve_reporting(
     let started =
         Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), engine, config.retention, config.build)
             .await?;
+    // Nobody else leads now, so nobody else has other keys.
+    match store.reseal_secrets().await? {
+        0 => {}
+        resealed => {
+            tracing::info!(resealed, "secrets are sealed with the first key of the key file now; the others may go")
+        }
+    }
     let mut ready = started.cluster.readiness();
+    // Fails only if a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
+    let (outbox, inbox) = (started.cluster.clone(), started.inbox.clone());
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
     let sampled = started.cluster.clone();
     let cookies = Cookies::new(store.identity().await?, tls.is_some());
@@ -125,6 +150,13 @@ pub async fn serve_reporting(
         let sample = sampler::run(sampled, stop.clone());
         async move {
             sample.await;
+            Ok(())
+        }
+    });
+    parts.spawn({
+        let calls = webhooks::run(outbox, messenger, inbox, stop.clone());
+        async move {
+            calls.await;
             Ok(())
         }
     });

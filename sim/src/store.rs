@@ -75,7 +75,12 @@ impl Store {
             }
             Change::NodeGone(node) => drop(self.nodes.remove(node)),
             Change::Allocation(allocation) => self.write_allocation(allocation)?,
-            Change::Checkpoint(_) | Change::Transition(_) | Change::Deed(_) | Change::Realised(_) => {}
+            Change::Checkpoint(_)
+            | Change::Transition(_)
+            | Change::Deed(_)
+            | Change::Realised(_)
+            | Change::Notice(_)
+            | Change::NoticeGivenUp { .. } => {}
             Change::Plan(plan) => {
                 self.plans.insert(plan.plan.id, PlanRecord::clone(plan));
             }

@@ -271,6 +271,7 @@ impl Emulation {
                 next_offset: request.offset,
                 eof: true,
                 error: Some("there is no output of this group on this node".to_owned()),
+                marks: Vec::new(),
             },
         }
     }

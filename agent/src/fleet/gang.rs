@@ -102,6 +102,7 @@ impl Gang {
             next_offset: next as u64,
             eof: over && next >= text.len(),
             error: None,
+            marks: Vec::new(),
         }
     }
 }

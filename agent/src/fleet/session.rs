@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headway_api::agent::LogRequest;
+use headway_api::agent::{LogRequest, Secrets};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -92,7 +92,8 @@ impl Side for Line {
         }
     }
 
-    async fn command(&self, event: NodeEvent) -> Result<(), SessionError> {
+    /// Nobody's script is there to be given a secret.
+    async fn command(&self, event: NodeEvent, _secrets: Secrets) -> Result<(), SessionError> {
         self.tell(Input::Event { node: self.node, event }).await
     }
 

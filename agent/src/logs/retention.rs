@@ -175,8 +175,16 @@ mod tests {
         assert!(trimmed.blocks() * 512 <= MIB, "{} bytes are left", trimmed.blocks() * 512);
         let ask = |offset: u64, tail_lines: Option<u32>| {
             let (generation, rank) = (Generation(0), None);
-            let request =
-                LogRequest { request_id: 1, job: job(1), generation, rank, offset, limit_bytes: 26, tail_lines };
+            let request = LogRequest {
+                request_id: 1,
+                job: job(1),
+                generation,
+                rank,
+                offset,
+                limit_bytes: 26,
+                tail_lines,
+                since_ms: None,
+            };
             read(&files, &request, newest_generation(&files, &request), true)
         };
         let first = ask(0, None);

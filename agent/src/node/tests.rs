@@ -3,6 +3,7 @@
 
 mod isolation;
 mod life;
+mod secrets;
 mod socket;
 mod trouble;
 mod warm;
@@ -130,7 +131,12 @@ impl Agent {
     }
 
     async fn command(&self, command: AgentCommand) {
-        self.inputs.send(Input::Event(NodeEvent::Command { term: Term(1), serial: None, command })).await.unwrap();
+        self.command_with(command, Secrets::new()).await;
+    }
+
+    async fn command_with(&self, command: AgentCommand, secrets: Secrets) {
+        let event = NodeEvent::Command { term: Term(1), serial: None, command };
+        self.inputs.send(Input::Command { event, secrets }).await.unwrap();
     }
 
     async fn stop(&self, order: &LaunchOrder, mode: StopMode) {
@@ -140,11 +146,15 @@ impl Agent {
 
     /// Both phases of a start, up to `Running` (or an end that came before anyone saw it run).
     async fn launch(&self, order: &LaunchOrder) {
+        self.launch_with(order, Secrets::new()).await;
+    }
+
+    async fn launch_with(&self, order: &LaunchOrder, secrets: Secrets) {
         self.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
         let phase = self.phase(|phase| !matches!(phase, GroupPhase::Preparing)).await;
         let GroupPhase::Prepared { rendezvous_port: Some(rendezvous_port) } = phase else { panic!("{phase:?}") };
         let (job, generation) = (order.job, order.generation);
-        self.command(AgentCommand::Launch { job, generation, rendezvous_port }).await;
+        self.command_with(AgentCommand::Launch { job, generation, rendezvous_port }, secrets).await;
     }
 
     async fn report(&self) -> NodeReport {

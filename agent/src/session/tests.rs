@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 
+use headway_api::agent::Secrets;
 use headway_api::agent::wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 use headway_types::{AgentCommand, Generation, JobId, Seconds, StopMode, Term};
 use tokio::net::TcpListener;
@@ -84,7 +85,10 @@ async fn an_agent_registers_beats_obeys_and_dials_again() {
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
     let (job, generation) = (JobId(uuid::Uuid::from_u128(9)), Generation(2));
     let command = AgentCommand::Stop { job, generation, mode: StopMode::Kill, grace: Seconds(1.0) };
-    outbound.send(Ok((&SchedulerToAgent::Command { term: Term(3), serial: None, command }).into())).await.unwrap();
+    outbound
+        .send(Ok((&SchedulerToAgent::Command { term: Term(3), serial: None, command, secrets: Secrets::new() }).into()))
+        .await
+        .unwrap();
     next(&mut inbound, |report| matches!(report, NodeReport::Group { status } if status.job == job)).await;
     drop((inbound, outbound));
 

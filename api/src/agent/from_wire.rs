@@ -13,7 +13,8 @@ use headway_types::{
     Placement, Seconds, Sequences, Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
-use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, WireError, wire};
+use super::{AgentToScheduler, LogChunk, LogMark, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
+use crate::secret::Secret;
 
 type Read<T> = Result<T, WireError>;
 
@@ -112,6 +113,7 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                     next_offset: chunk.next_offset,
                     eof: chunk.eof,
                     error: chunk.error,
+                    marks: chunk.marks.iter().map(|mark| LogMark { offset: mark.offset, at_ms: mark.at_ms }).collect(),
                 }));
             }
         };
@@ -132,11 +134,12 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 // A scheduler that keeps the time of day sends none.
                 speed: if welcome.speed == 0.0 { 1.0 } else { positive("speed", welcome.speed)? },
             },
-            Body::Command(wire::Command { term, serial, body }) => Self::Command {
-                term: Term(term),
-                serial: (serial > 0).then_some(Serial(serial)),
-                command: command(present("command body", body)?)?,
-            },
+            Body::Command(wire::Command { term, serial, body }) => {
+                let mut body = present("command body", body)?;
+                let secrets = secrets(&mut body);
+                let serial = (serial > 0).then_some(Serial(serial));
+                Self::Command { term: Term(term), serial, command: command(body)?, secrets }
+            }
             Body::LogRequest(request) => Self::Log(LogRequest {
                 request_id: request.request_id,
                 job: parse("job_id", &request.job_id)?,
@@ -145,6 +148,7 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 offset: request.offset,
                 limit_bytes: request.limit_bytes,
                 tail_lines: request.tail_lines,
+                since_ms: request.since_ms,
             }),
             Body::Refused(refused) => Self::Refused { reason: refused.reason },
         })
@@ -154,6 +158,12 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
 fn array_place(place: wire::ArrayPlace) -> Read<ArrayPlace> {
     let wire::ArrayPlace { array_id, index, count, first, last } = place;
     Ok(ArrayPlace { array: parse("array_id", &array_id)?, index, count, first, last })
+}
+
+/// Taken out of a launch, so that nothing else keeps them.
+fn secrets(body: &mut wire::command::Body) -> Secrets {
+    let wire::command::Body::Launch(launch) = body else { return Secrets::new() };
+    std::mem::take(&mut launch.secrets).into_iter().map(|(name, value)| (name, Secret::new(value))).collect()
 }
 
 fn command(body: wire::command::Body) -> Read<AgentCommand> {
@@ -258,6 +268,7 @@ fn run(run: wire::Run) -> Read<Run> {
         },
         workdir: run.workdir,
         env: run.env,
+        secrets: run.secrets,
     })
 }
 

@@ -16,6 +16,7 @@ use headway_types::{
 use prost::Message;
 
 use super::*;
+use crate::secret::Secret;
 
 fn job() -> JobId {
     IdSource::seeded(1).job(Timestamp(1_000_000))
@@ -118,7 +119,13 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
         array: tuned.then(|| ArrayPlace { array: ArrayId(job().0), index: 7, count: 3, first: 5, last: 9 }),
         owner: "ada".into(),
         model: tuned.then_some((shape(), Precision::Fp16)),
-        run: Run { per, command, workdir: tuned.then(|| "/w".into()), env: [("A".into(), "1".into())].into() },
+        run: Run {
+            per,
+            command,
+            workdir: tuned.then(|| "/w".into()),
+            env: [("A".into(), "1".into())].into(),
+            secrets: [("HF_TOKEN".into(), "team-hf".into())].into(),
+        },
         placement: Placement::try_new(vec![NodeSlice { node: node(), gpus: vec![GpuUuid("GPU-0".into())] }]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "node-a".into(), address: "10.0.0.1".into() }],
         configuration: tuned.then(configuration),
@@ -191,6 +198,7 @@ fn from_agent() -> Vec<AgentToScheduler> {
         next_offset: 8,
         eof: true,
         error: Some("rank 9 is not on this node".into()),
+        marks: vec![LogMark { offset: 3, at_ms: 1_790_000_000_000 }],
     }));
     messages
 }
@@ -223,7 +231,13 @@ fn from_scheduler() -> Vec<SchedulerToAgent> {
     let mut messages: Vec<_> = commands
         .into_iter()
         .zip(serials)
-        .map(|(command, serial)| SchedulerToAgent::Command { term: Term(9), serial, command })
+        .map(|(command, serial)| {
+            let secrets = match command {
+                AgentCommand::Launch { .. } => [("HF_TOKEN".to_owned(), Secret::new("hunter22"))].into(),
+                _ => Secrets::new(),
+            };
+            SchedulerToAgent::Command { term: Term(9), serial, command, secrets }
+        })
         .collect();
     messages.push(SchedulerToAgent::Welcome {
         term: Term(9),
@@ -240,6 +254,7 @@ fn from_scheduler() -> Vec<SchedulerToAgent> {
         offset: 5,
         limit_bytes: 65_536,
         tail_lines: Some(100),
+        since_ms: Some(-1),
     }));
     messages
 }
@@ -286,7 +301,12 @@ fn a_hole_in_a_message_is_named() {
         WireError::Bad { field: "job_id", .. }
     ));
     assert!(matches!(
-        command(command::Body::Launch(wire::Launch { job_id: job_id.clone(), generation: 1, rendezvous_port: 70_000 })),
+        command(command::Body::Launch(wire::Launch {
+            job_id: job_id.clone(),
+            generation: 1,
+            rendezvous_port: 70_000,
+            ..Default::default()
+        })),
         WireError::Bad { field: "rendezvous_port", .. }
     ));
     let stop = |mode, grace_seconds| {

@@ -9,7 +9,7 @@ use headway_types::{
     NoiseSample, Serial, StatedDevice, StepReport, StopMode, Term,
 };
 
-use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, wire};
+use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
 
 fn array_place(place: ArrayPlace) -> wire::ArrayPlace {
     let ArrayPlace { array, index, count, first, last } = place;
@@ -79,6 +79,7 @@ impl From<&LogChunk> for wire::AgentMessage {
             next_offset: chunk.next_offset,
             eof: chunk.eof,
             error: chunk.error.clone(),
+            marks: chunk.marks.iter().map(|mark| wire::LogMark { offset: mark.offset, at_ms: mark.at_ms }).collect(),
         };
         Self { body: Some(wire::agent_message::Body::LogChunk(chunk)) }
     }
@@ -94,8 +95,8 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
                 heartbeat_seconds: heartbeat.0,
                 speed: *speed,
             }),
-            SchedulerToAgent::Command { term, serial, command } => {
-                Body::Command(command_to_wire(*term, *serial, command))
+            SchedulerToAgent::Command { term, serial, command, secrets } => {
+                Body::Command(command_to_wire(*term, *serial, command, secrets))
             }
             SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
             SchedulerToAgent::Refused { reason } => Body::Refused(wire::Refused { reason: reason.clone() }),
@@ -114,18 +115,20 @@ impl From<&LogRequest> for wire::LogRequest {
             offset: request.offset,
             limit_bytes: request.limit_bytes,
             tail_lines: request.tail_lines,
+            since_ms: request.since_ms,
         }
     }
 }
 
-fn command_to_wire(term: Term, serial: Option<Serial>, command: &AgentCommand) -> wire::Command {
+fn command_to_wire(term: Term, serial: Option<Serial>, command: &AgentCommand, secrets: &Secrets) -> wire::Command {
     use wire::command::Body;
     let (job, generation) = command.subject();
     let (job_id, generation) = (job.to_string(), generation.0);
     let body = match command {
         AgentCommand::Prepare { order } => Body::Prepare(wire::Prepare { order: Some(order.as_ref().into()) }),
         AgentCommand::Launch { rendezvous_port, .. } => {
-            Body::Launch(wire::Launch { job_id, generation, rendezvous_port: u32::from(*rendezvous_port) })
+            let secrets = secrets.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+            Body::Launch(wire::Launch { job_id, generation, rendezvous_port: u32::from(*rendezvous_port), secrets })
         }
         AgentCommand::Stop { mode, grace, .. } => {
             let mode = match mode {
@@ -212,6 +215,7 @@ impl From<&Run> for wire::Run {
             }),
             workdir: run.workdir.clone(),
             env: run.env.clone(),
+            secrets: run.secrets.clone(),
         }
     }
 }

@@ -1,14 +1,17 @@
 //! Requests about jobs.
 
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures::{Stream, TryStreamExt};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder};
+use serde::Serialize;
 
 use super::{Client, ClientError, REQUEST_TIME, header};
 use crate::v1::{
-    AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, EventList, EventRecord,
-    Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest, ResizeRequest, Series,
-    SeriesPoint, Submitted, Validation,
+    AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, Delivery, DeliveryList,
+    EventList, EventRecord, Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest,
+    ResizeRequest, Series, SeriesPoint, Submitted, Validation,
 };
 
 const JOBS_PER_PAGE: u32 = 500;
@@ -70,6 +73,22 @@ pub struct LogRequest {
     pub offset: Option<u64>,
     /// Only the last lines.
     pub tail: Option<u32>,
+}
+
+/// Which lines of which ranks to read; see the parameters of the route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LogLines {
+    /// "0,3", "0-7", "all".
+    pub rank: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// "10m", or RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail: Option<u32>,
+    pub timestamps: bool,
+    pub follow: bool,
 }
 
 /// A piece of a rank's output.
@@ -226,6 +245,11 @@ impl Client {
         self.get(&["jobs", id, "goodput"]).await
     }
 
+    /// What its webhooks were told, newest first.
+    pub async fn deliveries(&self, id: &str) -> Result<Vec<Delivery>, ClientError> {
+        Ok(self.get::<DeliveryList>(&["jobs", id, "deliveries"]).await?.items)
+    }
+
     /// Committed checkpoints, newest first.
     pub async fn checkpoints(&self, id: &str) -> Result<Vec<Checkpoint>, ClientError> {
         Ok(self.get::<CheckpointList>(&["jobs", id, "checkpoints"]).await?.items)
@@ -240,6 +264,17 @@ impl Client {
     pub async fn job_events(&self, id: &str, limit: u32) -> Result<Vec<EventRecord>, ClientError> {
         let request = self.request(Method::GET, &["jobs", id, "events"]).query(&[("limit", limit)]);
         Ok(self.read::<EventList>(request).await?.items)
+    }
+
+    /// Lines of ranks as they come, until there are no more, or, of a follower, the job is over.
+    pub async fn log_lines(
+        &self,
+        id: &str,
+        wanted: &LogLines,
+    ) -> Result<impl Stream<Item = Result<Bytes, ClientError>> + Send + use<>, ClientError> {
+        let response = self.send(self.request(Method::GET, &["jobs", id, "logs"]).query(wanted)).await?;
+        let url = response.url().to_string();
+        Ok(response.bytes_stream().map_err(move |source| ClientError::Unreachable { url: url.clone(), source }))
     }
 
     /// A piece of one rank's output. A character that the end of the piece cuts is left to the next one.

@@ -46,6 +46,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ),
         ("workdir", role.run.workdir.as_ref().map(|dir| json!(dir))),
         ("env", Some(json!(role.run.env))),
+        ("secrets", (!role.run.secrets.is_empty()).then(|| json!(role.run.secrets))),
     ]);
     object([
         ("version", Some(json!(1))),
@@ -70,6 +71,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ("array", spec.array.as_ref().map(array)),
         ("deadline", spec.limits.deadline.map(|at| json!(moment(at)))),
         ("budget", spec.limits.budget.map(|budget| json!({ "gpu_hours": budget.0 / 3_600.0 }))),
+        ("notify", (!spec.notify.is_empty()).then(|| json!(spec.notify))),
         ("run", Some(run)),
     ])
 }

@@ -3,6 +3,7 @@
 use headway_types::spec::{Command, Run, RunPer};
 use serde_json::Value;
 
+use super::secrets;
 use super::section::{Findings, Section, kind, text};
 use super::template::{self, Has};
 
@@ -14,14 +15,15 @@ const HIDDEN: &str = "null stands in place of the values of somebody else's job,
 pub(super) fn read(spec: &Section<'_>, tuned: bool, array: bool) -> Option<Run> {
     let value = spec.require("run", EXAMPLE)?;
     let path = spec.field("run");
-    let known = ["per", "command", "workdir", "env"];
-    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts", "secrets"], spec.findings())?;
+    let known = ["per", "command", "workdir", "env", "secrets"];
+    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts"], spec.findings())?;
     let has = Has { training: tuned, array };
     let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
     let env = env(&section, has);
+    let secrets = secrets::read(&section, &env);
     let command = command(&section, has);
-    Some(Run { per: per?, command: command?, workdir, env })
+    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets? })
 }
 
 fn workdir(section: &Section<'_>) -> Option<String> {

@@ -89,6 +89,11 @@ impl<'a> Section<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whether the key is there without a value.
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.map.get(key).is_some_and(Value::is_null)
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -235,9 +240,7 @@ pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings)
 /// What there is in place of a key that the design foresees and this release does not know.
 fn instead_of(key: &str) -> &'static str {
     match key {
-        "secrets" => "pass its value with `headway submit --env NAME`: only the job's owner can read it back",
         "hooks" => "run them in run.command, before and after what trains",
-        "notify" => "wait for the job: headway job wait JOB && …",
         "image" | "mounts" => "start the container in run.command: docker run …, apptainer exec …",
         "include" | "labels" => "choose nodes by resources.gpus.type, or exclude the others",
         _ => "remove it; Headway would not act on it",

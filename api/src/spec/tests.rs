@@ -259,7 +259,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: x}"),
         ("python train.py", "'{pyton} train.py'"),
         ("python train.py", "[python, 3]"),
-        ("{command: python train.py}", "{command: a, secrets: [X], env: {A: '{dpp}'}, workdir: proj}"),
+        ("{command: python train.py}", "{command: a, hooks: {prolog: x}, env: {A: '{dpp}'}, workdir: proj}"),
         ("name: least", "name: least\ndeadline: tomorrow\nbudget: {gpu_hours: 0}"),
         ("name: least", "name: least\ndeadline: 2026-12-24\nbudget: 12"),
         ("name: least", "name: least\nelastic: {min_share: 1.5}\nbudget: {}"),

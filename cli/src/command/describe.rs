@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 use headway_api::client::{Client, LogRequest};
-use headway_api::v1::{Displacement, Job, JobDetail, Waiting};
+use headway_api::v1::{Delivery, Displacement, Job, JobDetail, Waiting};
 use headway_api::yaml;
 use headway_types::JobStateKind;
 
@@ -14,6 +14,8 @@ use crate::output::{Printer, duration, moment, si};
 
 /// Lines of the log of a job that failed.
 const LAST_LINES: u32 = 10;
+/// Notices that a page shows, at most.
+const MOST_NOTICES: usize = 10;
 
 #[derive(Args, Clone, Debug)]
 pub struct Describe {
@@ -28,7 +30,9 @@ pub async fn run(client: &Client, print: &Printer, describe: Describe) -> Result
         return print.value(&detail);
     }
     let log = if failed(&detail.job) { Some(last_lines(client, &detail.job).await) } else { None };
-    put!("{}", text(&detail, log.as_ref(), Utc::now())?)?;
+    let notified = detail.spec.get("notify").is_some();
+    let told = if notified { client.deliveries(&id).await? } else { Vec::new() };
+    put!("{}", text(&detail, log.as_ref(), &told, Utc::now())?)?;
     Ok(())
 }
 
@@ -60,7 +64,7 @@ fn rank(message: &str) -> Option<u32> {
     after.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
 }
 
-fn text(of: &JobDetail, log: Option<&LastLines>, now: DateTime<Utc>) -> Result<String, Failure> {
+fn text(of: &JobDetail, log: Option<&LastLines>, told: &[Delivery], now: DateTime<Utc>) -> Result<String, Failure> {
     let mut page = Page::default();
     page.0.push(format!("{} ({})", of.job.name, of.job.id));
     lot(&mut page, &of.job, now);
@@ -75,6 +79,7 @@ fn text(of: &JobDetail, log: Option<&LastLines>, now: DateTime<Utc>) -> Result<S
             Err(error) => page.0.push(format!("  (cannot be read: {error})")),
         }
     }
+    notices(&mut page, told, now);
     if let Some(report) = &of.report {
         page.0.push(format!("It {}", report.summary));
         page.0.extend(report.advice.iter().map(|one| format!("  - {}", one.detail)));
@@ -96,6 +101,27 @@ impl Page {
         if let Some(value) = value.into() {
             self.0.push(format!("  {name:<11} {value}"));
         }
+    }
+}
+
+/// Of what webhooks were told the newest, and all that did not arrive.
+fn notices(page: &mut Page, told: &[Delivery], now: DateTime<Utc>) {
+    let shown: Vec<&Delivery> =
+        told.iter().enumerate().filter(|(at, one)| *at < 5 || one.state != "delivered").map(|(_, one)| one).collect();
+    if shown.is_empty() {
+        return;
+    }
+    page.0.push("Webhooks".into());
+    for one in shown.into_iter().take(MOST_NOTICES) {
+        let error = one.last_error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+        let state = match (one.state.as_str(), one.next_at) {
+            ("waiting", Some(next)) if one.attempts > 0 => {
+                format!("failed {} times, next in {}{error}", one.attempts, duration(seconds(next, now).max(0.0)))
+            }
+            ("given_up", _) => format!("given up after {} attempts{error}", one.attempts),
+            (state, _) => state.to_owned(),
+        };
+        page.0.push(format!("  {} {} {}: {state}", moment(one.at), one.kind, one.webhook));
     }
 }
 
@@ -269,7 +295,7 @@ mod tests {
         let waits = job.state == JobStateKind::Queued && job.not_before.is_none();
         let (after, dependents) = if waits { (vec![prep, hidden], vec![dependent]) } else { Default::default() };
         let detail = JobDetail { job, spec, report, after, dependents };
-        text(&detail, log.as_ref(), now()).expect("plain values")
+        text(&detail, log.as_ref(), &[], now()).expect("plain values")
     }
 
     #[test]

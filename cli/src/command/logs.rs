@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use headway_api::client::{Client, ClientError, JobFilter, LogPage, LogRequest};
+use futures::StreamExt as _;
+use headway_api::client::{Client, ClientError, JobFilter, LogLines, LogPage, LogRequest};
 use headway_api::v1::Job;
 use headway_types::JobStateKind;
 
@@ -18,12 +19,21 @@ const POLL: Duration = Duration::from_millis(500);
 pub struct Logs {
     /// Id, unique end or beginning of one, or name [default: your newest job].
     pub job: Option<String>,
-    /// Rank to read.
-    #[arg(long, default_value_t = 0)]
-    pub rank: u32,
-    /// Only the last lines.
+    /// Ranks to read: 3, or 0,3, or 0-7, or all. Of several the lines come in the order of their times.
+    #[arg(long, default_value = "0")]
+    pub rank: String,
+    /// Only the last lines, of each rank.
     #[arg(long)]
     pub tail: Option<u32>,
+    /// Only what was written since: 10m, or a moment in RFC 3339; to a few seconds.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Write before each line when it was written, to a few seconds.
+    #[arg(long)]
+    pub timestamps: bool,
+    /// Of this attempt; the first is 1.
+    #[arg(long, value_name = "N", conflicts_with_all = ["previous", "follow"], value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempt: Option<u32>,
     /// Of an earlier attempt: the one before the newest, or the one so many before it.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", conflicts_with = "follow")]
     pub previous: Option<usize>,
@@ -37,18 +47,46 @@ pub async fn run(client: &Client, logs: Logs) -> Result<(), Failure> {
         Some(text) => resolve_job(client, text).await?,
         None => newest(client).await?,
     };
-    let generation = match logs.previous {
-        Some(back) => Some(earlier(client, &id, back).await?),
-        None => None,
+    let generation = match (logs.previous, logs.attempt) {
+        (Some(back), _) => Some(earlier(client, &id, back).await?),
+        (None, Some(number)) => Some(numbered(client, &id, number).await?),
+        (None, None) => None,
     };
-    let mut request = LogRequest { rank: logs.rank, generation, offset: None, tail: logs.tail };
+    match logs.rank.parse() {
+        Ok(rank) if logs.since.is_none() && !logs.timestamps => {
+            let request = LogRequest { rank, generation, offset: None, tail: logs.tail };
+            one_rank(client, &id, request, logs.follow).await
+        }
+        _ => lines(client, &id, generation, logs).await,
+    }
+}
+
+/// Of several ranks, or with times: put together by the server.
+async fn lines(client: &Client, id: &str, generation: Option<u64>, logs: Logs) -> Result<(), Failure> {
+    let Logs { rank, tail, since, timestamps, follow, .. } = logs;
+    let wanted = LogLines { rank, generation, since, tail, timestamps, follow };
+    let lines = match client.log_lines(id, &wanted).await {
+        Ok(lines) => lines,
+        Err(error) => return Err(not_yet(error)),
+    };
+    let mut lines = std::pin::pin!(lines);
+    while let Some(text) = lines.next().await {
+        std::io::stdout().write_all(&text?)?;
+    }
+    if follow {
+        tell(&client.job(id).await?.job, &mut None);
+    }
+    Ok(())
+}
+
+async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bool) -> Result<(), Failure> {
     let mut written_by = None;
     let mut told = None;
     loop {
-        let page = match page(client, &id, &request, logs.follow).await? {
+        let page = match page(client, id, &request, follow).await? {
             Some(page) => page,
             None => {
-                let job = client.job(&id).await?.job;
+                let job = client.job(id).await?.job;
                 if job.ended_at.is_some() {
                     return Err(never_ran(&job));
                 }
@@ -69,10 +107,10 @@ pub async fn run(client: &Client, logs: Logs) -> Result<(), Failure> {
         if !page.at_end {
             continue;
         }
-        if !logs.follow {
+        if !follow {
             return Ok(());
         }
-        let job = client.job(&id).await?.job;
+        let job = client.job(id).await?.job;
         if job.ended_at.is_some() {
             tell(&job, &mut told);
             return Ok(());
@@ -89,11 +127,17 @@ async fn page(client: &Client, id: &str, request: &LogRequest, follow: bool) -> 
     match client.logs(id, request).await {
         Ok(page) => Ok(Some(page)),
         Err(ClientError::Problem(problem)) if problem.code == "not_started" && follow => Ok(None),
-        Err(ClientError::Problem(problem)) if problem.code == "not_started" => {
+        Err(error) => Err(not_yet(error)),
+    }
+}
+
+fn not_yet(error: ClientError) -> Failure {
+    match error {
+        ClientError::Problem(problem) if problem.code == "not_started" => {
             let not_yet = Failure::new(Kind::Conflict, "the job has written nothing yet: it has not run");
-            Err(not_yet.hint("`headway logs -f` waits for it; `headway why` says what it waits for"))
+            not_yet.hint("`headway logs -f` waits for it; `headway why` says what it waits for")
         }
-        Err(error) => Err(error.into()),
+        error => error.into(),
     }
 }
 
@@ -110,6 +154,14 @@ async fn newest(client: &Client) -> Result<String, Failure> {
     let newest = newest.ok_or_else(none)?;
     eprintln!("headway: {}, your newest job", newest.name);
     Ok(newest.id.to_string())
+}
+
+/// The generation of an attempt by its number, from 1 on.
+async fn numbered(client: &Client, id: &str, number: u32) -> Result<u64, Failure> {
+    let attempts = client.allocations(id).await?;
+    attempts.get(number as usize - 1).map(|attempt| attempt.generation).ok_or_else(|| {
+        Failure::new(Kind::NotFound, format!("there is no attempt {number}: the job has had {}", attempts.len()))
+    })
 }
 
 /// The generation so many attempts before the newest.

@@ -26,6 +26,7 @@ pub mod queue;
 mod rebalance;
 pub mod replay;
 pub mod reservation;
+pub mod secret;
 pub mod server;
 pub mod simulate;
 pub mod solve;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
-use headway_scheduler::{InitialToken, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
+use headway_scheduler::{InitialToken, Network, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
 use headway_types::{Seconds, TokenScope};
 
 use super::shutdown_token;
@@ -42,6 +42,13 @@ pub struct Server {
     /// Token to accept from agents.
     #[arg(long)]
     pub agent_token_file: Option<PathBuf>,
+    /// The keys that seal secrets: 64 hexadecimal digits a line, readable to its owner alone; the first seals, all open
+    /// [default: made in the data directory; none with a database URL].
+    #[arg(long, env = "HEADWAY_SECRETS_KEY_FILE")]
+    pub secrets_key_file: Option<PathBuf>,
+    /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    pub webhook_allow_network: Vec<Network>,
     /// Where jobs without a checkpoint directory of their own save, seen by every node
     /// [default: below the data directory].
     #[arg(long)]
@@ -107,6 +114,9 @@ impl Server {
                 *file = Some(directory.token(name)?.file);
             }
         }
+        if self.secrets_key_file.is_none() {
+            self.secrets_key_file = Some(directory.secrets_key()?);
+        }
         self.checkpoint_root.get_or_insert_with(|| directory.root().join("checkpoints"));
         Ok(())
     }
@@ -134,6 +144,8 @@ impl Server {
             agent_listen: self.agent_listen,
             tls,
             engine,
+            secrets_key: self.secrets_key_file,
+            webhook_networks: self.webhook_allow_network,
             retention: Retention {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),
                 plans: Seconds(self.plan_days * 86_400.0),

@@ -87,24 +87,41 @@ impl DataDirectory {
         let mut bytes = [0u8; 24];
         getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("drawing a token: {error}"))?;
         let secret = format!("hw_{}", hex::encode(bytes));
-        // Renamed into place: whoever reads it finds the former secret or this one, never a part.
-        let new = file.with_extension("new");
-        let mut handle = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .with_context(|| format!("creating {}", new.display()))?;
-        handle.write_all(secret.as_bytes())?;
-        handle.sync_all()?;
-        fs::rename(&new, &file).with_context(|| format!("writing {}", file.display()))?;
+        write_private(&file, &secret)?;
         Ok(Token { secret, file })
+    }
+
+    /// The file with the keys that seal jobs' secrets, made at the first call. One that is there is never written again: without its keys
+    /// what is sealed is lost.
+    pub fn secrets_key(&self) -> anyhow::Result<PathBuf> {
+        let file = self.root.join("secrets/secrets.key");
+        if !file.try_exists().with_context(|| format!("looking for {}", file.display()))? {
+            let mut key = [0u8; 32];
+            getrandom::fill(&mut key).map_err(|error| anyhow::anyhow!("drawing a key: {error}"))?;
+            write_private(&file, &format!("{}\n", hex::encode(key)))?;
+        }
+        Ok(file)
     }
 
     fn token_file(&self, name: &str) -> PathBuf {
         self.root.join(format!("secrets/{name}.token"))
     }
+}
+
+/// Readable to its owner only.
+fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
+    // Renamed into place: whoever reads it finds what there was or this, never a part.
+    let new = file.with_extension("new");
+    let mut handle = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .with_context(|| format!("creating {}", new.display()))?;
+    handle.write_all(text.as_bytes())?;
+    handle.sync_all()?;
+    fs::rename(&new, file).with_context(|| format!("writing {}", file.display()))
 }
 
 #[cfg(test)]
@@ -133,6 +150,17 @@ mod tests {
         assert!(third.secret.starts_with("hw_") && third.secret != second.secret && second.secret != first.secret);
         assert_eq!(fs::read_to_string(&third.file).unwrap(), third.secret);
         assert_eq!(fs::metadata(&third.file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_key_of_secrets_is_made_once_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = DataDirectory::open(Some(dir.path().join("data"))).unwrap();
+        let file = directory.secrets_key().unwrap();
+        let key = fs::read_to_string(&file).unwrap();
+        assert_eq!(hex::decode(key.trim()).unwrap().len(), 32);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(directory.secrets_key().unwrap()).unwrap(), key);
     }
 
     #[test]

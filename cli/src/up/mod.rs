@@ -17,6 +17,7 @@ use headway_agent::{FleetGroup, WrittenGroup};
 use headway_api::client::{Client, ClientError};
 use headway_api::v1::{DrainRequest, Node};
 use headway_goodput::physics::Parameters;
+use headway_scheduler::Network;
 use headway_scheduler::postgres::PrivatePostgres;
 use headway_types::{NodeCount, NodePolicyKind};
 use tokio::signal::unix::{SignalKind, signal};
@@ -75,6 +76,9 @@ pub struct Up {
     /// Link rate of an emulated device, bytes/s.
     #[arg(long, default_value_t = 3_000_000)]
     pub link_bytes_per_second: u64,
+    /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    pub webhook_allow_network: Vec<Network>,
     /// Python interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
     pub python: PathBuf,

@@ -24,7 +24,7 @@ pub async fn start(
     loop {
         let tokens = [directory.token("admin")?, directory.token("agent")?];
         // Among the children first, so that it is stopped whatever comes of it.
-        children.insert(0, Child::start("server", directory, server_arguments(up, directory, postgres))?);
+        children.insert(0, Child::start("server", directory, server_arguments(up, directory, postgres)?)?);
         wait_until_ready(&Client::new(url, &tokens[0].secret)?, &mut children[0]).await?;
         let mut all_open = true;
         for (token, name) in tokens.iter().zip(["admin", "agent"]) {
@@ -53,7 +53,7 @@ async fn opens(url: &str, token: &Token) -> Result<bool, ClientError> {
     }
 }
 
-fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> Vec<String> {
+fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> anyhow::Result<Vec<String>> {
     let path = |name: &str| directory.root().join(name).display().to_string();
     let mut arguments = vec![
         "server".into(),
@@ -69,12 +69,16 @@ fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgr
         path("secrets/agent.token"),
         "--checkpoint-root".into(),
         path("checkpoints"),
+        "--secrets-key-file".into(),
+        directory.secrets_key()?.display().to_string(),
     ];
     arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
+    let networks = up.webhook_allow_network.iter();
+    arguments.extend(networks.flat_map(|one| ["--webhook-allow-network".into(), one.to_string()]));
     if let Some(speed) = up.speed {
         arguments.extend(["--speed".into(), speed.to_string()]);
     }
-    arguments
+    Ok(arguments)
 }
 
 async fn wait_until_ready(client: &Client, server: &mut Child) -> anyhow::Result<()> {

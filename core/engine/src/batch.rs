@@ -4,6 +4,7 @@
 
 use headway_types::{Seconds, Timestamp};
 
+use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Event, Request};
 use crate::outcome::Outcome;
@@ -74,6 +75,10 @@ impl Engine {
             Event::PlanGivenUp { plan, message } => {
                 self.facts.unsettled = true;
                 self.plan_given_up(plan, message);
+            }
+            Event::NoticeGivenUp { notice, job, message } => {
+                self.facts.note(Note::new("job.notify_failed", message).job(job));
+                self.facts.draft.notices_given_up.push(notice);
             }
             Event::Tick => {}
         }

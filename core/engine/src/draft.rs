@@ -8,7 +8,7 @@ use headway_types::{AgentCommand, ArrayId, Generation, JobId, NodeId, PlanId, Re
 
 use crate::event::{Actor, RequestId, SessionId};
 use crate::outcome::{Observation, Reply};
-use crate::record::{Checkpoint, Deed, EventRecord, IdempotencyRecord, PlanRecord, Realised};
+use crate::record::{Checkpoint, Deed, EventRecord, IdempotencyRecord, Notice, NoticeId, PlanRecord, Realised};
 
 /// Everything one batch has done so far.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,8 @@ pub(crate) struct Draft {
     pub deeds: Vec<Deed>,
     /// What came of expectations that are over.
     pub realised: Vec<Realised>,
+    pub notices: Vec<Notice>,
+    pub notices_given_up: Vec<NoticeId>,
     /// What has entered another state.
     pub entered: EnteredSubjects,
     /// What readers see anew beyond the rows touched.

@@ -11,7 +11,7 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Array, Awaited, Job, PolicySettings, ProjectRules};
+use crate::record::{Array, Awaited, Job, NoticeId, PolicySettings, ProjectRules};
 
 /// One fact for the engine to digest.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,8 @@ pub enum Event {
     PlanFailed { plan: PlanId, message: String },
     /// The round took too long and is given up; the current plan stays, and the next round asks less.
     PlanGivenUp { plan: PlanId, message: String },
+    /// A webhook could not be told something of a job for so long that nobody tries again.
+    NoticeGivenUp { notice: NoticeId, job: JobId, message: String },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.
     Tick,
 }

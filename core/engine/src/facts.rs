@@ -24,6 +24,7 @@ use crate::dependencies::{Dependents, waits_for};
 use crate::draft::{Draft, Note};
 use crate::job::JobEvent;
 use crate::keys::Keys;
+use crate::notices;
 use crate::record::{
     Allocation, AllocationPhase, Array, AvailabilityEvent, EventRecord, Job, JobState, Node, PlanRecord,
     PolicySettings, Project, Reservation, Shape,
@@ -305,10 +306,10 @@ impl Facts {
         self.unsettled = true;
     }
 
-    /// Appends to the event log.
+    /// Appends to the event log, and to the outbox what the job's webhooks are told of it.
     pub fn note(&mut self, note: Note) {
         self.last_event_seq += 1;
-        self.draft.events.push(EventRecord {
+        let event = EventRecord {
             seq: self.last_event_seq,
             at: self.now,
             actor: note.actor,
@@ -318,7 +319,11 @@ impl Facts {
             plan: note.plan,
             message: note.message,
             detail: note.detail,
-        });
+        };
+        if let Some(job) = event.job.and_then(|job| self.jobs.get(&job)) {
+            self.draft.notices.extend(notices::of_event(job, &event));
+        }
+        self.draft.events.push(event);
     }
 
     /// A state that the rest of the engine rules out. The step that needed it is left out; that is counted each time, and

@@ -111,6 +111,9 @@ impl Facts {
         changes.extend(std::mem::take(&mut draft.events).into_iter().map(Change::Event));
         changes.extend(std::mem::take(&mut draft.deeds).into_iter().map(|deed| Change::Deed(Box::new(deed))));
         changes.extend(std::mem::take(&mut draft.realised).into_iter().map(|one| Change::Realised(Box::new(one))));
+        changes.extend(std::mem::take(&mut draft.notices).into_iter().map(|one| Change::Notice(Box::new(one))));
+        let given_up = std::mem::take(&mut draft.notices_given_up).into_iter();
+        changes.extend(given_up.map(|notice| Change::NoticeGivenUp { notice, at: self.now }));
         let entered = self.entered(draft).into_iter();
         changes.extend(entered.map(|entered| Change::Transition(Transition { at: self.now, entered })));
         changes

@@ -28,6 +28,7 @@ mod health;
 mod invariants;
 mod keys;
 mod lease;
+mod notices;
 mod present;
 mod pulse;
 mod reconcile;

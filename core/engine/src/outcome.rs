@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
-    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings,
-    Project, Realised, Reservation, Transition,
+    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, PlanRecord,
+    PolicySettings, Project, Realised, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
 
@@ -61,6 +61,13 @@ pub enum Change {
     Transition(Transition),
     /// What came of an expectation.
     Realised(Box<Realised>),
+    /// To be told to a webhook, by whoever leads.
+    Notice(Box<Notice>),
+    /// It will not be tried again.
+    NoticeGivenUp {
+        notice: NoticeId,
+        at: Timestamp,
+    },
 }
 
 /// Seen, not decided; may be lost at a crash.

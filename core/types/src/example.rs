@@ -94,7 +94,13 @@ pub fn gpus(min: u32, max: u32) -> GpuRange {
 
 #[must_use]
 pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
-    let run = Run { per: RunPer::Node, command: Command::Shell("train".into()), workdir: None, env: BTreeMap::new() };
+    let run = Run {
+        per: RunPer::Node,
+        command: Command::Shell("train".into()),
+        workdir: None,
+        env: BTreeMap::new(),
+        secrets: BTreeMap::new(),
+    };
     JobSpec {
         name: name.into(),
         project: "default".into(),
@@ -112,6 +118,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         limits: Limits::default(),
         after: Vec::new(),
         array: None,
+        notify: Vec::new(),
     }
 }
 
@@ -125,7 +132,13 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
         array: None,
         owner: "ada".into(),
         model: None,
-        run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
+        run: Run {
+            per: RunPer::Gpu,
+            command: Command::Shell("true".into()),
+            workdir: None,
+            env: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        },
         placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
         nodes: vec![NodeAddress { node, name: "n".into(), address: "127.0.0.1".into() }],
         configuration: None,

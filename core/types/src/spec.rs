@@ -2,6 +2,7 @@
 
 mod after;
 mod array;
+mod notify;
 mod resources;
 mod statistics;
 mod target;
@@ -18,6 +19,7 @@ use crate::unit::{GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
 pub use array::{ArraySpec, IndexError, Indices, LARGEST_INDEX, MOST_ELEMENTS, element_name, family_name};
+pub use notify::{MOST_WEBHOOKS, NoticeKind, Notify};
 pub use resources::{GpuRange, HostResource, NodeChoice, NodeResources, Topology};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
@@ -38,6 +40,9 @@ pub struct JobSpec {
     /// It is as many jobs as this has indices; of a job that is one of them, its own index alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArraySpec>,
+    /// Who is told what becomes of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<Notify>,
 }
 
 impl JobSpec {
@@ -260,6 +265,9 @@ pub struct Run {
     pub command: Command,
     pub workdir: Option<String>,
     pub env: BTreeMap<String, String>,
+    /// Variables that are set to secrets, by the secrets' names. Values are never here: they go to agents with the launch alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
 }
 
 words! {

@@ -24,7 +24,7 @@ mod tests {
     use serde::Serialize;
     use strum::VariantArray;
 
-    use crate::spec::{Condition, LrScaling, NoiseKind, Precision, RunPer, TargetCount, Topology};
+    use crate::spec::{Condition, LrScaling, NoiseKind, NoticeKind, Precision, RunPer, TargetCount, Topology};
     use crate::*;
 
     fn spelled_once<T>()
@@ -62,6 +62,7 @@ mod tests {
         spelled_once::<Topology>();
         spelled_once::<RunPer>();
         spelled_once::<Condition>();
+        spelled_once::<NoticeKind>();
         spelled_once::<report::Flexibility>();
     }
 

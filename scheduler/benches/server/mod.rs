@@ -54,6 +54,8 @@ fn become_server_if_told() {
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],
+        secrets_key: None,
+        webhook_networks: Vec::new(),
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,

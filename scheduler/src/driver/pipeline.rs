@@ -51,6 +51,11 @@ impl Pipeline {
         Self { store, term, committing: None, waiting: None }
     }
 
+    /// Under which everything here is decided.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
     /// Whether another outcome may be decided.
     pub fn has_room(&self) -> bool {
         self.waiting.is_none()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, wire};
+use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
 use headway_engine::SessionId;
 use headway_types::{AgentCommand, NodeId, Serial, Term};
 use tokio::sync::mpsc::error::TrySendError;
@@ -99,13 +99,14 @@ impl Sessions {
         }
     }
 
-    /// Queues a command. A node that is not connected misses it: the engine repeats commands until it sees their effect.
-    pub fn command(&self, node: NodeId, command: AgentCommand) {
+    /// Queues a command of this term, unless it is over. A node that is not connected misses it: the engine repeats commands until it sees their
+    /// effect. `secrets`: of a launch, for its workers' environment alone.
+    pub fn command(&self, term: Term, node: NodeId, command: AgentCommand, secrets: Secrets) {
         let mut registry = self.lock();
-        if let Some(term) = registry.term {
+        if registry.term == Some(term) {
             registry.last_command += 1;
             let serial = Some(Serial(registry.last_command));
-            registry.send(node, &SchedulerToAgent::Command { term, serial, command });
+            registry.send(node, &SchedulerToAgent::Command { term, serial, command, secrets });
         }
     }
 
@@ -208,6 +209,7 @@ mod tests {
             offset: 0,
             limit_bytes: 10,
             tail_lines: None,
+            since_ms: None,
         }
     }
 
@@ -241,7 +243,8 @@ mod tests {
         sessions.begin(Term(1));
         let mut opened = sessions.open(node).unwrap();
         for generation in [1, 2] {
-            sessions.command(node, AgentCommand::Checkpoint { job, generation: Generation(generation) });
+            let command = AgentCommand::Checkpoint { job, generation: Generation(generation) };
+            sessions.command(Term(1), node, command, Secrets::new());
         }
         let mut heard = || SchedulerToAgent::try_from(opened.outgoing.try_recv().unwrap().unwrap()).unwrap();
         for serial in [1, 2] {
@@ -257,7 +260,8 @@ mod tests {
         sessions.begin(Term(1));
         let opened = sessions.open(node).unwrap();
         for _ in 0..=QUEUE {
-            sessions.command(node, AgentCommand::Checkpoint { job, generation: Generation(1) });
+            let command = AgentCommand::Checkpoint { job, generation: Generation(1) };
+            sessions.command(Term(1), node, command, Secrets::new());
         }
         assert!(opened.closed.is_cancelled());
         assert!(!sessions.send(node, &SchedulerToAgent::Refused { reason: "test".into() }));
@@ -288,7 +292,8 @@ mod tests {
         sessions.begin(Term(1));
         let _opened = sessions.open(node).unwrap();
         let id = sessions.next_request();
-        let chunk = LogChunk { request_id: id, bytes: b"x".to_vec(), next_offset: 1, eof: false, error: None };
+        let chunk =
+            LogChunk { request_id: id, bytes: b"x".to_vec(), next_offset: 1, eof: false, error: None, marks: vec![] };
         let (asked, ()) = tokio::join!(sessions.ask(node, request(id, job)), async {
             sessions.answered(chunk.clone());
         });

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, wire};
+use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, Secrets, wire};
+use headway_api::secret::Secret;
 use headway_engine::{Actor, EngineConfig, Known, Reply, Request};
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
-use headway_types::{AgentCommand, GpuType, IdSource, NodeId, NodeReport, Timestamp, TokenScope, example};
+use headway_types::command::GroupStatus;
+use headway_types::{
+    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeReport, Timestamp, TokenScope, example,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +24,8 @@ use crate::cluster::{Cluster, LogError, LogQuery};
 use crate::config::Retention;
 use crate::driver::Driver;
 use crate::leader::Leader;
+use crate::secrets::Keyring;
+use crate::store::{SecretId, SecretOwner};
 use crate::support::{START, TestDatabase, spec};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -39,7 +45,7 @@ impl Drop for Served {
 
 async fn serve() -> Served {
     let database = TestDatabase::create().await;
-    let store = database.store().await;
+    let store = database.store().await.with_keyring(Keyring::of(&[[7; 32]]).unwrap());
     for (scope, secret) in [(TokenScope::Agent, "agent"), (TokenScope::Viewer, "viewer")] {
         store.ensure_token(secret, scope, secret, START).await.unwrap();
     }
@@ -191,11 +197,72 @@ async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
         let bytes = b"hello\n".to_vec();
         let request_id = request.request_id;
         session
-            .say(AgentToScheduler::Log(LogChunk { request_id, bytes, next_offset: 6, eof: false, error: None }))
+            .say(AgentToScheduler::Log(LogChunk {
+                request_id,
+                bytes,
+                next_offset: 6,
+                eof: false,
+                error: None,
+                marks: vec![],
+            }))
             .await;
     });
     let page = page.unwrap();
     assert_eq!((page.offset, page.next_offset, page.data.as_slice()), (0, 6, b"hello\n".as_slice()));
     let stranger = LogQuery { rank: 7, ..query };
     assert!(matches!(served.cluster.logs(job, stranger).await, Err(LogError::NoSuchRank { rank: 7, .. })));
+}
+
+fn hf() -> SecretId {
+    SecretId { owner: SecretOwner::User("ada".into()), name: "team-hf".into() }
+}
+
+/// Submits a job that needs a secret, and reports its part prepared; what comes with its launch.
+async fn launched(served: &Served, session: &mut Session) -> (JobId, Generation, Secrets) {
+    let mut needy = spec("needy");
+    needy.roles[0].run.secrets.insert("HF_TOKEN".into(), "team-hf".into());
+    let submit = Request::Submit { jobs: vec![needy], idempotency: None, known: Known::default() };
+    served.cluster.request(Actor::User("ada".into()), submit).await.unwrap();
+    loop {
+        let Some(SchedulerToAgent::Command { command, secrets, .. }) = session.hear().await else { continue };
+        match command {
+            AgentCommand::Prepare { order } => {
+                assert!(secrets.is_empty(), "{secrets:?}");
+                assert_eq!(order.run.secrets["HF_TOKEN"], "team-hf");
+                let status = GroupStatus {
+                    job: order.job,
+                    generation: order.generation,
+                    gpus: order.placement.slices()[0].gpus.clone(),
+                    phase: GroupPhase::Prepared { rendezvous_port: Some(29_500) },
+                    revision: 0,
+                };
+                session.say(AgentToScheduler::Report(NodeReport::Group { status })).await;
+            }
+            AgentCommand::Launch { job, generation, .. } => return (job, generation, secrets),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_secret_comes_with_the_launch_and_with_nothing_before() {
+    let served = serve().await;
+    let (store, value) = (served.cluster.store(), Secret::new("hunter22"));
+    store.set_secret(&hf(), &value, "ada", START, None).await.unwrap();
+    let mut session = Session::open(&served, "agent", registered()).await.unwrap();
+    let (_, _, secrets) = launched(&served, &mut session).await;
+    assert_eq!(secrets, [("HF_TOKEN".to_owned(), value)].into());
+    let used = store.secrets_of(Some("ada"), &[]).await.unwrap();
+    assert!(used[0].used_at.is_some());
+    let view = served.cluster.view();
+    assert!(!format!("{view:?}").contains("hunter22"));
+}
+
+#[tokio::test]
+async fn a_launch_goes_out_without_a_secret_that_was_deleted() {
+    let served = serve().await;
+    let mut session = Session::open(&served, "agent", registered()).await.unwrap();
+    // The engine admits what the interface would have refused: here the secret was never there.
+    let (_, _, secrets) = launched(&served, &mut session).await;
+    assert!(secrets.is_empty());
 }

@@ -37,6 +37,7 @@ pub use table::ROUTES;
 pub use table::{Act, Standing, act_of};
 pub use veil::ANOTHER;
 pub use veiled::Veils;
+use welcome::Guest;
 pub use welcome::Live;
 
 /// What each route does, by its path and method; `None`: nobody has said it, so nobody may.
@@ -95,7 +96,10 @@ pub async fn checked(
             state.note_refusal(&problem);
             return problem.into_response();
         }
-        let scope = caller.scope();
+        let guest = Guest {
+            caller: caller.clone(),
+            of_job: act.filter(|act| act.is_of_job()).zip(params.as_ref().and_then(job_of)),
+        };
         parts.extensions.insert(caller.clone());
         let request = Request::from_parts(parts, body);
         // Of others no reply is veiled.
@@ -108,7 +112,7 @@ pub async fn checked(
         };
         let response = next.run(request).await;
         let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, written).await;
-        welcome::as_long_as(response, state.clone(), brought, scope)
+        welcome::as_long_as(response, state.clone(), brought, guest)
     };
     audit::coming_from(origin, answer).await
 }
@@ -126,6 +130,12 @@ fn subject(path: &str, params: &RawPathParams) -> Option<String> {
     let (_, value) = params.iter().next()?;
     let noun = path.trim_start_matches("/api/v1/").split('/').find(|part| *part != "auth")?;
     Some(format!("{}:{value}", noun.trim_end_matches('s')))
+}
+
+/// The job that a path names.
+fn job_of(params: &RawPathParams) -> Option<JobId> {
+    let (_, id) = params.iter().find(|(name, _)| *name == "id")?;
+    Uuid::parse_str(id).ok().map(JobId)
 }
 
 async fn permit(
@@ -157,7 +167,14 @@ async fn permit(
             None => caller.has_scope(act),
         },
         // To which project, with what priority and whose token is in the body.
-        Act::Submit | Act::RaisePriority | Act::KeepTokens | Act::KeepTokensOfOthers => caller.has_scope(act),
+        // Likewise of a query.
+        Act::Submit
+        | Act::RaisePriority
+        | Act::KeepTokens
+        | Act::KeepTokensOfOthers
+        | Act::KeepSecrets
+        | Act::UseProjectSecrets
+        | Act::KeepProjectSecrets => caller.has_scope(act),
         Act::Look | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit => caller.may(act),
     }
 }

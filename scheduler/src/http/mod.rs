@@ -1,7 +1,7 @@
 //! REST, the event stream and the web UI: what people and scripts talk to.
 //!
 //! Requests are authenticated and held to the table of rules (`access`). A handler turns wire types into requests, asks the loop or reads the snapshot and the store, and
-//! turns the answer into wire types. It never decides and never writes to the store, except for tokens and users, which the
+//! turns the answer into wire types. It never decides and never writes to the store, except for tokens, users and secrets, which the
 //! engine does not know.
 
 mod access;
@@ -13,6 +13,7 @@ mod auth;
 mod browser_sessions;
 mod conversions;
 mod cookies;
+mod deliveries;
 mod dependencies;
 mod events;
 mod explain;
@@ -44,6 +45,7 @@ mod queue;
 mod rebalance;
 mod reservations;
 mod root;
+mod secrets;
 mod simulate;
 mod stream;
 mod submit;

@@ -17,9 +17,9 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, arrays, audit, browser_sessions, events, explain, goodput, history, jobs, ledger, listing,
-    logs, members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations, simulate,
-    stream, submit, timeline, tokens, topology, usage, users, validation,
+    HttpState, actions, arrays, audit, browser_sessions, deliveries, events, explain, goodput, history, jobs, ledger,
+    listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations,
+    secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -45,7 +45,7 @@ pub const DRY_RUN: &str = "dry_run";
         (name = "projects", description = "Quotas, floors and shares"),
         (name = "reservations", description = "Nodes set aside"),
         (name = "cluster", description = "The whole cluster at a glance"),
-        (name = "auth", description = "Users, tokens and the audit"),
+        (name = "auth", description = "Users, tokens, secrets and the audit"),
     )
 )]
 struct Document;
@@ -76,6 +76,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(history::series))
         .routes(routes!(events::job_events))
         .routes(routes!(history::checkpoints))
+        .routes(routes!(deliveries::deliveries))
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::delete_node))
@@ -127,6 +128,8 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         ))
         .routes(routes!(browser_sessions::log_out))
         .routes(routes!(browser_sessions::end_session))
+        .routes(routes!(secrets::list_secrets))
+        .routes(routes!(secrets::put_secret, secrets::delete_secret))
         .routes(routes!(audit::audit))
         .routes(routes!(users::list_users))
         .routes(routes!(users::get_user, users::put_user));

@@ -17,7 +17,7 @@ use super::extract::{Json, Query, too_large, unsupported_media};
 use super::once::REPLAYED;
 use super::problem::Problem;
 use super::validation::verdicts;
-use super::{HttpState, admission, conversions, dependencies, once, parameters};
+use super::{HttpState, admission, conversions, dependencies, once, parameters, secrets};
 use crate::shown::Shown;
 
 const JOBS_AT_ONCE: usize = 1_000;
@@ -51,6 +51,10 @@ pub async fn submit(
     admission::check_projects(&caller, &state.cluster.view(), &jobs)?;
     let named = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes);
     let allowed = named.and_then(|()| admission::check_priorities(&caller, &jobs));
+    let allowed = match allowed {
+        Ok(()) => secrets::check_named(&state, &caller, &jobs).await,
+        refused => refused,
+    };
     if parameters::is_dry_run() {
         allowed?;
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());

@@ -12,12 +12,14 @@ mod events;
 mod front;
 mod jobs;
 mod lists;
+mod logs;
 mod nodes;
 mod pages;
 mod past;
 mod people;
 mod rounds;
 mod rules;
+mod secrets;
 mod service;
 mod timeline;
 mod usage;
@@ -47,6 +49,7 @@ use crate::config::Retention;
 use crate::driver::{Driver, Input};
 use crate::grpc::Sessions;
 use crate::leader::Leader;
+use crate::secrets::Keyring;
 use crate::store::Store;
 use crate::support::{START, TestDatabase, node};
 
@@ -97,7 +100,7 @@ impl Served {
 
     async fn keeping(retention: Retention) -> Self {
         let database = TestDatabase::create().await;
-        let store = database.store().await;
+        let store = database.store().await.with_keyring(Keyring::of(&[[7; 32]]).unwrap());
         let tokens = [
             ("root", TokenScope::Admin),
             ("ada", TokenScope::User),

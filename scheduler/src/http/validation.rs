@@ -16,7 +16,7 @@ use super::auth::Principal;
 use super::extract::{Json, too_large};
 use super::problem::Problem;
 use super::submit::read;
-use super::{HttpState, admission, conversions, dependencies, goodput};
+use super::{HttpState, admission, conversions, dependencies, goodput, secrets};
 use crate::asking::Trial;
 use crate::metrics;
 
@@ -43,6 +43,7 @@ pub async fn validate(
     let mut jobs = read(&headers, &body)?;
     admission::name_types(&state.cluster.view(), &mut jobs, false)?;
     admission::check_priorities(&caller, &jobs)?;
+    secrets::check_named(&state, &caller, &jobs).await?;
     Ok(Json(verdicts(&state, &caller, jobs).await?))
 }
 

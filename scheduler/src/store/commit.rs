@@ -2,16 +2,16 @@
 
 use headway_engine::Change;
 use headway_engine::record::{
-    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, PlanRecord, Project, Realised,
-    Reservation,
+    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, PlanRecord,
+    Project, Realised, Reservation,
 };
-use headway_types::{NodeId, ReservationId, Term};
+use headway_types::{NodeId, ReservationId, Term, Timestamp};
 
 use super::cluster::{self, ClusterChange};
 use super::transitions::Transitions;
 use super::{
-    Store, StoreError, allocations, arrays, audit, checkpoints, events, idempotency, jobs, nodes, plans, projects,
-    realised_goodput, reservations,
+    Store, StoreError, allocations, arrays, audit, checkpoints, deliveries, events, idempotency, jobs, nodes, plans,
+    projects, realised_goodput, reservations, secrets,
 };
 
 impl Store {
@@ -36,6 +36,9 @@ impl Store {
         plans::upsert(&mut tx, &batch.plans).await.map_err(failed("saving plans"))?;
         projects::upsert(&mut tx, &batch.projects).await.map_err(failed("saving projects"))?;
         projects::delete(&mut tx, &batch.projects_gone).await.map_err(failed("deleting projects"))?;
+        secrets::delete_of_projects(&mut tx, &batch.projects_gone)
+            .await
+            .map_err(failed("deleting projects' secrets"))?;
         // A name that is free again may be taken in the same batch.
         reservations::delete(&mut tx, &batch.reservations_gone).await.map_err(failed("deleting reservations"))?;
         reservations::upsert(&mut tx, &batch.reservations).await.map_err(failed("saving reservations"))?;
@@ -43,6 +46,8 @@ impl Store {
         checkpoints::insert(&mut tx, &batch.checkpoints).await.map_err(failed("saving checkpoints"))?;
         idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
         events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
+        deliveries::insert(&mut tx, &batch.notices).await.map_err(failed("saving notices"))?;
+        deliveries::give_up(&mut tx, &batch.notices_given_up).await.map_err(failed("giving notices up"))?;
         audit::insert_deeds(&mut tx, &batch.deeds).await.map_err(failed("saving the audit"))?;
         realised_goodput::insert(&mut tx, &batch.realised).await.map_err(failed("saving what came of predictions"))?;
         batch.transitions.write(&mut tx).await.map_err(failed("saving transitions"))?;
@@ -67,6 +72,8 @@ struct Batch<'a> {
     events: Vec<&'a EventRecord>,
     idempotency: Vec<&'a IdempotencyRecord>,
     deeds: Vec<&'a Deed>,
+    notices: Vec<&'a Notice>,
+    notices_given_up: Vec<(NoticeId, Timestamp)>,
     cluster: ClusterChange<'a>,
     transitions: Transitions,
     realised: Vec<&'a Realised>,
@@ -95,6 +102,8 @@ impl<'a> Batch<'a> {
                 self.cluster.last_at = self.cluster.last_at.max(Some(event.at));
                 self.events.push(event);
             }
+            Change::Notice(notice) => self.notices.push(notice),
+            Change::NoticeGivenUp { notice, at } => self.notices_given_up.push((*notice, *at)),
             Change::Transition(transition) => {
                 self.cluster.last_at = self.cluster.last_at.max(Some(transition.at));
                 self.transitions.add(transition);

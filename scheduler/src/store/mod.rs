@@ -12,6 +12,7 @@ mod cluster;
 mod cluster_series;
 mod column;
 mod commit;
+mod deliveries;
 mod dependencies;
 mod events;
 mod goodput_series;
@@ -27,6 +28,7 @@ mod predicted_starts;
 mod projects;
 mod realised_goodput;
 mod reservations;
+mod secrets;
 mod spans;
 mod tokens;
 mod transitions;
@@ -46,12 +48,14 @@ pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use cluster_series::PulseMean;
+pub use deliveries::{Delivery, DeliveryState, DueNotice};
 pub use events::EventFilter;
 pub use goodput_series::{GoodputBy, GoodputMean, Steps};
 pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use predicted_starts::{Awaited, PredictedStart};
 pub use realised_goodput::Met;
+pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
 pub use spans::{Entries, SpanFilter, SpannedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
@@ -59,6 +63,8 @@ pub use usage::Held;
 pub use users::{RoleChange, User};
 
 use unknown_tokens::UnknownTokens;
+
+use crate::secrets::{Keyring, OpenError};
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
@@ -75,6 +81,8 @@ pub struct Store {
     writer: PgPool,
     unknown_tokens: Arc<UnknownTokens>,
     unknown_sessions: Arc<UnknownTokens>,
+    /// What seals and opens secrets; none where no key file was given.
+    keyring: Option<Arc<Keyring>>,
 }
 
 /// Why the store did not do what was asked.
@@ -96,6 +104,13 @@ pub enum StoreError {
     /// An acknowledged write could be lost with this database.
     #[error("the database does not keep what it has confirmed: {setting} is off")]
     NotDurable { setting: &'static str },
+    /// No key file was given to seal and open secrets with.
+    #[error("this server has no key file for secrets")]
+    NoSecretsKey,
+    #[error("opening a secret")]
+    Sealed(#[source] OpenError),
+    #[error("drawing random bytes")]
+    NoEntropy(#[source] getrandom::Error),
     /// The schema could not be brought up to date.
     #[error("migrating the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -150,7 +165,7 @@ impl Store {
         // Filters are optional: a plan made once for all of them would use the index of none.
         let reading = [("statement_timeout", READ_TIMEOUT), ("plan_cache_mode", "force_custom_plan")];
         let pool = durable(PgPoolOptions::new().max_connections(14)).connect_lazy_with(options.options(reading));
-        Ok(Self { pool, writer, unknown_tokens: Arc::default(), unknown_sessions: Arc::default() })
+        Ok(Self { pool, writer, unknown_tokens: Arc::default(), unknown_sessions: Arc::default(), keyring: None })
     }
 
     /// Brings the schema up to date; safe to repeat.

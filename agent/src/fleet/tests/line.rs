@@ -1,6 +1,6 @@
 //! Over gRPC: all nodes of a fleet on one connection, to a scheduler of a few lines.
 
-use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent};
+use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets};
 use headway_types::Generation;
 use tokio_util::sync::CancellationToken;
 
@@ -57,7 +57,7 @@ async fn nodes_register_train_on_the_schedulers_time_and_dial_again() {
 
     let order = order(std::slice::from_ref(&inventory), 1);
     let (job, generation) = (order.job, order.generation);
-    let command = |command| SchedulerToAgent::Command { term: Term(1), serial: None, command };
+    let command = |command| SchedulerToAgent::Command { term: Term(1), serial: None, command, secrets: Secrets::new() };
     say(&session, command(AgentCommand::Prepare { order: Box::new(order.clone()) })).await;
     let prepared = |message| match message {
         AgentToScheduler::Report(NodeReport::Group { status }) => {
@@ -84,6 +84,7 @@ async fn nodes_register_train_on_the_schedulers_time_and_dial_again() {
         offset: 0,
         limit_bytes: 10_000,
         tail_lines: None,
+        since_ms: None,
     };
     say(&session, SchedulerToAgent::Log(request)).await;
     let chunk = hear(&mut session, |message| match message {

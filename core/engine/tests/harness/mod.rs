@@ -136,7 +136,11 @@ impl Cluster {
                 Change::Reservation(one) => drop(self.reservations.insert(one.id, Reservation::clone(&one))),
                 Change::ReservationGone(id) => drop(self.reservations.remove(&id)),
                 Change::Realised(one) => self.realised.push(*one),
-                Change::Checkpoint(_) | Change::Transition(_) | Change::Deed(_) => {}
+                Change::Checkpoint(_)
+                | Change::Transition(_)
+                | Change::Deed(_)
+                | Change::Notice(_)
+                | Change::NoticeGivenUp { .. } => {}
                 Change::Event(event) => {
                     self.seq = event.seq;
                     self.events.push(event.verb);

@@ -23,6 +23,9 @@ pub enum Act {
     ReadAudit,
     KeepTokens,
     KeepTokensOfOthers,
+    KeepSecrets,
+    UseProjectSecrets,
+    KeepProjectSecrets,
 }
 
 /// Whom an act is open to. Whoever has the scope may, if one of the other members admits them as well.
@@ -109,6 +112,9 @@ impl Act {
             Self::ReadEnvironment => rule(Viewer, None, true, Some(P::Admin), Operator),
             Self::ChangeJob => rule(User, None, true, Some(P::Admin), Operator),
             Self::Submit => rule(User, Some(O::Open), false, Some(P::User), Operator),
+            Self::KeepSecrets => rule(User, Some(O::Private), false, None, Operator),
+            Self::UseProjectSecrets => rule(User, None, false, Some(P::User), Admin),
+            Self::KeepProjectSecrets => rule(User, None, false, Some(P::Admin), Admin),
             Self::SeeMembers => rule(Viewer, Some(O::Closed), false, Some(P::Viewer), Operator),
             Self::NameMembers => rule(User, None, false, Some(P::Admin), Admin),
             Self::Operate | Self::ReadAudit => rule(Operator, None, false, None, Operator),
@@ -116,6 +122,11 @@ impl Act {
                 rule(Admin, None, false, None, Admin)
             }
         }
+    }
+
+    /// Whether it is done with the job that the path names.
+    pub fn is_of_job(self) -> bool {
+        matches!(self, Self::SeeJob | Self::ReadJob | Self::ReadEnvironment | Self::ChangeJob)
     }
 
     /// What it is, for people.
@@ -138,6 +149,9 @@ impl Act {
                 "make, list and revoke one's own tokens, which open no more than the caller's; log in, list one's browsers, log out"
             }
             Self::KeepTokensOfOthers => "make, list and revoke tokens of others and of agents; log others out",
+            Self::KeepSecrets => "set, list and delete one's own secrets, and have one's jobs given them",
+            Self::UseProjectSecrets => "list a project's secrets, and have one's jobs in it given them",
+            Self::KeepProjectSecrets => "set and delete a project's secrets",
         }
     }
 }
@@ -171,6 +185,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("series", Act::ReadJob),
     ("job_events", Act::ReadJob),
     ("checkpoints", Act::ReadJob),
+    ("deliveries", Act::ReadJob),
     ("logs", Act::ReadJob),
     ("list_nodes", Act::Look),
     ("get_node", Act::Look),
@@ -228,6 +243,9 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("end_sessions", Act::KeepTokens),
     ("end_session", Act::KeepTokens),
     ("log_out", Act::KeepTokens),
+    ("list_secrets", Act::KeepSecrets),
+    ("put_secret", Act::KeepSecrets),
+    ("delete_secret", Act::KeepSecrets),
     ("list_users", Act::Look),
     ("get_user", Act::Look),
     ("put_user", Act::NamePeople),

@@ -3,7 +3,7 @@
 use headway_api::v1;
 
 use super::time;
-use crate::store::{AuditLine, BrowserSession, Token, User};
+use crate::store::{AuditLine, BrowserSession, SecretOwnerKind, SecretRow, Token, User};
 
 pub fn token(of: &Token) -> v1::Token {
     v1::Token {
@@ -32,6 +32,20 @@ pub fn browser_session(of: &BrowserSession, current: Option<uuid::Uuid>) -> v1::
 
 pub fn user(of: &User) -> v1::User {
     v1::User { name: of.name.clone(), role: of.role, created_at: time(of.created_at), tokens: of.tokens }
+}
+
+pub fn secret(of: SecretRow) -> v1::Secret {
+    v1::Secret {
+        scope: match of.id.owner.kind() {
+            SecretOwnerKind::User => v1::SecretScope::User,
+            SecretOwnerKind::Project => v1::SecretScope::Project,
+        },
+        owner: of.id.owner.name().to_owned(),
+        name: of.id.name,
+        set_at: time(of.set_at),
+        set_by: of.set_by,
+        used_at: of.used_at.map(time),
+    }
 }
 
 pub fn audit_line(of: &AuditLine) -> v1::AuditLine {

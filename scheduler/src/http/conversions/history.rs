@@ -5,7 +5,7 @@ use headway_engine::record::{Allocation, Checkpoint, EventRecord};
 use headway_engine::view::View;
 
 use super::{finite, slice, snake_name, time};
-use crate::store::SeriesPoint;
+use crate::store::{Delivery, DeliveryState, SeriesPoint};
 
 /// `view` lends the names of nodes.
 pub fn allocation(of: &Allocation, view: &View) -> v1::AllocationRecord {
@@ -63,6 +63,29 @@ pub fn series_point(of: &SeriesPoint) -> v1::SeriesPoint {
         loss: of.loss.and_then(finite),
         configuration: (&of.configuration).into(),
     }
+}
+
+/// Of the address no more than scheme and host: the rest may be a secret.
+pub fn delivery(of: Delivery) -> v1::Delivery {
+    let waits = of.state == DeliveryState::Waiting;
+    let notice = of.notice;
+    v1::Delivery {
+        id: notice.id.to_string(),
+        kind: notice.kind.to_string(),
+        event_seq: notice.id.event,
+        at: time(notice.at),
+        webhook: host_of(&notice.webhook),
+        text: notice.text,
+        state: <&str>::from(of.state).to_owned(),
+        attempts: of.attempts,
+        next_at: waits.then(|| time(of.next_at)),
+        ended_at: of.ended_at.map(time),
+        last_error: of.last_error,
+    }
+}
+
+fn host_of(address: &str) -> String {
+    reqwest::Url::parse(address).map_or_else(|_| String::new(), |url| url.origin().ascii_serialization())
 }
 
 pub fn event(of: &EventRecord) -> v1::EventRecord {

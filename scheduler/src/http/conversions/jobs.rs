@@ -206,12 +206,15 @@ fn with_progress(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
     }
 }
 
-/// What was asked for. Tokens stand in the values of the environment; where they are not for the reader there is null in their place,
-/// which no submission takes, so that nobody runs it without them unawares.
+/// What was asked for. Tokens stand in the values of the environment and in the addresses of webhooks; where they are not for the reader there
+/// is null in their place, which no submission takes, so that nobody runs it without them unawares.
 pub fn specification(of: &Job, with_environment: bool) -> serde_json::Value {
     let mut spec = headway_api::spec::to_json(&of.spec);
     if !with_environment && let Some(serde_json::Value::Object(env)) = spec.pointer_mut("/run/env") {
         env.values_mut().for_each(|value| *value = serde_json::Value::Null);
+    }
+    if !with_environment && let Some(serde_json::Value::Array(hooks)) = spec.pointer_mut("/notify") {
+        hooks.iter_mut().for_each(|one| one["webhook"] = serde_json::Value::Null);
     }
     spec
 }

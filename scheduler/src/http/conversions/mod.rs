@@ -19,9 +19,9 @@ use headway_api::v1;
 use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
-pub use access::{audit_line, browser_session, token, user};
+pub use access::{audit_line, browser_session, secret, token, user};
 pub use arrays::{array, array_done, job_array};
-pub use history::{allocation, checkpoint, event, series_point};
+pub use history::{allocation, checkpoint, delivery, event, series_point};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stored_job};
 pub use nodes::node;

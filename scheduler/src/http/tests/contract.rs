@@ -19,7 +19,11 @@ pub fn operations() -> Vec<(Method, String, Value)> {
 }
 
 pub fn filled(path: &str, id: &str, node: &str) -> String {
-    path.replace("{id}", id).replace("{node}", node).replace("{project}", "nlp").replace("{user}", "ada")
+    path.replace("{id}", id)
+        .replace("{node}", node)
+        .replace("{project}", "nlp")
+        .replace("{user}", "ada")
+        .replace("{secret}", "key")
 }
 
 /// Everything that is stored.
@@ -130,6 +134,9 @@ impl Furnished {
             ("DELETE", "/auth/tokens/{id}") => (&**token, Value::Null, 400),
             ("POST" | "DELETE", "/auth/sessions") | ("DELETE", "/auth/sessions/current") => ("", Value::Null, 400),
             ("DELETE", "/auth/sessions/{id}") => (&**token, Value::Null, 400),
+            ("PUT", "/secrets/{secret}") => ("", json!({"value": "hunter22"}), 200),
+            // There is none.
+            ("DELETE", "/secrets/{secret}") => ("", Value::Null, 404),
             ("PUT", "/users/{user}") => ("", json!({"role": "admin"}), 400),
             other => panic!("say what {other:?} would change"),
         };
