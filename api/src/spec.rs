@@ -7,6 +7,7 @@
 mod after;
 mod echo;
 mod model;
+mod nodes;
 mod quantity;
 mod resources;
 mod run;

@@ -40,6 +40,12 @@ pub struct Flags {
     /// given more than once; adds to what a file says.
     #[arg(long, value_name = "JOB[:success|failure|any|start]", value_parser = after)]
     pub after: Vec<Value>,
+    /// Nodes that it takes no others than, several with commas; in place of those that a file names.
+    #[arg(long = "node", value_name = "NAME", value_delimiter = ',')]
+    pub nodes: Vec<String>,
+    /// A label that its nodes have to have; may be given more than once.
+    #[arg(long = "node-label", value_name = "NAME=VALUE", value_parser = pair)]
+    pub node_labels: Vec<(String, String)>,
     /// NAME=VALUE; may be given more than once.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
@@ -124,6 +130,11 @@ impl Overlay<'_> {
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;
         self.after(&flags.after)?;
+        let nodes = Some(json!(flags.nodes)).filter(|_| !flags.nodes.is_empty());
+        self.set(&["resources", "nodes", "include"], nodes, "--node")?;
+        for (name, value) in &flags.node_labels {
+            self.set(&["resources", "nodes", "labels", name], Some(json!(value)), "--node-label")?;
+        }
         for (name, value) in &flags.labels {
             self.set(&["labels", name], Some(json!(value)), "--label")?;
         }

@@ -1,10 +1,11 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
 mod after;
+mod nodes;
 mod statistics;
 mod target;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ use crate::time::Timestamp;
 use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
+pub use nodes::{MOST_NODE_LABELS, NodeChoice, NodeSelector, Topology, check_node_label};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
 
@@ -174,27 +176,6 @@ impl HostResource {
             HostResource::Shm => "shared memory",
             HostResource::LocalDisk => "local disk",
         }
-    }
-}
-
-/// Which nodes a job takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeChoice {
-    /// Names of nodes it must not start on.
-    pub exclude: BTreeSet<String>,
-    pub topology: Topology,
-}
-
-words! {
-    /// How a job of several nodes takes racks (fabric domains).
-    #[derive(Default)]
-    pub enum Topology {
-        /// One where that costs little.
-        #[default]
-        PreferRack,
-        /// Only within one.
-        RequireRack,
     }
 }
 

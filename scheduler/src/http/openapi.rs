@@ -70,7 +70,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(history::checkpoints))
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
-        .routes(routes!(nodes::get_node, nodes::delete_node))
+        .routes(routes!(nodes::get_node, nodes::update_node, nodes::delete_node))
         .routes(routes!(nodes::drain_node))
         .routes(routes!(nodes::undrain_node))
         .routes(routes!(nodes::cordon_node))

@@ -167,6 +167,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("logs", Act::ReadJob),
     ("list_nodes", Act::Look),
     ("get_node", Act::Look),
+    ("update_node", Act::Operate),
     ("delete_node", Act::Operate),
     ("drain_node", Act::Operate),
     ("undrain_node", Act::Operate),
