@@ -184,6 +184,7 @@ fn a_job_takes_only_nodes_with_the_labels_it_asks_for() {
     assert!(matches!(cluster.state(job), JobState::Running { .. }));
     assert!(matches!(cluster.state(second), JobState::Queued { .. }));
     label(&mut cluster, 0, "disk", Some("nvme"));
+    cluster.pass_beating(5.0, &[0, 1]);
     assert_eq!(cluster.nodes_of(second), [0]);
 }
 

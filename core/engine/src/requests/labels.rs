@@ -44,13 +44,16 @@ impl Engine {
         if after.labels == node.labels {
             return self.node_reply(id);
         }
+        let list = |labels: Vec<String>| Some(labels.join(", ")).filter(|labels| !labels.is_empty());
         let set = now.iter().filter(|(label, value)| before.get(*label) != Some(value));
-        let set = set.map(|(label, value)| format!("{label}={value}"));
-        let gone = before.keys().filter(|label| !now.contains_key(*label)).map(|label| format!("no {label}"));
-        let changes: Vec<String> = set.chain(gone).collect();
+        let set = list(set.map(|(label, value)| format!("{label}={value}")).collect());
+        let gone = list(before.keys().filter(|label| !now.contains_key(*label)).cloned().collect());
+        let set = set.map(|labels| format!("is labelled {labels}"));
+        let changes: Vec<String> =
+            set.into_iter().chain(gone.map(|labels| format!("has no label {labels} any more"))).collect();
         self.facts.edit_node(id, |node| node.labels = after.labels);
         if !changes.is_empty() {
-            let message = format!("node {name} is labelled {}", changes.join(", "));
+            let message = format!("node {name} {}", changes.join(" and "));
             self.facts.note(Note::new("node.labelled", message.clone()).by(actor.clone()).node(id));
             self.facts.ask_round_for_somebody(message);
         }
