@@ -31,6 +31,8 @@ pub struct AgentConfig {
     pub hardware: BTreeMap<GpuType, StatedDevice>,
     /// Nodes of one domain talk at full bandwidth.
     pub fabric: String,
+    /// What jobs may choose this node by, unless an operator says otherwise.
+    pub labels: BTreeMap<String, String>,
     /// What `{python}` stands for in `run.command`.
     pub python: String,
     /// What `{headway}` stands for: this binary, for emulated workers.
@@ -115,6 +117,7 @@ impl AgentConfig {
             // CUDA_VISIBLE_DEVICES alone keeps honest jobs apart, no others.
             isolated: false,
             conditions: Vec::new(),
+            labels: self.labels.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         })
     }

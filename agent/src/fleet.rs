@@ -22,6 +22,7 @@ mod tests;
 
 pub use offer::{FleetGroup, GroupForm, WrittenGroup};
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tokio::sync::mpsc;
@@ -51,6 +52,8 @@ pub struct FleetConfig {
     pub groups: Vec<FleetGroup>,
     /// Nodes of one domain talk at full bandwidth.
     pub fabric: String,
+    /// What jobs may choose these nodes by, unless an operator says otherwise.
+    pub labels: BTreeMap<String, String>,
     /// Times the published failure rates; 0: nothing ever breaks.
     pub failures: f64,
 }

@@ -8,6 +8,7 @@ mod after;
 mod array;
 mod echo;
 mod model;
+mod nodes;
 mod notify;
 mod quantity;
 mod resources;

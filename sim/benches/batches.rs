@@ -188,6 +188,7 @@ fn node(index: u64) -> Node {
         availability: Availability::Available,
         health: NodeHealth::default(),
         registered_at: NOW,
+        labels: BTreeMap::new(),
         version: 1,
     }
 }

@@ -49,8 +49,9 @@ impl Emulation {
             .groups
             .iter()
             .flat_map(|group| {
-                (0..group.nodes.0)
-                    .map(|number| offer::inventory(&config.name, group, number, &config.fabric, boot.clone()))
+                (0..group.nodes.0).map(|number| {
+                    offer::inventory(&config.name, group, number, &config.fabric, &config.labels, boot.clone())
+                })
             })
             .map(Node::new)
             .collect();

@@ -1,6 +1,7 @@
 //! What a fleet consists of, and what each of its nodes offers.
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use headway_emulation::hardware::KnownType;
@@ -77,7 +78,14 @@ impl WrittenGroup {
 }
 
 /// What node `number` (from 0) of a group offers. The same fleet name gives the same ids at every start.
-pub(super) fn inventory(fleet: &str, group: &FleetGroup, number: u32, fabric: &str, boot: BootId) -> NodeInventory {
+pub(super) fn inventory(
+    fleet: &str,
+    group: &FleetGroup,
+    number: u32,
+    fabric: &str,
+    labels: &BTreeMap<String, String>,
+    boot: BootId,
+) -> NodeInventory {
     let kind = format!("{}x{}", group.gpu_type, group.gpus_per_node);
     let node = node_id(fleet, &kind, number);
     let gpus = (0..group.gpus_per_node.0)
@@ -104,6 +112,7 @@ pub(super) fn inventory(fleet: &str, group: &FleetGroup, number: u32, fabric: &s
         address: "127.0.0.1".to_owned(),
         isolated: true,
         conditions: Vec::new(),
+        labels: labels.clone(),
         agent_version: format!("{} (emulated)", env!("CARGO_PKG_VERSION")),
     }
 }
@@ -144,7 +153,7 @@ mod tests {
     #[test]
     fn a_node_is_the_same_at_every_start_and_no_other() {
         let group = group("H100-80Gx8");
-        let node = |fleet: &str, number| inventory(fleet, &group, number, "rack", fresh_boot());
+        let node = |fleet: &str, number| inventory(fleet, &group, number, "rack", &BTreeMap::new(), fresh_boot());
         let (first, again) = (node("lab", 0), node("lab", 0));
         assert_eq!((first.node, &first.gpus, first.name.as_str()), (again.node, &again.gpus, "lab-h100-80gx8-0001"));
         assert_ne!(first.boot, again.boot);

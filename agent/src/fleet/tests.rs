@@ -37,6 +37,7 @@ fn config(groups: &[&str]) -> FleetConfig {
         name: "lab".into(),
         groups: groups.iter().map(|text| group(text)).collect(),
         fabric: "rack".into(),
+        labels: BTreeMap::new(),
         failures: 0.0,
     }
 }

@@ -55,6 +55,7 @@ pub(crate) mod fixture {
                 emulated: Some(EmulatedDevice { flop_per_second: 1_000_000_000, link_bytes_per_second: 1_000_000_000 }),
             }),
             fabric: "f".into(),
+            labels: Default::default(),
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
             run_as: RunAs::Agent,

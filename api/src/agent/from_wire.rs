@@ -2,10 +2,11 @@
 
 use core::fmt::Display;
 use core::str::FromStr;
+use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
+use headway_types::spec::{Command, LrScaling, MOST_NODE_LABELS, Precision, Run, RunPer, check_node_label};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
@@ -302,7 +303,17 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         // A newer agent's condition is nothing this version could act on.
         conditions: inventory.conditions.into_iter().filter_map(condition).collect(),
         stated: inventory.stated.map(stated).transpose()?,
+        labels: labels(inventory.labels.into_iter())?,
     })
+}
+
+fn labels(labels: impl ExactSizeIterator<Item = (String, String)>) -> Read<BTreeMap<String, String>> {
+    let bad = |message: String| WireError::Bad { field: "labels", message };
+    if labels.len() > MOST_NODE_LABELS {
+        return Err(bad(format!("a node has {MOST_NODE_LABELS} labels at most, not {}", labels.len())));
+    }
+    let check = |(name, value): (String, String)| check_node_label(&name, &value).map(|()| (name, value)).map_err(bad);
+    labels.map(check).collect()
 }
 
 /// A rate of 0 would be divided by.

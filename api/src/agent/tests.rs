@@ -74,6 +74,7 @@ fn inventory() -> NodeInventory {
         address: "10.0.0.1".into(),
         isolated: true,
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
+        labels: [("disk".to_owned(), "nvme".to_owned())].into(),
         agent_version: "0.1.0".into(),
     }
 }

@@ -254,6 +254,7 @@ impl From<&NodeInventory> for wire::NodeInventory {
             shm_bytes: inventory.shm.map(|bytes| bytes.0),
             local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),
             stated: inventory.stated.as_ref().map(Into::into),
+            labels: inventory.labels.clone().into_iter().collect(),
         }
     }
 }

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeGpus,
-    NodeHealth, NodeList, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList, Policy, Queue,
-    ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
+    NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList,
+    Policy, Queue, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.
@@ -48,7 +48,18 @@ pub struct EventQuery {
 
 impl Client {
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
-        Ok(self.get::<NodeList>(&["nodes"]).await?.items)
+        self.nodes_labelled(&[]).await
+    }
+
+    /// Nodes that have all of these labels: `name=value`, or `name` with any value.
+    pub async fn nodes_labelled(&self, labels: &[String]) -> Result<Vec<Node>, ClientError> {
+        let query: Vec<_> = (!labels.is_empty()).then(|| ("label", labels.join(","))).into_iter().collect();
+        Ok(self.read::<NodeList>(self.request(Method::GET, &["nodes"]).query(&query)).await?.items)
+    }
+
+    /// Sets labels of a node, and takes those away that are `None`.
+    pub async fn update_node(&self, node: &str, patch: &NodePatch) -> Result<Node, ClientError> {
+        self.read(self.request(Method::PATCH, &["nodes", node]).json(patch)).await
     }
 
     /// Nodes as they were at a moment.

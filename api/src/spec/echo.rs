@@ -23,11 +23,10 @@ pub fn to_json(spec: &JobSpec) -> Value {
     if per_node.as_object().is_some_and(|map| !map.is_empty()) {
         resources["per_node"] = per_node;
     }
-    let nodes = &role.nodes;
-    if !nodes.exclude.is_empty() {
-        resources["nodes"] = json!({ "exclude": nodes.exclude });
+    if let Some(nodes) = super::nodes::to_json(&role.nodes) {
+        resources["nodes"] = nodes;
     }
-    resources["topology"] = match nodes.topology {
+    resources["topology"] = match role.nodes.topology {
         Topology::PreferRack => json!({ "prefer": "rack" }),
         Topology::RequireRack => json!({ "require": "rack" }),
     };

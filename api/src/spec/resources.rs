@@ -1,13 +1,11 @@
 //! `resources`: how many GPUs of which type, what each node must have beside them, and which nodes.
 
-use std::collections::BTreeSet;
-
 use headway_types::spec::{GpuRange, NodeChoice, NodeResources, Topology};
 use headway_types::{GpuCount, GpuType};
 use serde_json::Value;
 
-use super::quantity;
 use super::section::{Section, one_or_many, text, whole};
+use super::{nodes, quantity};
 
 const EXAMPLE: &str = "as in resources: {gpus: 8} or resources: {gpus: {min: 2, max: 8}}";
 
@@ -18,22 +16,9 @@ pub(super) fn read(spec: &Section<'_>) -> Option<(GpuRange, NodeResources, NodeC
     let known = ["gpus", "per_node", "nodes", "topology"];
     let section = Section::open(&path, value, &known, &[], spec.findings())?;
     let per_node = per_node(&section);
-    let nodes = NodeChoice { exclude: exclude(&section), topology: topology(&section) };
+    let nodes = NodeChoice { topology: topology(&section), ..nodes::read(&section) };
     section.require("gpus", EXAMPLE)?;
     Some((gpus(&section)?, per_node, nodes))
-}
-
-/// Names of nodes; one that does not exist (yet) is no error.
-fn exclude(resources: &Section<'_>) -> BTreeSet<String> {
-    let Some(value) = resources.get("nodes") else { return BTreeSet::new() };
-    let path = resources.field("nodes");
-    let later = ["include", "labels"];
-    let Some(section) = Section::open(&path, value, &["exclude"], &later, resources.findings()) else {
-        return BTreeSet::new();
-    };
-    let Some(names) = section.require("exclude", "as in nodes: {exclude: [node-7]}") else { return BTreeSet::new() };
-    let field = section.field("exclude");
-    one_or_many(names).iter().filter_map(|one| text(one, &field, section.findings())).collect()
 }
 
 fn topology(resources: &Section<'_>) -> Topology {

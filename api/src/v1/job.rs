@@ -155,6 +155,14 @@ pub struct Job {
     #[serde(default)]
     #[schema(required = true)]
     pub excluded_nodes: Vec<String>,
+    /// Names of the nodes that it takes no others than; empty: it names none.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub included_nodes: Vec<String>,
+    /// Labels that its nodes have to have.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub node_labels: BTreeMap<String, String>,
     /// `prefer_rack` or `require_rack`.
     #[serde(default)]
     #[schema(required = true)]

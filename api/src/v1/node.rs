@@ -1,5 +1,7 @@
 //! Nodes and their GPUs.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use headway_types::{AvailabilityKind, NodePolicyKind, StandingKind};
 use serde::{Deserialize, Serialize};
@@ -65,6 +67,14 @@ pub struct Node {
     #[schema(value_type = String)]
     pub availability: AvailabilityKind,
     pub availability_since: Option<DateTime<Utc>>,
+    /// What jobs may choose it by: its agent's word, and over it that of operators.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub labels: BTreeMap<String, String>,
+    /// Of these, what its agent says.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub declared_labels: BTreeMap<String, String>,
     pub registered_at: DateTime<Utc>,
     /// Rises with every stored change.
     pub version: u64,
@@ -86,6 +96,14 @@ pub struct NodeHardware {
     pub link_bytes_per_second: f64,
     /// To other nodes, per GPU.
     pub network_bytes_per_second: f64,
+}
+
+/// What is to change of a node; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodePatch {
+    /// Labels to set; `null` takes one away, also one that its agent declares.
+    pub labels: BTreeMap<String, Option<String>>,
 }
 
 /// How a node is to be emptied.

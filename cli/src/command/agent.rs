@@ -1,5 +1,6 @@
 //! `headway agent`: the node's side.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use headway_agent::{
 use headway_emulation::hardware::gpu_type;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
+use headway_types::spec::MOST_NODE_LABELS;
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
+use super::node::node_label;
 use super::shutdown_token;
 use crate::context::read_token;
 use crate::failure::{Failure, Kind};
@@ -57,6 +60,10 @@ pub struct Agent {
     /// Nodes of one fabric domain talk at full bandwidth.
     #[arg(long, default_value = "default")]
     pub fabric_domain: String,
+    /// NAME=VALUE, which jobs may choose nodes by (`resources.nodes.labels`) unless an operator says otherwise; may be given more than
+    /// once.
+    #[arg(long = "node-label", value_name = "NAME=VALUE", value_parser = node_label)]
+    pub labels: Vec<(String, String)>,
     /// Interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
     pub python: PathBuf,
@@ -135,6 +142,10 @@ pub fn group(written: &WrittenGroup, site: &Catalog, usual: NodeCount) -> Result
 pub async fn run(agent: Agent) -> Result<(), Failure> {
     let shutdown = shutdown_token(agent.die_with_parent)?;
     let site = super::catalog::read(&agent.hardware, Parameters::built_in())?;
+    let labels: BTreeMap<String, String> = agent.labels.into_iter().collect();
+    if labels.len() > MOST_NODE_LABELS {
+        return Err(Failure::new(Kind::Usage, format!("a node has {MOST_NODE_LABELS} labels at most")));
+    }
     if !agent.fleet.emulate.is_empty() {
         let config = FleetConfig {
             server_url: agent.server,
@@ -143,6 +154,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             name: agent.name.unwrap_or_else(|| "fleet".into()),
             groups: agent.fleet.groups(&site)?,
             fabric: agent.fabric_domain,
+            labels,
             failures: agent.fleet.failures,
         };
         return headway_agent::run_fleet(config, shutdown)
@@ -179,6 +191,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         shm: agent.shm_bytes.map(Bytes),
         local_disk: agent.local_disk_bytes.map(Bytes),
         fabric: agent.fabric_domain,
+        labels,
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),

@@ -1,14 +1,16 @@
 //! `headway node …`: the machines.
 
 mod insight;
+mod page;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{DeletedNode, DrainRequest, Node as NodeReply, PastNode};
+use headway_api::v1::{DeletedNode, DrainRequest, Node as NodeReply, NodePatch, PastNode};
 use headway_types::Seconds;
+use headway_types::spec::check_node_label;
 
 use crate::failure::Failure;
 use crate::output::{Printer, moment};
@@ -18,6 +20,10 @@ use crate::table::Column;
 pub enum Node {
     /// List nodes.
     List(List),
+    /// One node whole.
+    Describe(Name),
+    /// Set labels, which jobs choose nodes by (`resources.nodes.labels`), or take some away.
+    Label(Label),
     /// Move running jobs away (checkpoint first) and start nothing new.
     Drain(Drain),
     /// Start nothing new; what runs stays.
@@ -41,6 +47,19 @@ pub struct List {
     /// As they were at this moment (RFC 3339: 2026-03-01T14:02:00Z), with what is known of them.
     #[arg(long, value_name = "TIME")]
     pub at: Option<DateTime<Utc>>,
+    /// Those that have this label: NAME=VALUE, or NAME with any value; may be given more than once.
+    #[arg(long = "label", value_name = "NAME[=VALUE]", conflicts_with = "at")]
+    pub labels: Vec<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Label {
+    /// Name or id of the node.
+    pub node: String,
+    /// NAME=VALUE sets one, NAME- takes one away; what is not named stays. One that the node's agent declares is so again once it is
+    /// set to that.
+    #[arg(required = true, value_name = "NAME=VALUE|NAME-", value_parser = label_change)]
+    pub changes: Vec<(String, Option<String>)>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -67,7 +86,7 @@ pub struct Change {
     pub reason: Option<String>,
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column::new("NAME"),
     Column::new("GPU TYPE").rank(3),
     Column::new("GPUS"),
@@ -76,6 +95,7 @@ const COLUMNS: [Column; 9] = [
     Column::new("POLICY").rank(2).state(),
     Column::new("STANDING").rank(1).state(),
     Column::new("JOBS").wide(),
+    Column::new("LABELS").wide(),
     Column::new("REASON").cut(16),
 ];
 
@@ -92,12 +112,12 @@ const PAST: [Column; 8] = [
 
 pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Failure> {
     let changed = match node {
-        Node::List(List { at: Some(at) }) => {
+        Node::List(List { at: Some(at), .. }) => {
             let nodes = client.nodes_at(at).await?.items;
             return print.list(&nodes, &PAST, past_row, |node| node.name.clone());
         }
-        Node::List(List { at: None }) => {
-            let nodes = client.nodes().await?;
+        Node::List(List { at: None, labels }) => {
+            let nodes = client.nodes_labelled(&labels).await?;
             return print.list(&nodes, &COLUMNS, row, |node| node.name.clone());
         }
         Node::Gpus(Name { node }) => {
@@ -128,6 +148,23 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             say!("{}", deleted(&gone))?;
             return Ok(());
         }
+        Node::Describe(name) => {
+            let node = client.node(&name.node).await?;
+            if print.structured() {
+                return print.value(&node);
+            }
+            say!("{}", page::text(&node))?;
+            return Ok(());
+        }
+        Node::Label(label) => {
+            let patch = NodePatch { labels: label.changes.into_iter().collect() };
+            let node = client.update_node(&label.node, &patch).await?;
+            if print.structured() {
+                return print.value(&node);
+            }
+            say!("node {} is labelled {}", node.name, labelled(&node.labels))?;
+            return Ok(());
+        }
         Node::Undrain(name) | Node::Uncordon(name) => client.uncordon(&name.node).await?,
     };
     if print.structured() {
@@ -151,8 +188,30 @@ fn row(node: &NodeReply) -> Vec<String> {
         node.policy.to_string(),
         node.standing.to_string(),
         if jobs.is_empty() { "-".into() } else { jobs.len().to_string() },
+        labelled(&node.labels),
         reason(node),
     ]
+}
+
+fn labelled(labels: &BTreeMap<String, String>) -> String {
+    let told: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if told.is_empty() { "-".into() } else { told.join(",") }
+}
+
+/// A label of a node as flags name it.
+pub fn node_label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
+    check_node_label(name, value)?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn label_change(text: &str) -> Result<(String, Option<String>), String> {
+    match text.strip_suffix('-').filter(|_| !text.contains('=')) {
+        Some(name) => check_node_label(name, "gone").map(|()| (name.to_owned(), None)),
+        None => node_label(text)
+            .map(|(name, value)| (name, Some(value)))
+            .map_err(|why| format!("{why}, or NAME- to take it away")),
+    }
 }
 
 fn past_row(node: &PastNode) -> Vec<String> {
@@ -222,6 +281,23 @@ mod tests {
         let tables = [Some(80), Some(120), Some(200)].map(|width| table(Layout::Within(width)));
         insta::assert_snapshot!(tables.join("\n\n"));
         insta::assert_snapshot!(table(Layout::Wide));
+    }
+
+    #[test]
+    fn a_label_is_set_or_taken_away() {
+        assert_eq!(label_change("disk=nvme-"), Ok(("disk".into(), Some("nvme-".into()))));
+        assert_eq!(label_change("disk-"), Ok(("disk".into(), None)));
+        for wrong in ["disk", "-", "=x", "disk=", "a b-"] {
+            assert!(label_change(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_described_with_its_labels() {
+        let mut node = nodes().remove(0);
+        node.labels = [("disk".to_owned(), "nvme".to_owned()), ("gen".to_owned(), "4".to_owned())].into();
+        node.declared_labels = [("gen".to_owned(), "4".to_owned())].into();
+        insta::assert_snapshot!(page::text(&node));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use headway_api::spec;
 use headway_goodput::JobModel;
 use headway_planner::{Bounds, Claim, Downtime, Freedom, Needs, PlanJob, PlanProject, PlanWork, Spread};
 use headway_types::report::Flexibility;
-use headway_types::spec::{GpuRange, NodeResources, Priority};
+use headway_types::spec::{GpuRange, NodeResources, NodeSelector, Priority};
 use headway_types::{
     Assignment, Bytes, GpuCount, GpuSeconds, GpuType, JobId, Prediction, Seconds, Tokens, TokensPerSecond,
 };
@@ -283,6 +283,7 @@ impl Round<'_> {
                 local_disk: job.per_node.local_disk_bytes.map(Bytes),
             },
             avoid,
+            only: NodeSelector::default(),
             spread: match job.spread {
                 WireSpread::Prefer => Spread::Prefer,
                 WireSpread::Require => Spread::Require,

@@ -120,6 +120,7 @@ impl Nodes {
                 class: class.clone(),
                 draining: false,
                 host,
+                labels: BTreeMap::new(),
             });
         }
         let of_group = |nodes: &Self, name: &str| nodes.find(name).filter(|number| *number >= first);

@@ -43,6 +43,12 @@ pub struct Flags {
     /// One job per index: 0-99, 0-99:2, 1,3,5-9; behind a % how many of them may run at once: 0-99%8.
     #[arg(long, value_name = "RANGE[%N]")]
     pub array: Option<String>,
+    /// Nodes that it takes no others than, several with commas; in place of those that a file names.
+    #[arg(long = "node", value_name = "NAME", value_delimiter = ',')]
+    pub nodes: Vec<String>,
+    /// A label that its nodes have to have; may be given more than once.
+    #[arg(long = "node-label", value_name = "NAME=VALUE", value_parser = pair)]
+    pub node_labels: Vec<(String, String)>,
     /// NAME=VALUE; may be given more than once.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
@@ -128,6 +134,11 @@ impl Overlay<'_> {
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;
         self.set(&["array"], text(&flags.array), "--array")?;
         self.after(&flags.after)?;
+        let nodes = Some(json!(flags.nodes)).filter(|_| !flags.nodes.is_empty());
+        self.set(&["resources", "nodes", "include"], nodes, "--node")?;
+        for (name, value) in &flags.node_labels {
+            self.set(&["resources", "nodes", "labels", name], Some(json!(value)), "--node-label")?;
+        }
         for (name, value) in &flags.labels {
             self.set(&["labels", name], Some(json!(value)), "--label")?;
         }

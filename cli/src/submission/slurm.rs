@@ -3,6 +3,7 @@
 
 mod body;
 mod dependency;
+mod nodes;
 mod quantity;
 mod shape;
 
@@ -116,7 +117,7 @@ impl Translation<'_> {
         self.dependency(left_out)?;
         self.array(left_out)?;
         let cpus = self.per_node(&shape)?;
-        self.nodes();
+        self.nodes(left_out)?;
         self.run(script, &shape, cpus)?;
         if !labels.is_empty() {
             self.spec.insert("labels".into(), Value::Object(labels));
@@ -198,7 +199,6 @@ impl Translation<'_> {
         for (name, instead) in [
             ("partition", "Headway has no partitions; where it stood for a GPU type, give --gpu-type"),
             ("qos", "Headway has priorities from 0 to 100: give --priority"),
-            ("constraint", "nodes are not chosen by features; where it stood for a GPU type, give --gpu-type"),
             ("comment", "`headway ps` and the web page show it"),
             ("wckey", "usage is counted by project: give --project"),
         ] {
@@ -271,19 +271,6 @@ impl Translation<'_> {
         Ok(per_task.map(|(_, count)| count))
     }
 
-    fn nodes(&mut self) {
-        if let Some(one) = self.options.take("exclude") {
-            match quantity::host_list(&one.value) {
-                Some(hosts) => self.set("resources.nodes.exclude", one.line, json!(hosts)),
-                None => self.options.note(one.line, "--exclude is left out: give the nodes by name, with commas"),
-            }
-        }
-        if let Some(one) = self.options.take("switches") {
-            self.set("resources.topology", one.line, json!({ "require": "rack" }));
-            self.options.note(one.line, "--switches became topology: {require: rack}: one fabric domain");
-        }
-    }
-
     fn run(&mut self, script: &Script<'_>, shape: &Shape, cpus: Option<u32>) -> Result<(), Wrong> {
         let directory = script.directory;
         let workdir = match self.options.take("chdir") {
@@ -350,7 +337,7 @@ impl Translation<'_> {
                 "mail-type" | "mail-user" => "Headway sends no mail: headway job wait JOB && mail …".into(),
                 "nice" | "priority" => "Headway has priorities from 0 to 100: give --priority".into(),
                 "exclusive" => "GPUs are never shared; of CPUs and memory ask for what the job needs".into(),
-                "nodelist" | "nodefile" => "nodes can be excluded, not chosen: --exclude, or a GPU type".into(),
+                "nodefile" => "name the nodes: --nodelist".into(),
                 "reservation" => "a reservation names its jobs itself: headway reservation --help".into(),
                 "deadline" => "write the deadline into a specification; it stops nothing".into(),
                 "wait" => "wait after submitting: headway job wait JOB".into(),

@@ -157,6 +157,13 @@ pub enum Request {
     Uncordon {
         node: NodeId,
     },
+    /// What jobs may choose a node by; `None` takes a label away, what is not named stays.
+    LabelNode {
+        node: NodeId,
+        labels: BTreeMap<String, Option<String>>,
+        /// Only if it is at this version now.
+        expected: Option<u64>,
+    },
     /// An operator vouches that nothing runs on this unreachable node any more.
     MarkLost {
         node: NodeId,

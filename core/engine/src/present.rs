@@ -29,6 +29,7 @@ impl Node {
                 shm: inventory.shm,
                 local_disk: inventory.local_disk,
             },
+            labels: self.labels(),
         }
     }
 }

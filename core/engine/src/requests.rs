@@ -6,6 +6,7 @@ mod deeds;
 mod deletion;
 mod dry_run;
 mod jobs;
+mod labels;
 mod members;
 mod nodes;
 mod once;
@@ -43,6 +44,7 @@ impl Engine {
             Request::Drain { node, reason, deadline } => self.drain(actor, node, reason, deadline),
             Request::Cordon { node, reason } => self.cordon(actor, node, reason),
             Request::Uncordon { node } => self.uncordon(actor, node),
+            Request::LabelNode { node, labels, expected } => self.label_node(actor, node, &labels, expected),
             Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
             Request::DeleteNode { node, reason } => self.delete_node(actor, node, reason),
             Request::Rebalance { terms } => self.rebalance(actor, *terms).map(Reply::Rebalance),

@@ -163,3 +163,74 @@ fn an_excluded_node_is_not_taken() {
     let job = cluster.submit(picky);
     assert_eq!(cluster.nodes_of(job), [1]);
 }
+
+fn label(cluster: &mut Cluster, node: u64, name: &str, value: Option<&str>) -> Reply {
+    let labels = [(name.to_owned(), value.map(str::to_owned))].into();
+    cluster.request(Request::LabelNode { node: node_id(node), labels, expected: None })
+}
+
+#[test]
+fn a_job_takes_only_nodes_with_the_labels_it_asks_for() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    label(&mut cluster, 1, "disk", Some("nvme"));
+    let mut picky = rigid("picky", 4);
+    picky.roles[0].nodes.only.labels = [("disk".into(), "nvme".into())].into();
+    let job = cluster.submit(picky.clone());
+    assert_eq!(cluster.nodes_of(job), [1]);
+    cluster.start(job);
+    // What runs stays where it is, and what comes waits for another node of that kind.
+    label(&mut cluster, 1, "disk", None);
+    let second = cluster.submit(picky);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }));
+    assert!(matches!(cluster.state(second), JobState::Queued { .. }));
+    label(&mut cluster, 0, "disk", Some("nvme"));
+    cluster.pass_beating(5.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(second), [0]);
+}
+
+#[test]
+fn a_job_takes_only_nodes_it_names() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let mut picky = rigid("picky", 4);
+    picky.roles[0].nodes.only.include = ["node-1".into(), "node-9".into()].into();
+    let job = cluster.submit(picky);
+    assert_eq!(cluster.nodes_of(job), [1]);
+}
+
+#[test]
+fn what_an_operator_says_of_a_node_goes_before_its_agent_and_outlives_both() {
+    let mut cluster = Cluster::new(&[4]);
+    let declared = |cluster: &mut Cluster, disk: &str| {
+        let labels = [("disk".to_owned(), disk.to_owned()), ("gen".to_owned(), "4".to_owned())].into();
+        cluster.register(headway_types::NodeInventory { labels, ..inventory(0, 4) }, Vec::new());
+    };
+    let labels = |cluster: &Cluster| {
+        let labels = cluster.node(0).labels().into_iter().map(|(name, value)| format!("{name}={value}"));
+        labels.collect::<Vec<_>>().join(" ")
+    };
+    declared(&mut cluster, "ssd");
+    label(&mut cluster, 0, "disk", Some("nvme"));
+    label(&mut cluster, 0, "gen", None);
+    assert_eq!(labels(&cluster), "disk=nvme");
+    cluster.restart();
+    declared(&mut cluster, "ssd");
+    assert_eq!(labels(&cluster), "disk=nvme");
+    // Whoever says the same as the agent leaves it to the agent.
+    label(&mut cluster, 0, "disk", Some("ssd"));
+    declared(&mut cluster, "hdd");
+    assert_eq!(labels(&cluster), "disk=hdd");
+    assert_eq!(cluster.count("node.labelled"), 3);
+}
+
+#[test]
+fn a_label_is_changed_at_the_version_that_was_read_or_not_at_all() {
+    let mut cluster = Cluster::new(&[4]);
+    let (version, labels) = (cluster.node(0).version, [("a".to_owned(), Some("b".to_owned()))]);
+    let change = |expected| Request::LabelNode { node: node_id(0), labels: labels.clone().into(), expected };
+    assert!(matches!(cluster.request(change(Some(version))), Reply::Node(_)));
+    let refused = cluster.request(change(Some(version)));
+    assert!(matches!(refused, Reply::Refused(Refusal::VersionChanged { .. })), "{refused:?}");
+    let many = (0..70).map(|number| (format!("l{number}"), Some("x".to_owned()))).collect();
+    let refused = cluster.request(Request::LabelNode { node: node_id(0), labels: many, expected: None });
+    assert!(matches!(refused, Reply::Refused(Refusal::Invalid(_))), "{refused:?}");
+}

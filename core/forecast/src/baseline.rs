@@ -58,6 +58,7 @@ mod tests {
             gpus: (0..gpus).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect(),
             draining: false,
             host: NodeResources::default(),
+            labels: BTreeMap::new(),
         };
         let mut nodes: Vec<PlanNode> = gpus.iter().enumerate().map(node).collect();
         nodes.sort_by_key(|node| node.node);

@@ -1,6 +1,6 @@
 //! Small rounds for tests and benchmarks, here and to the right.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -51,6 +51,7 @@ pub fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
         gpus: (0..gpus).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect(),
         draining: false,
         host: NodeResources::default(),
+        labels: BTreeMap::new(),
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headway_types::spec::NodeResources;
+use headway_types::spec::{NodeResources, NodeSelector};
 use headway_types::{GpuCount, GpuSeconds, GpuType, Layout, NodeId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::input::PlanNode;
 
 /// Who a job belongs to, and what it is owed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,10 +64,25 @@ pub struct Needs {
     pub per_node: NodeResources,
     /// Nodes it must not start on.
     pub avoid: BTreeSet<NodeId>,
+    /// Of the others it starts on these only.
+    #[serde(skip_serializing_if = "NodeSelector::is_any")]
+    pub only: NodeSelector,
     pub spread: Spread,
     /// The layout its checkpoints are bound to, where its script cannot change layouts; while it runs, the present one
     /// counts instead.
     pub layout: Option<Layout>,
+}
+
+impl Needs {
+    /// Whether a job may start on this node, as far as its name, its labels and its past with the job go.
+    pub(crate) fn admit(&self, node: &PlanNode) -> bool {
+        !self.avoid.contains(&node.node) && self.only.takes(&node.name, &node.labels)
+    }
+
+    /// Whether there are nodes that it must not start on.
+    pub(crate) fn bind_nodes(&self) -> bool {
+        !self.avoid.is_empty() || !self.only.is_any()
+    }
 }
 
 /// How a job of several nodes takes fabric domains.

@@ -12,8 +12,8 @@ use crate::candidate;
 use crate::claim::Spread;
 use crate::cluster::{Class, Reach, Shape};
 use crate::curves::{CurveCache, Lack};
-use crate::explain::{host_amount, list};
-use crate::input::PlanJob;
+use crate::explain::{gpus, host_amount, list};
+use crate::input::{PlanJob, PlanNode};
 use crate::obstacle::{Fit, Obstacle};
 use crate::round::Round;
 
@@ -31,6 +31,7 @@ pub(crate) fn closest(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) -> 
             asker.in_words(&fits).or_else(|| Some(format!("the cluster has {}", list(&named))))
         }
         Obstacle::TooLarge { .. } => asker.in_words(&asker.of_accepted(|of| asker.near(of, None))),
+        Obstacle::NotAskedFor => Some(asker.asked_for()),
         Obstacle::HostTooSmall { lacking } => Some(format!("the nodes it accepts have {}", asker.roomiest(lacking))),
         Obstacle::Infeasible { fits, .. } if !fits.is_empty() => asker.in_words(fits),
         Obstacle::Infeasible { refusal, .. } => {
@@ -89,7 +90,7 @@ impl Asker<'_, '_> {
         let classes = (0..cluster.classes.len()).filter(|&class| cluster.classes[class].alike.gpu_type == *of);
         let shapes = classes.flat_map(|class| cluster.nominal_shapes(class, size));
         let near = |shape: &Shape| self.job.needs.spread == Spread::Prefer || shape.reach == Reach::Domain;
-        let mut hosted = shapes.filter(|shape| near(shape) && cluster.hosts_as_built(self.job, *shape));
+        let mut hosted = shapes.filter(|shape| near(shape) && cluster.hosts_as_built(&self.job.needs, *shape));
         hosted.find_map(|shape| {
             let way = candidate::ways(self.round, self.job, model, shape, None, curves).into_iter().next()?;
             Some(Fit { gpu_type: of.clone(), gpus: size, layout: way.offer.configuration.map(|at| at.layout) })
@@ -121,6 +122,30 @@ impl Asker<'_, '_> {
     fn in_words(&self, fits: &[Fit]) -> Option<String> {
         let fits = fits.iter().map(|one| one.in_words(&self.job.range));
         fits.reduce(|all, one| format!("{all}, or on {one}")).map(|would| format!("it could run on {would}"))
+    }
+
+    /// The nodes that are as it asks; where there are none, what names and labels there are.
+    fn asked_for(&self) -> String {
+        let (nodes, only) = (self.round.cluster.nodes, &self.job.needs.only);
+        let asked: Vec<_> = nodes.iter().filter(|node| only.takes(&node.name, &node.labels)).collect();
+        if !asked.is_empty() {
+            let class = |node: &&PlanNode| format!("{} of {}", gpus(node.class.gpus_per_node), node.class.gpu_type);
+            let built: Vec<String> = asked.iter().map(|node| format!("{} with {}", node.name, class(node))).collect();
+            return format!("what it asks for is {}", list(&built));
+        }
+        let unknown: Vec<String> =
+            only.include.iter().filter(|name| nodes.iter().all(|node| node.name != **name)).cloned().collect();
+        if !unknown.is_empty() {
+            let known: Vec<&str> = nodes.iter().map(|one| one.name.as_str()).collect();
+            return format!("no node is called {}; there are {}", list(&unknown), list(&known));
+        }
+        let values = |name: &String| {
+            let values: BTreeSet<String> = nodes.iter().filter_map(|node| node.labels.get(name).cloned()).collect();
+            let values = list(&values.into_iter().collect::<Vec<_>>());
+            if values.is_empty() { format!("no node has a label {name}") } else { format!("{name} is {values} here") }
+        };
+        let told: Vec<String> = only.labels.keys().map(values).collect();
+        told.join("; ")
     }
 
     /// What the nodes it accepts have most of, of what none has enough of.

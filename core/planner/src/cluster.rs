@@ -228,8 +228,8 @@ impl<'a> Cluster<'a> {
     /// Whether a slice of a job may lie on a node as far as its host, the site's rows and the nodes the job avoids go, were
     /// nobody else there.
     fn suits(&self, job: &PlanJob, needs: &Needs, node: usize, gpus: u32) -> bool {
-        let PlanNode { node: id, host, .. } = &self.nodes[node];
-        let suits = host.lacks(needs.per_node).next().is_none() && !needs.avoid.contains(id);
+        let entry = &self.nodes[node];
+        let suits = entry.host.lacks(needs.per_node).next().is_none() && needs.admit(entry);
         suits && self.site.admits(job, node, gpus)
     }
 
@@ -275,14 +275,16 @@ impl<'a> Cluster<'a> {
         self.splits(class, gpus).take(SHAPES_PER_SIZE).map(shape).collect()
     }
 
-    /// Whether nodes enough of a shape have what a job needs on their hosts, were all of them there.
-    pub fn hosts_as_built(&self, job: &PlanJob, shape: Shape) -> bool {
+    /// Whether nodes enough of a shape are among those it asks for and have what it needs on their hosts, were all of them there.
+    pub fn hosts_as_built(&self, needs: &Needs, shape: Shape) -> bool {
         let class = &self.classes[shape.class];
         let enough = |nodes: &[usize]| {
-            let suited = nodes.iter().filter(|&&node| self.nodes[node].host.lacks(job.needs.per_node).next().is_none());
-            suited.count() >= shape.nodes.0 as usize
+            let suits = |node: &PlanNode| {
+                needs.only.takes(&node.name, &node.labels) && node.host.lacks(needs.per_node).next().is_none()
+            };
+            nodes.iter().filter(|&&node| suits(&self.nodes[node])).count() >= shape.nodes.0 as usize
         };
-        match job.needs.spread {
+        match needs.spread {
             Spread::Require => class.domains.iter().any(|domain| enough(domain)),
             Spread::Prefer => enough(&class.nodes),
         }

@@ -150,7 +150,7 @@ impl<'c> Free<'c> {
 
     fn suits(&self, job: &PlanJob, node: usize, gpus: u32) -> bool {
         self.hosts[node].lacks(job.needs.per_node).next().is_none()
-            && !job.needs.avoid.contains(&self.cluster.nodes[node].node)
+            && job.needs.admit(&self.cluster.nodes[node])
             && self.rows_against(job, node, gpus).next().is_none()
     }
 

@@ -71,6 +71,8 @@ fn nodes(round: &Round<'_>, job: &PlanJob) -> Vec<Stage> {
     keep("not set aside for others", false, &|node| admitted.contains(&cluster.class_of(node)), &built);
     keep("usable now", true, &|node| cluster.open_on(node) > 0, &|node| cluster.open_on(node));
     let open = |node: usize| cluster.open_on(node);
+    let asked = |node: usize| job.needs.only.takes(&cluster.nodes[node].name, &cluster.nodes[node].labels);
+    keep("on nodes it asks for", false, &asked, &open);
     keep("on nodes it need not avoid", false, &|node| !job.needs.avoid.contains(&cluster.nodes[node].node), &open);
     keep(&format!("on nodes with enough {}", list(&needed)), false, &roomy, &open);
     stages

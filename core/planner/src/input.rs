@@ -1,6 +1,6 @@
 //! Everything one round may look at. Serialisable: a stored input replays to the same plan, byte for byte.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::{JobModel, Lessons};
@@ -68,6 +68,9 @@ pub struct PlanNode {
     /// What the host has for jobs besides GPUs; what it does not say is not counted.
     #[serde(default)]
     pub host: NodeResources,
+    /// What jobs may choose it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// One job as the planner sees it.

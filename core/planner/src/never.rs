@@ -74,6 +74,7 @@ fn field(of: &Obstacle) -> &'static str {
     match of {
         Obstacle::WrongType => "resources.gpus.type",
         Obstacle::HostTooSmall { .. } => "resources.per_node",
+        Obstacle::NotAskedFor => "resources.nodes",
         Obstacle::Infeasible { refusal, .. } => match refusal.lacks {
             Lack::Layout => "training.layouts",
             Lack::Batch => "training.batch",
@@ -144,7 +145,14 @@ mod tests {
         hungry.roles[0].per_node.memory = Some(Bytes(99 << 40));
         let mut in_one_rack = asking(128);
         in_one_rack.roles[0].nodes.topology = Topology::RequireRack;
+        let (mut of_label, mut unknown, mut named) = (asking(8), asking(8), asking(16));
+        of_label.roles[0].nodes.only.labels = [("disk".into(), "nvme".into())].into();
+        unknown.roles[0].nodes.only.include = ["n99".into()].into();
+        named.roles[0].nodes.only.include = ["n1".into(), "n9".into()].into();
         let all = [
+            words(&of_label),
+            words(&unknown),
+            words(&named),
             words(&of_type),
             words(&asking(1_000)),
             words(&in_one_rack),

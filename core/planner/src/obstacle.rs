@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::spec::{GpuRange, HostResource};
+use headway_types::spec::{GpuRange, HostResource, NodeSelector};
 use headway_types::{GpuCount, GpuType, Layout, NodeCount};
 
 use crate::candidate;
@@ -40,6 +40,10 @@ pub(crate) enum Obstacle {
     Host {
         lacking: Vec<HostResource>,
     },
+    /// No host of the cluster as built that could hold it is among those it asks for.
+    NotAskedFor,
+    /// The nodes it asks for cannot hold it as they are; others could.
+    AskedFor,
     /// The nodes that could hold it are among those it must not use.
     Avoided,
     /// Rows of the site leave too little on the nodes that could hold it, were nobody else there.
@@ -130,15 +134,19 @@ pub(crate) fn never(
         };
         return Some(Obstacle::TooLarge { built: accepted().map(most).max().unwrap_or_default() });
     }
-    let (bound, mut refusals, mut hosted) = (candidate::bound_layout(job), Vec::new(), false);
+    let (bound, mut refusals, mut hosted) = (candidate::bound_layout(job), Vec::new(), Vec::new());
     for shape in shapes {
         match candidate::refusal(round, job, model, shape, bound, curves) {
             Some(refusal) => refusals.push(refusal),
-            None if cluster.hosts_as_built(job, shape) => return None,
-            None => hosted = true,
+            None if cluster.hosts_as_built(&job.needs, shape) => return None,
+            None => hosted.push(shape),
         }
     }
-    if hosted {
+    let anywhere = Needs { only: NodeSelector::default(), ..job.needs.clone() };
+    if hosted.iter().any(|shape| cluster.hosts_as_built(&anywhere, *shape)) {
+        return Some(Obstacle::NotAskedFor);
+    }
+    if !hosted.is_empty() {
         let hosts = accepted().flat_map(|class| &class.nodes).map(|&node| cluster.nodes[node].host);
         let lacking: BTreeSet<HostResource> = hosts.flat_map(|host| host.lacks(job.needs.per_node)).collect();
         return Some(Obstacle::HostTooSmall { lacking: lacking.into_iter().collect() });
@@ -154,9 +162,13 @@ pub(crate) fn never(
 /// What keeps a job from shapes that nodes have room for: hosts, before the nodes it avoids.
 fn kept_out(round: &Round<'_>, job: &PlanJob) -> Option<Obstacle> {
     let (cluster, shapes) = (round.cluster, candidate::open_shapes(round, job));
-    let without = Needs { avoid: BTreeSet::new(), ..job.needs.clone() };
-    if shapes.iter().any(|shape| cluster.could_hold(job, &without, *shape)) {
+    let holds = |needs: &Needs| shapes.iter().any(|shape| cluster.could_hold(job, needs, *shape));
+    let willing = Needs { avoid: BTreeSet::new(), ..job.needs.clone() };
+    if holds(&willing) {
         return Some(Obstacle::Avoided);
+    }
+    if holds(&Needs { only: NodeSelector::default(), ..willing }) {
+        return Some(Obstacle::AskedFor);
     }
     let nodes = shapes.iter().flat_map(|shape| {
         let roomy = |node: &&usize| cluster.open_on(**node) >= shape.per_node();

@@ -286,7 +286,7 @@ fn without_row(round: &Round<'_>, job: &PlanJob) -> Option<headway_types::plan::
 
 /// What else may keep a job from free GPUs.
 fn or_elsewhere(job: &PlanJob) -> &'static str {
-    match (job.needs.per_node == NodeResources::default(), job.needs.avoid.is_empty()) {
+    match (job.needs.per_node == NodeResources::default(), !job.needs.bind_nodes()) {
         (true, true) => "",
         (false, true) => ", or on hosts without what it needs besides",
         (true, false) => ", or on nodes it must not use",

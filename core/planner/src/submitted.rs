@@ -122,6 +122,7 @@ impl<'a> Premises<'a> {
             needs: Needs {
                 per_node: role.per_node,
                 avoid: excluded.map(|node| node.node).collect(),
+                only: role.nodes.only.clone(),
                 spread: match role.nodes.topology {
                     Topology::PreferRack => Spread::Prefer,
                     Topology::RequireRack => Spread::Require,

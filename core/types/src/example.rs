@@ -190,6 +190,7 @@ pub fn inventory(node: NodeId, index: u64, gpus: u32) -> NodeInventory {
         address: format!("10.0.0.{index}"),
         isolated: true,
         conditions: Vec::new(),
+        labels: BTreeMap::new(),
         agent_version: "test".into(),
     }
 }

@@ -1,6 +1,7 @@
 //! What a node offers: GPUs, their health, the fabric between them, and host resources.
 
 use core::fmt;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +157,9 @@ pub struct NodeInventory {
     pub isolated: bool,
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// By its agent's word; what an operator says goes before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     pub agent_version: String,
 }
 

@@ -2,6 +2,7 @@
 
 mod after;
 mod array;
+mod nodes;
 mod notify;
 mod resources;
 mod statistics;
@@ -19,8 +20,9 @@ use crate::unit::{GpuCount, GpuSeconds, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
 pub use array::{ArraySpec, IndexError, Indices, LARGEST_INDEX, MOST_ELEMENTS, element_name, family_name};
+pub use nodes::{MOST_NODE_LABELS, NodeChoice, NodeSelector, Topology, check_node_label};
 pub use notify::{MOST_WEBHOOKS, NoticeKind, Notify};
-pub use resources::{GpuRange, HostResource, NodeChoice, NodeResources, Topology};
+pub use resources::{GpuRange, HostResource, NodeResources};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
 

@@ -105,6 +105,7 @@ fn node() -> Node {
         availability: Availability::Available,
         health: NodeHealth::default(),
         registered_at: NOW,
+        labels: BTreeMap::new(),
         version: 1,
     }
 }

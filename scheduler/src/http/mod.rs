@@ -24,6 +24,7 @@ mod foresight;
 mod goodput;
 mod history;
 mod jobs;
+mod labels;
 mod ledger;
 mod limits;
 mod listing;

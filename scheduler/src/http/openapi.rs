@@ -79,7 +79,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(deliveries::deliveries))
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
-        .routes(routes!(nodes::get_node, nodes::delete_node))
+        .routes(routes!(nodes::get_node, nodes::update_node, nodes::delete_node))
         .routes(routes!(nodes::insight::node_gpus))
         .routes(routes!(nodes::insight::node_health))
         .routes(routes!(events::node_events))

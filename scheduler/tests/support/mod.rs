@@ -141,6 +141,7 @@ pub fn node(id: NodeId) -> Node {
         availability: Availability::Unreachable { since: START },
         health: NodeHealth::default(),
         registered_at: START,
+        labels: BTreeMap::new(),
         version: 3,
     }
 }

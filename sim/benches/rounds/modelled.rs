@@ -1,5 +1,6 @@
 //! H100 nodes of eight GPUs, and jobs of mixed size: a 1-billion and an 8-billion-parameter decoder in turn.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -19,7 +20,15 @@ pub fn rounds() -> Vec<(String, PlanInput)> {
 pub fn node(name: String, gpu_type: &str, gpus: u32, ids: &mut IdSource) -> PlanNode {
     let class = example::class(gpu_type, gpus);
     let gpus = (0..gpus).map(|gpu| GpuUuid(format!("{name}-{gpu}"))).collect();
-    PlanNode { node: ids.node(NOW), class, gpus, name, draining: false, host: NodeResources::default() }
+    PlanNode {
+        node: ids.node(NOW),
+        class,
+        gpus,
+        name,
+        draining: false,
+        host: NodeResources::default(),
+        labels: BTreeMap::new(),
+    }
 }
 
 pub fn input(mut nodes: Vec<PlanNode>, mut jobs: Vec<PlanJob>, ids: &mut IdSource) -> PlanInput {

@@ -104,6 +104,17 @@ fn an_array_becomes_one_and_its_elements_read_their_index() {
 }
 
 #[test]
+fn nodes_and_features_become_what_the_job_asks_of_its_nodes() {
+    let script = "#!/bin/sh\n#SBATCH --gpus=1 -w n[1-2],n7 -C nvme&gen=4\ntrue\n";
+    insta::assert_snapshot!(told(script));
+    for choice in ["a100|h100", "[rack1*2]", "(a&b)", "!old"] {
+        let script = format!("#!/bin/sh\n#SBATCH --gpus=1 --constraint={choice}\ntrue\n");
+        let refused = translated(&script).unwrap_err();
+        assert!(refused.message.starts_with("job.sh:2: --constraint takes features"), "{refused}");
+    }
+}
+
+#[test]
 fn whatever_a_script_gives_is_mapped_or_named() {
     let script = "#!/bin/sh\n#SBATCH --gpus=1 --array=1 --licenses=a --hint=nomultithread\ntrue\n";
     let directory = Path::new("/d");

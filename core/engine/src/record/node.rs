@@ -1,6 +1,8 @@
 //! A node's row: what it is (inventory), what users want (policy), what we see (availability), what we have come to
 //! think of it (health). Four axes, never one enum.
 
+use std::collections::BTreeMap;
+
 use headway_types::{AvailabilityKind, BootId, JobId, NodeInventory, NodePolicyKind, StandingKind, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,9 @@ pub struct Node {
     pub health: NodeHealth,
     pub registered_at: Timestamp,
     pub boot: BootId,
+    /// What operators say of it, over what its agent does; `None`: it has no such label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Option<String>>,
     pub version: u64,
 }
 
@@ -22,6 +27,19 @@ impl Node {
     pub fn takes_work(&self) -> bool {
         let ailing = self.inventory.conditions.iter().any(|one| one.kind.keeps_work_away());
         self.policy == NodePolicy::Schedulable && self.health.is_trusted() && !ailing
+    }
+
+    /// What jobs may choose it by: its agent's word, and over it that of operators.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = self.inventory.labels.clone();
+        for (name, value) in &self.labels {
+            match value {
+                Some(value) => labels.insert(name.clone(), value.clone()),
+                None => labels.remove(name),
+            };
+        }
+        labels
     }
 
     /// Until when jobs with nowhere else to go may stay on a node that is drained.

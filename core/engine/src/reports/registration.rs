@@ -79,6 +79,7 @@ impl Engine {
             availability: known.map_or(Availability::Available, |node| node.availability),
             health: known.map_or_else(NodeHealth::default, |node| node.health.clone()),
             registered_at: self.facts.now,
+            labels: known.map_or_else(BTreeMap::new, |node| node.labels.clone()),
             version: known.map_or(0, |node| node.version),
         };
         self.facts.nodes.insert(id, Arc::new(node));

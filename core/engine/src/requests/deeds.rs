@@ -62,6 +62,7 @@ impl Engine {
             Request::Drain { node, .. }
             | Request::Cordon { node, .. }
             | Request::Uncordon { node }
+            | Request::LabelNode { node, .. }
             | Request::MarkLost { node, .. }
             | Request::DeleteNode { node, .. } => Row::Node(facts.nodes.get(node)?.clone()),
             Request::Approve { plan } | Request::Reject { plan, .. } => Row::Plan(facts.proposals.get(plan)?.clone()),

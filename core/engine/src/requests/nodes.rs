@@ -37,7 +37,7 @@ impl Engine {
         self.set_node_policy(actor, node, NodePolicy::Schedulable, "node.uncordoned", what, None)
     }
 
-    fn known_node(&self, id: NodeId) -> Result<&Arc<Node>, Refusal> {
+    pub(super) fn known_node(&self, id: NodeId) -> Result<&Arc<Node>, Refusal> {
         self.facts.nodes.get(&id).ok_or(Refusal::NoSuchNode(id))
     }
 
@@ -58,7 +58,7 @@ impl Engine {
         self.node_reply(id)
     }
 
-    fn node_reply(&self, id: NodeId) -> Result<Reply, Refusal> {
+    pub(super) fn node_reply(&self, id: NodeId) -> Result<Reply, Refusal> {
         Ok(Reply::Node(self.known_node(id)?.clone()))
     }
 

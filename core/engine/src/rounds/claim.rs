@@ -50,11 +50,12 @@ impl RoundRequest {
         if matches!(job.state, JobState::Queued { since } if self.frame.now.since(since).0 > SUSPICION.0) {
             return false;
         }
-        let (range, least) = (&job.spec.role().gpus, job.least());
+        let (range, only, least) = (&job.spec.role().gpus, &job.spec.role().nodes.only, job.least());
         let mut alike: BTreeMap<GpuCount, u32> = BTreeMap::new();
         for (id, node) in &self.rows {
             let inventory = &node.inventory;
-            if !avoid.contains(id) && node.takes_work() && range.accepts(&inventory.gpu_type) {
+            let asked = || only.is_any() || only.takes(&inventory.name, &node.labels());
+            if !avoid.contains(id) && node.takes_work() && range.accepts(&inventory.gpu_type) && asked() {
                 *alike.entry(inventory.healthy()).or_default() += 1;
             }
         }

@@ -69,6 +69,14 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
             let lacking: Vec<String> = lacking.iter().map(|of| host_need(job, *of)).collect();
             waits(ReasonCode::HostResources, format!("it takes {} on each node, more than nodes have", list(&lacking)))
         }
+        Obstacle::NotAskedFor => {
+            let asked = job.needs.only.in_words();
+            never(ReasonCode::Excluded, format!("it needs {} on {asked}, and those cannot hold it", gpus(least)))
+        }
+        Obstacle::AskedFor => {
+            let asked = job.needs.only.in_words();
+            waits(ReasonCode::Excluded, format!("it asks for {asked}, of which too few are usable now"))
+        }
         Obstacle::Avoided => {
             waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
         }

@@ -191,6 +191,9 @@ impl Account<'_> {
                 told(ReasonCode::HostResources, detail)
             } else if let Some(detail) = self.closed_by_rows(job, need) {
                 told(ReasonCode::SiteRow, detail)
+            } else if !of.needs.only.is_any() {
+                let asked = of.needs.only.in_words();
+                told(ReasonCode::Excluded, format!("what is free is not on {asked}, or scattered"))
             } else if !of.needs.avoid.is_empty() {
                 told(ReasonCode::Excluded, "what is free is on nodes it must not use, or scattered".into())
             } else {

@@ -42,7 +42,11 @@ fn check_fresh(scene: &Scene<'_>, delta: &Delta<'_>, to: &Assignment) -> Result<
     let (id, gpus) = (job.job, placement.gpus());
     let (mut kinds, mut domains, mut parts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for slice in placement.slices() {
-        let class = &scene.nodes[&slice.node].class;
+        let node = &scene.nodes[&slice.node];
+        let class = &node.class;
+        if !job.needs.only.takes(&node.name, &node.labels) {
+            return Err(Violation::NotAskedFor { job: id, node: slice.node });
+        }
         if job.needs.avoid.contains(&slice.node) {
             return Err(Violation::Avoided { job: id, node: slice.node });
         }

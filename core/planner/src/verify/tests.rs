@@ -144,6 +144,20 @@ fn a_job_starts_on_no_node_it_avoids_but_may_stay_there() {
 }
 
 #[test]
+fn a_job_starts_only_on_nodes_it_asks_for_but_may_stay_elsewhere() {
+    let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
+    input.jobs[0].needs.only.labels = [("disk".into(), "nvme".into())].into();
+    let plan = giving(&input, &[(1, first(&[(1, 2)]))]);
+    assert!(matches!(verify(&input, &plan), Err(Violation::NotAskedFor { .. })));
+    holding(&mut input, 0, first(&[(1, 2)]));
+    assert_eq!(verify(&input, &plan), Ok(()));
+    let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
+    input.jobs[0].needs.only.labels = [("disk".into(), "nvme".into())].into();
+    input.nodes[0].labels = input.jobs[0].needs.only.labels.clone();
+    assert_eq!(verify(&input, &giving(&input, &[(1, first(&[(1, 2)]))])), Ok(()));
+}
+
+#[test]
 fn a_gang_has_as_many_gpus_on_each_of_its_nodes() {
     let input = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 4)]);
     let uneven = giving(&input, &[(1, first(&[(1, 3), (2, 1)]))]);

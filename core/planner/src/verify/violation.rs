@@ -28,6 +28,8 @@ pub enum Violation {
     Draining { job: JobId, node: NodeId },
     #[error("job {job} starts on node {node}, which it must avoid")]
     Avoided { job: JobId, node: NodeId },
+    #[error("job {job} starts on node {node}, which is none of those it asks for")]
+    NotAskedFor { job: JobId, node: NodeId },
     #[error("job {job} does not run on {gpus} GPUs")]
     Size { job: JobId, gpus: GpuCount },
     #[error("job {job} does not run on {gpu_type}")]

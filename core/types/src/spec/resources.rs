@@ -100,24 +100,3 @@ impl HostResource {
         }
     }
 }
-
-/// Which nodes a job takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeChoice {
-    /// Names of nodes it must not start on.
-    pub exclude: BTreeSet<String>,
-    pub topology: Topology,
-}
-
-words! {
-    /// How a job of several nodes takes racks (fabric domains).
-    #[derive(Default)]
-    pub enum Topology {
-        /// One where that costs little.
-        #[default]
-        PreferRack,
-        /// Only within one.
-        RequireRack,
-    }
-}

@@ -121,6 +121,8 @@ pub fn stored_job(of: &Job) -> v1::Job {
         budget_gpu_hours: spec.limits.budget.map(|budget| budget.0 / 3_600.0),
         used_gpu_hours: of.attained.0 / 3_600.0,
         excluded_nodes: role.nodes.exclude.iter().cloned().collect(),
+        included_nodes: role.nodes.only.include.iter().cloned().collect(),
+        node_labels: role.nodes.only.labels.clone(),
         topology: role.nodes.topology.to_string(),
         array: super::job_array(of),
         stands_for: None,

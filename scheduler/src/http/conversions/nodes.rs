@@ -56,6 +56,8 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         remarks: conditions(inventory, false),
         availability: record.availability.kind(),
         availability_since: seen_since.map(time),
+        labels: record.labels(),
+        declared_labels: inventory.labels.clone(),
         registered_at: time(record.registered_at),
         version: record.version,
     }

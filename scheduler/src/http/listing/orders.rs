@@ -12,6 +12,7 @@ use headway_types::{ArrayId, JobId};
 
 use super::query::no_cursor;
 use crate::asking::Foretold;
+use crate::http::labels;
 use crate::http::problem::Problem;
 use crate::store::{JobFilter, Page};
 
@@ -143,14 +144,11 @@ fn progress(live: &JobView) -> Option<f64> {
 fn admits(filter: &JobFilter, live: &JobView) -> bool {
     let (job, spec) = (&live.job, &live.job.spec);
     let of_array = |array: &ArrayId| job.element.as_ref().is_some_and(|element| element.array == *array);
-    let labelled = |(name, value): (&String, &Option<String>)| {
-        spec.labels.get(name).is_some_and(|has| value.as_ref().is_none_or(|wanted| wanted == has))
-    };
     (filter.states.is_empty() || filter.states.contains(&job.state.kind()))
         && filter.project.as_ref().is_none_or(|project| *project == spec.project)
         && filter.owner.as_ref().is_none_or(|owner| *owner == job.owner)
         && filter.name_contains.as_ref().is_none_or(|part| spec.name.to_lowercase().contains(&part.to_lowercase()))
-        && filter.labels.iter().all(labelled)
+        && labels::meet(&spec.labels, &filter.labels)
         && filter.array.as_ref().is_none_or(of_array)
         && filter.out_of_sight.as_ref().is_none_or(|hidden| !hidden.hides(&spec.project, &job.owner))
 }

@@ -1,6 +1,6 @@
 //! What a list is asked for, read and held to what there is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
@@ -14,12 +14,11 @@ use utoipa::openapi::schema::Schema;
 use uuid::Uuid;
 
 use super::orders::{LiveKey, LiveOrder};
+use crate::http::labels;
 use crate::http::problem::Problem;
 use crate::store::{JobFilter, JobKey, JobOrder};
 
 const JOBS_AT_MOST: u32 = 500;
-/// Conditions on labels that one list may have.
-const LABELS_AT_MOST: usize = 16;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -92,7 +91,7 @@ impl Wanted {
             states,
             project: query.project,
             owner: query.user,
-            labels: labels(query.label.as_deref())?,
+            labels: labels::wanted(query.label.as_deref())?,
             name_contains: query.q.filter(|part| !part.is_empty()),
             among: None,
             out_of_sight: None,
@@ -183,18 +182,6 @@ fn sort(text: Option<&str>, states: &[JobStateKind]) -> Result<(JobOrder, Sort),
     Ok((JobOrder::default(), Sort::Live(LiveOrder { key: *key, backwards })))
 }
 
-fn labels(text: Option<&str>) -> Result<BTreeMap<String, Option<String>>, Problem> {
-    let mut labels = BTreeMap::new();
-    for one in text.unwrap_or_default().split(',').map(str::trim).filter(|one| !one.is_empty()) {
-        let (name, value) = one.split_once('=').map_or((one, None), |(name, value)| (name, Some(value.to_owned())));
-        labels.insert(name.to_owned(), value);
-    }
-    if labels.len() > LABELS_AT_MOST {
-        return Err(Problem::bad_request(format!("at most {LABELS_AT_MOST} labels at once")).field("label"));
-    }
-    Ok(labels)
-}
-
 /// Fields of a job that a list shall have.
 #[derive(Debug, PartialEq)]
 pub struct Fields(BTreeSet<String>);
@@ -253,12 +240,6 @@ mod tests {
         assert!(sort(Some("colour"), &live).is_err());
         let (order, _) = sort(Some("-name"), &[]).unwrap();
         assert_eq!(order, JobOrder { key: JobKey::Name, backwards: true });
-    }
-
-    #[test]
-    fn a_label_has_a_value_or_any() {
-        let read = labels(Some("exp=a=b, team")).unwrap();
-        assert_eq!(read, BTreeMap::from([("exp".into(), Some("a=b".into())), ("team".into(), None)]));
     }
 
     #[test]

@@ -104,6 +104,7 @@ impl Furnished {
             ("POST", "/nodes/{node}/drain" | "/nodes/{node}/undrain") => ("", Value::Null, 200),
             ("POST", "/nodes/{node}/cordon" | "/nodes/{node}/uncordon") => ("", Value::Null, 200),
             // Its agent is connected.
+            ("PATCH", "/nodes/{node}") => ("", json!({"labels": {"disk": "nvme"}}), 200),
             ("POST", "/nodes/{node}/lost") | ("DELETE", "/nodes/{node}") => ("", Value::Null, 409),
             ("POST", "/plans/{id}/approve" | "/plans/{id}/reject") => (&**proposal, Value::Null, 200),
             ("PATCH", "/policy") => ("", json!({"min_gain": 0.05}), 200),

@@ -100,3 +100,43 @@ async fn a_name_that_two_nodes_have_is_nobodys() {
     assert_eq!(deleted(&served, &format!("/nodes/{first}")).await.status, StatusCode::OK);
     assert_eq!(served.post("root", "/nodes/node-1/drain").await.body["id"], json!(second.0));
 }
+
+#[tokio::test]
+async fn nodes_are_labelled_by_operators_and_found_by_it() {
+    let served = Served::start().await;
+    served.add_node().await;
+    let patch = |who: &'static str, body: Value| {
+        let served = &served;
+        async move { served.send_json(Method::PATCH, who, "/nodes/node-1", &body).await }
+    };
+    let nvme = json!({"labels": {"disk": "nvme", "gen": "4"}});
+    assert_eq!(patch("ada", nvme.clone()).await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let tag = served.get("eve", "/nodes/node-1").await.headers["etag"].clone();
+    let labelled = patch("opal", nvme).await;
+    assert_eq!(
+        (labelled.status, &labelled.body["labels"]["disk"]),
+        (StatusCode::OK, &json!("nvme")),
+        "{}",
+        labelled.body
+    );
+    assert_eq!(labelled.body["declared_labels"], json!({}));
+    let stale = asked(Method::PATCH, "opal", "/nodes/node-1").header("content-type", "application/json");
+    let stale = stale.header("if-match", tag).body(Body::from(json!({"labels": {"gen": null}}).to_string())).unwrap();
+    assert_eq!(served.send(stale).await.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+    let wrong = patch("opal", json!({"labels": {"a b": "c"}})).await;
+    wrong.problem(StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(wrong.body["field"], "labels.a b");
+    assert_eq!(patch("opal", json!({"labels": {"gen": null}})).await.body["labels"], json!({"disk": "nvme"}));
+    for (filter, found) in [("disk", 1), ("disk=nvme", 1), ("disk=ssd", 0), ("disk,gen", 0)] {
+        let list = served.get("eve", &format!("/nodes?label={filter}")).await.body;
+        assert_eq!(list["items"].as_array().unwrap().len(), found, "{filter}");
+    }
+    let then = served.get("eve", "/nodes?label=disk&at=2026-01-01T00:00:00Z").await;
+    assert_eq!(then.problem(StatusCode::BAD_REQUEST), "bad_request");
+    // What asks for a label that no node has is refused with the values there are.
+    let job = json!({"version": 1, "name": "a", "resources": {"gpus": 1, "nodes": {"labels": {"disk": "tape"}}}, "run": {"command": "x"}});
+    let refused = served.send_json(Method::POST, "ada", "/jobs", &job).await;
+    refused.problem(StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(refused.body["field"], "resources.nodes");
+    assert!(refused.body["hint"].as_str().unwrap().contains("disk is nvme here"), "{}", refused.body);
+}

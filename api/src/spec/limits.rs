@@ -1,0 +1,93 @@
+//! `limits`: when a job is stopped, and how it hears of that before.
+
+use headway_types::Seconds;
+use headway_types::spec::{Limits, Notice, NoticeSignal, NoticeTo};
+use serde_json::{Map, Value, json};
+
+use super::quantity;
+use super::section::Section;
+
+/// How long before the end a signal comes that says nothing else.
+const NOTICE: Seconds = Seconds(60.0);
+
+/// Reads `limits` of the whole specification.
+pub(super) fn read(spec: &Section<'_>) -> Limits {
+    let mut limits = Limits::default();
+    let Some(value) = spec.get("limits") else { return limits };
+    let path = spec.field("limits");
+    let known = ["time", "max_restarts", "signal"];
+    let later = ["stall_after", "min_gpu_util"];
+    let Some(section) = Section::open(&path, value, &known, &later, spec.findings()) else { return limits };
+    limits.time = section.quantity("time", quantity::duration);
+    if let Some(restarts) = section.whole("max_restarts", 0) {
+        limits.max_restarts = restarts;
+    }
+    limits.signal = section.quantity("signal", notice);
+    if let (Some(notice), Some(time)) = (limits.signal, limits.time)
+        && notice.before.0 >= time.0
+    {
+        section.wrong("signal", format!("comes {} s before the time limit, which is {} s", notice.before.0, time.0));
+    }
+    limits
+}
+
+/// As it is read.
+pub(super) fn to_json(limits: &Limits) -> Value {
+    let seconds = |time: Seconds| json!(format!("{}s", time.0));
+    let entries = [
+        ("time", limits.time.map(seconds)),
+        ("max_restarts", Some(json!(limits.max_restarts))),
+        ("signal", limits.signal.map(|notice| json!(notice.to_string()))),
+    ];
+    Value::Object(entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect::<Map<_, _>>())
+}
+
+/// `USR1@120s`, `B:TERM@60s`, `USR1`.
+fn notice(text: &str) -> Result<Notice, String> {
+    let (to, rest) = match text.strip_prefix("B:") {
+        Some(rest) => (NoticeTo::Command, rest),
+        None => (NoticeTo::Handlers, text),
+    };
+    let (name, before) = match rest.split_once('@') {
+        Some((name, before)) => (name, quantity::duration(before)?),
+        None => (rest, NOTICE),
+    };
+    let wanted = || {
+        let names = "HUP, INT, QUIT, USR1, USR2 and TERM";
+        format!("must be a signal and how long before the end it comes, as in USR1@120s, not \"{text}\"; signals are {names}")
+    };
+    NoticeSignal::read(name).map(|signal| Notice { signal, before, to }).ok_or_else(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::spec::{read_json, read_yaml, to_json};
+
+    fn with(limits: &str) -> String {
+        format!("version: 1\nname: a\nresources: {{gpus: 1}}\nlimits: {limits}\nrun: {{command: x}}\n")
+    }
+
+    #[test]
+    fn a_signal_is_read_as_it_is_written() {
+        for (written, read) in [
+            ("USR1@120s", "USR1@120s"),
+            ("SIGTERM@2m", "TERM@120s"),
+            ("B:USR2@90s", "B:USR2@90s"),
+            ("HUP", "HUP@60s"),
+            ("10", "USR1@60s"),
+        ] {
+            let spec = read_yaml(&with(&format!("{{signal: {written}}}"))).unwrap();
+            assert_eq!(spec.limits.signal.unwrap().to_string(), read);
+            assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
+        }
+    }
+
+    #[test]
+    fn mistakes_in_limits_are_told() {
+        let wrong = ["{signal: KILL@10s}", "{signal: USR1@soon}", "{signal: USR1@2h, time: 1h}", "{signals: USR1}"];
+        let told: Vec<String> = wrong.iter().map(|one| read_yaml(&with(one)).unwrap_err().to_string()).collect();
+        insta::assert_snapshot!(told.join("\n"));
+    }
+}

@@ -1,0 +1,51 @@
+//! `headway node describe`: one node whole.
+
+use headway_api::v1::Node;
+
+use crate::output::moment;
+
+/// A page for people.
+pub fn text(node: &Node) -> String {
+    let mut lines = vec![format!("{} ({})", node.name, node.id)];
+    let mut line = |name: &str, value: Option<String>| {
+        lines.extend(value.map(|value| format!("  {name:<12} {value}")));
+    };
+    let since =
+        |at: Option<chrono::DateTime<chrono::Utc>>| at.map(|at| format!(" since {}", moment(at))).unwrap_or_default();
+    let why = |why: &Option<String>| why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let by = |by: &Option<String>| by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    line("availability", Some(format!("{}{}", node.availability, since(node.availability_since))));
+    let policy =
+        format!("{}{}{}{}", node.policy, by(&node.policy_by), since(node.policy_since), why(&node.policy_reason));
+    line("policy", Some(policy));
+    line("standing", Some(format!("{}, health {:.2}{}", node.standing, node.health_score, why(&node.standing_reason))));
+    let troubles: Vec<&str> = node.conditions.iter().chain(&node.remarks).map(String::as_str).collect();
+    line("trouble", (!troubles.is_empty()).then(|| troubles.join("; ")));
+    let healthy = node.gpus.iter().filter(|gpu| gpu.healthy).count();
+    line("GPUs", Some(format!("{healthy} of {} healthy, {}", node.gpus.len(), node.gpu_type)));
+    line("fabric", Some(node.fabric_domain.clone()));
+    let gib = |bytes: u64| format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let shm = node.shm_bytes.map(|bytes| format!(", {} shared", gib(bytes))).unwrap_or_default();
+    let disk = node.local_disk_bytes.map(|bytes| format!(", {} disk", gib(bytes))).unwrap_or_default();
+    line("host", Some(format!("{} CPUs, {}{shm}{disk}", node.cpus, gib(node.memory_bytes))));
+    line("address", Some(node.address.clone()));
+    line("agent", Some(node.agent_version.clone()));
+    line("registered", Some(moment(node.registered_at)));
+    line("labels", (!node.labels.is_empty()).then(|| labels(node)));
+    lines.push("GPUs".into());
+    for gpu in &node.gpus {
+        let held = gpu.job_name.as_ref().map_or_else(|| "free".into(), |name| format!("held by {name}"));
+        let state = gpu.broken_cause.as_ref().map_or(held, |cause| format!("broken: {cause}"));
+        lines.push(format!("  {:>3} {state}", gpu.index));
+    }
+    lines.join("\n")
+}
+
+/// "disk=nvme, rack=a"; what operators say and its agent does not is marked.
+fn labels(node: &Node) -> String {
+    let told = node.labels.iter().map(|(name, value)| {
+        let own = node.declared_labels.get(name) == Some(value);
+        format!("{name}={value}{}", if own { "" } else { " (by an operator)" })
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
