@@ -1,12 +1,9 @@
-//! What a job runs on: how many GPUs of which types, what of their hosts, and which nodes.
-
-use std::collections::BTreeSet;
+//! What a job runs on: how many GPUs of which types, and what of their hosts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::GpuType;
 use crate::unit::{Bytes, GpuCount};
-use crate::word::words;
 
 /// Which sizes a job accepts. `min == max` makes it rigid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
