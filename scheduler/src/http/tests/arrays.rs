@@ -207,7 +207,7 @@ async fn an_array_of_a_private_project_is_nobodys_to_know_of() {
         assert!(!told.contains("manhattan") && !told.contains(&id), "{path}: {told}");
     }
     let eval = json!({"version": 1, "name": "eval", "resources": {"gpus": 1}, "run": {"command": ["true"]}, "after": [{"job": id}]});
-    let refused = served.send_json(Method::POST, "eve", "/jobs", &eval).await;
+    let refused = served.send_json(Method::POST, "bob", "/jobs", &eval).await;
     refused.problem(StatusCode::UNPROCESSABLE_ENTITY);
 }
 

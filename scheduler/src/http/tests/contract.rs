@@ -62,8 +62,8 @@ impl Furnished {
         assert_eq!(served.post("ada", &format!("/jobs/{cancelled}/cancel")).await.status, StatusCode::OK);
         assert_eq!(served.post("ada", &format!("/jobs/{held}/hold")).await.status, StatusCode::OK);
         assert_eq!(served.post("ada", &format!("/jobs/{pinned}/pin")).await.status, StatusCode::OK);
-        let arrays = json!({"jobs": ["a", "b"].map(|name| json!({"version": 1, "name": name, "resources": {"gpus": 1},
-            "array": "0-1%1", "run": {"command": ["a"]}}))});
+        let array = |name: &str| json!({"version": 1, "name": name, "resources": {"gpus": 1}, "array": "0-1%1", "run": {"command": ["a"]}});
+        let arrays = json!({"jobs": [array("a"), array("b")]});
         let arrays = served.send_json(Method::POST, "ada", "/jobs", &arrays).await.body;
         let [array, held_array] = [0, 2].map(|at| arrays["jobs"][at]["array"]["array_id"].as_str().unwrap().to_owned());
         assert_eq!(served.post("ada", &format!("/arrays/{held_array}/hold")).await.status, StatusCode::OK);
