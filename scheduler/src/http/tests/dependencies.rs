@@ -76,7 +76,7 @@ async fn what_names_nobody_is_refused_with_the_nearest_name() {
     after[0].job: a waits for prepare-dta, and there is no such job of yours in project default
       did you mean prepare-data?
     after[1].job: a waits for 01890000-0000-7000-8000-000000000000, and there is no such job of yours in project default
-      name a job of your own by its name, or any by its whole id (headway ps -o json)
+      name a job or an array of your own by its name, or any by its whole id (headway ps -o json)
     jobs[0].after: the jobs wait for each other in a circle: a waits for b, b waits for a
       let one of them wait for none of the others
     jobs[2].after[0].job: b waits for a, and 2 jobs of this submission are called so
