@@ -22,6 +22,7 @@ mod service;
 mod timeline;
 mod usage;
 mod veil;
+mod webhooks;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
