@@ -13,7 +13,7 @@ use super::extract::{Json, Path, Query, etag};
 use super::problem::Problem;
 use super::{HttpState, conversions, dependencies, lookup, past};
 
-/// One job and what was asked for; the values of `run.env` are null to all but its owner, admins of its project, operators and admins; to whom its project is closed it is shown in outline, without a specification. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
+/// One job and what was asked for; the values of `run.env` and the addresses of webhooks are null to all but its owner, admins of its project, operators and admins; to whom its project is closed it is shown in outline, without a specification. `ETag` is its version. With `at`: a `PastJob`, also where it had ended.
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = Uuid, Path), past::Moment, ("If-None-Match" = Option<String>, Header)),
     responses((status = 200, body = v1::JobDetail, headers(("ETag" = String))), (status = 304),
         (status = 404, body = v1::Problem, content_type = "application/problem+json")))]

@@ -24,6 +24,7 @@ mod service;
 mod timeline;
 mod usage;
 mod veil;
+mod webhooks;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -34,7 +34,7 @@ pub enum SendError {
     #[error("its address cannot be read")]
     Address,
     #[error(
-        "{0} may not be called: it is no public address, and webhooks.allow_networks does not list it (--webhook-allow-network)"
+        "{0} may not be called: it is no public address, and the server was not told to allow it (--webhook-allow-network)"
     )]
     Forbidden(IpAddr),
     #[error("it answered with status {status}{}", told(.reply))]
