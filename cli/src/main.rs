@@ -18,6 +18,7 @@ mod failure;
 mod solve;
 mod submission;
 mod table;
+mod top;
 mod up;
 
 use std::io::IsTerminal as _;
@@ -77,6 +78,8 @@ enum Command {
     Validate(command::submit::Validate),
     /// List jobs.
     Ps(command::ps::Ps),
+    /// Watch the cluster and its jobs live, in a terminal.
+    Top(top::Top),
     /// Show one job whole.
     Describe(command::describe::Describe),
     /// Print what a job's ranks wrote.
@@ -91,7 +94,7 @@ enum Command {
     /// Arrays: jobs of one specification, looked at, held, released, cancelled as one.
     #[command(subcommand)]
     Array(command::array::Array),
-    /// Nodes: list, drain, undrain, cordon.
+    /// Nodes: list, look at GPUs and health, drain, undrain, cordon.
     #[command(subcommand)]
     Node(command::node::Node),
     /// The queue: what waits for GPUs, in order, and why.
@@ -224,6 +227,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Submit(submit) => command::submit::run(&cli.connection.client()?, &print, *submit).await?,
         Command::Validate(validate) => command::submit::validate(&print, validate)?,
         Command::Ps(ps) => command::ps::run(&cli.connection.client()?, &print, ps).await?,
+        Command::Top(top) => top::run(&cli.connection.client()?, &print, top).await?,
         Command::Describe(describe) => command::describe::run(&cli.connection.client()?, &print, describe).await?,
         Command::Logs(logs) => command::logs::run(&cli.connection.client()?, logs).await?,
         Command::Cancel(cancel) => command::cancel::run(&cli.connection.client()?, &print, cancel).await?,

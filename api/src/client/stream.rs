@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use futures::stream::{BoxStream, Stream, StreamExt, try_unfold};
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
@@ -28,7 +28,25 @@ impl Client {
         topics: &[&str],
         since: Option<u64>,
     ) -> Result<impl Stream<Item = Result<StreamItem, ClientError>> + Send + use<>, ClientError> {
-        let mut request = self.request(Method::GET, &["stream"]);
+        self.follow(self.request(Method::GET, &["stream"]), topics, since).await
+    }
+
+    /// The same with rows told once and then only what has changed of them (`JobPatch`, `NodePatch`).
+    pub async fn stream_patches(
+        &self,
+        topics: &[&str],
+        since: Option<u64>,
+    ) -> Result<impl Stream<Item = Result<StreamItem, ClientError>> + Send + use<>, ClientError> {
+        let request = self.request(Method::GET, &["stream"]).query(&[("patch", true)]);
+        self.follow(request, topics, since).await
+    }
+
+    async fn follow(
+        &self,
+        mut request: RequestBuilder,
+        topics: &[&str],
+        since: Option<u64>,
+    ) -> Result<impl Stream<Item = Result<StreamItem, ClientError>> + Send + use<>, ClientError> {
         if !topics.is_empty() {
             request = request.query(&[("topics", topics.join(","))]);
         }

@@ -46,7 +46,7 @@ use headway_api::client::Client;
 use crate::failure::{Failure, Kind};
 
 /// A token of cancellation that fires at SIGTERM, SIGINT, or when the given parent is gone.
-fn shutdown_token(parent: Option<i32>) -> anyhow::Result<tokio_util::sync::CancellationToken> {
+pub fn shutdown_token(parent: Option<i32>) -> anyhow::Result<tokio_util::sync::CancellationToken> {
     use tokio::signal::unix::{SignalKind, signal};
     if let Some(parent) = parent {
         die_with(parent)?;

@@ -26,6 +26,9 @@ enum Value {
 /// A step, by its beginning; the beginning of the span where there are no steps.
 type Key = (Timestamp, Vec<Value>);
 
+/// GPU-time and jobs by the values of the dimensions.
+type Rows = BTreeMap<Vec<String>, (GpuSeconds, BTreeSet<JobId>)>;
+
 /// What is added up.
 pub struct Sums<'a> {
     by: &'a [Dimension],
@@ -100,8 +103,8 @@ impl<'a> Sums<'a> {
             Value::Taker { job, .. } if hidden.contains(&job) => ANOTHER.to_owned(),
             Value::Taker { owner, .. } => owner,
         };
-        let mut all: BTreeMap<Vec<String>, (GpuSeconds, BTreeSet<JobId>)> = BTreeMap::new();
-        let mut steps: BTreeMap<Timestamp, BTreeMap<Vec<String>, (GpuSeconds, BTreeSet<JobId>)>> = BTreeMap::new();
+        let mut all: Rows = BTreeMap::new();
+        let mut steps: BTreeMap<Timestamp, Rows> = BTreeMap::new();
         for ((at, values), (sum, jobs)) in sums {
             let values: Vec<String> = values.into_iter().map(word).collect();
             if step.is_some() {
@@ -128,7 +131,7 @@ impl<'a> Sums<'a> {
 }
 
 /// The most GPU-time first.
-fn rows_of(by: &[Dimension], sums: BTreeMap<Vec<String>, (GpuSeconds, BTreeSet<JobId>)>) -> Vec<v1::UsageRow> {
+fn rows_of(by: &[Dimension], sums: Rows) -> Vec<v1::UsageRow> {
     let mut rows: Vec<v1::UsageRow> =
         sums.into_iter().map(|(values, (sum, jobs))| row(by, values, sum, &jobs)).collect();
     rows.sort_by(|one, other| other.gpu_hours.total_cmp(&one.gpu_hours));
