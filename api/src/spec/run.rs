@@ -4,7 +4,7 @@ use headway_types::spec::{Command, Run, RunPer};
 use serde_json::Value;
 
 use super::section::{Findings, Section, kind, text};
-use super::template;
+use super::{hooks, template};
 
 const EXAMPLE: &str = "as in run: {command: python train.py}";
 const HIDDEN: &str = "null stands in place of the values of somebody else's job, which only its owner reads: write a value, or take \
@@ -14,13 +14,14 @@ const HIDDEN: &str = "null stands in place of the values of somebody else's job,
 pub(super) fn read(spec: &Section<'_>, tuned: bool) -> Option<Run> {
     let value = spec.require("run", EXAMPLE)?;
     let path = spec.field("run");
-    let known = ["per", "command", "workdir", "env"];
-    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts", "secrets"], spec.findings())?;
+    let known = ["per", "command", "workdir", "env", "hooks"];
+    let section = Section::open(&path, value, &known, &["image", "mounts", "secrets"], spec.findings())?;
     let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
     let env = env(&section, tuned);
     let command = command(&section, tuned);
-    Some(Run { per: per?, command: command?, workdir, env })
+    let hooks = hooks::read(&section, tuned);
+    Some(Run { per: per?, command: command?, workdir, env, hooks })
 }
 
 fn workdir(section: &Section<'_>) -> Option<String> {
@@ -70,7 +71,7 @@ fn command(section: &Section<'_>, tuned: bool) -> Option<Command> {
     None
 }
 
-fn check(template: &str, tuned: bool, field: &str, findings: &Findings) {
+pub(super) fn check(template: &str, tuned: bool, field: &str, findings: &Findings) {
     if let Err(error) = template::check(template, tuned) {
         findings.hint(field, error.to_string(), "write {{ and }} for braces that are meant literally");
     }

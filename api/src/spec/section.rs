@@ -237,10 +237,8 @@ fn instead_of(key: &str) -> &'static str {
     match key {
         "array" => "submit each: for i in $(seq 0 15); do headway submit FILE --name run-$i --env INDEX=$i; done",
         "secrets" => "pass its value with `headway submit --env NAME`: only the job's owner can read it back",
-        "hooks" => "run them in run.command, before and after what trains",
         "notify" => "wait for the job: headway job wait JOB && …",
         "image" | "mounts" => "start the container in run.command: docker run …, apptainer exec …",
-        "include" | "labels" => "choose nodes by resources.gpus.type, or exclude the others",
         _ => "remove it; Headway would not act on it",
     }
 }

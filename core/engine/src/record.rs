@@ -16,7 +16,7 @@ mod project;
 mod reservation;
 
 pub(crate) use allocation::Shape;
-pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, Release, ReleaseProof};
+pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, Noticed, Release, ReleaseProof};
 pub(crate) use consent::closed_until;
 pub use consent::{AutoApprove, MoveWindow, NoWindow};
 pub use deed::{Deed, Origin, Row};

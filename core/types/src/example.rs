@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::command::NodeAddress;
 use crate::report::Flexibility;
 use crate::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, Hooks, LayoutLimits, Limits, LrScaling,
     NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use crate::{
@@ -94,7 +94,13 @@ pub fn gpus(min: u32, max: u32) -> GpuRange {
 
 #[must_use]
 pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
-    let run = Run { per: RunPer::Node, command: Command::Shell("train".into()), workdir: None, env: BTreeMap::new() };
+    let run = Run {
+        per: RunPer::Node,
+        command: Command::Shell("train".into()),
+        workdir: None,
+        env: BTreeMap::new(),
+        hooks: Hooks::default(),
+    };
     JobSpec {
         name: name.into(),
         project: "default".into(),
@@ -123,7 +129,13 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
         job_name: "job".into(),
         owner: "ada".into(),
         model: None,
-        run: Run { per: RunPer::Gpu, command: Command::Shell("true".into()), workdir: None, env: BTreeMap::new() },
+        run: Run {
+            per: RunPer::Gpu,
+            command: Command::Shell("true".into()),
+            workdir: None,
+            env: BTreeMap::new(),
+            hooks: Hooks::default(),
+        },
         placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
         nodes: vec![NodeAddress { node, name: "n".into(), address: "127.0.0.1".into() }],
         configuration: None,
@@ -134,6 +146,8 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
         checkpoint_every: Seconds(60.0),
         resume: None,
         grace: Seconds(20.0),
+        notice: None,
+        watched: false,
     }
 }
 

@@ -1,7 +1,12 @@
 //! What a user asked for, after admission has checked it. The YAML form and its error messages are in `api`.
 
 mod after;
+mod hooks;
+mod layouts;
+mod least_use;
+mod limits;
 mod nodes;
+mod notice;
 mod statistics;
 mod target;
 
@@ -9,15 +14,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::execution::{Execution, Recompute, Schedule, Sharding};
 use crate::hardware::GpuType;
 use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
-use crate::time::Timestamp;
-use crate::unit::{Bytes, GpuCount, GpuSeconds, Seconds, Sequences};
+use crate::unit::{Bytes, GpuCount, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
+pub use hooks::Hooks;
+pub use layouts::{ExecutionLimits, LayoutLimits, SizeLayouts};
+pub use least_use::LeastUse;
+pub use limits::Limits;
 pub use nodes::{MOST_NODE_LABELS, NodeChoice, NodeSelector, Topology, check_node_label};
+pub use notice::{Notice, NoticeSignal, NoticeTo};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
 
@@ -249,69 +257,6 @@ pub struct BatchRange {
     pub max: Sequences,
 }
 
-/// Parallel degrees a script supports; empty lists mean "any".
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LayoutLimits {
-    pub tp: Vec<u32>,
-    pub pp: Vec<u32>,
-    /// Largest micro-batch, in sequences.
-    pub max_micro_batch: Sequences,
-    #[serde(default)]
-    pub execution: ExecutionLimits,
-}
-
-impl LayoutLimits {
-    /// Of a script that can be told degrees and nothing more.
-    #[must_use]
-    pub fn degrees(tp: Vec<u32>, pp: Vec<u32>, max_micro_batch: Sequences) -> Self {
-        Self { tp, pp, max_micro_batch, execution: ExecutionLimits::default() }
-    }
-}
-
-/// What a script can be told of a layout beyond dp, tp and pp. Lists are ascending and never empty; the default is what every script can
-/// do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ExecutionLimits {
-    pub cp: Vec<u32>,
-    pub ep: Vec<u32>,
-    pub vpp: Vec<u32>,
-    pub schedule: Vec<Schedule>,
-    pub sharding: Vec<Sharding>,
-    pub recompute: Vec<Recompute>,
-    /// Whether it knows sequence parallelism beside plain tensor parallelism.
-    pub sequence_parallel: bool,
-}
-
-impl Default for ExecutionLimits {
-    fn default() -> Self {
-        Self {
-            cp: vec![1],
-            ep: vec![1],
-            vpp: vec![1],
-            schedule: vec![Schedule::default()],
-            sharding: vec![Sharding::default()],
-            recompute: vec![Recompute::default()],
-            sequence_parallel: false,
-        }
-    }
-}
-
-impl ExecutionLimits {
-    /// Whether the script can be told so.
-    #[must_use]
-    pub fn allow(&self, execution: &Execution) -> bool {
-        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
-        self.cp.contains(cp)
-            && self.ep.contains(ep)
-            && self.vpp.contains(vpp)
-            && self.schedule.contains(schedule)
-            && self.sharding.contains(sharding)
-            && self.recompute.contains(recompute)
-            && (self.sequence_parallel || !sequence_parallel)
-    }
-}
-
 /// How a job saves itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
@@ -331,12 +276,14 @@ impl Default for CheckpointPolicy {
 }
 
 /// How a worker group is launched on its nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub per: RunPer,
     pub command: Command,
     pub workdir: Option<String>,
     pub env: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Hooks::are_none")]
+    pub hooks: Hooks,
 }
 
 words! {
@@ -371,26 +318,6 @@ pub struct Elasticity {
 impl Default for Elasticity {
     fn default() -> Self {
         Self { min_runtime: Seconds(600.0), max_resizes_per_hour: 2, max_overhead: 0.03, min_share: None }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Running time after which the job is stopped.
-    pub time: Option<Seconds>,
-    /// Failures of its own after which the job has failed.
-    pub max_restarts: u32,
-    /// By when the target should be reached; it raises the job's worth, and stops nothing.
-    #[serde(default)]
-    pub deadline: Option<Timestamp>,
-    /// GPU-time after which the job is stopped.
-    #[serde(default)]
-    pub budget: Option<GpuSeconds>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { time: None, max_restarts: 20, deadline: None, budget: None }
     }
 }
 

@@ -24,7 +24,9 @@ mod tests {
     use serde::Serialize;
     use strum::VariantArray;
 
-    use crate::spec::{Condition, LrScaling, NoiseKind, Precision, RunPer, TargetCount, Topology};
+    use crate::spec::{
+        Condition, LrScaling, NoiseKind, NoticeSignal, NoticeTo, Precision, RunPer, TargetCount, Topology,
+    };
     use crate::*;
 
     fn spelled_once<T>()
@@ -62,6 +64,8 @@ mod tests {
         spelled_once::<Topology>();
         spelled_once::<RunPer>();
         spelled_once::<Condition>();
+        spelled_once::<NoticeSignal>();
+        spelled_once::<NoticeTo>();
         spelled_once::<report::Flexibility>();
     }
 
