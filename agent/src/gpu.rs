@@ -16,6 +16,7 @@ use headway_types::{Bytes, Condition, ConditionKind, Gpu, GpuHealth, GpuType, Gp
 use tokio::sync::oneshot;
 
 use crate::AgentError;
+use crate::activity::Uses;
 use crate::config::{DeclaredGpus, GpuOffer};
 use crate::inventory::Inventory;
 use crate::observer::Observer;
@@ -36,6 +37,8 @@ pub(crate) struct Device {
     pub(crate) slowed: Option<String>,
     /// Memory in use on it, by whomever; absent where its driver does not say.
     pub(crate) used: Option<Bytes>,
+    /// Share of the last moments in which it computed; absent where its driver does not say.
+    pub(crate) busy: Option<f64>,
     /// Processes that compute on it, whoever started them.
     pub(crate) processes: Vec<u32>,
     /// Device files a worker needs.
@@ -103,10 +106,11 @@ pub(crate) fn monitor(
     waker: Waker,
     inventory: Inventory,
     observer: Observer,
+    uses: Uses,
     faults: PathBuf,
 ) -> Result<Gpus, AgentError> {
     let Waker { sender, receiver } = waker;
-    let mut monitor = Monitor { source, faults, inventory, observer, slow: BTreeMap::new() };
+    let mut monitor = Monitor { source, faults, inventory, observer, uses, slow: BTreeMap::new() };
     let run = move || {
         loop {
             let wake = receiver.recv_timeout(EVERY);
@@ -127,6 +131,7 @@ struct Monitor {
     faults: PathBuf,
     inventory: Inventory,
     observer: Observer,
+    uses: Uses,
     slow: BTreeMap<u32, Slowness>,
 }
 
@@ -167,6 +172,7 @@ impl Monitor {
         });
         let used = devices.iter().filter_map(|device| Some((device.gpu.uuid.clone(), device.used?))).collect();
         self.observer.memory(&used);
+        self.uses.take_in(&devices);
         let conditions = self.throttled(&devices);
         self.inventory.set_conditions(&[ConditionKind::Throttled], conditions);
         devices
@@ -234,6 +240,7 @@ impl DeclaredGpus {
             gpu_type: self.gpu_type.clone(),
             slowed: None,
             used: None,
+            busy: None,
             processes: Vec::new(),
             files: Vec::new(),
         };
@@ -277,6 +284,7 @@ mod tests {
             gpu_type: inventory.gpu_type.clone(),
             slowed: None,
             used: None,
+            busy: None,
             processes: Vec::new(),
             files: Vec::new(),
         };
@@ -287,7 +295,18 @@ mod tests {
         outbox.open();
         let observer = Observer::new(Duration::from_secs(60), Arc::clone(&outbox));
         let watch = (observer.clone(), outbox);
-        (Monitor { source: Box::new(fake.clone()), faults, inventory, observer, slow: BTreeMap::new() }, fake, watch)
+        (
+            Monitor {
+                source: Box::new(fake.clone()),
+                faults,
+                inventory,
+                observer,
+                uses: Uses::default(),
+                slow: BTreeMap::new(),
+            },
+            fake,
+            watch,
+        )
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use headway_node::Ledger;
+use headway_node::{Ledger, Share};
 use headway_types::{Bytes, Condition, Generation, JobId};
 
+use crate::activity::Watched;
 use crate::logs::{self, OutputLimits};
 use crate::pressure::{Pressure, Readings, SharedDisks};
 use crate::site::Site;
@@ -25,6 +26,8 @@ pub(crate) struct Census {
     known: BTreeSet<(JobId, Generation)>,
     live: Vec<(JobId, Generation)>,
     checkpoints: BTreeSet<PathBuf>,
+    /// Groups whose doings the scheduler wants to hear of.
+    pub(crate) watched: Vec<Watched>,
 }
 
 impl Census {
@@ -35,8 +38,15 @@ impl Census {
             known: ledger.groups().map(key).collect(),
             live: live().map(key).collect(),
             checkpoints: live().map(|group| PathBuf::from(&group.order.checkpoint_dir)).collect(),
+            watched: live().filter_map(|group| watched(ledger, group)).collect(),
         }
     }
+}
+
+fn watched(ledger: &Ledger, group: &headway_node::Group) -> Option<Watched> {
+    let running = matches!(group.phase, headway_node::Phase::Running { .. }) && group.order.watched;
+    let share = Share::of(&group.order, ledger.node()).filter(|_| running)?;
+    Some(Watched { job: group.job(), generation: group.generation(), gpus: share.slice.gpus.clone() })
 }
 
 /// Never ends by itself.

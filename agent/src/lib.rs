@@ -5,6 +5,7 @@
 //! adopts them. Also here: the emulated worker, a process that keeps the time of a device of stated speed, and the
 //! emulated fleet, many nodes in one process whose workers are no processes at all.
 
+mod activity;
 mod cause;
 mod cgroup;
 mod clock;
@@ -15,6 +16,7 @@ mod environment;
 mod files;
 mod fleet;
 mod gpu;
+mod hooks;
 mod housekeeping;
 mod identity;
 mod inventory;
@@ -111,7 +113,8 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let inventory = Inventory::new(config.inventory(identity.node, identity.boot, source.look())?);
     let outbox = Arc::new(Outbox::default());
     let observer = Observer::new(config.report_every, Arc::clone(&outbox));
-    let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), files.faults())?;
+    let uses = activity::Uses::default();
+    let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), uses.clone(), files.faults())?;
     let dialer = Dialer::new(&config)?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
 
@@ -121,7 +124,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
-    let session = Session { dialer, files, inputs, outbox };
+    let session = Session { dialer, files, inputs, outbox: Arc::clone(&outbox) };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 
@@ -132,6 +135,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         () = session.run() => Ok(()),
         () = socket => Ok(()),
         () = observer.run() => Ok(()),
+        () = activity::run(Arc::clone(&site), uses, outbox) => Ok(()),
         () = housekeeping::run(site) => Ok(()),
         () = launcher.keep_warm() => Ok(()),
     }

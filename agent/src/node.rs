@@ -9,10 +9,14 @@ use std::time::Duration;
 use headway_api::agent::Secrets;
 use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
+use nix::sys::signal::{SIGKILL, SIGTERM};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::AgentError;
 use crate::clock::{now, sleep_until};
+use crate::environment;
+use crate::hooks;
 use crate::housekeeping::Census;
 use crate::journal::{Journal, StoreLedgerError};
 use crate::launcher::Launcher;
@@ -74,6 +78,8 @@ pub(crate) struct Node {
     outbox: Arc<Outbox>,
     inputs: mpsc::Sender<Input>,
     ports: BTreeMap<(JobId, Generation), TcpListener>,
+    /// How checks that run are given up.
+    preparing: BTreeMap<(JobId, Generation), CancellationToken>,
     workers: BTreeMap<(JobId, Generation), Vec<WorkerLines>>,
     /// Of the command in hand.
     secrets: Secrets,
@@ -104,6 +110,7 @@ impl Node {
             outbox,
             inputs,
             ports: BTreeMap::new(),
+            preparing: BTreeMap::new(),
             workers: BTreeMap::new(),
             secrets: Secrets::new(),
             wake_at: None,
@@ -145,6 +152,7 @@ impl Node {
                 handled
             }
             Input::Checked { job, generation, result } => {
+                self.preparing.remove(&(job, generation));
                 let result = result.map(|listener| {
                     let port = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(|a| a.port());
                     self.ports.extend(listener.map(|listener| ((job, generation), listener)));
@@ -248,9 +256,24 @@ impl Node {
             NodeAction::Prepare { order } => {
                 let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
                 let (job, generation) = (order.job, order.generation);
+                let withdrawn = CancellationToken::new();
+                self.preparing.insert((job, generation), withdrawn.clone());
                 tokio::spawn(async move {
-                    let result = prepare::check(&order, &site).await;
+                    let result = prepare::check(&order, &site, &withdrawn).await;
                     let _going_down = inputs.send(Input::Checked { job, generation, result }).await;
+                });
+            }
+            NodeAction::Withdraw { job, generation } => {
+                if let Some(withdrawn) = self.preparing.get(&(job, generation)) {
+                    withdrawn.cancel();
+                }
+            }
+            NodeAction::Epilog { order, outcome } => {
+                let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
+                let (job, generation) = (order.job, order.generation);
+                tokio::spawn(async move {
+                    hooks::epilog(&order, &site, &outcome).await;
+                    let _going_down = inputs.send(Input::Event(NodeEvent::EpilogDone { job, generation })).await;
                 });
             }
             NodeAction::Spawn { order, rendezvous_port } => {
@@ -263,11 +286,24 @@ impl Node {
             NodeAction::Send { job, generation, order } => self.send(job, generation, order),
             NodeAction::Signal { job, generation, signal } => {
                 let members = self.ledger.group(job, generation).map_or(&[][..], |group| group.phase.members());
-                for member in members.iter().filter(|member| member.exit.is_none()) {
-                    process::signal_group(&member.process, signal);
-                }
-                if signal == Signal::Kill {
-                    self.launcher.kill(job, generation);
+                let living: Vec<_> = members.iter().filter(|member| member.exit.is_none()).collect();
+                match signal {
+                    Signal::Notice { signal, to } => {
+                        for member in living {
+                            let group = environment::mark(self.ledger.node(), job, generation);
+                            process::notify_soon(
+                                environment::mark_of_rank(&group, member.process.rank),
+                                member.process,
+                                signal,
+                                to,
+                            );
+                        }
+                    }
+                    Signal::Terminate => living.iter().for_each(|one| process::signal_group(&one.process, SIGTERM)),
+                    Signal::Kill => {
+                        living.iter().for_each(|one| process::signal_group(&one.process, SIGKILL));
+                        self.launcher.kill(job, generation);
+                    }
                 }
             }
             NodeAction::Close { job, generation } => {

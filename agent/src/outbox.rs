@@ -117,6 +117,7 @@ fn replaces(newer: &NodeReport, older: &NodeReport) -> bool {
         (R::Group { .. }, R::Group { .. })
             | (R::Declared { .. }, R::Declared { .. })
             | (R::CheckpointWritten { .. }, R::CheckpointWritten { .. })
+            | (R::Activity { .. }, R::Activity { .. })
             | (R::StartPhases { .. }, R::StartPhases { .. })
             | (R::LossAnomaly { .. }, R::LossAnomaly { .. })
             | (R::Inventory { .. }, R::Inventory { .. })
@@ -134,6 +135,7 @@ fn subject(report: &NodeReport) -> Option<(JobId, Generation)> {
         NodeReport::Declared { job, generation, .. }
         | NodeReport::RankTimes { job, generation, .. }
         | NodeReport::LossAnomaly { job, generation, .. }
+        | NodeReport::Activity { job, generation, .. }
         | NodeReport::StartPhases { job, generation, .. } => Some((*job, *generation)),
     }
 }
@@ -172,7 +174,7 @@ pub(crate) mod tests {
 
     fn group(phase: GroupPhase) -> NodeReport {
         let job = JobId(uuid::Uuid::from_u128(1));
-        let status = GroupStatus { job, generation: Generation(1), gpus: vec![], phase, revision: 0 };
+        let status = GroupStatus { job, generation: Generation(1), gpus: vec![], phase, revision: 0, notice: 0 };
         NodeReport::Group { status }
     }
 

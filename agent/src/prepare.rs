@@ -8,8 +8,10 @@ use std::time::Duration;
 use headway_node::Share;
 use headway_types::{ConditionKind, Fault, GpuHealth, LaunchOrder, NodeInventory};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 use crate::gpu::Device;
+use crate::hooks;
 use crate::process;
 use crate::site::Site;
 use crate::user::UnixUser;
@@ -34,7 +36,7 @@ mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 "#;
 
 /// Runs the checks. Touches shared file systems, so it may take long.
-pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, Fault> {
+pub(crate) async fn check(order: &LaunchOrder, site: &Site, withdrawn: &CancellationToken) -> Result<Prepared, Fault> {
     let Some(devices) = site.gpus.look().await else {
         return Err(Fault::of_node("the GPU driver does not answer"));
     };
@@ -50,6 +52,7 @@ pub(crate) async fn check(order: &LaunchOrder, site: &Site) -> Result<Prepared, 
     // Only to see that it can be filled in; the port and the secret come with the launch.
     site.members(order, 0, "", user.as_ref())?;
     probe(order, site, user.as_ref()).await?;
+    hooks::prolog(order, site, user.as_ref(), withdrawn).await?;
     if share.node_rank > 0 {
         return Ok(None);
     }
@@ -160,6 +163,7 @@ mod tests {
             gpu_type: GpuType("H200".into()),
             slowed: None,
             used: None,
+            busy: None,
             processes,
             files: vec![file.into()],
         };

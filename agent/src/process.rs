@@ -2,14 +2,16 @@
 //! launch has left behind.
 
 mod end;
+mod notice;
 
 pub(crate) use end::ended;
+pub(crate) use notice::notify_soon;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use headway_node::{Process, Signal};
+use headway_node::Process;
 use nix::sys::signal;
 use nix::unistd::Pid;
 
@@ -25,6 +27,7 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
 #[derive(Debug)]
 struct Stat {
     state: char,
+    parent: u32,
     group: u32,
     threads: u64,
     started: u64,
@@ -50,6 +53,7 @@ fn stat(pid: u32) -> io::Result<Option<Stat>> {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         Some(Stat {
             state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             threads: fields.get(17)?.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
@@ -72,15 +76,11 @@ fn alive(pid: u32, started: u64) -> io::Result<bool> {
 }
 
 /// Signals the process group a live process leads.
-pub(crate) fn signal_group(process: &Process, what: Signal) {
+pub(crate) fn signal_group(process: &Process, what: signal::Signal) {
     // Unlike elsewhere, doubt means no: a signal must never reach a stranger.
     if !alive(process.pid, process.started).unwrap_or(false) {
         return;
     }
-    let what = match what {
-        Signal::Terminate => signal::SIGTERM,
-        Signal::Kill => signal::SIGKILL,
-    };
     if let Err(error) = signal::killpg(Pid::from_raw(process.pid as i32), what) {
         tracing::debug!(pid = process.pid, %error, "process group is gone already");
     }
@@ -204,9 +204,9 @@ pub(crate) mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
         let pid = child.id();
         let wrong = Process { rank: 0, pid, started: started(pid).unwrap() + 1 };
-        signal_group(&wrong, Signal::Kill);
+        signal_group(&wrong, signal::SIGKILL);
         assert!(child.try_wait().unwrap().is_none());
-        signal_group(&Process { started: wrong.started - 1, ..wrong }, Signal::Kill);
+        signal_group(&Process { started: wrong.started - 1, ..wrong }, signal::SIGKILL);
         assert!(!child.wait().unwrap().success());
     }
 

@@ -7,6 +7,8 @@
 mod after;
 mod array;
 mod echo;
+mod hooks;
+mod limits;
 mod model;
 mod nodes;
 mod notify;
@@ -15,6 +17,7 @@ mod resources;
 mod run;
 mod secrets;
 mod section;
+mod sizes;
 mod template;
 mod toml;
 mod training;
@@ -56,7 +59,7 @@ const SECTIONS: &[&str] = &[
     "notify",
     "run",
 ];
-const SECTIONS_LATER: &[&str] = &["hooks", "image", "roles"];
+const SECTIONS_LATER: &[&str] = &["image", "roles"];
 const LONGEST_NAME: usize = 128;
 const MOST_GPU_HOURS: f64 = 1e9;
 
@@ -220,20 +223,15 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     });
     let tuned = training.is_some();
     let elastic = elastic(&section);
-    let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits(&section) };
+    let limits = Limits { deadline: deadline(&section), budget: budget(&section), ..limits::read(&section) };
     let after = after::read(&section);
     let array = array::read(&section);
     let notify = notify::read(&section);
     let run = run::read(&section, tuned, section.has("array"));
     let (gpus, per_node, nodes) = resources?;
-    let role = Role {
-        name: "trainer".into(),
-        gpus,
-        per_node,
-        nodes,
-        training: training.map_or(Some(None), |t| t.map(Some))?,
-        run: run?,
-    };
+    let training: Option<Training> = training.map_or(Some(None), |t| t.map(Some))?;
+    let gpus = training.as_ref().map_or(gpus.clone(), |training| sizes::bound(&section, gpus, &training.layouts));
+    let role = Role { name: "trainer".into(), gpus, per_node, nodes, training, run: run? };
     if role.training.is_none() && role.gpus.min != role.gpus.max {
         section.wrong_hint(
             "resources.gpus",
@@ -373,19 +371,4 @@ fn budget(section: &Section<'_>) -> Option<GpuSeconds> {
     }
     section.wrong("gpu_hours", format!("must be more than 0 and at most {MOST_GPU_HOURS:e}"));
     None
-}
-
-fn limits(section: &Section<'_>) -> Limits {
-    let mut limits = Limits::default();
-    let Some(value) = section.get("limits") else { return limits };
-    let path = section.field("limits");
-    let later = ["stall_after", "min_gpu_util"];
-    let Some(section) = Section::open(&path, value, &["time", "max_restarts"], &later, section.findings()) else {
-        return limits;
-    };
-    limits.time = section.quantity("time", quantity::duration);
-    if let Some(restarts) = section.whole("max_restarts", 0) {
-        limits.max_restarts = restarts;
-    }
-    limits
 }

@@ -117,8 +117,13 @@ impl Contender {
                     let LayoutLimits { max_micro_batch, mut execution, .. } = told.layouts;
                     execution.sharding = vec![at.layout.execution.sharding];
                     execution.recompute = vec![at.layout.execution.recompute];
-                    told.layouts =
-                        LayoutLimits { tp: vec![at.layout.tp], pp: vec![at.layout.pp], max_micro_batch, execution };
+                    told.layouts = LayoutLimits {
+                        tp: vec![at.layout.tp],
+                        pp: vec![at.layout.pp],
+                        max_micro_batch,
+                        execution,
+                        sizes: BTreeMap::new(),
+                    };
                 }
                 told.reconfigure.batch = Flexibility::Live;
                 Some(told)

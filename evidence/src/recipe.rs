@@ -1,6 +1,7 @@
 //! What a job trains: a model by name, its reference batch, its noise, and what its script can be told. Rates are those of the prior: the
 //! amount of work is the same in every world.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use headway_emulation::GradientNoise;
@@ -100,7 +101,13 @@ impl Recipe {
             reference_batch: self.reference_batch,
             batch: self.batch,
             target: Some(Target { tokens: self.target, count: self.count }),
-            layouts: LayoutLimits { tp: degrees.clone(), pp: degrees, max_micro_batch: Sequences(8), execution },
+            layouts: LayoutLimits {
+                tp: degrees.clone(),
+                pp: degrees,
+                max_micro_batch: Sequences(8),
+                execution,
+                sizes: BTreeMap::new(),
+            },
             checkpoint: CheckpointPolicy { grace: Seconds(900.0), ..CheckpointPolicy::default() },
             ..example::training(Work::Model(self.shape))
         }

@@ -60,6 +60,7 @@ impl Bench {
                 gpus: Vec::new(),
                 phase: GroupPhase::Running,
                 revision: 0,
+                notice: 0,
             });
             let report = NodeReport::Registered { inventory: Box::new(inventory(index, 8)), groups: groups.collect() };
             let event = bench.agent(index, report);

@@ -106,7 +106,7 @@ impl World<'_> {
             (Signal::Kill, _) => (Seconds(0.05), Exit::Signal(9)),
             (Signal::Terminate, Hearing::Orderly) => return self.run_event(key, RunEvent::Stop { checkpoint: true }),
             (Signal::Terminate, Hearing::Broken) => (DIE, TERMINATED),
-            (Signal::Terminate, Hearing::Deaf) => return,
+            (Signal::Terminate, Hearing::Deaf) | (Signal::Notice { .. }, _) => return,
         };
         for rank in ranks {
             self.clock.after(after, Item::Die { node, key, rank: Some(rank), exit, fault: None });

@@ -36,7 +36,11 @@ impl World<'_> {
             }
             NodeAction::Send { job, generation, order } => self.order_worker(node, (job, generation), order),
             NodeAction::Signal { job, generation, signal } => self.signal(node, (job, generation), signal),
-            NodeAction::Close { .. } => {}
+            NodeAction::Epilog { order, .. } => {
+                let (job, generation) = (order.job, order.generation);
+                self.clock.after(Seconds(1.0), shell(NodeEvent::EpilogDone { job, generation }));
+            }
+            NodeAction::Withdraw { .. } | NodeAction::Close { .. } => {}
         }
     }
 
@@ -153,6 +157,9 @@ impl World<'_> {
     }
 
     fn signal(&mut self, node: usize, key: Key, signal: Signal) {
+        if matches!(signal, Signal::Notice { .. }) {
+            return;
+        }
         let Some(group) = self.nodes[node].alive.get_mut(&key) else { return };
         group.stopping = true;
         if self.gangs.get(&key).is_some_and(|gang| gang.hidden.is_some()) {
@@ -164,7 +171,7 @@ impl World<'_> {
         let (after, exit) = match signal {
             // Stuck in a collective it never returns to the interpreter, and the handler never runs.
             Signal::Terminate if hung => return,
-            Signal::Terminate => (3.0, Exit::Signal(15)),
+            Signal::Terminate | Signal::Notice { .. } => (3.0, Exit::Signal(15)),
             Signal::Kill => (0.05, Exit::Signal(9)),
         };
         if signal == Signal::Terminate

@@ -297,7 +297,8 @@ impl World<'_> {
         let Some((key, gpus)) = one.past.iter().rev().find(|(key, _)| !one.alive.contains_key(key)).cloned() else {
             return;
         };
-        let status = GroupStatus { job: key.0, generation: key.1, gpus, phase: GroupPhase::Running, revision: 0 };
+        let status =
+            GroupStatus { job: key.0, generation: key.1, gpus, phase: GroupPhase::Running, revision: 0, notice: 0 };
         self.send_report(node, NodeReport::Group { status });
     }
 }

@@ -162,6 +162,9 @@ impl Emulation {
                 self.expect_mishap(at);
             }
             Due::Repaired { node, gpu } => self.repaired(node, gpu),
+            Due::EpilogDone { node, key: (job, generation) } => {
+                self.node_event(at, node, NodeEvent::EpilogDone { job, generation });
+            }
             Due::BackUp { node } => self.back_up(at, node),
         }
     }
@@ -186,6 +189,11 @@ impl Emulation {
             }
             NodeAction::Send { job, generation, order } => self.send(now, (job, generation), order),
             NodeAction::Signal { job, generation, signal } => self.signal(now, node, (job, generation), signal),
+            // Emulated nodes have no shell.
+            NodeAction::Epilog { order, .. } => {
+                self.queue.push(now, Due::EpilogDone { node, key: (order.job, order.generation) });
+            }
+            NodeAction::Withdraw { .. } => {}
             // A ledger outlives its process only on a new boot, on which nothing is left to adopt or to sweep.
             NodeAction::Adopt { .. } | NodeAction::Sweep { .. } | NodeAction::Close { .. } => {}
         }

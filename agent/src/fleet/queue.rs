@@ -50,6 +50,10 @@ pub(super) enum Due {
         node: usize,
         gpu: usize,
     },
+    EpilogDone {
+        node: usize,
+        key: Key,
+    },
     BackUp {
         node: usize,
     },

@@ -47,7 +47,8 @@ impl Emulation {
             (Signal::Kill, _) => self.queue.push(now, all_exit(node, key, KILLED)),
             (Signal::Terminate, Hearing::Orderly) => self.run_event(now, key, RunEvent::Stop { checkpoint: true }),
             (Signal::Terminate, Hearing::Broken) => self.queue.push(now + DIE, all_exit(node, key, TERMINATED)),
-            (Signal::Terminate, Hearing::Deaf) => {}
+            // What an emulated worker trains handles no signal but the usual.
+            (Signal::Terminate, Hearing::Deaf) | (Signal::Notice { .. }, _) => {}
         }
     }
 

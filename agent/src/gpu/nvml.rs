@@ -98,6 +98,7 @@ impl Nvidia {
             SLOWDOWNS.iter().find(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| (*name).to_owned());
         // Not every driver lists processes; every one that works tells the memory.
         device.used = Some(Bytes(handle.memory_info()?.used));
+        device.busy = handle.utilization_rates().ok().map(|rates| f64::from(rates.gpu.min(100)) / 100.0);
         let processes = handle.running_compute_processes().unwrap_or_default();
         device.processes = processes.into_iter().map(|process| process.pid).collect();
         Ok(device)
@@ -147,6 +148,7 @@ fn describe(handle: &Handle<'_>, index: u32) -> Result<Device, NvmlError> {
         gpu_type: model::of(&handle.name()?, memory),
         slowed: None,
         used: None,
+        busy: None,
         processes: Vec::new(),
         files,
     })

@@ -79,6 +79,9 @@ fn describe(root: &Path, node: &Path, index: u32) -> Option<Device> {
         gpu_type: model::of(name.trim(), memory),
         slowed: None,
         used: text("mem_info_vram_used").and_then(|text| text.trim().parse().ok()).map(Bytes),
+        busy: text("gpu_busy_percent")
+            .and_then(|text| text.trim().parse::<u32>().ok())
+            .map(|percent| f64::from(percent.min(100)) / 100.0),
         processes: Vec::new(),
         files: vec![root.join("dev/kfd"), root.join(format!("dev/dri/renderD{minor}"))],
     })

@@ -1,6 +1,7 @@
 //! The node's loop with real processes.
 #![allow(clippy::unwrap_used)]
 
+mod hooks;
 mod isolation;
 mod life;
 mod secrets;
@@ -19,6 +20,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::activity::Uses;
 use crate::cgroup::CgroupRoot;
 use crate::config::AgentConfig;
 use crate::connections::Connections;
@@ -109,7 +111,8 @@ impl Agent {
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let observer = Observer::new(config.report_every, Arc::clone(&outbox));
-        let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), files.faults()).unwrap();
+        let gpus =
+            gpu::monitor(source, waker, inventory.clone(), observer.clone(), Uses::default(), files.faults()).unwrap();
         let (inputs, receiver) = mpsc::channel(64);
         let connections = Connections::default();
         let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users).unwrap());

@@ -38,6 +38,14 @@ async fn wait(handle: OwnedFd) -> io::Result<()> {
     receiver.await.map_err(io::Error::other)?.map(drop).map_err(io::Error::from)
 }
 
+/// Sends a signal to the process that has this pid and start time, never to its successor.
+pub(super) fn send(pid: u32, started: u64, signal: Signal) -> io::Result<()> {
+    match open(pid, started)? {
+        Some(handle) => pidfd_send_signal(handle, signal).map_err(io::Error::from),
+        None => Ok(()),
+    }
+}
+
 /// Kills the process that has this pid and start time, never its successor.
 pub(super) fn kill(pid: u32, started: u64) {
     match open(pid, started) {

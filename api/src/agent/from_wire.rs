@@ -6,16 +6,20 @@ use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, MOST_NODE_LABELS, Precision, Run, RunPer, check_node_label};
+use headway_types::spec::{MOST_NODE_LABELS, check_node_label};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, LaunchOrder, Layout, ModelShape, NodeInventory, NodeReport, NodeSlice, NoiseSample,
-    Placement, Seconds, Sequences, Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
+    GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Seconds, Sequences, Serial,
+    StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogMark, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
 use crate::secret::Secret;
+
+mod order;
+
+use order::launch_order;
 
 type Read<T> = Result<T, WireError>;
 
@@ -97,6 +101,12 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                 step: anomaly.step,
                 loss: anomaly.loss,
                 usual: anomaly.usual_loss,
+            },
+            Body::Activity(activity) => NodeReport::Activity {
+                job: parse("job_id", &activity.job_id)?,
+                generation: Generation(activity.generation),
+                quiet: seconds("quiet_seconds", activity.quiet_seconds)?,
+                busy: activity.busy.filter(|busy| (0.0..=1.0).contains(busy)),
             },
             Body::StartPhases(phases) => NodeReport::StartPhases {
                 job: parse("job_id", &phases.job_id)?,
@@ -199,77 +209,14 @@ fn command(body: wire::command::Body) -> Read<AgentCommand> {
         Body::Checkpoint(save) => {
             AgentCommand::Checkpoint { job: parse("job_id", &save.job_id)?, generation: Generation(save.generation) }
         }
+        Body::Notify(notify) => AgentCommand::Notify {
+            job: parse("job_id", &notify.job_id)?,
+            generation: Generation(notify.generation),
+            number: notify.number,
+        },
         Body::Forget(forget) => {
             AgentCommand::Forget { job: parse("job_id", &forget.job_id)?, generation: Generation(forget.generation) }
         }
-    })
-}
-
-fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
-    let slices = order.placement.into_iter().map(node_slice).collect::<Read<Vec<_>>>()?;
-    Ok(LaunchOrder {
-        job: parse("job_id", &order.job_id)?,
-        generation: Generation(order.generation),
-        lr_scaling: match wire::LrScaling::try_from(order.lr_scaling) {
-            Ok(wire::LrScaling::None) => LrScaling::None,
-            Ok(wire::LrScaling::Sqrt) => LrScaling::Sqrt,
-            Ok(wire::LrScaling::Linear) => LrScaling::Linear,
-            Ok(wire::LrScaling::Adascale) => LrScaling::Adascale,
-            Ok(wire::LrScaling::Unspecified) | Err(_) => return unknown("lr_scaling", order.lr_scaling),
-        },
-        job_name: order.job_name,
-        array: order.array.map(array_place).transpose()?,
-        owner: order.owner,
-        run: run(present("run", order.run)?)?,
-        model: order.model.map(model).transpose()?,
-        placement: Placement::try_new(slices)
-            .map_err(|error| WireError::Bad { field: "placement", message: error.to_string() })?,
-        nodes: order.nodes.into_iter().map(node_address).collect::<Read<_>>()?,
-        configuration: order.configuration.map(configuration).transpose()?,
-        lr_scale: order.lr_scale,
-        reference_batch: order.reference_batch.map(Sequences),
-        checkpoint_dir: order.checkpoint_dir,
-        checkpoint_every: seconds("checkpoint_every_seconds", order.checkpoint_every_seconds)?,
-        resume: order.resume.map(checkpoint),
-        grace: seconds("grace_seconds", order.grace_seconds)?,
-    })
-}
-
-fn model(model: wire::Model) -> Read<(ModelShape, Precision)> {
-    let precision = match model.precision() {
-        wire::Precision::Unspecified => return unknown("precision", model.precision),
-        wire::Precision::Bf16 => Precision::Bf16,
-        wire::Precision::Fp16 => Precision::Fp16,
-        wire::Precision::Fp32 => Precision::Fp32,
-    };
-    let shape = ModelShape {
-        layers: model.layers,
-        hidden: model.hidden,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        ffn_hidden: model.ffn_hidden,
-        gated: model.gated,
-        vocab: model.vocab,
-        seq_len: model.seq_len,
-        tied: model.tied,
-    };
-    Ok((shape, precision))
-}
-
-fn run(run: wire::Run) -> Read<Run> {
-    Ok(Run {
-        per: match run.per() {
-            wire::RunPer::Unspecified => return unknown("per", run.per),
-            wire::RunPer::Node => RunPer::Node,
-            wire::RunPer::Gpu => RunPer::Gpu,
-        },
-        command: match present("run command", run.command)? {
-            wire::run::Command::Shell(line) => Command::Shell(line),
-            wire::run::Command::Argv(argv) => Command::Argv(argv.words),
-        },
-        workdir: run.workdir,
-        env: run.env,
-        secrets: run.secrets,
     })
 }
 
@@ -380,6 +327,7 @@ fn group_status(status: wire::GroupStatus) -> Read<GroupStatus> {
             Phase::Ended(ended) => GroupPhase::Ended { outcome: outcome(present("outcome", ended.outcome)?) },
         },
         revision: status.revision,
+        notice: status.notice,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
+use headway_types::spec::{Command, Hooks, LrScaling, Notice, NoticeSignal, NoticeTo, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
@@ -46,7 +46,14 @@ fn checkpoint() -> CheckpointRef {
 }
 
 fn status(phase: GroupPhase) -> GroupStatus {
-    GroupStatus { job: job(), generation: Generation(3), gpus: vec![GpuUuid("GPU-0".into())], phase, revision: 4 }
+    GroupStatus {
+        job: job(),
+        generation: Generation(3),
+        gpus: vec![GpuUuid("GPU-0".into())],
+        phase,
+        revision: 4,
+        notice: 2,
+    }
 }
 
 fn inventory() -> NodeInventory {
@@ -113,6 +120,11 @@ fn shape() -> ModelShape {
 }
 
 fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> LaunchOrder {
+    let hooks = Hooks {
+        prolog: tuned.then(|| "./check.sh".into()),
+        epilog: None,
+        timeout: Seconds(if tuned { 30.0 } else { 300.0 }),
+    };
     LaunchOrder {
         job: job(),
         generation: Generation(3),
@@ -126,6 +138,7 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
             workdir: tuned.then(|| "/w".into()),
             env: [("A".into(), "1".into())].into(),
             secrets: [("HF_TOKEN".into(), "team-hf".into())].into(),
+            hooks,
         },
         placement: Placement::try_new(vec![NodeSlice { node: node(), gpus: vec![GpuUuid("GPU-0".into())] }]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "node-a".into(), address: "10.0.0.1".into() }],
@@ -137,6 +150,8 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
         checkpoint_every: Seconds(900.0),
         resume: tuned.then(checkpoint),
         grace: Seconds(180.0),
+        notice: Some(Notice { signal: NoticeSignal::Usr1, before: Seconds(120.0), to: NoticeTo::Command }),
+        watched: true,
     }
 }
 
@@ -177,6 +192,8 @@ fn from_agent() -> Vec<AgentToScheduler> {
         NodeReport::Registered { inventory: Box::new(NodeInventory { emulated: None, ..inventory() }), groups: vec![] },
         NodeReport::Heartbeat,
         NodeReport::Inventory { inventory: Box::new(inventory()) },
+        NodeReport::Activity { job, generation, quiet: Seconds(4.0), busy: Some(0.5) },
+        NodeReport::Activity { job, generation, quiet: Seconds(0.0), busy: None },
         NodeReport::RankTimes { job, generation, busy: [(0, Seconds(0.5)), (7, Seconds(0.75))].into() },
         NodeReport::Steps { report: Box::new(steps(Some(2.3), Some(noise))) },
         NodeReport::Steps { report: Box::new(steps(None, None)) },
@@ -227,6 +244,7 @@ fn from_scheduler() -> Vec<SchedulerToAgent> {
         lr_scale: 1.414,
     });
     commands.push(AgentCommand::Checkpoint { job, generation });
+    commands.push(AgentCommand::Notify { job, generation, number: 2 });
     commands.push(AgentCommand::Forget { job, generation });
     let serials = [None, Some(Serial(7))].into_iter().cycle();
     let mut messages: Vec<_> = commands

@@ -2,7 +2,7 @@
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, Precision, Run, RunPer};
+use headway_types::spec::{Command, LrScaling, NoticeTo, Precision, Run, RunPer};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice,
@@ -60,6 +60,12 @@ impl From<&NodeReport> for wire::AgentMessage {
                 step: *step,
                 loss: *loss,
                 usual_loss: *usual,
+            }),
+            NodeReport::Activity { job, generation, quiet, busy } => Body::Activity(wire::Activity {
+                job_id: job.to_string(),
+                generation: generation.0,
+                quiet_seconds: quiet.0,
+                busy: *busy,
             }),
             NodeReport::StartPhases { job, generation, phases } => Body::StartPhases(wire::StartPhases {
                 job_id: job.to_string(),
@@ -146,6 +152,7 @@ fn command_to_wire(term: Term, serial: Option<Serial>, command: &AgentCommand, s
             lr_scale: *lr_scale,
         }),
         AgentCommand::Checkpoint { .. } => Body::Checkpoint(wire::SaveCheckpoint { job_id, generation }),
+        AgentCommand::Notify { number, .. } => Body::Notify(wire::Notify { job_id, generation, number: *number }),
         AgentCommand::Forget { .. } => Body::Forget(wire::Forget { job_id, generation }),
     };
     wire::Command { term: term.0, serial: serial.map_or(0, |serial| serial.0), body: Some(body) }
@@ -177,6 +184,12 @@ impl From<&LaunchOrder> for wire::LaunchOrder {
             checkpoint_every_seconds: order.checkpoint_every.0,
             resume: order.resume.as_ref().map(Into::into),
             grace_seconds: order.grace.0,
+            notice: order.notice.map(|notice| wire::Notice {
+                signal: notice.signal.to_string(),
+                before_seconds: notice.before.0,
+                command_alone: notice.to == NoticeTo::Command,
+            }),
+            watched: order.watched,
         }
     }
 }
@@ -216,6 +229,11 @@ impl From<&Run> for wire::Run {
             workdir: run.workdir.clone(),
             env: run.env.clone(),
             secrets: run.secrets.clone(),
+            hooks: (!run.hooks.are_none()).then(|| wire::Hooks {
+                prolog: run.hooks.prolog.clone(),
+                epilog: run.hooks.epilog.clone(),
+                timeout_seconds: run.hooks.timeout.0,
+            }),
         }
     }
 }
@@ -332,6 +350,7 @@ impl From<&GroupStatus> for wire::GroupStatus {
                 GroupPhase::Ended { outcome } => Phase::Ended(wire::Ended { outcome: Some(outcome.into()) }),
             }),
             revision: status.revision,
+            notice: status.notice,
         }
     }
 }

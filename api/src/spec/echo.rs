@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, SecondsFormat};
 use headway_types::spec::{
-    ArraySpec, BatchPolicy, Command, ExecutionLimits, GpuRange, LayoutLimits, Target, TargetCount, Topology, Training,
-    Work, family_name,
+    ArraySpec, BatchPolicy, Command, ExecutionLimits, GpuRange, Target, TargetCount, Topology, Training, Work,
+    family_name,
 };
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp};
 use serde_json::{Map, Value, json};
@@ -30,10 +30,6 @@ pub fn to_json(spec: &JobSpec) -> Value {
         Topology::PreferRack => json!({ "prefer": "rack" }),
         Topology::RequireRack => json!({ "require": "rack" }),
     };
-    let limits = object([
-        ("time", spec.limits.time.map(|time| json!(seconds(time)))),
-        ("max_restarts", Some(json!(spec.limits.max_restarts))),
-    ]);
     let run = object([
         ("per", Some(json!(role.run.per))),
         (
@@ -46,6 +42,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ("workdir", role.run.workdir.as_ref().map(|dir| json!(dir))),
         ("env", Some(json!(role.run.env))),
         ("secrets", (!role.run.secrets.is_empty()).then(|| json!(role.run.secrets))),
+        ("hooks", super::hooks::to_json(&role.run.hooks)),
     ]);
     object([
         ("version", Some(json!(1))),
@@ -65,7 +62,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
                 ("min_share", spec.elastic.min_share.map(|share| json!(share))),
             ])),
         ),
-        ("limits", Some(limits)),
+        ("limits", Some(super::limits::to_json(&spec.limits))),
         ("after", (!spec.after.is_empty()).then(|| json!(spec.after))),
         ("array", spec.array.as_ref().map(array)),
         ("deadline", spec.limits.deadline.map(|at| json!(moment(at)))),
@@ -99,7 +96,13 @@ fn training(training: &Training) -> Value {
     };
     let layouts = &training.layouts;
     // Only `auto` allows any degree, and it leaves the micro-batch free.
-    let layouts = if layouts.tp.is_empty() && layouts.pp.is_empty() { json!("auto") } else { written(layouts) };
+    let layouts = match layouts {
+        sized if !sized.sizes.is_empty() => {
+            super::sizes::to_json(sized, |size| written(&size.tp, &size.pp, None, &size.execution))
+        }
+        auto if auto.tp.is_empty() && auto.pp.is_empty() => json!("auto"),
+        one => written(&one.tp, &one.pp, Some(one.max_micro_batch), &one.execution),
+    };
     let checkpoint = &training.checkpoint;
     // The directory is filled in already: what braces are left are its own.
     let dir = checkpoint.dir.as_ref().map(|dir| json!(dir.replace('{', "{{").replace('}', "}}")));
@@ -150,12 +153,12 @@ fn batch(training: &Training) -> Value {
 }
 
 /// Of what goes beyond degrees only what is not plain.
-fn written(layouts: &LayoutLimits) -> Value {
-    let (execution, plain) = (&layouts.execution, ExecutionLimits::default());
+fn written(tp: &[u32], pp: &[u32], micro_batch: Option<Sequences>, execution: &ExecutionLimits) -> Value {
+    let plain = ExecutionLimits::default();
     object([
-        ("tp", Some(json!(layouts.tp))),
-        ("pp", Some(json!(layouts.pp))),
-        ("micro_batch", Some(json!(layouts.max_micro_batch))),
+        ("tp", Some(json!(tp))),
+        ("pp", Some(json!(pp))),
+        ("micro_batch", micro_batch.map(|micro| json!(micro))),
         ("cp", (execution.cp != plain.cp).then(|| json!(execution.cp))),
         ("ep", (execution.ep != plain.ep).then(|| json!(execution.ep))),
         ("vpp", (execution.vpp != plain.vpp).then(|| json!(execution.vpp))),

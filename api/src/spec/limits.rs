@@ -1,7 +1,7 @@
 //! `limits`: when a job is stopped, and how it hears of that before.
 
 use headway_types::Seconds;
-use headway_types::spec::{Limits, Notice, NoticeSignal, NoticeTo};
+use headway_types::spec::{LeastUse, Limits, Notice, NoticeSignal, NoticeTo};
 use serde_json::{Map, Value, json};
 
 use super::quantity;
@@ -15,9 +15,8 @@ pub(super) fn read(spec: &Section<'_>) -> Limits {
     let mut limits = Limits::default();
     let Some(value) = spec.get("limits") else { return limits };
     let path = spec.field("limits");
-    let known = ["time", "max_restarts", "signal"];
-    let later = ["stall_after", "min_gpu_util"];
-    let Some(section) = Section::open(&path, value, &known, &later, spec.findings()) else { return limits };
+    let known = ["time", "max_restarts", "signal", "stall_after", "min_gpu_util"];
+    let Some(section) = Section::open(&path, value, &known, &[], spec.findings()) else { return limits };
     limits.time = section.quantity("time", quantity::duration);
     if let Some(restarts) = section.whole("max_restarts", 0) {
         limits.max_restarts = restarts;
@@ -28,6 +27,8 @@ pub(super) fn read(spec: &Section<'_>) -> Limits {
     {
         section.wrong("signal", format!("comes {} s before the time limit, which is {} s", notice.before.0, time.0));
     }
+    limits.stall_after = section.quantity("stall_after", at_least_a_minute);
+    limits.min_gpu_util = section.quantity("min_gpu_util", least_use);
     limits
 }
 
@@ -38,8 +39,27 @@ pub(super) fn to_json(limits: &Limits) -> Value {
         ("time", limits.time.map(seconds)),
         ("max_restarts", Some(json!(limits.max_restarts))),
         ("signal", limits.signal.map(|notice| json!(notice.to_string()))),
+        ("stall_after", limits.stall_after.map(seconds)),
+        ("min_gpu_util", limits.min_gpu_util.map(|least| json!(least.to_string()))),
     ];
     Value::Object(entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect::<Map<_, _>>())
+}
+
+/// Nodes tell of what jobs do every few seconds.
+fn at_least_a_minute(text: &str) -> Result<Seconds, String> {
+    let time = quantity::duration(text)?;
+    if time.0 < 60.0 { Err(format!("must be a minute at least, not {text}")) } else { Ok(time) }
+}
+
+/// `10%/1h`.
+fn least_use(text: &str) -> Result<LeastUse, String> {
+    let wanted = || format!("must be a share of the time and a window, as in 10%/1h, not \"{text}\"");
+    let (share, window) = text.split_once('/').ok_or_else(wanted)?;
+    let percent: f64 = share.trim().strip_suffix('%').and_then(|share| share.trim().parse().ok()).ok_or_else(wanted)?;
+    if !(percent > 0.0 && percent <= 100.0) {
+        return Err("must be above 0 % and at most 100 %".into());
+    }
+    Ok(LeastUse { share: percent / 100.0, window: at_least_a_minute(window.trim())? })
 }
 
 /// `USR1@120s`, `B:TERM@60s`, `USR1`.
@@ -54,7 +74,9 @@ fn notice(text: &str) -> Result<Notice, String> {
     };
     let wanted = || {
         let names = "HUP, INT, QUIT, USR1, USR2 and TERM";
-        format!("must be a signal and how long before the end it comes, as in USR1@120s, not \"{text}\"; signals are {names}")
+        format!(
+            "must be a signal and how long before the end it comes, as in USR1@120s, not \"{text}\"; signals are {names}"
+        )
     };
     NoticeSignal::read(name).map(|signal| Notice { signal, before, to }).ok_or_else(wanted)
 }
@@ -85,8 +107,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_job_must_do_is_read_as_it_is_written() {
+        let spec = read_yaml(&with("{stall_after: 20m, min_gpu_util: 12.5% / 1h}")).unwrap();
+        assert_eq!(spec.limits.stall_after, Some(Seconds(1_200.0)));
+        assert_eq!(spec.limits.min_gpu_util, Some(LeastUse { share: 0.125, window: Seconds(3_600.0) }));
+        assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
+    }
+
+    #[test]
     fn mistakes_in_limits_are_told() {
-        let wrong = ["{signal: KILL@10s}", "{signal: USR1@soon}", "{signal: USR1@2h, time: 1h}", "{signals: USR1}"];
+        let wrong = [
+            "{signal: KILL@10s}",
+            "{signal: USR1@soon}",
+            "{signal: USR1@2h, time: 1h}",
+            "{signals: USR1}",
+            "{stall_after: 5s}",
+            "{min_gpu_util: 10}",
+            "{min_gpu_util: 0%/1h}",
+            "{min_gpu_util: 10%/1s}",
+        ];
         let told: Vec<String> = wrong.iter().map(|one| read_yaml(&with(one)).unwrap_err().to_string()).collect();
         insta::assert_snapshot!(told.join("\n"));
     }

@@ -3,6 +3,7 @@
 use headway_types::spec::{Command, Run, RunPer};
 use serde_json::Value;
 
+use super::hooks;
 use super::secrets;
 use super::section::{Findings, Section, kind, text};
 use super::template::{self, Has};
@@ -15,15 +16,16 @@ const HIDDEN: &str = "null stands in place of the values of somebody else's job,
 pub(super) fn read(spec: &Section<'_>, tuned: bool, array: bool) -> Option<Run> {
     let value = spec.require("run", EXAMPLE)?;
     let path = spec.field("run");
-    let known = ["per", "command", "workdir", "env", "secrets"];
-    let section = Section::open(&path, value, &known, &["hooks", "image", "mounts"], spec.findings())?;
+    let known = ["per", "command", "workdir", "env", "secrets", "hooks"];
+    let section = Section::open(&path, value, &known, &["image", "mounts"], spec.findings())?;
     let has = Has { training: tuned, array };
     let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
     let env = env(&section, has);
     let secrets = secrets::read(&section, &env);
     let command = command(&section, has);
-    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets? })
+    let hooks = hooks::read(&section, has);
+    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets?, hooks })
 }
 
 fn workdir(section: &Section<'_>) -> Option<String> {
@@ -73,7 +75,7 @@ fn command(section: &Section<'_>, has: Has) -> Option<Command> {
     None
 }
 
-fn check(template: &str, has: Has, field: &str, findings: &Findings) {
+pub(super) fn check(template: &str, has: Has, field: &str, findings: &Findings) {
     if let Err(error) = template::check(template, has) {
         findings.hint(field, error.to_string(), "write {{ and }} for braces that are meant literally");
     }

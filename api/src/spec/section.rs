@@ -240,9 +240,7 @@ pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings)
 /// What there is in place of a key that the design foresees and this release does not know.
 fn instead_of(key: &str) -> &'static str {
     match key {
-        "hooks" => "run them in run.command, before and after what trains",
         "image" | "mounts" => "start the container in run.command: docker run …, apptainer exec …",
-        "include" | "labels" => "choose nodes by resources.gpus.type, or exclude the others",
         _ => "remove it; Headway would not act on it",
     }
 }

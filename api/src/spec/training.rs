@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::quantity::{self, Amount};
 use super::section::{Findings, Section, Word, one_or_many, text, whole};
-use super::{model, template};
+use super::{model, sizes, template};
 
 const KNOWN: &[&str] = &[
     "model",
@@ -199,9 +199,11 @@ fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
         None => Some(LayoutLimits::degrees(vec![1], vec![1], largest)),
         Some(Value::String(word)) if word == "auto" => Some(LayoutLimits::degrees(Vec::new(), Vec::new(), largest)),
         Some(Value::Array(_)) => {
-            training.wrong("layouts", "a list of layouts by size is not supported yet");
+            let example = "as in layouts: {8: {tp: 2}, 16: {tp: 4, pp: 2}}";
+            training.wrong_hint("layouts", "by size are a mapping, not a list", example);
             None
         }
+        Some(Value::Object(map)) if map.keys().any(|key| sizes::is_size(key)) => sizes::read(training, map, largest),
         Some(value @ Value::Object(_)) => {
             let path = training.field("layouts");
             let section = Section::open(&path, value, LAYOUTS, &[], training.findings())?;
@@ -211,8 +213,14 @@ fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
             } else {
                 Some(largest)
             };
-            let execution = execution(&section);
-            Some(LayoutLimits { tp: tp?, pp: pp?, max_micro_batch: micro?, execution: execution? })
+            let execution = execution(&section, degrees);
+            Some(LayoutLimits {
+                tp: tp?,
+                pp: pp?,
+                max_micro_batch: micro?,
+                execution: execution?,
+                sizes: BTreeMap::new(),
+            })
         }
         Some(_) => {
             training.wrong_hint(
@@ -225,7 +233,7 @@ fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
     }
 }
 
-fn execution(section: &Section<'_>) -> Option<ExecutionLimits> {
+pub(super) fn execution(section: &Section<'_>, degrees: Degrees) -> Option<ExecutionLimits> {
     let (cp, ep, vpp) = (degrees(section, "cp"), degrees(section, "ep"), degrees(section, "vpp"));
     let schedule = words(section, "schedule");
     let sharding = words(section, "sharding");
@@ -263,6 +271,9 @@ fn words<T: Word + Ord + Default>(section: &Section<'_>, key: &str) -> Option<Ve
     Some(chosen)
 }
 
+/// How degrees are read.
+pub(super) type Degrees = fn(&Section<'_>, &str) -> Option<Vec<u32>>;
+
 /// Degrees by name, or the powers of two up to one number. Absent: 1.
 fn degrees(section: &Section<'_>, key: &str) -> Option<Vec<u32>> {
     let Some(value) = section.get(key) else { return Some(vec![1]) };
@@ -274,6 +285,18 @@ fn degrees(section: &Section<'_>, key: &str) -> Option<Vec<u32>> {
         degrees = (0..u32::BITS).map(|power| 1 << power).take_while(|degree| *degree < largest).collect();
         degrees.push(largest);
     }
+    checked(section, key, degrees)
+}
+
+/// Degrees by name and no others. Absent: 1.
+pub(super) fn exact(section: &Section<'_>, key: &str) -> Option<Vec<u32>> {
+    let Some(value) = section.get(key) else { return Some(vec![1]) };
+    let field = section.field(key);
+    let read = |value| whole(value, 1, &field, section.findings());
+    checked(section, key, one_or_many(value).iter().map(read).collect::<Option<_>>()?)
+}
+
+fn checked(section: &Section<'_>, key: &str, mut degrees: Vec<u32>) -> Option<Vec<u32>> {
     degrees.sort_unstable();
     degrees.dedup();
     if degrees.is_empty() {

@@ -33,6 +33,16 @@ pub struct Flags {
     /// Running time after which it is stopped ("48h").
     #[arg(long, value_name = "TIME")]
     pub time: Option<String>,
+    /// The signal by which it hears that its time limit is near, and how long before ("USR1@120s"); with B: before it only the command itself
+    /// hears it. A job that does not speak to the agent hears it also before it is stopped for others.
+    #[arg(long, value_name = "[B:]SIGNAL[@TIME]")]
+    pub signal: Option<String>,
+    /// Without a step, or without output where it tells of no steps, for so long it is started again ("20m").
+    #[arg(long, value_name = "TIME")]
+    pub stall_after: Option<String>,
+    /// How much of a time it must use its GPUs ("10%/1h"): below it is warned, and after as long again it has failed.
+    #[arg(long, value_name = "SHARE/TIME")]
+    pub min_gpu_util: Option<String>,
     /// How often it is started again after failures of its own [default: 0 for a bare command, 20 in a file].
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
@@ -129,6 +139,9 @@ impl Overlay<'_> {
         self.set(&["project"], text(&flags.project), "--project")?;
         self.set(&["priority"], priority, "--priority")?;
         self.set(&["limits", "time"], text(&flags.time), "--time")?;
+        self.set(&["limits", "signal"], text(&flags.signal), "--signal")?;
+        self.set(&["limits", "stall_after"], text(&flags.stall_after), "--stall-after")?;
+        self.set(&["limits", "min_gpu_util"], text(&flags.min_gpu_util), "--min-gpu-util")?;
         self.set(&["limits", "max_restarts"], flags.max_restarts.map(Value::from), "--max-restarts")?;
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;

@@ -10,6 +10,7 @@ mod shape;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use headway_types::spec::NoticeSignal;
 use serde_json::{Map, Value, json};
 
 use super::bare::sanitised;
@@ -114,6 +115,7 @@ impl Translation<'_> {
         let uses_srun = body::mentions(text, "srun").is_some();
         let shape = self.shape(uses_srun)?;
         self.time()?;
+        self.signal()?;
         self.dependency(left_out)?;
         self.array(left_out)?;
         let cpus = self.per_node(&shape)?;
@@ -235,6 +237,30 @@ impl Translation<'_> {
         Ok(())
     }
 
+    /// `[R:][B:]SIGNAL[@SECONDS]`.
+    fn signal(&mut self) -> Result<(), Wrong> {
+        let Some(one) = self.options.take("signal") else { return Ok(()) };
+        let text = one.value.strip_prefix("R:").unwrap_or(&one.value);
+        let (text, to) = text.strip_prefix("B:").map_or((text, ""), |rest| (rest, "B:"));
+        let (signal, before) = text.split_once('@').unwrap_or((text, "60"));
+        let read = NoticeSignal::read(signal).zip(before.parse::<u32>().ok().filter(|before| *before > 0));
+        let (signal, before) = read.ok_or_else(|| {
+            let message = format!(
+                "--signal must be as in USR1@120 or B:TERM, with HUP, INT, QUIT, USR1, USR2 or TERM, not \"{}\"",
+                one.value
+            );
+            wrong(one.line, message)
+        })?;
+        self.set("limits.signal", one.line, json!(format!("{to}{}@{before}s", signal.name())));
+        if to.is_empty() {
+            self.options.note(
+                one.line,
+                "--signal goes to every process of the job that handles it, the script itself among them",
+            );
+        }
+        Ok(())
+    }
+
     /// CPUs and memory; the reply is what a task has of CPUs.
     fn per_node(&mut self, shape: &Shape) -> Result<Option<u32>, Wrong> {
         let per_task = self.options.count("cpus-per-task")?;
@@ -333,7 +359,6 @@ impl Translation<'_> {
             let instead = match option {
                 "output" | "error" | "open-mode" => format!("a node keeps what a job writes: headway logs -f {name}"),
                 "input" => "a job reads nothing: redirect within the script".into(),
-                "signal" => "a job that is stopped or at its time limit gets SIGTERM to save by, and a grace: training.checkpoint.grace".into(),
                 "mail-type" | "mail-user" => "Headway sends no mail: headway job wait JOB && mail …".into(),
                 "nice" | "priority" => "Headway has priorities from 0 to 100: give --priority".into(),
                 "exclusive" => "GPUs are never shared; of CPUs and memory ask for what the job needs".into(),

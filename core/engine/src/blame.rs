@@ -120,10 +120,10 @@ impl Engine {
             Breakdown { message, blame, out_of_memory: false, mistake: false, exit_code: None, place: None },
         );
         self.facts.edit_job(job, |job| job.hangs += 1);
-        let last_step = self.seen.jobs.get(&job).and_then(|seen| seen.live.reported_at);
+        let last_sign = self.seen.jobs.get(&job).and_then(|seen| seen.last_sign());
         if let Some(row) = self.facts.jobs.get(&job) {
             let key = (job, row.generation);
-            self.facts.edit_allocation(key, |one| one.idle_since = last_step);
+            self.facts.edit_allocation(key, |one| one.idle_since = last_sign);
         }
         let text = format!("{} hangs: {message}", self.facts.job_name(job));
         self.facts.note(Note::new("job.hung", text).job(job).with("blame", blame));

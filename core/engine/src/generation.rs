@@ -8,7 +8,9 @@ use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
-use crate::record::{Allocation, AllocationPhase, Expectation, Job, JobState, LastChange, StopCause, Turn, Wish};
+use crate::record::{
+    Allocation, AllocationPhase, Expectation, Job, JobState, LastChange, Noticed, StopCause, Turn, Wish,
+};
 use crate::seen::{Destination, Moving};
 use crate::situation::gang::Part;
 
@@ -215,6 +217,29 @@ impl Engine {
         self.facts.note(note.with("revision", revision));
     }
 
+    /// The job is told that its time limit is near.
+    pub(crate) fn notify(&mut self, key: (JobId, Generation)) {
+        let limits = self.facts.jobs.get(&key.0).map(|job| job.spec.limits);
+        let Some((notice, limit)) = limits.and_then(|limits| limits.signal.zip(limits.time)) else {
+            return self.facts.impossible(
+                "a job without a signal or a time limit was to hear of its end",
+                Some(key.0),
+                None,
+            );
+        };
+        self.facts.edit_allocation(key, |one| {
+            let number = one.notice.map_or(0, |notice| notice.number) + 1;
+            one.notice = Some(Noticed { number, limit });
+        });
+        let (name, signal) = (self.facts.job_name(key.0), notice.signal.name());
+        let message = format!(
+            "{name} is sent {signal}: its time limit of {} ends it in {}",
+            limit.words(),
+            notice.before.words()
+        );
+        self.facts.note(Note::new("job.notified", message).job(key.0).with("signal", signal));
+    }
+
     /// Renews the learning-rate factor of a running job.
     pub(crate) fn change_rate(&mut self, key: (JobId, Generation), to: f64) {
         let Some(seen) = self.seen.job_mut(key.0) else {
@@ -340,7 +365,7 @@ impl Engine {
                 let note = Note::new("job.failed", format!("{name} {message}"));
                 (JobEvent::Fail { message }, Some(note))
             }
-            (None, StopCause::Mistaken { message }) => failed(message),
+            (None, StopCause::Mistaken { message } | StopCause::IdleGpus { message }) => failed(message),
             (None, StopCause::TimeLimit) => failed("its time limit has passed".into()),
             (None, cause) if cause == StopCause::BudgetSpent || self.budget_is_spent(row) => {
                 failed(format!("its budget of {} is spent", row.budget_in_words()))

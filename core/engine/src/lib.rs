@@ -4,6 +4,7 @@
 //! anything: the live shell (`scheduler`) and the simulated one (`sim`) commit its changes and send its commands.
 
 pub mod account;
+mod activity;
 mod arrays;
 pub mod attention;
 pub mod dependencies;

@@ -89,6 +89,19 @@ enum Step {
         generation: Generation,
         lr_scale: f64,
     },
+    /// It uses its GPUs less than it must, and is told so first.
+    WarnIdle {
+        job: JobId,
+        message: String,
+    },
+    BusyAgain {
+        job: JobId,
+    },
+    /// The time limit is near, and the job wants to hear of it.
+    Notify {
+        job: JobId,
+        generation: Generation,
+    },
     Grant {
         job: JobId,
         assignment: Assignment,
@@ -147,6 +160,9 @@ impl Engine {
             Step::Move { job, reason, must_leave } => self.move_job(job, &reason, must_leave),
             Step::ChangeLive { job, from, assignment, reason } => self.change_live(job, from, &assignment, &reason),
             Step::ChangeRate { job, generation, lr_scale } => self.change_rate((job, generation), lr_scale),
+            Step::WarnIdle { job, message } => self.warn_idle(job, &message),
+            Step::BusyAgain { job } => self.busy_again(job),
+            Step::Notify { job, generation } => self.notify((job, generation)),
             Step::Grant { job, assignment } => self.grant(job, &assignment),
             Step::Send { node, command } => self.send(node, command),
             Step::Forget { node, job, generation } => {

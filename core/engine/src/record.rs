@@ -19,7 +19,7 @@ mod realised;
 mod reservation;
 
 pub(crate) use allocation::Shape;
-pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, Release, ReleaseProof};
+pub use allocation::{Allocation, AllocationPhase, Checkpoint, Displacer, Made, Noticed, Release, ReleaseProof};
 pub use array::{Array, Element, Tally};
 pub(crate) use consent::closed_until;
 pub use consent::{AutoApprove, MoveWindow, NoWindow};

@@ -61,6 +61,11 @@ impl Engine {
                     self.loss_anomaly(node, job, generation, (step, loss, usual));
                 }
             }
+            NodeReport::Activity { job, generation, quiet, busy } => {
+                if self.facts.is_newest(job, generation) && self.facts.is_placed_on(job, generation, node) {
+                    self.active(node, job, quiet, busy);
+                }
+            }
             NodeReport::StartPhases { job, generation, phases } => {
                 if self.facts.is_placed_on(job, generation, node) {
                     self.start_phases(job, generation, &phases);

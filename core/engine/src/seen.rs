@@ -13,6 +13,7 @@ use headway_types::{
 use imbl::OrdMap;
 use uuid::Uuid;
 
+use crate::activity::Activity;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
 
@@ -61,6 +62,10 @@ pub(crate) struct JobSeen {
     pub paces: BTreeMap<u32, Pace>,
     /// Nodes whose ranks keep this generation waiting.
     pub slow_nodes: BTreeSet<NodeId>,
+    /// What this generation does on its nodes, where they watch it.
+    pub activity: BTreeMap<NodeId, Activity>,
+    /// Whether the log was told that nobody knows how much its GPUs compute.
+    pub unmeasured_told: bool,
 }
 
 /// Newest measurements; `None` where nothing has been measured yet.
@@ -146,12 +151,19 @@ pub(crate) struct SeenGroup {
     pub phase: GroupPhase,
     /// Newest live change that the node has taken.
     pub revision: u64,
+    /// Newest notice that it has passed on.
+    pub notice: u32,
     pub gpus: BTreeSet<GpuUuid>,
 }
 
 impl From<GroupStatus> for SeenGroup {
     fn from(status: GroupStatus) -> Self {
-        Self { phase: status.phase, revision: status.revision, gpus: status.gpus.into_iter().collect() }
+        Self {
+            phase: status.phase,
+            revision: status.revision,
+            notice: status.notice,
+            gpus: status.gpus.into_iter().collect(),
+        }
     }
 }
 
@@ -209,6 +221,7 @@ impl Seen {
             AgentCommand::Stop { mode, .. } => (STOP, *mode as u64),
             AgentCommand::Configure { revision, .. } => ("configure", *revision),
             AgentCommand::Checkpoint { .. } => ("checkpoint", 0),
+            AgentCommand::Notify { number, .. } => ("notify", u64::from(*number)),
             AgentCommand::Forget { .. } => ("forget", 0),
         };
         let before = self.sent.get(&(job, generation, node, kind, number)).copied();
@@ -264,6 +277,8 @@ impl JobSeen {
             model_saved_at: None,
             paces: BTreeMap::new(),
             slow_nodes: BTreeSet::new(),
+            activity: BTreeMap::new(),
+            unmeasured_told: false,
         }
     }
 
@@ -278,6 +293,7 @@ impl JobSeen {
         self.step_time = None;
         self.paces.clear();
         self.slow_nodes.clear();
+        self.activity.clear();
         self.live.begin_at(job);
         self.live.throughput = None;
         self.live.goodput = None;

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, Target, TargetCount, Work};
+use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, SizeLayouts, Target, TargetCount, Work};
 use headway_types::{NoiseSample, Recompute, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 use strum::VariantArray;
@@ -48,6 +48,21 @@ fn a_large_model_gets_a_layout_that_fits_its_gpus() {
     assert!(layout.tp * layout.pp >= 2, "{layout}");
     let two_nodes = model.best(&class, GpuCount(16), NodeCount(2)).unwrap();
     assert!(two_nodes.prediction.goodput.0 > 1.5 * offer.prediction.goodput.0);
+}
+
+#[test]
+fn each_size_takes_the_layouts_that_are_named_for_it() {
+    let mut model = JobModel::new(training(Work::Model(llama3_8b()), 256, (64, 1024)));
+    let named = |tp, pp| SizeLayouts { tp: vec![tp], pp: vec![pp], ..SizeLayouts::default() };
+    model.training.layouts.sizes = [(GpuCount(8), named(8, 1)), (GpuCount(16), named(4, 4))].into();
+    let class = class_of("H100-80G", 8);
+    let chosen = |gpus, nodes| {
+        let layout = model.best(&class, GpuCount(gpus), NodeCount(nodes)).unwrap().configuration.unwrap().layout;
+        (layout.dp, layout.tp, layout.pp)
+    };
+    assert_eq!((chosen(8, 1), chosen(16, 2)), ((1, 8, 1), (1, 4, 4)));
+    let other = Layout { dp: 2, tp: 4, pp: 1, ..Layout::single() };
+    assert!(model.check_layout(&class, GpuCount(8), NodeCount(1), other).is_err());
 }
 
 /// A target that credits batches below the reference.

@@ -13,27 +13,31 @@ pub(crate) struct Room<'a> {
     pub nodes: NodeCount,
 }
 
-impl Room<'_> {
+impl<'a> Room<'a> {
+    fn limits(&self) -> (&'a [u32], &'a [u32], &'a ExecutionLimits) {
+        self.limits.on(self.gpus)
+    }
+
     /// Why a layout is not possible.
     pub(crate) fn obstacle(&self, layout: Layout) -> Option<String> {
         self.degree_obstacle(layout)
-            .or_else(|| not_offered(&self.limits.execution, &layout.execution))
+            .or_else(|| not_offered(self.limits().2, &layout.execution))
             .or_else(|| self.misfit(layout).map(str::to_owned))
     }
 
     fn degree_obstacle(&self, layout: Layout) -> Option<String> {
         let Layout { dp, tp, pp, execution } = layout;
-        let (limits, shape) = (self.limits, self.shape);
+        let ((tps, pps, _), shape) = (self.limits(), self.shape);
         let per_node = self.gpus.0 / self.nodes.0.max(1);
         if [dp, tp, pp, execution.cp, execution.ep, execution.vpp].contains(&0) {
             Some("degrees start at 1".to_owned())
-        } else if !limits.tp.is_empty() && !limits.tp.contains(&tp) {
+        } else if !tps.is_empty() && !tps.contains(&tp) {
             Some(format!("the script does not offer tp {tp}"))
-        } else if !limits.pp.is_empty() && !limits.pp.contains(&pp) {
+        } else if !pps.is_empty() && !pps.contains(&pp) {
             Some(format!("the script does not offer pp {pp}"))
         } else if self.class.emulated.is_some() && (tp > 1 || !execution.is_plain()) {
             Some("emulated devices keep the time of data parallelism and plain pipelines only".to_owned())
-        } else if self.class.emulated.is_some() && pp > 1 && limits.pp.is_empty() {
+        } else if self.class.emulated.is_some() && pp > 1 && pps.is_empty() {
             Some("on emulated devices a script has to name its pipelines".to_owned())
         } else if !per_node.is_multiple_of(tp) {
             Some(format!("a tensor-parallel group must not span nodes of {per_node} GPUs"))
@@ -74,7 +78,7 @@ impl Room<'_> {
         for tp in (1..=self.class.gpus_per_node.0.min(shape.kv_heads)).filter(|tp| gpus.is_multiple_of(*tp)) {
             for pp in (1..=shape.layers.min(gpus / tp)).filter(|pp| (gpus / tp).is_multiple_of(*pp)) {
                 let ranks = gpus / (tp * pp);
-                for cp in self.limits.execution.cp.iter().copied().filter(|cp| ranks.is_multiple_of(*cp)) {
+                for cp in self.limits().2.cp.iter().copied().filter(|cp| ranks.is_multiple_of(*cp)) {
                     let execution = Execution { cp, ..self.least() };
                     let layout = Layout { dp: ranks / cp, tp, pp, execution };
                     found.extend(self.degree_obstacle(layout).is_none().then_some(layout));
@@ -86,7 +90,7 @@ impl Room<'_> {
 
     /// What the script does when it is told as little as it can be.
     fn least(&self) -> Execution {
-        let ExecutionLimits { ep, vpp, schedule, sharding, recompute, .. } = &self.limits.execution;
+        let ExecutionLimits { ep, vpp, schedule, sharding, recompute, .. } = self.limits().2;
         let first = |degrees: &[u32]| degrees.first().copied().unwrap_or(1);
         Execution {
             ep: first(ep),
@@ -100,7 +104,7 @@ impl Room<'_> {
 
     /// The layouts of some degrees that differ in what they cost, the plainest first.
     pub(crate) fn executions(&self, degrees: Layout) -> impl Iterator<Item = Layout> + use<'_> {
-        let limits = &self.limits.execution;
+        let limits = self.limits().2;
         let sequence: &[bool] = if limits.sequence_parallel { &[false, true] } else { &[false] };
         let chunks = limits.vpp.iter().flat_map(|vpp| limits.schedule.iter().map(move |schedule| (*vpp, *schedule)));
         let sharded = chunks.flat_map(|(vpp, schedule)| limits.sharding.iter().map(move |to| (vpp, schedule, *to)));

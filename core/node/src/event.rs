@@ -26,6 +26,8 @@ pub enum NodeEvent {
     /// A process is gone, with everything it had started. `fault`: what the shell knows of its cause beyond the exit
     /// status (a GPU that broke, the host that ran out of memory).
     Exited { job: JobId, generation: Generation, rank: u32, exit: Exit, fault: Option<Fault> },
+    /// The epilog is over, however it went, and nothing of it is left.
+    EpilogDone { job: JobId, generation: Generation },
     /// A worker spoke on its socket; the shell has checked its secret.
     Worker { job: JobId, generation: Generation, message: WorkerMessage },
     /// The time asked for by `NodeOutcome::wake_at`, or any later moment.

@@ -34,6 +34,9 @@ pub struct Group {
     /// Newest complete checkpoint, repeated to a scheduler that reconnects.
     #[serde(default)]
     pub checkpoint: Option<(CheckpointRef, Seconds)>,
+    /// Newest notice that was passed on; 0: none.
+    #[serde(default)]
+    pub notice: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,13 +46,15 @@ pub struct LiveChange {
     pub lr_scale: f64,
 }
 
-/// Where a group stands. Only `Launching`, `Running` and `Stopping` may have processes.
+/// Where a group stands. Of those that may have processes, see `may_have_processes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum Phase {
     /// An older generation of the job still has processes here.
     Waiting,
     Preparing,
+    /// It was to stop while its prolog may have run: once that is over, nothing is left.
+    Withdrawn,
     Prepared {
         rendezvous_port: Option<u16>,
     },
@@ -66,6 +71,10 @@ pub enum Phase {
         members: Vec<Member>,
         cause: StopCause,
         stage: StopStage,
+    },
+    /// All its processes are gone, and its epilog runs.
+    Epilog {
+        outcome: GroupOutcome,
     },
     Ended {
         outcome: GroupOutcome,
@@ -138,7 +147,14 @@ impl Phase {
     /// Whether processes of the group may exist.
     #[must_use]
     pub fn may_have_processes(&self) -> bool {
-        matches!(self, Phase::Launching { .. } | Phase::Running { .. } | Phase::Stopping { .. })
+        matches!(
+            self,
+            Phase::Withdrawn
+                | Phase::Launching { .. }
+                | Phase::Running { .. }
+                | Phase::Stopping { .. }
+                | Phase::Epilog { .. }
+        )
     }
 
     #[must_use]
@@ -146,10 +162,12 @@ impl Phase {
         match self {
             Phase::Waiting => "waiting for an older generation",
             Phase::Preparing => "preparing",
+            Phase::Withdrawn => "withdrawn",
             Phase::Prepared { .. } => "prepared",
             Phase::Launching { .. } => "launching",
             Phase::Running { .. } => "running",
             Phase::Stopping { .. } => "stopping",
+            Phase::Epilog { .. } => "in its epilog",
             Phase::Ended { .. } => "ended",
         }
     }
@@ -175,6 +193,7 @@ impl Group {
             diverged_at: None,
             change: None,
             checkpoint: None,
+            notice: 0,
         }
     }
 
@@ -199,12 +218,13 @@ impl Group {
                 GroupPhase::Prepared { rendezvous_port: first.then_some(*rendezvous_port) }
             }
             Phase::Launching { stop: Some(_), .. } | Phase::Stopping { .. } => GroupPhase::Stopping,
+            Phase::Withdrawn | Phase::Epilog { .. } => GroupPhase::Stopping,
             Phase::Running { .. } => GroupPhase::Running,
             Phase::Ended { outcome } => GroupPhase::Ended { outcome: outcome.clone() },
         };
         let gpus = Share::of(&self.order, node).map(|share| share.slice.gpus.clone()).unwrap_or_default();
         let revision = self.change.map_or(0, |change| change.revision);
-        GroupStatus { job: self.job(), generation: self.generation(), gpus, phase, revision }
+        GroupStatus { job: self.job(), generation: self.generation(), gpus, phase, revision, notice: self.notice }
     }
 }
 

@@ -3,6 +3,8 @@
 mod change;
 mod fact;
 mod fence;
+mod hooks;
+mod notice;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -62,6 +64,7 @@ impl Ledger {
             NodeEvent::Exited { job, generation, rank, exit, fault } => {
                 self.exited(now, (job, generation), rank, exit, fault, &mut out);
             }
+            NodeEvent::EpilogDone { job, generation } => self.epilog_done(job, generation, &mut out),
             NodeEvent::Worker { job, generation, message } => self.worker(now, job, generation, message, &mut out),
             NodeEvent::Tick => self.tick(now, &mut out),
         }
@@ -135,6 +138,7 @@ impl Ledger {
                 self.configure(job, generation, LiveChange { revision, configuration, lr_scale }, out);
             }
             AgentCommand::Checkpoint { job, generation } => self.checkpoint(job, generation, out),
+            AgentCommand::Notify { job, generation, number } => self.notify(job, generation, number, out),
             AgentCommand::Forget { job, generation } => {
                 self.forget(job, generation, out);
                 if self.group(job, generation).is_none() {
@@ -215,7 +219,7 @@ impl Ledger {
                 out.refusal =
                     Some(Refusal::WrongPhase { job, generation, phase: group.phase.name(), command: "launch" });
             }
-            Phase::Stopping { .. } | Phase::Ended { .. } => {}
+            Phase::Withdrawn | Phase::Stopping { .. } | Phase::Epilog { .. } | Phase::Ended { .. } => {}
         }
         self.report(job, generation, out);
     }
@@ -292,6 +296,7 @@ impl Ledger {
                 gpus: Vec::new(),
                 phase: GroupPhase::Ended { outcome: GroupOutcome::Stopped },
                 revision: 0,
+                notice: 0,
             },
             None => return,
         };

@@ -1,6 +1,9 @@
 //! What leaves the ledger.
 
-use headway_types::{Configuration, Generation, JobId, LaunchOrder, NodeReport, Seconds, Term, Timestamp};
+use headway_types::spec::{NoticeSignal, NoticeTo};
+use headway_types::{
+    Configuration, Generation, GroupOutcome, JobId, LaunchOrder, NodeReport, Seconds, Term, Timestamp,
+};
 
 use crate::event::Process;
 
@@ -25,6 +28,10 @@ pub struct NodeOutcome {
 pub enum NodeAction {
     /// Run the checks, bind the rendezvous port on the first node; answer with `PrepareDone`.
     Prepare { order: Box<LaunchOrder> },
+    /// Give up the checks and end the prolog, if it runs; the answer is that of `Prepare`.
+    Withdraw { job: JobId, generation: Generation },
+    /// Run the epilog (again, where an earlier shell had begun to) and answer with `EpilogDone` once nothing of it is left.
+    Epilog { order: Box<LaunchOrder>, outcome: GroupOutcome },
     /// Start the processes; answer with `Spawned` or `SpawnFailed`.
     Spawn { order: Box<LaunchOrder>, rendezvous_port: u16 },
     /// Watch processes that an earlier shell started; answer each end with `Exited`.
@@ -33,7 +40,7 @@ pub enum NodeAction {
     Sweep { job: JobId, generation: Generation },
     /// To the group's workers, as far as they listen. Not answered: `Hello` repeats what matters.
     Send { job: JobId, generation: Generation, order: WorkerOrder },
-    /// To every process of the group.
+    /// To the processes of the group.
     Signal { job: JobId, generation: Generation, signal: Signal },
     /// The group is over: give back its port, close its sockets.
     Close { job: JobId, generation: Generation },
@@ -43,6 +50,11 @@ pub enum NodeAction {
 pub enum Signal {
     Terminate,
     Kill,
+    /// What the job asked for before its end; it harms nobody who does not handle it.
+    Notice {
+        signal: NoticeSignal,
+        to: NoticeTo,
+    },
 }
 
 /// From the ledger to a worker.

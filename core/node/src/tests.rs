@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod fences;
+mod hooks;
 mod laws;
 mod observations;
 mod rules;

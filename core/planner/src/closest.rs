@@ -1,7 +1,7 @@
 //! What comes closest to a job that can never run on this cluster: the planner asked again with what the job does not name. Asked by
 //! people only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
@@ -104,7 +104,8 @@ impl Asker<'_, '_> {
         let how = match lacks {
             Lack::Layout => {
                 let limits = &other.training.layouts;
-                other.training.layouts = LayoutLimits { tp: Vec::new(), pp: Vec::new(), ..limits.clone() };
+                other.training.layouts =
+                    LayoutLimits { tp: Vec::new(), pp: Vec::new(), sizes: BTreeMap::new(), ..limits.clone() };
                 "were its tensor and pipeline degrees free".to_owned()
             }
             Lack::Batch => {

@@ -11,7 +11,7 @@ use crate::id::{ArrayId, Generation, GpuUuid, JobId, NodeId};
 use crate::model::ModelShape;
 use crate::placement::Placement;
 use crate::report::{Capabilities, StepReport};
-use crate::spec::{LrScaling, Precision, Run};
+use crate::spec::{LrScaling, Notice, Precision, Run};
 use crate::unit::{Seconds, Sequences};
 
 /// A checkpoint the scheduler has committed, or one a worker offers.
@@ -56,6 +56,12 @@ pub struct LaunchOrder {
     pub checkpoint_every: Seconds,
     pub resume: Option<CheckpointRef>,
     pub grace: Seconds,
+    /// How it hears that its end is near.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<Notice>,
+    /// Whether the node is to tell what the job writes and how much it uses its GPUs.
+    #[serde(default)]
+    pub watched: bool,
 }
 
 /// Which element of an array a job is.
@@ -104,6 +110,8 @@ pub enum AgentCommand {
     Configure { job: JobId, generation: Generation, revision: u64, configuration: Configuration, lr_scale: f64 },
     /// Save now and go on.
     Checkpoint { job: JobId, generation: Generation },
+    /// The signal that the order names, since the end is near. `number` rises with each; one that was sent is not sent again.
+    Notify { job: JobId, generation: Generation, number: u32 },
     /// The scheduler has recorded the end of this group; the ledger may drop it.
     Forget { job: JobId, generation: Generation },
 }
@@ -118,6 +126,7 @@ impl AgentCommand {
             | AgentCommand::Stop { job, generation, .. }
             | AgentCommand::Configure { job, generation, .. }
             | AgentCommand::Checkpoint { job, generation }
+            | AgentCommand::Notify { job, generation, .. }
             | AgentCommand::Forget { job, generation } => (*job, *generation),
         }
     }
@@ -207,6 +216,15 @@ pub enum NodeReport {
         loss: Option<f64>,
         usual: Option<f64>,
     },
+    /// What a group that is watched does on this node.
+    Activity {
+        job: JobId,
+        generation: Generation,
+        /// Since its ranks last wrote anything.
+        quiet: Seconds,
+        /// Mean share of the time since the last such report in which its GPUs computed; absent where no device says.
+        busy: Option<f64>,
+    },
     /// Seconds by phase of a worker's start (startup, import, rendezvous, load, first step), for learning downtime.
     StartPhases {
         job: JobId,
@@ -225,4 +243,7 @@ pub struct GroupStatus {
     /// Newest live change that the node has taken and repeats to its workers; 0: none.
     #[serde(default)]
     pub revision: u64,
+    /// Newest notice that the node has passed on to its workers; 0: none.
+    #[serde(default)]
+    pub notice: u32,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::command::NodeAddress;
 use crate::report::Flexibility;
 use crate::spec::{
-    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, LayoutLimits, Limits, LrScaling,
+    BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, Hooks, LayoutLimits, Limits, LrScaling,
     NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
 };
 use crate::{
@@ -99,6 +99,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         command: Command::Shell("train".into()),
         workdir: None,
         env: BTreeMap::new(),
+        hooks: Hooks::default(),
         secrets: BTreeMap::new(),
     };
     JobSpec {
@@ -137,6 +138,7 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
             command: Command::Shell("true".into()),
             workdir: None,
             env: BTreeMap::new(),
+            hooks: Hooks::default(),
             secrets: BTreeMap::new(),
         },
         placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
@@ -149,6 +151,8 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
         checkpoint_every: Seconds(60.0),
         resume: None,
         grace: Seconds(20.0),
+        notice: None,
+        watched: false,
     }
 }
 

@@ -2,7 +2,12 @@
 
 mod after;
 mod array;
+mod hooks;
+mod layouts;
+mod least_use;
+mod limits;
 mod nodes;
+mod notice;
 mod notify;
 mod resources;
 mod statistics;
@@ -12,15 +17,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::execution::{Execution, Recompute, Schedule, Sharding};
 use crate::model::ModelShape;
 use crate::report::{Capabilities, Flexibility};
-use crate::time::Timestamp;
-use crate::unit::{GpuCount, GpuSeconds, Seconds, Sequences};
+use crate::unit::{GpuCount, Seconds, Sequences};
 use crate::word::words;
 pub use after::{After, Condition, MOST_DEPENDENCIES};
 pub use array::{ArraySpec, IndexError, Indices, LARGEST_INDEX, MOST_ELEMENTS, element_name, family_name};
+pub use hooks::Hooks;
+pub use layouts::{ExecutionLimits, LayoutLimits, SizeLayouts};
+pub use least_use::LeastUse;
+pub use limits::Limits;
 pub use nodes::{MOST_NODE_LABELS, NodeChoice, NodeSelector, Topology, check_node_label};
+pub use notice::{Notice, NoticeSignal, NoticeTo};
 pub use notify::{MOST_WEBHOOKS, NoticeKind, Notify};
 pub use resources::{GpuRange, HostResource, NodeResources};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
@@ -179,69 +187,6 @@ pub struct BatchRange {
     pub max: Sequences,
 }
 
-/// Parallel degrees a script supports; empty lists mean "any".
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LayoutLimits {
-    pub tp: Vec<u32>,
-    pub pp: Vec<u32>,
-    /// Largest micro-batch, in sequences.
-    pub max_micro_batch: Sequences,
-    #[serde(default)]
-    pub execution: ExecutionLimits,
-}
-
-impl LayoutLimits {
-    /// Of a script that can be told degrees and nothing more.
-    #[must_use]
-    pub fn degrees(tp: Vec<u32>, pp: Vec<u32>, max_micro_batch: Sequences) -> Self {
-        Self { tp, pp, max_micro_batch, execution: ExecutionLimits::default() }
-    }
-}
-
-/// What a script can be told of a layout beyond dp, tp and pp. Lists are ascending and never empty; the default is what every script can
-/// do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ExecutionLimits {
-    pub cp: Vec<u32>,
-    pub ep: Vec<u32>,
-    pub vpp: Vec<u32>,
-    pub schedule: Vec<Schedule>,
-    pub sharding: Vec<Sharding>,
-    pub recompute: Vec<Recompute>,
-    /// Whether it knows sequence parallelism beside plain tensor parallelism.
-    pub sequence_parallel: bool,
-}
-
-impl Default for ExecutionLimits {
-    fn default() -> Self {
-        Self {
-            cp: vec![1],
-            ep: vec![1],
-            vpp: vec![1],
-            schedule: vec![Schedule::default()],
-            sharding: vec![Sharding::default()],
-            recompute: vec![Recompute::default()],
-            sequence_parallel: false,
-        }
-    }
-}
-
-impl ExecutionLimits {
-    /// Whether the script can be told so.
-    #[must_use]
-    pub fn allow(&self, execution: &Execution) -> bool {
-        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
-        self.cp.contains(cp)
-            && self.ep.contains(ep)
-            && self.vpp.contains(vpp)
-            && self.schedule.contains(schedule)
-            && self.sharding.contains(sharding)
-            && self.recompute.contains(recompute)
-            && (self.sequence_parallel || !sequence_parallel)
-    }
-}
-
 /// How a job saves itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
@@ -261,7 +206,7 @@ impl Default for CheckpointPolicy {
 }
 
 /// How a worker group is launched on its nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub per: RunPer,
     pub command: Command,
@@ -270,6 +215,8 @@ pub struct Run {
     /// Variables that are set to secrets, by the secrets' names. Values are never here: they go to agents with the launch alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Hooks::are_none")]
+    pub hooks: Hooks,
 }
 
 words! {
@@ -304,26 +251,6 @@ pub struct Elasticity {
 impl Default for Elasticity {
     fn default() -> Self {
         Self { min_runtime: Seconds(600.0), max_resizes_per_hour: 2, max_overhead: 0.03, min_share: None }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Running time after which the job is stopped.
-    pub time: Option<Seconds>,
-    /// Failures of its own after which the job has failed.
-    pub max_restarts: u32,
-    /// By when the target should be reached; it raises the job's worth, and stops nothing.
-    #[serde(default)]
-    pub deadline: Option<Timestamp>,
-    /// GPU-time after which the job is stopped.
-    #[serde(default)]
-    pub budget: Option<GpuSeconds>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { time: None, max_restarts: 20, deadline: None, budget: None }
     }
 }
 

@@ -24,7 +24,9 @@ mod tests {
     use serde::Serialize;
     use strum::VariantArray;
 
-    use crate::spec::{Condition, LrScaling, NoiseKind, NoticeKind, Precision, RunPer, TargetCount, Topology};
+    use crate::spec::{
+        Condition, LrScaling, NoiseKind, NoticeKind, NoticeSignal, NoticeTo, Precision, RunPer, TargetCount, Topology,
+    };
     use crate::*;
 
     fn spelled_once<T>()
@@ -63,6 +65,8 @@ mod tests {
         spelled_once::<RunPer>();
         spelled_once::<Condition>();
         spelled_once::<NoticeKind>();
+        spelled_once::<NoticeSignal>();
+        spelled_once::<NoticeTo>();
         spelled_once::<report::Flexibility>();
     }
 

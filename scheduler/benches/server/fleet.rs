@@ -86,7 +86,7 @@ fn obey(
         let gpus =
             order.placement.slices().iter().filter(|slice| slice.node == node).flat_map(|slice| slice.gpus.clone());
         let phase = GroupPhase::Prepared { rendezvous_port: first.then_some(29_500) };
-        let status = GroupStatus { job: key.0, generation: key.1, gpus: gpus.collect(), phase, revision: 0 };
+        let status = GroupStatus { job: key.0, generation: key.1, gpus: gpus.collect(), phase, revision: 0, notice: 0 };
         let done = order.configuration.map_or(0, |configuration| behind * configuration.global_batch.0);
         let samples = order.resume.as_ref().map_or(done, |checkpoint| checkpoint.samples_seen.0);
         let group = Group { status, configuration: order.configuration, first, step: behind, samples };
@@ -96,6 +96,7 @@ fn obey(
     match command {
         AgentCommand::Prepare { .. } | AgentCommand::Checkpoint { .. } => {}
         AgentCommand::Launch { .. } => group.status.phase = GroupPhase::Running,
+        AgentCommand::Notify { number, .. } => group.status.notice = number,
         AgentCommand::Stop { .. } => group.status.phase = GroupPhase::Ended { outcome: GroupOutcome::Stopped },
         AgentCommand::Configure { revision, configuration, .. } => {
             (group.status.revision, group.configuration) = (revision, Some(configuration));

@@ -235,6 +235,7 @@ async fn launched(served: &Served, session: &mut Session) -> (JobId, Generation,
                     gpus: order.placement.slices()[0].gpus.clone(),
                     phase: GroupPhase::Prepared { rendezvous_port: Some(29_500) },
                     revision: 0,
+                    notice: 0,
                 };
                 session.say(AgentToScheduler::Report(NodeReport::Group { status })).await;
             }

@@ -104,6 +104,18 @@ fn an_array_becomes_one_and_its_elements_read_their_index() {
 }
 
 #[test]
+fn a_signal_becomes_a_notice() {
+    let with = |signal: &str| {
+        let of = translated(&format!("#!/bin/sh\n#SBATCH --gpus=1 --time=60 --signal={signal}\ntrue\n"))?;
+        Ok::<_, Failure>(of.check().unwrap()[0].limits.signal.unwrap().to_string())
+    };
+    for (given, read) in [("B:USR1@120", "B:USR1@120s"), ("SIGTERM", "TERM@60s"), ("R:10@30", "USR1@30s")] {
+        assert_eq!(with(given).unwrap(), read);
+    }
+    assert!(with("KILL@10").is_err() && with("USR1@soon").is_err());
+}
+
+#[test]
 fn nodes_and_features_become_what_the_job_asks_of_its_nodes() {
     let script = "#!/bin/sh\n#SBATCH --gpus=1 -w n[1-2],n7 -C nvme&gen=4\ntrue\n";
     insta::assert_snapshot!(told(script));

@@ -86,6 +86,18 @@ fn run(at: Situation<'_>, job: &Job, seen: &JobSeen, allocation: &Allocation, st
         let command = AgentCommand::Configure { job: id, generation, revision, configuration, lr_scale };
         steps.push(Step::Send { node: first, command });
     }
+    let due = at.notice_at(job).is_some_and(|moment| moment <= at.facts.now);
+    if due {
+        steps.push(Step::Notify { job: id, generation });
+    }
+    let number = allocation.notice.map_or(0, |notice| notice.number) + u32::from(due);
+    let command = AgentCommand::Notify { job: id, generation, number };
+    for slice in allocation.placement.slices() {
+        let behind = at.seen.group(slice.node, (id, generation)).filter(|group| group.notice < number);
+        if behind.is_some_and(|group| group.phase == GroupPhase::Running) {
+            steps.push(Step::Send { node: slice.node, command: command.clone() });
+        }
+    }
     if job.save_wanted.is_some() {
         steps.push(Step::Send { node: first, command: AgentCommand::Checkpoint { job: id, generation } });
     }

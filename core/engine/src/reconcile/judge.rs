@@ -4,6 +4,7 @@
 use headway_types::{Blame, NodeId, Timestamp};
 
 use super::Step;
+use crate::activity::Use;
 use crate::health::Incident;
 use crate::record::{Allocation, Job, JobState, StopCause};
 use crate::seen::JobSeen;
@@ -79,7 +80,9 @@ fn starting(
     if allocation.prepared_at.is_none() && parts.iter().all(|(_, part)| ready(part)) {
         return Some(Step::Prepared { job: id, generation });
     }
-    if at.facts.now < at.start_deadline(since, allocation.prepared_at) {
+    // What was up and comes down, perhaps through its epilog, will say how it ended.
+    let comes_down = parts.iter().any(|(_, part)| *part == Part::Stopping);
+    if comes_down || at.facts.now < at.start_deadline(job, since, allocation.prepared_at) {
         return None;
     }
     let (late, what) = match allocation.prepared_at {
@@ -121,6 +124,19 @@ fn running(
         let reason = format!("its budget of {} is spent", job.budget_in_words());
         return Some(Step::Stop { job: id, cause: StopCause::BudgetSpent, reason });
     }
+    // What comes down everywhere, or is in its epilog, neither idles nor hangs.
+    if parts.iter().all(|(_, part)| matches!(part, Part::Stopping | Part::Ended(_))) {
+        return None;
+    }
+    if let Some(step) = idles(at, job, seen, allocation) {
+        return Some(step);
+    }
+    if let Some(patience) = job.spec.limits.stall_after {
+        at.stalled_at(job, seen, allocation).filter(|at| *at <= now)?;
+        let what = if job.tells_steps() { "no step" } else { "nothing written to its log" };
+        let message = format!("{what} for over {} (limits.stall_after)", patience.words());
+        return Some(Step::Hung { job: id, message });
+    }
     let hung_at = at.hung_at(job, seen, allocation).filter(|at| *at <= now)?;
     let quiet = at.facts.config.hang_floor.0.max(now.since(hung_at).0);
     let message = match allocation.training_at {
@@ -128,6 +144,18 @@ fn running(
         None => "no first step came although all its processes live".to_owned(),
     };
     Some(Step::Hung { job: id, message })
+}
+
+/// What follows from how much it uses its GPUs.
+fn idles(at: Situation<'_>, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Step> {
+    let id = job.id;
+    match at.use_of(job, seen, allocation)? {
+        Use::Enough => allocation.warned_at.map(|_| Step::BusyAgain { job: id }),
+        Use::Little { message, over: true } => {
+            Some(Step::Stop { job: id, reason: message.clone(), cause: StopCause::IdleGpus { message } })
+        }
+        Use::Little { message, .. } => allocation.warned_at.is_none().then_some(Step::WarnIdle { job: id, message }),
+    }
 }
 
 /// Ends that no one asked for, and the happy one.

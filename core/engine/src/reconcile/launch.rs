@@ -40,6 +40,8 @@ pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) ->
         checkpoint_every: policy.every,
         resume: allocation.resumed_from.clone(),
         grace: policy.grace,
+        notice: spec.limits.signal,
+        watched: spec.limits.watch(),
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Allocation {
     #[serde(default = "unscaled")]
     pub lr_scale: f64,
     pub resumed_from: Option<CheckpointRef>,
+    /// The newest notice of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<Noticed>,
     /// Why it was made, in words.
     pub cause: String,
     pub predicted_goodput: f64,
@@ -56,6 +59,9 @@ pub struct Allocation {
     /// Its processes hang since; nobody knows of it before its end is decided for that.
     #[serde(default)]
     pub idle_since: Option<Timestamp>,
+    /// It was warned that its GPUs idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warned_at: Option<Timestamp>,
     /// Its end was decided.
     #[serde(default)]
     pub stopping_at: Option<Timestamp>,
@@ -74,6 +80,13 @@ pub struct Allocation {
     /// Nodes that have proven that no process is left.
     pub released: BTreeMap<NodeId, Release>,
     pub ended_at: Option<Timestamp>,
+}
+
+/// A notice that was sent: which, and before which time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Noticed {
+    pub number: u32,
+    pub limit: Seconds,
 }
 
 fn unscaled() -> f64 {
@@ -140,6 +153,7 @@ impl Allocation {
             configuration: None,
             revision: 1,
             lr_scale: unscaled(),
+            notice: None,
             resumed_from: None,
             cause: String::new(),
             predicted_goodput: 0.0,
@@ -153,6 +167,7 @@ impl Allocation {
             made: None,
             saved_at: None,
             idle_since: None,
+            warned_at: None,
             stopping_at: None,
             stopped_for: None,
             displaced_by: Vec::new(),

@@ -185,12 +185,19 @@ impl Job {
                     StopCause::Rescale | StopCause::Preempt | StopCause::Drain | StopCause::Requeue => true,
                     StopCause::NodeLost { .. } | StopCause::GangBroken { .. } | StopCause::Hung { .. } => true,
                     StopCause::Cancel | StopCause::Hold | StopCause::TargetReached => false,
-                    StopCause::TimeLimit | StopCause::BudgetSpent | StopCause::Mistaken { .. } => false,
+                    StopCause::TimeLimit | StopCause::BudgetSpent => false,
+                    StopCause::IdleGpus { .. } | StopCause::Mistaken { .. } => false,
                 };
                 comes_back && self.wish.is_none() && !waits
             }
             _ => false,
         }
+    }
+
+    /// Whether its script tells of its steps.
+    #[must_use]
+    pub fn tells_steps(&self) -> bool {
+        self.spec.training().is_some() && self.capabilities.is_some()
     }
 
     /// Tokens seen at the last committed checkpoint.

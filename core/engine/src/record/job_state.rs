@@ -67,4 +67,8 @@ pub enum StopCause {
     TimeLimit,
     /// Its GPU-time is used up.
     BudgetSpent,
+    /// It uses its GPUs less than it says it must: it ends.
+    IdleGpus {
+        message: String,
+    },
 }

@@ -21,11 +21,11 @@ impl Situation<'_> {
 
     /// Until when a gang must have prepared or, once it has, launched. A new term gives it the full time again, since
     /// nobody drove it meanwhile.
-    pub fn start_deadline(self, since: Timestamp, prepared_at: Option<Timestamp>) -> Timestamp {
+    pub fn start_deadline(self, job: &Job, since: Timestamp, prepared_at: Option<Timestamp>) -> Timestamp {
         let (listening, config) = (self.seen.listening_since, &self.facts.config);
         match prepared_at {
             Some(at) => at.max(listening) + config.launch_deadline,
-            None => since.max(listening) + config.prepare_deadline,
+            None => since.max(listening) + config.prepare_deadline + job.spec.role().run.hooks.before(),
         }
     }
 
@@ -34,6 +34,13 @@ impl Situation<'_> {
         let JobState::Running { since, .. } = job.state else { return None };
         let left = job.spec.limits.time?.0 - job.ran.0;
         Some(since + Seconds(left.max(0.0)))
+    }
+
+    /// When a running job is to hear that its time limit is near; `None`: it has, or never is.
+    pub fn notice_at(self, job: &Job) -> Option<Timestamp> {
+        let (limit, end) = (job.spec.limits.time?, self.time_limit_at(job)?);
+        let told = self.facts.live_allocation(job)?.notice.is_some_and(|notice| notice.limit == limit);
+        (!told).then_some(end - job.spec.limits.signal?.before)
     }
 
     /// When a running job's budget will be spent, if it goes on as it is.
@@ -48,9 +55,12 @@ impl Situation<'_> {
     pub fn job_deadline(self, job: &Job) -> Option<Timestamp> {
         match &job.state {
             JobState::Starting { since, generation } => {
-                Some(self.start_deadline(*since, self.prepared_at(job, *generation)))
+                Some(self.start_deadline(job, *since, self.prepared_at(job, *generation)))
             }
-            JobState::Running { .. } => self.time_limit_at(job).into_iter().chain(self.budget_spent_at(job)).min(),
+            JobState::Running { .. } => {
+                let ends = self.time_limit_at(job).into_iter().chain(self.budget_spent_at(job));
+                ends.chain(self.notice_at(job)).min()
+            }
             _ => None,
         }
     }
@@ -63,7 +73,7 @@ impl Situation<'_> {
     /// tells is out of reach.
     pub fn hung_at(self, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Timestamp> {
         let JobState::Running { since, .. } = job.state else { return None };
-        if job.spec.training().is_none() || job.capabilities.is_none() {
+        if !job.tells_steps() {
             return None;
         }
         let first = allocation.placement.first_node();

@@ -312,7 +312,7 @@ impl Cluster {
             AgentCommand::Configure { revision, .. } => Some(*revision),
             _ => None,
         });
-        GroupStatus { job, generation, gpus: Vec::new(), phase, revision: revision.max().unwrap_or(0) }
+        GroupStatus { job, generation, gpus: Vec::new(), phase, revision: revision.max().unwrap_or(0), notice: 0 }
     }
 
     pub fn group(&mut self, node: u64, job: JobId, phase: GroupPhase) {

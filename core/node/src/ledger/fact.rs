@@ -39,6 +39,17 @@ impl Ledger {
             let (job, generation) = (group.job(), group.generation());
             match (&group.phase, rebooted) {
                 (Phase::Waiting | Phase::Ended { .. }, _) => {}
+                // What its prolog has started is ended first.
+                (Phase::Preparing, false) if group.order.run.hooks.prolog.is_some() => {
+                    out.actions.push(NodeAction::Sweep { job, generation });
+                }
+                (Phase::Withdrawn, false) => out.actions.push(NodeAction::Sweep { job, generation }),
+                (Phase::Withdrawn, true) => over.push((job, generation, GroupOutcome::Stopped)),
+                (Phase::Epilog { outcome }, true) => over.push((job, generation, outcome.clone())),
+                (Phase::Epilog { outcome }, false) => {
+                    let (order, outcome) = (Box::new(group.order.clone()), outcome.clone());
+                    out.actions.push(NodeAction::Epilog { order, outcome });
+                }
                 (Phase::Preparing | Phase::Prepared { .. }, _) => {
                     let fault = Fault::of_infrastructure("the agent restarted before the launch");
                     over.push((job, generation, GroupOutcome::NotStarted { fault }));
@@ -78,6 +89,9 @@ impl Ledger {
                 }
                 Err(fault) => self.finish(job, generation, GroupOutcome::NotStarted { fault }, out),
             },
+            Some(group) if group.phase == Phase::Withdrawn => {
+                self.finish(job, generation, GroupOutcome::Stopped, out);
+            }
             Some(group) if !group.phase.is_ended() => {}
             // Stopped while the checks ran: what they took is given back.
             Some(_) | None => out.actions.push(NodeAction::Close { job, generation }),
@@ -108,8 +122,8 @@ impl Ledger {
 
     pub(super) fn spawn_failed(&mut self, job: JobId, generation: Generation, fault: Fault, out: &mut NodeOutcome) {
         let outcome = match self.group(job, generation).map(|group| &group.phase) {
-            Some(Phase::Launching { stop: Some(_), .. }) => GroupOutcome::Stopped,
-            Some(Phase::Launching { stop: None, .. }) => GroupOutcome::NotStarted { fault },
+            Some(Phase::Launching { stop: Some(_), .. } | Phase::Withdrawn) => GroupOutcome::Stopped,
+            Some(Phase::Launching { stop: None, .. } | Phase::Preparing) => GroupOutcome::NotStarted { fault },
             _ => return,
         };
         self.finish(job, generation, outcome, out);
@@ -136,7 +150,7 @@ impl Ledger {
         let failure = if matches!(group.phase, Phase::Running { .. }) { failure(rank, exit, fault) } else { None };
         if group.phase.members().iter().all(|member| member.exit.is_some()) {
             let outcome = outcome(group, failure);
-            self.finish(job, generation, outcome, out);
+            self.conclude(job, generation, outcome, out);
         } else if let Some(cause) = failure {
             let members = group.phase.members().to_vec();
             begin_broken(group, now, members, cause, out);

@@ -1,6 +1,7 @@
 //! How a group comes down: asked over the socket, then SIGTERM, then SIGKILL, each with its deadline.
 
-use headway_types::{Generation, GroupOutcome, JobId, Seconds, StopMode, Timestamp};
+use headway_types::spec::Notice;
+use headway_types::{Generation, JobId, Seconds, StopMode, Timestamp};
 
 use super::Ledger;
 use crate::group::{Group, Member, Phase, StopCause, StopRequest, StopStage};
@@ -25,7 +26,7 @@ impl Ledger {
         let Some(group) = self.group_mut(job, generation) else { return };
         match &mut group.phase {
             Phase::Waiting | Phase::Preparing | Phase::Prepared { .. } => {
-                return self.finish(job, generation, GroupOutcome::Stopped, out);
+                return self.withdraw(job, generation, out);
             }
             Phase::Launching { stop, .. } => {
                 if stop.is_none_or(|known| known.mode < request.mode) {
@@ -47,11 +48,12 @@ impl Ledger {
                         *mode = request.mode;
                     }
                     let (job, generation) = (group.order.job, group.order.generation);
-                    *stage = first_stage(job, generation, false, now, request, out);
+                    *stage = first_stage((job, generation), Hears::Nothing, now, request, out);
                     out.persist = true;
                 }
             }
-            Phase::Ended { .. } => {}
+            // An epilog has its own time limit.
+            Phase::Withdrawn | Phase::Epilog { .. } | Phase::Ended { .. } => {}
         }
         self.report(job, generation, out);
     }
@@ -110,7 +112,12 @@ pub(super) fn begin(
     out: &mut NodeOutcome,
 ) {
     let (job, generation) = (group.order.job, group.order.generation);
-    let stage = first_stage(job, generation, group.greeted, now, request, out);
+    let hears = match group.order.notice {
+        _ if group.greeted => Hears::Socket,
+        Some(notice) if group.notice == 0 => Hears::Signal(notice),
+        _ => Hears::Nothing,
+    };
+    let stage = first_stage((job, generation), hears, now, request, out);
     group.phase = Phase::Stopping { members, cause, stage };
     out.persist = true;
 }
@@ -127,26 +134,38 @@ pub(super) fn begin_broken(
     begin(group, now, members, cause, StopRequest { mode: StopMode::Terminate, grace }, out);
 }
 
-/// The first thing a stop does, by its mode. A group whose worker never connected cannot be asked: SIGTERM is the
-/// same request to it.
+/// How a group can be asked to save before it is told to end.
+enum Hears {
+    /// A worker has connected.
+    Socket,
+    /// By the signal that the job names, which it has not heard yet.
+    Signal(Notice),
+    Nothing,
+}
+
+/// The first thing a stop does, by its mode. A group whose worker never connected and that names no signal cannot be asked: SIGTERM is
+/// the same request to it.
 fn first_stage(
-    job: JobId,
-    generation: Generation,
-    greeted: bool,
+    (job, generation): (JobId, Generation),
+    hears: Hears,
     now: Timestamp,
     request: StopRequest,
     out: &mut NodeOutcome,
 ) -> StopStage {
     let kill_at = now + request.grace;
-    let (stage, action) = match request.mode {
-        StopMode::Checkpoint if greeted => (
-            StopStage::Requested { terminate_at: now + request.grace * REQUEST_SHARE, kill_at },
+    let requested = StopStage::Requested { terminate_at: now + request.grace * REQUEST_SHARE, kill_at };
+    let (stage, action) = match (request.mode, hears) {
+        (StopMode::Checkpoint, Hears::Socket) => (
+            requested,
             NodeAction::Send { job, generation, order: WorkerOrder::Stop { checkpoint: true, grace: request.grace } },
         ),
-        StopMode::Checkpoint | StopMode::Terminate => {
+        (StopMode::Checkpoint, Hears::Signal(notice)) => {
+            (requested, NodeAction::Signal { job, generation, signal: notice.into() })
+        }
+        (StopMode::Checkpoint | StopMode::Terminate, _) => {
             (StopStage::Terminated { kill_at }, NodeAction::Signal { job, generation, signal: Signal::Terminate })
         }
-        StopMode::Kill => (
+        (StopMode::Kill, _) => (
             StopStage::Killed { again_at: now + KILL_AGAIN },
             NodeAction::Signal { job, generation, signal: Signal::Kill },
         ),

@@ -32,6 +32,7 @@ impl Approach for Pollux {
         let mut narrowed = JobModel::clone(model);
         let layouts = &mut narrowed.training.layouts;
         (layouts.tp, layouts.pp) = (vec![1], vec![1]);
+        layouts.sizes.clear();
         Some(Arc::new(narrowed))
     }
 

@@ -18,6 +18,7 @@ pub fn stop_in_words(cause: &StopCause) -> String {
         StopCause::TargetReached => "target reached".into(),
         StopCause::TimeLimit => "time limit reached".into(),
         StopCause::BudgetSpent => "budget of GPU-hours spent".into(),
+        StopCause::IdleGpus { message } => message.clone(),
     }
 }
 

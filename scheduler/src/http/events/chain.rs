@@ -13,14 +13,22 @@ const WAITS: &[&str] = &["job.stopping", "job.gang_broken", "job.submitted", "jo
 /// What a job did that another waited for.
 const REACHED: &[&str] = &["job.succeeded", "job.failed", "job.cancelled", "job.started"];
 /// Why a generation ends, where its end does not name a node or a plan.
-const BREAKS: &[&str] =
-    &["job.gang_broken", "job.hung", "job.mistaken", "job.preempted", "job.cancel_requested", "job.held"];
+const BREAKS: &[&str] = &[
+    "job.gang_broken",
+    "job.hung",
+    "job.idle_gpus",
+    "job.mistaken",
+    "job.preempted",
+    "job.cancel_requested",
+    "job.held",
+];
 const ENDS: &[&str] = &["job.succeeded", "job.failed", "job.cancelled"];
 /// What goes before the loss of a node.
 const FAULTS: &[&str] = &["node.unreachable", "node.condition"];
 const SILENCES: &[&str] = &["node.lost", "node.unreachable", "node.condition", "node.draining", "node.quarantined"];
 /// What else rounds are made for.
-const CHANGES: &[&str] = &["node.available", "node.uncordoned", "node.trusted", "job.changed", "policy.changed"];
+const CHANGES: &[&str] =
+    &["node.available", "node.uncordoned", "node.trusted", "node.labelled", "job.changed", "policy.changed"];
 
 pub const ADOPTED: &str = "plan.adopted";
 /// All that the job waited for has come about.

@@ -46,8 +46,14 @@ async fn a_node_that_is_gone_can_be_deleted_and_its_past_stays() {
     assert!(refused.body["detail"].as_str().unwrap().contains("runs first; drain it"), "{}", refused.body);
 
     let phase = GroupPhase::Ended { outcome: GroupOutcome::Stopped };
-    let status =
-        GroupStatus { job: JobId(job.parse().unwrap()), generation: Generation(1), gpus: vec![], phase, revision: 0 };
+    let status = GroupStatus {
+        job: JobId(job.parse().unwrap()),
+        generation: Generation(1),
+        gpus: vec![],
+        phase,
+        revision: 0,
+        notice: 0,
+    };
     tell(&served, Event::Agent { node, session: SessionId(1), report: NodeReport::Group { status } }).await;
     leave(&served, node).await;
     let live =

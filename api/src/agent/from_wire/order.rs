@@ -1,0 +1,93 @@
+//! Launch orders from the wire.
+
+use headway_types::spec::{Command, Hooks, LrScaling, Notice, NoticeTo, Precision, Run, RunPer};
+use headway_types::{Generation, LaunchOrder, ModelShape, Placement, Sequences};
+
+use super::{
+    Read, WireError, array_place, checkpoint, configuration, node_address, node_slice, parse, present, seconds,
+    unknown, wire,
+};
+
+pub(super) fn launch_order(order: wire::LaunchOrder) -> Read<LaunchOrder> {
+    let slices = order.placement.into_iter().map(node_slice).collect::<Read<Vec<_>>>()?;
+    Ok(LaunchOrder {
+        job: parse("job_id", &order.job_id)?,
+        generation: Generation(order.generation),
+        lr_scaling: match wire::LrScaling::try_from(order.lr_scaling) {
+            Ok(wire::LrScaling::None) => LrScaling::None,
+            Ok(wire::LrScaling::Sqrt) => LrScaling::Sqrt,
+            Ok(wire::LrScaling::Linear) => LrScaling::Linear,
+            Ok(wire::LrScaling::Adascale) => LrScaling::Adascale,
+            Ok(wire::LrScaling::Unspecified) | Err(_) => return unknown("lr_scaling", order.lr_scaling),
+        },
+        job_name: order.job_name,
+        array: order.array.map(array_place).transpose()?,
+        owner: order.owner,
+        run: run(present("run", order.run)?)?,
+        model: order.model.map(model).transpose()?,
+        placement: Placement::try_new(slices)
+            .map_err(|error| WireError::Bad { field: "placement", message: error.to_string() })?,
+        nodes: order.nodes.into_iter().map(node_address).collect::<Read<_>>()?,
+        configuration: order.configuration.map(configuration).transpose()?,
+        lr_scale: order.lr_scale,
+        reference_batch: order.reference_batch.map(Sequences),
+        checkpoint_dir: order.checkpoint_dir,
+        checkpoint_every: seconds("checkpoint_every_seconds", order.checkpoint_every_seconds)?,
+        resume: order.resume.map(checkpoint),
+        grace: seconds("grace_seconds", order.grace_seconds)?,
+        notice: order.notice.map(notice).transpose()?,
+        watched: order.watched,
+    })
+}
+
+fn notice(notice: wire::Notice) -> Read<Notice> {
+    Ok(Notice {
+        signal: parse("signal", &notice.signal)?,
+        before: seconds("before_seconds", notice.before_seconds)?,
+        to: if notice.command_alone { NoticeTo::Command } else { NoticeTo::Handlers },
+    })
+}
+
+fn model(model: wire::Model) -> Read<(ModelShape, Precision)> {
+    let precision = match model.precision() {
+        wire::Precision::Unspecified => return unknown("precision", model.precision),
+        wire::Precision::Bf16 => Precision::Bf16,
+        wire::Precision::Fp16 => Precision::Fp16,
+        wire::Precision::Fp32 => Precision::Fp32,
+    };
+    let shape = ModelShape {
+        layers: model.layers,
+        hidden: model.hidden,
+        heads: model.heads,
+        kv_heads: model.kv_heads,
+        ffn_hidden: model.ffn_hidden,
+        gated: model.gated,
+        vocab: model.vocab,
+        seq_len: model.seq_len,
+        tied: model.tied,
+    };
+    Ok((shape, precision))
+}
+
+fn run(run: wire::Run) -> Read<Run> {
+    Ok(Run {
+        per: match run.per() {
+            wire::RunPer::Unspecified => return unknown("per", run.per),
+            wire::RunPer::Node => RunPer::Node,
+            wire::RunPer::Gpu => RunPer::Gpu,
+        },
+        command: match present("run command", run.command)? {
+            wire::run::Command::Shell(line) => Command::Shell(line),
+            wire::run::Command::Argv(argv) => Command::Argv(argv.words),
+        },
+        workdir: run.workdir,
+        env: run.env,
+        secrets: run.secrets,
+        hooks: run.hooks.map(hooks).transpose()?.unwrap_or_default(),
+    })
+}
+
+fn hooks(hooks: wire::Hooks) -> Read<Hooks> {
+    let timeout = seconds("timeout_seconds", hooks.timeout_seconds)?;
+    Ok(Hooks { prolog: hooks.prolog, epilog: hooks.epilog, timeout })
+}

@@ -1,0 +1,92 @@
+//! What a script can be told of a layout.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::execution::{Execution, Recompute, Schedule, Sharding};
+use crate::unit::{GpuCount, Sequences};
+
+/// Parallel degrees a script supports; empty lists mean "any".
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LayoutLimits {
+    pub tp: Vec<u32>,
+    pub pp: Vec<u32>,
+    /// Largest micro-batch, in sequences.
+    pub max_micro_batch: Sequences,
+    #[serde(default)]
+    pub execution: ExecutionLimits,
+    /// What holds instead on so many GPUs. Where any size is named, the job's range allows no other.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sizes: BTreeMap<GpuCount, SizeLayouts>,
+}
+
+/// What a script supports on one number of GPUs; empty lists mean "any".
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SizeLayouts {
+    pub tp: Vec<u32>,
+    pub pp: Vec<u32>,
+    #[serde(default)]
+    pub execution: ExecutionLimits,
+}
+
+impl LayoutLimits {
+    /// Of a script that can be told degrees and nothing more.
+    #[must_use]
+    pub fn degrees(tp: Vec<u32>, pp: Vec<u32>, max_micro_batch: Sequences) -> Self {
+        Self { tp, pp, max_micro_batch, execution: ExecutionLimits::default(), sizes: BTreeMap::new() }
+    }
+
+    /// Tensor and pipeline degrees on so many GPUs, and how they may be carried out.
+    #[must_use]
+    pub fn on(&self, gpus: GpuCount) -> (&[u32], &[u32], &ExecutionLimits) {
+        match self.sizes.get(&gpus) {
+            Some(size) => (&size.tp, &size.pp, &size.execution),
+            None => (&self.tp, &self.pp, &self.execution),
+        }
+    }
+}
+
+/// What a script can be told of a layout beyond dp, tp and pp. Lists are ascending and never empty; the default is what every script can
+/// do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExecutionLimits {
+    pub cp: Vec<u32>,
+    pub ep: Vec<u32>,
+    pub vpp: Vec<u32>,
+    pub schedule: Vec<Schedule>,
+    pub sharding: Vec<Sharding>,
+    pub recompute: Vec<Recompute>,
+    /// Whether it knows sequence parallelism beside plain tensor parallelism.
+    pub sequence_parallel: bool,
+}
+
+impl Default for ExecutionLimits {
+    fn default() -> Self {
+        Self {
+            cp: vec![1],
+            ep: vec![1],
+            vpp: vec![1],
+            schedule: vec![Schedule::default()],
+            sharding: vec![Sharding::default()],
+            recompute: vec![Recompute::default()],
+            sequence_parallel: false,
+        }
+    }
+}
+
+impl ExecutionLimits {
+    /// Whether the script can be told so.
+    #[must_use]
+    pub fn allow(&self, execution: &Execution) -> bool {
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+        self.cp.contains(cp)
+            && self.ep.contains(ep)
+            && self.vpp.contains(vpp)
+            && self.schedule.contains(schedule)
+            && self.sharding.contains(sharding)
+            && self.recompute.contains(recompute)
+            && (self.sequence_parallel || !sequence_parallel)
+    }
+}
