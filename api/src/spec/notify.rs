@@ -131,7 +131,7 @@ mod tests {
         ] {
             assert_eq!(job(notify).unwrap_err().field, place, "{notify}");
         }
-        let many = vec!["{webhook: 'https://a/b'}"; 6].join(", ");
+        let many = ["{webhook: 'https://a/b'}"; 6].join(", ");
         assert_eq!(job(&format!("[{many}]")).unwrap_err().field, "notify");
     }
 }

@@ -52,15 +52,16 @@ impl Engine {
                     activity.uses.pop_front();
                 }
             }
-            None if activity.uses.is_empty() && now.since(activity.since).0 > UNMEASURED.0 => {
-                if !std::mem::replace(&mut seen.unmeasured_told, true) {
-                    let name = job.spec.name.clone();
-                    let node_name = self.facts.node_name(node);
-                    let message = format!(
-                        "whether {name} uses its GPUs enough (limits.min_gpu_util: {least}) cannot be judged: node {node_name} does not measure it"
-                    );
-                    self.facts.note(Note::new("job.gpu_use_unknown", message).job(id).node(node));
-                }
+            None if activity.uses.is_empty()
+                && now.since(activity.since).0 > UNMEASURED.0
+                && !std::mem::replace(&mut seen.unmeasured_told, true) =>
+            {
+                let name = job.spec.name.clone();
+                let node_name = self.facts.node_name(node);
+                let message = format!(
+                    "whether {name} uses its GPUs enough (limits.min_gpu_util: {least}) cannot be judged: node {node_name} does not measure it"
+                );
+                self.facts.note(Note::new("job.gpu_use_unknown", message).job(id).node(node));
             }
             None => {}
         }
