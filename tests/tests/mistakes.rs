@@ -140,10 +140,10 @@ fn in_files() {
         ("an empty file", String::new()),
         ("a key given twice", with("name: a", "name: a\nname: b")),
         ("a value of the environment that is null", with("  command", "  env: {HF_TOKEN: null}\n  command")),
-        ("secrets", with("  command", "  secrets: [HF_TOKEN]\n  command")),
+        ("a secret that is a value", with("  command", "  secrets: [hf_abc=1]\n  command")),
         ("a dependency that is no mapping", with("name: a", "name: a\nafter: [prep]")),
         ("an end that is none", with("name: a", "name: a\nafter: [{job: prep, on: sucess}]")),
-        ("an array", with("name: a", "name: a\narray: {range: 0-15}")),
+        ("an array that goes down", with("name: a", "name: a\narray: {range: 15-0}")),
         ("an unknown placeholder", with("train.py", "train.py --nodes {nodes}")),
         ("an unknown model", with("gpt2-124m", "llama3-8b")),
         ("prose", "please run my job\n".into()),
@@ -172,7 +172,7 @@ fn on_the_command_line() {
     person.file("two.yaml", format!("{GOOD}---\n{GOOD}"));
     person.file("a.yaml", GOOD);
     person.file("job.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH --ntasks-pernode=8\ntrue\n");
-    person.file("array.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH --array=0-3\ntrue\n");
+    person.file("array.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH --array=3-0\ntrue\n");
     person.file("after.sh", "#!/bin/bash\n#SBATCH --gpus=1\n#SBATCH -d aftercorr:prep\ntrue\n");
     for (what, arguments) in [
         ("nothing to submit", ["submit"].as_slice()),
