@@ -4,4 +4,4 @@
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 "$root/scripts/install-python.sh" tests/fuzz/requirements.txt >/dev/null
-exec "$(venv_dir tests/fuzz/requirements.txt)/bin/python" tests/fuzz/fuzz.py --per-operation "${1:-30}" --seed "${2:-1}"
+exec "$(venv_dir tests/fuzz/requirements.txt)/bin/python" tests/fuzz/fuzz.py --per-operation "${1:-34}" --seed "${2:-1}"
