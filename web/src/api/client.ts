@@ -4,6 +4,8 @@ import createClient, { type Middleware } from "openapi-fetch";
 import type { components, paths } from "./schema";
 
 export type Job = components["schemas"]["Job"];
+export type JobList = components["schemas"]["JobList"];
+export type NodeList = components["schemas"]["NodeList"];
 export type Node = components["schemas"]["Node"];
 export type Plan = components["schemas"]["Plan"];
 export type EventRecord = components["schemas"]["EventRecord"];

@@ -2,7 +2,7 @@
 
 import { useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { type Job, api, unwrap } from "./client";
+import { type Job, type JobList, type NodeList, api, unwrap } from "./client";
 import { type Connection, subscribe } from "./stream";
 
 /** Fallback for a lost stream. */
@@ -10,16 +10,21 @@ const POLL_MS = 5_000;
 /** Never refetch more often than this, however many events arrive. */
 const COALESCE_MS = 700;
 
+// Asked without `at` and `fields`, the reply is one of the present, whole; the document tells of the others, too.
 export function useJobs() {
   return useQuery({
     queryKey: ["jobs"],
-    queryFn: () => unwrap(api.GET("/api/v1/jobs", { params: { query: { limit: 200 } } })),
+    queryFn: async () => (await unwrap(api.GET("/api/v1/jobs", { params: { query: { limit: 200 } } }))) as JobList,
     refetchInterval: POLL_MS,
   });
 }
 
 export function useNodes() {
-  return useQuery({ queryKey: ["nodes"], queryFn: () => unwrap(api.GET("/api/v1/nodes")), refetchInterval: POLL_MS });
+  return useQuery({
+    queryKey: ["nodes"],
+    queryFn: async () => (await unwrap(api.GET("/api/v1/nodes"))) as NodeList,
+    refetchInterval: POLL_MS,
+  });
 }
 
 export function useEvents() {
