@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::column::{document, moment, time};
+use super::column::{document, moment, text, time};
 use super::{Page, Store, StoreError};
 
 /// One line of the audit.
@@ -122,9 +122,9 @@ impl Store {
               AND ($5::timestamptz IS NULL OR done_at >= $5) AND ($6::timestamptz IS NULL OR done_at < $6)
               AND ($7::bigint IS NULL OR audit_id < $7)
             ORDER BY audit_id DESC LIMIT $8",
-            filter.actor,
-            filter.action,
-            filter.subject,
+            filter.actor.as_deref().map(text),
+            filter.action.as_deref().map(text),
+            filter.subject.as_deref().map(text),
             filter.result.map(<&str>::from),
             filter.since.map(time),
             filter.until.map(time),

@@ -4,7 +4,7 @@ use headway_types::Timestamp;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::column::{moment, time};
+use super::column::{moment, text, time};
 use super::tokens::Token;
 use super::{AuditEntry, Store, StoreError, TokenHash, audit};
 
@@ -157,12 +157,13 @@ impl Store {
 
     /// Sessions that are not over, newest first: this user's, or all.
     pub async fn sessions(&self, user: Option<&str>, now: Timestamp) -> Result<Vec<BrowserSession>, StoreError> {
+        let user = user.map(text);
         let rows = sqlx::query_as!(
             Row,
             "SELECT session_id, user_name, token_id, created_at, used_at, expires_at, ends_at FROM browser_sessions
             WHERE expires_at > $1 AND ($2::text IS NULL OR user_name = $2) ORDER BY session_id DESC",
             time(now),
-            user,
+            user.as_deref(),
         )
         .fetch_all(&self.pool)
         .await
@@ -186,13 +187,13 @@ impl Store {
     async fn end(&self, of: Sessions<'_>, deed: Option<AuditEntry>) -> Result<usize, sqlx::Error> {
         let (one, user) = match of {
             Sessions::One(session) => (Some(session), None),
-            Sessions::OfUser(user) => (None, Some(user)),
+            Sessions::OfUser(user) => (None, Some(text(user))),
         };
         let mut tx = self.pool.begin().await?;
         let gone = sqlx::query!(
             "DELETE FROM browser_sessions WHERE session_id = $1 OR user_name = $2 RETURNING session_id, user_name",
             one,
-            user,
+            user.as_deref(),
         )
         .fetch_all(&mut *tx)
         .await?;

@@ -9,7 +9,7 @@ use headway_types::{Seconds, Timestamp};
 use serde_json::json;
 use sqlx::PgConnection;
 
-use super::column::{moment, time};
+use super::column::{moment, text, time};
 use super::{AuditEntry, Store, StoreError, audit};
 use crate::secrets::{Keyring, OpenError, Sealed};
 
@@ -266,8 +266,8 @@ impl Store {
         let gone = sqlx::query!(
             "DELETE FROM secrets WHERE owner_kind = $1 AND owner = $2 AND name = $3",
             <&str>::from(id.owner.kind()),
-            id.owner.name(),
-            id.name,
+            text(id.owner.name()),
+            text(&id.name),
         )
         .execute(&mut *tx)
         .await?;
@@ -282,12 +282,13 @@ impl Store {
 
     /// What is told of the user's secrets and of those of these projects, by owner and name.
     pub async fn secrets_of(&self, user: Option<&str>, projects: &[String]) -> Result<Vec<SecretRow>, StoreError> {
+        let projects: Vec<String> = projects.iter().map(|project| text(project)).collect();
         let rows = sqlx::query!(
             "SELECT owner_kind, owner, name, set_at, set_by, used_at FROM secrets
             WHERE (owner_kind = 'user' AND owner = $1) OR (owner_kind = 'project' AND owner = ANY($2))
             ORDER BY owner_kind DESC, owner, name",
             user,
-            projects,
+            &projects,
         )
         .fetch_all(&self.pool)
         .await

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::column::{moment, time};
+use super::column::{moment, text, time};
 use super::{AuditEntry, Store, StoreError, audit, browser_sessions, users};
 
 /// A bearer token without its secret.
@@ -274,7 +274,7 @@ impl Store {
             r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
             FROM tokens LEFT JOIN users ON users.name = user_name
             WHERE revoked_at IS NULL AND ($1::text IS NULL OR user_name = $1) ORDER BY token_id DESC"#,
-            user,
+            user.map(text),
         )
         .fetch_all(&self.pool)
         .await
