@@ -51,6 +51,9 @@ fn at_least_a_minute(text: &str) -> Result<Seconds, String> {
     if time.0 < 60.0 { Err(format!("must be a minute at least, not {text}")) } else { Ok(time) }
 }
 
+/// Each node's measurements are kept for as long.
+const LONGEST_WINDOW: Seconds = Seconds(86_400.0);
+
 /// `10%/1h`.
 fn least_use(text: &str) -> Result<LeastUse, String> {
     let wanted = || format!("must be a share of the time and a window, as in 10%/1h, not \"{text}\"");
@@ -59,7 +62,11 @@ fn least_use(text: &str) -> Result<LeastUse, String> {
     if !(percent > 0.0 && percent <= 100.0) {
         return Err("must be above 0 % and at most 100 %".into());
     }
-    Ok(LeastUse { share: percent / 100.0, window: at_least_a_minute(window.trim())? })
+    let window = at_least_a_minute(window.trim())?;
+    if window.0 > LONGEST_WINDOW.0 {
+        return Err("must be over a day at most".into());
+    }
+    Ok(LeastUse { share: percent / 100.0, window })
 }
 
 /// `USR1@120s`, `B:TERM@60s`, `USR1`.
@@ -125,6 +132,7 @@ mod tests {
             "{min_gpu_util: 10}",
             "{min_gpu_util: 0%/1h}",
             "{min_gpu_util: 10%/1s}",
+            "{min_gpu_util: 10%/25h}",
         ];
         let told: Vec<String> = wrong.iter().map(|one| read_yaml(&with(one)).unwrap_err().to_string()).collect();
         insta::assert_snapshot!(told.join("\n"));

@@ -20,6 +20,8 @@ pub(crate) struct Activity {
     since: Timestamp,
     /// How much its GPUs computed between this report and the one before, as far back as the job's window.
     uses: VecDeque<(Timestamp, f64)>,
+    /// Of the `uses`.
+    sum: f64,
 }
 
 /// How a job that must use its GPUs stands.
@@ -41,15 +43,17 @@ impl Engine {
             return self.facts.impossible("nothing is known of a job that is watched", Some(id), Some(node));
         };
         let wrote_at = now - quiet;
-        let fresh = || Activity { wrote_at, since: now, uses: VecDeque::new() };
+        let fresh = || Activity { wrote_at, since: now, uses: VecDeque::new(), sum: 0.0 };
         let activity = seen.activity.entry(node).or_insert_with(fresh);
         activity.wrote_at = wrote_at;
         let Some(least) = job.spec.limits.min_gpu_util else { return };
         match busy.filter(|busy| busy.is_finite()) {
             Some(busy) => {
+                let busy = busy.clamp(0.0, 1.0);
                 activity.uses.push_back((now, busy));
-                while activity.uses.front().is_some_and(|(at, _)| now.since(*at).0 > least.window.0) {
-                    activity.uses.pop_front();
+                activity.sum += busy;
+                while let Some((_, old)) = activity.uses.pop_front_if(|(at, _)| now.since(*at).0 > least.window.0) {
+                    activity.sum -= old;
                 }
             }
             None if activity.uses.is_empty()
@@ -131,10 +135,9 @@ impl Situation<'_> {
             let activity = seen.activity.get(&slice.node)?;
             let newest = activity.uses.back().filter(|(at, _)| now.since(*at).0 < UNMEASURED.0);
             newest.filter(|_| now.since(activity.since).0 >= window.0)?;
-            let uses = activity.uses.iter().filter(|(at, _)| now.since(*at).0 <= window.0);
-            let (sum, count) = uses.fold((0.0, 0.0), |(sum, count), (_, one)| (sum + one, count + 1.0));
+            let mean = activity.sum / activity.uses.len() as f64;
             let weight = slice.gpus.len() as f64;
-            (busy, gpus) = (busy + weight * sum / count, gpus + weight);
+            (busy, gpus) = (busy + weight * mean, gpus + weight);
         }
         let mean: f64 = busy / gpus;
         if mean >= share {

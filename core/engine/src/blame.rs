@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use headway_types::spec::NodeChoice;
 use headway_types::{Blame, Generation, JobId, NodeId, Seconds, Timestamp};
 
 use crate::draft::Note;
@@ -87,7 +88,9 @@ impl Engine {
         let named = breakdown.blame == Blame::Job || job.spec.checkpoint_policy().dir.is_some();
         match incident {
             Incident::NotStarted(_) if ran_before || !named => Mistake::OfNode,
-            Incident::NotStarted(_) if job.lacking.is_none() && self.situation().has_alike_beside(node) => {
+            Incident::NotStarted(_)
+                if job.lacking.is_none() && self.situation().has_alike_beside(node, &job.spec.role().nodes) =>
+            {
                 Mistake::Likely { node }
             }
             Incident::NotStarted(_) => Mistake::Certain,
@@ -160,18 +163,19 @@ impl Engine {
         let origin = self.origin(&breakdown);
         let Breakdown { mut message, mut blame, place, .. } = breakdown;
         if let (Blame::Node, Some((node, incident)), Some(job)) = (blame, place, self.facts.jobs.get(&id)) {
+            let spare = self.situation().has_room_beside(node, 1, &job.spec.role().nodes);
             if job.suspects.iter().any(|other| *other != node) {
                 blame = Blame::Job;
                 message.push_str("; it failed alike on another node, so the fault is the job's own");
                 self.clear_nodes(id);
-            } else if job.setbacks >= PROOF && !self.situation().has_room_beside(node, 1) {
+            } else if job.setbacks >= PROOF && !spare {
                 // There is no other node to try, so the job's word stands against the node's: neither wins for ever.
                 blame = Blame::Job;
             } else {
                 self.facts.edit_job(id, |job| {
                     job.suspects.insert(node);
                 });
-                self.incident(node, incident, &message);
+                self.count_against(node, incident, &message, spare);
             }
         }
         let now = self.facts.now;
@@ -249,8 +253,13 @@ impl Engine {
 
     /// Counts something that speaks against a node.
     pub(crate) fn incident(&mut self, id: NodeId, incident: Incident, reason: &str) {
+        let spare = self.situation().has_room_beside(id, 1, &NodeChoice::default());
+        self.count_against(id, incident, reason, spare);
+    }
+
+    /// Likewise, where it is known whether there is a `spare` node for whoever speaks against it.
+    fn count_against(&mut self, id: NodeId, incident: Incident, reason: &str, spare: bool) {
         let now = self.facts.now;
-        let spare = self.situation().has_room_beside(id, 1);
         let mut quarantined = None;
         self.facts.edit_node(id, |node| {
             let withheld = node.health.count(now, incident, reason, spare);

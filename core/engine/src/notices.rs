@@ -49,7 +49,7 @@ fn told(job: &Job, event: &EventRecord) -> Option<(NoticeKind, String)> {
         "job.succeeded" => (NoticeKind::Finished, format!("{name} succeeded")),
         "job.cancelled" => (NoticeKind::Finished, format!("{name} was cancelled")),
         "job.failed" => (NoticeKind::Failed, event.message.clone()),
-        "job.hung" | "job.stalled" => (NoticeKind::Stalled, event.message.clone()),
+        "job.hung" => (NoticeKind::Stalled, event.message.clone()),
         "job.requeued" => (NoticeKind::Requeued, format!("{name} was put back into the queue")),
         "job.preempted" => (NoticeKind::Requeued, format!("{name} gives up its GPUs and waits for its next turn")),
         "job.gang_broken" if job.failures <= job.spec.limits.max_restarts => {

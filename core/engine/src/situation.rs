@@ -9,10 +9,11 @@ mod time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use headway_types::spec::NodeChoice;
 use headway_types::{Assignment, Generation, GpuHealth, GpuUuid, GroupPhase, JobId, NodeClass, NodeId, Seconds};
 
 use crate::facts::Facts;
-use crate::record::{Allocation, Availability, Job};
+use crate::record::{Allocation, Availability, Job, Node};
 use crate::seen::{JobSeen, Seen};
 
 #[derive(Clone, Copy)]
@@ -59,22 +60,26 @@ impl<'a> Situation<'a> {
         held
     }
 
-    /// Whether some other node of the same GPU type has this many GPUs free.
-    pub fn has_room_beside(self, node: NodeId, gpus: usize) -> bool {
-        let nodes = &self.facts.nodes;
-        let kind = nodes.get(&node).map(|node| &node.inventory.gpu_type);
-        nodes.iter().any(|(id, other)| {
-            let held = self.held_on(*id);
-            let free = self.grantable(*id).into_iter().filter(|gpu| !held.contains_key(*gpu)).count();
-            *id != node && Some(&other.inventory.gpu_type) == kind && free >= gpus
+    /// Whether some other node of the same GPU type, and of this choice, has this many GPUs free.
+    pub fn has_room_beside(self, node: NodeId, gpus: usize, choice: &NodeChoice) -> bool {
+        self.alike_beside(node, choice).any(|(id, _)| {
+            let held = self.held_on(id);
+            self.grantable(id).into_iter().filter(|gpu| !held.contains_key(*gpu)).count() >= gpus
         })
     }
 
-    /// Whether some other node of the same GPU type takes work, be it free or not.
-    pub fn has_alike_beside(self, node: NodeId) -> bool {
-        let nodes = &self.facts.nodes;
-        let kind = nodes.get(&node).map(|node| &node.inventory.gpu_type);
-        nodes.iter().any(|(id, other)| *id != node && other.takes_work() && Some(&other.inventory.gpu_type) == kind)
+    /// Whether some other node of the same GPU type, and of this choice, takes work, be it free or not.
+    pub fn has_alike_beside(self, node: NodeId, choice: &NodeChoice) -> bool {
+        self.alike_beside(node, choice).any(|(_, other)| other.takes_work())
+    }
+
+    fn alike_beside(self, node: NodeId, choice: &NodeChoice) -> impl Iterator<Item = (NodeId, &'a Node)> {
+        let kind = self.facts.nodes.get(&node).map(|node| &node.inventory.gpu_type);
+        let others = self.facts.nodes.iter().filter(move |(id, _)| **id != node);
+        let others = others.map(|(id, other)| (*id, &**other));
+        others.filter(move |(_, other)| {
+            Some(&other.inventory.gpu_type) == kind && choice.takes(&other.inventory.name, &other.labels())
+        })
     }
 
     /// The class of the node with the first rank.

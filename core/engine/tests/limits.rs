@@ -8,7 +8,7 @@ use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::spec::{LeastUse, Limits, Notice, NoticeSignal, NoticeTo};
 use headway_types::{
-    AgentCommand, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds, StopMode,
+    AgentCommand, Fault, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds, StopMode,
 };
 
 fn limited(limits: Limits) -> JobSpec {
@@ -192,4 +192,46 @@ fn a_prolog_has_its_time_before_a_node_is_late() {
     assert!(matches!(cluster.state(job), JobState::Starting { .. }));
     cluster.pass_beating(300.0, &[0]);
     assert!(!matches!(cluster.state(job), JobState::Starting { .. }));
+}
+
+/// Two nodes of four GPUs each and a job on both, with an epilog that may take five minutes.
+fn with_epilog(trains: bool) -> (Cluster, JobId) {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let mut job = spec("gang", 8, 8, trains.then(|| training(true)));
+    job.roles[0].run.hooks.epilog = Some("./save.sh".into());
+    let job = cluster.submit(job);
+    (cluster, job)
+}
+
+#[test]
+fn what_does_not_come_down_while_it_starts_is_given_up_and_nobody_stays_awake_for_it() {
+    let (mut cluster, job) = with_epilog(false);
+    for (node, rendezvous_port) in [(0, Some(29_500)), (1, None)] {
+        cluster.group(node, job, GroupPhase::Prepared { rendezvous_port });
+    }
+    cluster.group(0, job, GroupPhase::Stopping);
+    for _ in 0..80 {
+        cluster.pass_beating(5.0, &[0, 1]);
+        assert!(matches!(cluster.state(job), JobState::Starting { .. }), "its epilog may still run");
+        assert!(cluster.wake_at.unwrap().since(cluster.now).0 > 0.5, "awake at {:?}", cluster.wake_at);
+    }
+    cluster.pass_beating(300.0, &[0, 1]);
+    assert!(!matches!(cluster.state(job), JobState::Starting { generation: Generation(1), .. }));
+    assert_eq!(cluster.count("job.gang_broken"), 1);
+}
+
+#[test]
+fn a_node_in_its_epilog_says_how_it_ended_before_the_others_hang() {
+    let (mut cluster, job) = with_epilog(true);
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 64, None);
+    cluster.checkpoint(job, Generation(1), 64);
+    cluster.group(0, job, GroupPhase::Stopping);
+    cluster.pass_beating(400.0, &[0, 1]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:?}", cluster.state(job));
+    let outcome = GroupOutcome::Failed { exit_code: Some(3), fault: Fault::of_job("rank 0 exited with 3") };
+    let status = cluster.status(job, Generation(1), GroupPhase::Ended { outcome });
+    cluster.report(0, NodeReport::Group { status });
+    assert_eq!((cluster.count("job.hung"), cluster.count("job.gang_broken")), (0, 1));
 }

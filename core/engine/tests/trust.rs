@@ -89,6 +89,23 @@ fn the_only_node_stays_in_service_whatever_a_job_says_of_it() {
     assert!(matches!(cluster.state(job), JobState::Starting { .. }));
 }
 
+/// Of two nodes alike it takes the first only: its word cannot be tried on the other.
+#[test]
+fn a_job_bound_to_a_node_cannot_withhold_it_from_others() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let mut bound = rigid("bound", 4);
+    bound.roles[0].nodes.only.include.insert(cluster.node(0).inventory.name.clone());
+    let job = cluster.submit(bound);
+    for _ in 0..2_000 {
+        if matches!(cluster.state(job), JobState::Starting { .. }) {
+            cluster.group(0, job, not_started(Fault::of_node("its prolog exited with code 1")));
+        }
+        cluster.pass_beating(5.0, &[0, 1]);
+        assert_eq!(standing(&cluster, 0), "good");
+    }
+    assert!(matches!(cluster.state(job), JobState::Failed { .. }), "{:?}", cluster.state(job));
+}
+
 #[test]
 fn progress_wipes_the_slate_clean() {
     let mut cluster = Cluster::new(&[4]);

@@ -7,7 +7,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
 use crate::job::JobEvent;
-use crate::record::{Awaited, DependencyStanding, Job, JobState};
+use crate::record::{Awaited, Dependency, DependencyStanding, Job, JobState};
 
 impl Engine {
     /// Judges what waits for the jobs that this batch has brought into another state, and what waits for those in turn.
@@ -21,8 +21,13 @@ impl Engine {
             for job in waiting {
                 if self.settle_one(job, &other) {
                     let array = self.facts.jobs.get(&job).and_then(|job| job.element.as_ref()).map(|one| one.array);
-                    ahead.extend(array.map(Awaited::Array));
+                    let array = array.map(Awaited::Array);
+                    let known = ahead.last().copied().filter(|last| Some(*last) == array).is_some();
+                    if known {
+                        ahead.pop();
+                    }
                     ahead.push(Awaited::Job(job));
+                    ahead.extend(array);
                 }
             }
         }
@@ -31,6 +36,10 @@ impl Engine {
     /// What a job that waits makes of another one's state; true if it has ended for it.
     fn settle_one(&mut self, id: JobId, other: &Other) -> bool {
         let (now, of) = (self.facts.now, other.id());
+        let judged = |one: &Dependency| one.of == of && one.standing.is_open() && !other.judge(one.on, now).is_open();
+        if !self.facts.jobs.get(&id).is_some_and(|job| job.after.iter().any(judged)) {
+            return false;
+        }
         let mut met = false;
         let mut never = None;
         self.facts.edit_job(id, |job| {

@@ -1,7 +1,7 @@
 //! What the nodes' reports together mean for each job that runs, starts or stops: the one step that fits, whatever led
 //! there.
 
-use headway_types::{Blame, NodeId, Timestamp};
+use headway_types::{Blame, NodeId, Seconds, Timestamp};
 
 use super::Step;
 use crate::activity::Use;
@@ -80,9 +80,7 @@ fn starting(
     if allocation.prepared_at.is_none() && parts.iter().all(|(_, part)| ready(part)) {
         return Some(Step::Prepared { job: id, generation });
     }
-    // What was up and comes down, perhaps through its epilog, will say how it ended.
-    let comes_down = parts.iter().any(|(_, part)| *part == Part::Stopping);
-    if comes_down || at.facts.now < at.start_deadline(job, since, allocation.prepared_at) {
+    if at.facts.now < at.start_deadline(job, since, allocation.prepared_at) + coming_down(job, parts) {
         return None;
     }
     let (late, what) = match allocation.prepared_at {
@@ -95,6 +93,15 @@ fn starting(
     let breakdown =
         Breakdown { message, blame: Blame::Node, out_of_memory: false, mistake: false, exit_code: None, place };
     Some(Step::Broken { job: id, breakdown })
+}
+
+/// How long to wait for a node on which the job comes down, perhaps through its epilog: it will say how that ended, and while the others wait for
+/// it they neither idle nor hang. None at all where nothing comes down.
+fn coming_down(job: &Job, parts: &[(NodeId, Part)]) -> Seconds {
+    match parts.iter().any(|(_, part)| *part == Part::Stopping) {
+        true => job.spec.role().run.hooks.after() + job.spec.checkpoint_policy().grace,
+        false => Seconds(0.0),
+    }
 }
 
 fn running(
@@ -124,20 +131,20 @@ fn running(
         let reason = format!("its budget of {} is spent", job.budget_in_words());
         return Some(Step::Stop { job: id, cause: StopCause::BudgetSpent, reason });
     }
-    // What comes down everywhere, or is in its epilog, neither idles nor hangs.
-    if parts.iter().all(|(_, part)| matches!(part, Part::Stopping | Part::Ended(_))) {
-        return None;
-    }
-    if let Some(step) = idles(at, job, seen, allocation) {
+    let coming_down = coming_down(job, parts);
+    if coming_down == Seconds(0.0)
+        && let Some(step) = idles(at, job, seen, allocation)
+    {
         return Some(step);
     }
+    let passed = |at: &Timestamp| *at + coming_down <= now;
     if let Some(patience) = job.spec.limits.stall_after {
-        at.stalled_at(job, seen, allocation).filter(|at| *at <= now)?;
+        at.stalled_at(job, seen, allocation).filter(passed)?;
         let what = if job.tells_steps() { "no step" } else { "nothing written to its log" };
         let message = format!("{what} for over {} (limits.stall_after)", patience.words());
         return Some(Step::Hung { job: id, message });
     }
-    let hung_at = at.hung_at(job, seen, allocation).filter(|at| *at <= now)?;
+    let hung_at = at.hung_at(job, seen, allocation).filter(passed)?;
     let quiet = at.facts.config.hang_floor.0.max(now.since(hung_at).0);
     let message = match allocation.training_at {
         Some(_) => format!("no step for over {quiet:.0} s although all its processes live"),

@@ -81,7 +81,8 @@ impl Engine {
         match (id, &spec.array) {
             (Awaited::Array(id), Some(array)) => jobs.extend(self.admit_array(actor, id, &spec, array, &after)),
             (Awaited::Job(id), _) => {
-                let job = self.admit_job(actor, id, spec, after, None);
+                let lacks = self.lacks(&spec);
+                let job = self.admit_job(actor, id, spec, after, None, &lacks);
                 if !job.is_blocked() {
                     self.facts.ask_round_for_somebody(format!("job {} arrived", job.spec.name));
                 }
@@ -118,12 +119,13 @@ impl Engine {
         let message = format!("{told}: {count} jobs in project {}", spec.project);
         self.facts.add_array(row);
         let open = after.iter().any(|one| one.standing.is_open());
+        let lacks = self.lacks(spec);
         let mut jobs = Vec::with_capacity(count as usize);
         for (index, place) in array.indices.iter().zip(0_u32..) {
             let waits = array.parallel.is_some_and(|most| open || place >= most);
             let element = Element { array: id, index, place, count, waits };
             let job = self.facts.ids.job(now);
-            jobs.push(self.admit_job(actor, job, spec.element(index), after.to_vec(), Some(element)));
+            jobs.push(self.admit_job(actor, job, spec.element(index), after.to_vec(), Some(element), &lacks));
         }
         // Whoever may not know of its jobs may not know of it: its events are those of its first.
         let note = Note::new("array.submitted", message).by(actor.clone()).with("array", id);
@@ -141,25 +143,27 @@ impl Engine {
         spec: JobSpec,
         after: Vec<Dependency>,
         element: Option<Element>,
+        lacks: &str,
     ) -> Arc<Job> {
         let job = Job { after, element, ..Job::new(id, spec, actor.to_string(), self.facts.now) };
         let (spec, range) = (&job.spec, &job.spec.role().gpus);
         let waits: String =
             job.open_dependencies().map(|one| format!("; it {}", one.in_words(&spec.project))).collect();
         let message = format!(
-            "{} asks for {} to {} GPUs in project {}{waits}{}{}",
-            spec.name,
-            range.min,
-            range.max,
-            spec.project,
-            self.too_large(range.min.0),
-            self.beyond_quota(&spec.project, range.min)
+            "{} asks for {} to {} GPUs in project {}{waits}{lacks}",
+            spec.name, range.min, range.max, spec.project
         );
         let job = Arc::new(job);
         self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None, &self.seen.lessons)));
         self.facts.add_job(job.clone());
         self.facts.note(Note::new("job.submitted", message).by(actor.clone()).job(id));
         job
+    }
+
+    /// Why such a job could not start if nothing changed.
+    fn lacks(&self, spec: &JobSpec) -> String {
+        let min = spec.role().gpus.min;
+        format!("{}{}", self.too_large(min.0), self.beyond_quota(&spec.project, min))
     }
 
     /// A job larger than the cluster is accepted, since nodes may come, but says so.

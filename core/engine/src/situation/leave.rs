@@ -27,7 +27,8 @@ impl<'a> Situation<'a> {
                 return Some(format!("GPU {} of node {name} is broken", broken.index));
             }
             let slow = seen.is_some_and(|seen| seen.slow_nodes.contains(&slice.node));
-            let better = slow && !node.health.is_trusted() && self.has_room_beside(slice.node, slice.gpus.len());
+            let beside = |job: &Job| self.has_room_beside(slice.node, slice.gpus.len(), &job.spec.role().nodes);
+            let better = slow && !node.health.is_trusted() && job.is_some_and(|job| beside(job));
             better.then(|| format!("node {name} keeps its other ranks waiting"))
         })
     }

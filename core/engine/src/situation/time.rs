@@ -51,11 +51,12 @@ impl Situation<'_> {
         Some(self.facts.now + Seconds(left.max(0.0) / f64::from(gpus.0.max(1))))
     }
 
-    /// The moment at which a live job's state changes by time alone. Hangs are found by the periodic reconcile.
+    /// The moment at which a live job's state changes by time alone. Hangs, and who is late in coming down, are found by the periodic reconcile.
     pub fn job_deadline(self, job: &Job) -> Option<Timestamp> {
         match &job.state {
             JobState::Starting { since, generation } => {
-                Some(self.start_deadline(job, *since, self.prepared_at(job, *generation)))
+                let deadline = self.start_deadline(job, *since, self.prepared_at(job, *generation));
+                Some(deadline).filter(|at| *at > self.facts.now)
             }
             JobState::Running { .. } => {
                 let ends = self.time_limit_at(job).into_iter().chain(self.budget_spent_at(job));

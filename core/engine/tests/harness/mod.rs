@@ -51,6 +51,8 @@ pub struct Cluster {
     sessions: BTreeMap<NodeId, SessionId>,
     /// Sessions the engine ended, with the reason.
     pub refused: Vec<String>,
+    /// When the engine last asked to be woken.
+    pub wake_at: Option<Timestamp>,
 }
 
 impl Cluster {
@@ -87,6 +89,7 @@ impl Cluster {
             session: 0,
             sessions: BTreeMap::new(),
             refused: Vec::new(),
+            wake_at: None,
         };
         for (index, gpus) in nodes.iter().enumerate() {
             cluster.register(inventory(index as u64, *gpus), Vec::new());
@@ -148,6 +151,7 @@ impl Cluster {
                 }
             }
         }
+        self.wake_at = outcome.wake_at;
         self.commands.extend(outcome.commands);
         self.refused.extend(outcome.refused.into_iter().map(|(_, _, reason)| reason));
         outcome.replies.into_iter().map(|(_, reply)| reply).collect()

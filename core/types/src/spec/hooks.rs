@@ -36,4 +36,10 @@ impl Hooks {
     pub fn before(&self) -> Seconds {
         if self.prolog.is_some() { self.timeout } else { Seconds(0.0) }
     }
+
+    /// How much longer a node may take to come down for them.
+    #[must_use]
+    pub fn after(&self) -> Seconds {
+        if self.epilog.is_some() { self.timeout } else { Seconds(0.0) }
+    }
 }

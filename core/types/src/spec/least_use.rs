@@ -18,6 +18,6 @@ pub struct LeastUse {
 impl fmt::Display for LeastUse {
     /// As specifications have it: "10%/3600s".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%/{}s", self.share * 100.0, self.window.0)
+        write!(f, "{}%/{}s", (self.share * 1e8).round() / 1e6, self.window.0)
     }
 }

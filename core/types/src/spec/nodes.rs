@@ -18,6 +18,14 @@ pub struct NodeChoice {
     pub topology: Topology,
 }
 
+impl NodeChoice {
+    /// Whether it may start on a node of this name and these labels.
+    #[must_use]
+    pub fn takes(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        !self.exclude.contains(name) && self.only.takes(name, labels)
+    }
+}
+
 words! {
     /// How a job of several nodes takes racks (fabric domains).
     #[derive(Default)]

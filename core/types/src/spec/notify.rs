@@ -16,11 +16,11 @@ words! {
         Started,
         /// It has failed for good.
         Failed,
-        /// It goes on with another number of GPUs.
+        /// It goes on with other GPUs, perhaps as many as before.
         Resized,
         /// It has succeeded or was cancelled; also that it failed, where `failed` is not asked for.
         Finished,
-        /// It hangs, or a rank is far behind the others.
+        /// It hangs.
         Stalled,
         /// It waits for its turn again.
         Requeued,
