@@ -216,10 +216,18 @@ impl Cluster {
 
     /// Reads a piece of a job's log from the agent that runs (or ran) the rank.
     pub async fn logs(&self, job: JobId, query: LogQuery) -> Result<LogPage, LogError> {
-        let (generation, node) = self.whereabouts(job, query.generation, query.rank).await?;
+        let attempt = self.attempt(job, query.generation).await?;
+        self.logs_of(&attempt, query).await
+    }
+
+    /// The same of an attempt that is known, whose generation counts.
+    pub async fn logs_of(&self, attempt: &Allocation, query: LogQuery) -> Result<LogPage, LogError> {
+        let generation = attempt.generation;
+        let node = attempt.placement.ranks().nth(query.rank as usize).map(|(node, _)| node);
+        let node = node.ok_or(LogError::NoSuchRank { generation, rank: query.rank })?;
         let request = LogRequest {
             request_id: self.sessions.next_request(),
-            job,
+            job: attempt.job,
             generation,
             rank: Some(query.rank),
             offset: query.offset,
@@ -288,18 +296,5 @@ impl Cluster {
                 found.map(Arc::new).ok_or(LogError::NotStarted)
             }
         }
-    }
-
-    /// Which generation is meant, and the node that has its rank.
-    async fn whereabouts(
-        &self,
-        job: JobId,
-        generation: Option<Generation>,
-        rank: u32,
-    ) -> Result<(Generation, NodeId), LogError> {
-        let allocation = self.attempt(job, generation).await?;
-        let node = allocation.placement.ranks().nth(rank as usize).map(|(node, _)| node);
-        let generation = allocation.generation;
-        Ok((generation, node.ok_or(LogError::NoSuchRank { generation, rank })?))
     }
 }

@@ -38,6 +38,7 @@ const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const NOTICES: &str = "headway_webhook_notices_total";
+const NOTICES_WAITING: &str = "headway_webhook_notices_waiting";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -133,6 +134,8 @@ fn describe() {
     for outcome in [NoticeOutcome::Delivered, NoticeOutcome::Failed, NoticeOutcome::GivenUp] {
         counter!(NOTICES, "outcome" => <&str>::from(outcome)).increment(0);
     }
+    describe_gauge!(NOTICES_WAITING, "Notices for jobs' webhooks that have neither arrived nor been given up");
+    gauge!(NOTICES_WAITING).set(0.0);
     describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
@@ -224,6 +227,11 @@ pub enum NoticeOutcome {
 /// A webhook was called.
 pub fn notice(outcome: NoticeOutcome) {
     counter!(NOTICES, "outcome" => <&str>::from(outcome)).increment(1);
+}
+
+/// How many notices wait.
+pub fn notices_waiting(waiting: u64) {
+    gauge!(NOTICES_WAITING).set(waiting as f64);
 }
 
 /// A part of a reply was left out.

@@ -16,20 +16,23 @@ use headway_engine::Event;
 use headway_engine::record::{Notice, NoticeId};
 use headway_types::{ProjectRole, Seconds, Timestamp};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::driver::Input;
 use crate::metrics::{self, NoticeOutcome};
 use crate::secrets::may_use;
-use crate::store::{DueNotice, Purse, StoreError};
+use crate::store::{BusyReceivers, DueNotice, Purse, StoreError};
 
 /// How often the outbox is looked into.
 const EVERY: Duration = Duration::from_millis(500);
-/// Calls under way at once, and of them to one host.
-const AT_ONCE: usize = 16;
-const TO_ONE_HOST: usize = 4;
+/// Calls under way at once, and of them to one host and for one owner: who has many, or whose receivers hang, holds up nobody else.
+const AT_ONCE: usize = 32;
+const TO_ONE_HOST: usize = 8;
+const FOR_ONE_OWNER: usize = 4;
+/// How often it is counted what waits.
+const COUNTED: Duration = Duration::from_secs(15);
 /// The first pause after a failure; each is twice the one before.
 const FIRST_PAUSE: Seconds = Seconds(10.0);
 const LONGEST_PAUSE: Seconds = Seconds(3_600.0);
@@ -40,21 +43,32 @@ const TOLD_AGAIN: Seconds = Seconds(60.0);
 
 /// Sends what is due until shutdown.
 pub async fn run(cluster: Cluster, messenger: Messenger, inbox: mpsc::Sender<Input>, stop: CancellationToken) {
-    let mut outbox = Outbox { cluster, messenger, inbox, calls: JoinSet::new(), under_way: BTreeMap::new() };
+    let mut outbox =
+        Outbox { cluster, messenger, inbox, calls: JoinSet::new(), under_way: BTreeMap::new(), more: false };
     let mut looks = tokio::time::interval(EVERY);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut counts = tokio::time::interval(COUNTED);
+    for timer in [&mut looks, &mut counts] {
+        timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    }
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(done) = outbox.calls.join_next() => match done {
-                Ok(id) => drop(outbox.under_way.remove(&id)),
-                Err(died) => {
-                    tracing::error!(error = &died as &dyn std::error::Error, "a call of a webhook died");
-                    outbox.under_way.clear();
-                    outbox.calls.abort_all();
+            Some(done) = outbox.calls.join_next_with_id() => {
+                let call = match done {
+                    Ok((call, ())) => call,
+                    Err(died) => {
+                        // Its notice is still due.
+                        tracing::error!(error = &died as &dyn std::error::Error, "a call of a webhook died");
+                        died.id()
+                    }
+                };
+                outbox.under_way.remove(&call);
+                if outbox.more {
+                    looks.reset_immediately();
                 }
-            },
+            }
             _ = looks.tick() => if outbox.cluster.ready() { outbox.look().await },
+            _ = counts.tick() => if outbox.cluster.ready() { outbox.count().await },
         }
     }
 }
@@ -63,9 +77,17 @@ struct Outbox {
     cluster: Cluster,
     messenger: Messenger,
     inbox: mpsc::Sender<Input>,
-    calls: JoinSet<NoticeId>,
-    /// With their hosts.
-    under_way: BTreeMap<NoticeId, String>,
+    calls: JoinSet<()>,
+    under_way: BTreeMap<task::Id, UnderWay>,
+    /// The last look found something: there may be more.
+    more: bool,
+}
+
+/// A call, and whose place it takes.
+struct UnderWay {
+    notice: NoticeId,
+    host: String,
+    owner: String,
 }
 
 impl Outbox {
@@ -75,9 +97,10 @@ impl Outbox {
         if room == 0 {
             return;
         }
-        let under_way: Vec<NoticeId> = self.under_way.keys().copied().collect();
-        let due = self.cluster.store().due_notices(self.cluster.now(), &self.busy(), &under_way, room as u32).await;
-        let due = match due {
+        let under_way: Vec<NoticeId> = self.under_way.values().map(|call| call.notice).collect();
+        let (hosts, owners) = (self.busy(|call| &call.host, TO_ONE_HOST), self.busy(|call| &call.owner, FOR_ONE_OWNER));
+        let busy = BusyReceivers { hosts: &hosts, owners: &owners, under_way: &under_way };
+        let due = match self.cluster.store().due_notices(self.cluster.now(), busy, FOR_ONE_OWNER, room).await {
             Ok(due) => due,
             Err(error) => {
                 return tracing::warn!(
@@ -86,22 +109,37 @@ impl Outbox {
                 );
             }
         };
+        self.more = !due.is_empty();
         for due in due {
-            if self.under_way.values().filter(|host| **host == due.host).count() >= TO_ONE_HOST {
+            let calls = |of: &dyn Fn(&UnderWay) -> bool| self.under_way.values().filter(|call| of(call)).count();
+            if calls(&|call| call.host == due.host) >= TO_ONE_HOST
+                || calls(&|call| call.owner == due.notice.owner) >= FOR_ONE_OWNER
+            {
                 continue;
             }
-            self.under_way.insert(due.notice.id, due.host.clone());
+            let under_way = UnderWay { notice: due.notice.id, host: due.host.clone(), owner: due.notice.owner.clone() };
             let call =
                 Call { cluster: self.cluster.clone(), messenger: self.messenger.clone(), inbox: self.inbox.clone() };
-            self.calls.spawn(async move { call.make(due).await });
+            let call = self.calls.spawn(async move { call.make(due).await });
+            self.under_way.insert(call.id(), under_way);
         }
     }
 
-    /// Hosts that have as many calls as one may.
-    fn busy(&self) -> Vec<String> {
+    /// Hosts or owners that have as many calls as one may.
+    fn busy(&self, of: impl Fn(&UnderWay) -> &str, most: usize) -> Vec<String> {
         let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
-        self.under_way.values().for_each(|host| *calls.entry(host).or_default() += 1);
-        calls.into_iter().filter(|(_, calls)| *calls >= TO_ONE_HOST).map(|(host, _)| host.to_owned()).collect()
+        self.under_way.values().for_each(|call| *calls.entry(of(call)).or_default() += 1);
+        calls.into_iter().filter(|(_, calls)| *calls >= most).map(|(one, _)| one.to_owned()).collect()
+    }
+
+    /// How much waits is a metric: who hears nothing would not know.
+    async fn count(&self) {
+        match self.cluster.store().waiting_notices().await {
+            Ok(waiting) => metrics::notices_waiting(waiting),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "waiting notices cannot be counted");
+            }
+        }
     }
 }
 
@@ -112,7 +150,7 @@ struct Call {
 }
 
 impl Call {
-    async fn make(self, due: DueNotice) -> NoticeId {
+    async fn make(self, due: DueNotice) {
         let notice = due.notice;
         let noted = match self.send(&notice).await {
             Ok(()) => {
@@ -125,7 +163,6 @@ impl Call {
             // It is sent again, under the same id.
             tracing::warn!(error = &error as &dyn std::error::Error, job_id = %notice.job, "what came of a notice is not stored");
         }
-        notice.id
     }
 
     /// The error is for the job's owner.

@@ -41,7 +41,7 @@ async fn whoever_waits_for_a_job_is_found_by_it_also_after_both_have_ended() {
     let many = [&job(first, "first"), &job(second, "second"), &one, &waiting(fourth, "other", &[second])];
     write(&store, term, &many).await.unwrap();
     let names = async |job: JobId, limit: u32| -> Vec<String> {
-        store.dependents(Awaited::Job(job), limit).await.unwrap().into_iter().map(|job| job.spec.name).collect()
+        store.dependents(Awaited::Job(job), None, limit).await.unwrap().into_iter().map(|job| job.spec.name).collect()
     };
     assert_eq!(names(first, 100).await, ["one"]);
     assert_eq!(names(second, 100).await, ["one", "other"]);
@@ -52,7 +52,7 @@ async fn whoever_waits_for_a_job_is_found_by_it_also_after_both_have_ended() {
     one.version += 1;
     write(&store, term, &[&one]).await.unwrap();
     assert_eq!(
-        store.dependents(Awaited::Job(first), 100).await.unwrap(),
+        store.dependents(Awaited::Job(first), None, 100).await.unwrap(),
         std::slice::from_ref(&one),
         "judgement and all"
     );

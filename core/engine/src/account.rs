@@ -4,11 +4,14 @@
 //! Rework is known only afterwards: what a generation trained after its last committed checkpoint counts as training
 //! while it runs, and as rework once it has ended without saving it.
 
+mod tenure;
+
 use std::ops::AddAssign;
 
 use headway_types::{GpuCount, GpuSeconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
+pub use self::tenure::{Taker, Tenure};
 use crate::record::Allocation;
 
 /// What granted GPUs are used for, by the name that the API writes.
@@ -46,18 +49,22 @@ impl GpuTime {
     /// The same of a span of time.
     #[must_use]
     pub fn within(allocation: &Allocation, now: Timestamp, from: Timestamp, to: Timestamp) -> Self {
-        let mut time = Self::default();
+        let (mut time, moments) = (Self::default(), Moments::of(allocation));
         for slice in allocation.placement.slices() {
-            let gpus = GpuCount(slice.gpus.len() as u32);
             let end = allocation.released.get(&slice.node).map_or(now, |release| release.at);
-            for (used_for, began, ended) in spans(allocation, end.max(allocation.granted_at)) {
-                let (began, ended) = (began.max(from), ended.min(to));
-                if began < ended {
-                    *time.part(used_for) += gpus * ended.since(began);
-                }
-            }
+            time.add(&moments, GpuCount(slice.gpus.len() as u32), end, from, to);
         }
         time
+    }
+
+    /// GPUs that were held until `end`, as far as that lies within a span of time.
+    fn add(&mut self, moments: &Moments, gpus: GpuCount, end: Timestamp, from: Timestamp, to: Timestamp) {
+        for (used_for, began, ended) in moments.spans(end.max(moments.granted_at)) {
+            let (began, ended) = (began.max(from), ended.min(to));
+            if began < ended {
+                *self.part(used_for) += gpus * ended.since(began);
+            }
+        }
     }
 
     fn part(&mut self, of: Use) -> &mut GpuSeconds {
@@ -76,23 +83,51 @@ impl GpuTime {
     }
 }
 
-/// The life of GPUs that were held until `end`, without gaps.
-fn spans(allocation: &Allocation, end: Timestamp) -> [(Use, Timestamp, Timestamp); 5] {
-    let granted = allocation.granted_at;
-    let until = |at: Option<Timestamp>| at.unwrap_or(end).clamp(granted, end);
-    let stopped = until(allocation.stopping_at);
-    // A job that tells of no steps trains from its launch on.
-    let trained = until(allocation.training_at.or(allocation.launched_at)).min(stopped);
-    let worked = until(allocation.idle_since.or(Some(stopped))).clamp(trained, stopped);
-    let over = allocation.ended_at.is_some() && !allocation.complete;
-    let kept = if over { until(allocation.saved_at.or(Some(trained))).clamp(trained, worked) } else { worked };
-    [
-        (Use::Starting, granted, trained),
-        (Use::Training, trained, kept),
-        (Use::Rework, kept, worked),
-        (Use::Idle, worked, stopped),
-        (Use::Stopping, stopped, end),
-    ]
+/// The moments in the life of an allocation at which the use of its GPUs changes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Moments {
+    granted_at: Timestamp,
+    /// First step; of a job that tells of no steps, its launch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    worked_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    saved_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle_since: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stopping_at: Option<Timestamp>,
+    /// It has ended, and what it did not save has to be computed again.
+    lost: bool,
+}
+
+impl Moments {
+    fn of(allocation: &Allocation) -> Self {
+        Self {
+            granted_at: allocation.granted_at,
+            worked_at: allocation.training_at.or(allocation.launched_at),
+            saved_at: allocation.saved_at,
+            idle_since: allocation.idle_since,
+            stopping_at: allocation.stopping_at,
+            lost: allocation.ended_at.is_some() && !allocation.complete,
+        }
+    }
+
+    /// The life of GPUs that were held until `end`, without gaps.
+    fn spans(&self, end: Timestamp) -> [(Use, Timestamp, Timestamp); 5] {
+        let granted = self.granted_at;
+        let until = |at: Option<Timestamp>| at.unwrap_or(end).clamp(granted, end);
+        let stopped = until(self.stopping_at);
+        let trained = until(self.worked_at).min(stopped);
+        let worked = until(self.idle_since.or(Some(stopped))).clamp(trained, stopped);
+        let kept = if self.lost { until(self.saved_at.or(Some(trained))).clamp(trained, worked) } else { worked };
+        [
+            (Use::Starting, granted, trained),
+            (Use::Training, trained, kept),
+            (Use::Rework, kept, worked),
+            (Use::Idle, worked, stopped),
+            (Use::Stopping, stopped, end),
+        ]
+    }
 }
 
 impl AddAssign for GpuTime {
@@ -133,11 +168,11 @@ mod tests {
     use super::*;
     use crate::record::{Release, ReleaseProof};
 
-    fn at(seconds: i64) -> Timestamp {
+    pub(super) fn at(seconds: i64) -> Timestamp {
         Timestamp(1_000_000_000 + seconds * 1_000_000)
     }
 
-    fn allocation() -> Allocation {
+    pub(super) fn allocation() -> Allocation {
         let mut ids = IdSource::seeded(3);
         let node = ids.node(at(0));
         let gpus = vec![GpuUuid("a".into()), GpuUuid("b".into())];

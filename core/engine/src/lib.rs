@@ -42,7 +42,7 @@ mod situation;
 mod snapshot;
 mod verdicts;
 
-pub use account::{Activity, GpuTime, Use};
+pub use account::{Activity, GpuTime, Taker, Tenure, Use};
 pub use config::EngineConfig;
 pub use engine::Engine;
 pub use event::{

@@ -19,10 +19,8 @@ use crate::store::{JobFilter, StoreError};
 
 /// Jobs beyond a submission that it may name.
 const NAMED_AT_MOST: usize = 1_000;
-/// Of those that wait for a job and may be seen as many are shown,
-const DEPENDENTS_AT_MOST: usize = 100;
-/// found among as many.
-const DEPENDENTS_READ: u32 = 2_000;
+/// Of those that wait for a job and may be seen as many are shown.
+const DEPENDENTS_AT_MOST: u32 = 100;
 
 /// The jobs that a submission names.
 #[derive(Default)]
@@ -214,9 +212,10 @@ pub async fn of_job(
 /// Who waits for a job or an array, as far as the reader may see them.
 pub async fn dependents(state: &HttpState, caller: &Principal, of: Awaited) -> Result<Vec<v1::Dependent>, StoreError> {
     let view = state.cluster.view();
-    let waiting = state.cluster.store().dependents(of, DEPENDENTS_READ).await?;
+    let out_of_sight = caller.out_of_sight(&view);
+    let waiting = state.cluster.store().dependents(of, out_of_sight.as_ref(), DEPENDENTS_AT_MOST).await?;
     let seen = waiting.iter().filter(|one| caller.may_with_job(Act::SeeJob, &view, one).is_ok());
-    let dependents = seen.take(DEPENDENTS_AT_MOST).flat_map(|one| {
+    let dependents = seen.flat_map(|one| {
         let newest = view.jobs.get(&one.id).map_or(one, |live| &live.job);
         newest.after.iter().filter(|each| each.of == of).map(|each| v1::Dependent {
             job_id: newest.id.0,

@@ -4,7 +4,7 @@
 mod dimension;
 mod sums;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -17,6 +17,7 @@ use headway_types::Seconds;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
+use self::dimension::Dimension;
 use self::sums::Sums;
 use super::auth::Principal;
 use super::extract::{Json, Query};
@@ -30,6 +31,8 @@ const USUAL: Seconds = Seconds(604_800.0);
 const LONGEST: Seconds = Seconds(400.0 * 86_400.0);
 /// Reports that are added up at once: a year is much to read.
 static SLOTS: Semaphore = Semaphore::const_new(2);
+/// Allocations that are added up at a time.
+const AT_ONCE: usize = 1_024;
 const TURN_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -73,20 +76,28 @@ pub async fn usage(
     let view = state.cluster.view();
     let out_of_sight = caller.out_of_sight(&view);
     let hides = |project: &str, owner: &str| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(project, owner));
-    let mut sums = Sums::new(&by, span, steps.map(|of| of.step), now);
-    {
-        let mut held = std::pin::pin!(state.cluster.store().held(span.0, span.1));
-        while let Some(one) = held.try_next().await? {
-            if !hides(&one.project, &one.owner) {
-                sums.add(&one, &view);
-            }
-        }
-    }
     let hidden = match &out_of_sight {
-        None => Default::default(),
-        Some(hidden) => state.veils.hidden_of(&state.cluster, hidden, sums.takers()).await?,
+        Some(hidden) if by.contains(&Dimension::DisplacedBy) => {
+            let takers = state.cluster.store().takers(span.0, span.1).await?;
+            state.veils.hidden_of(&state.cluster, hidden, takers).await?
+        }
+        _ => BTreeSet::new(),
     };
-    let mut usage = sums.told(&hidden);
+    let mut sums = Sums::new(by.clone(), span, steps.map(|of| of.step), now, hidden);
+    let mut held = std::pin::pin!(state.cluster.store().tenures(span.0, span.1).try_chunks(AT_ONCE));
+    while let Some(mut some) = held.try_next().await.map_err(|failed| failed.1)? {
+        some.retain(|one| !hides(&one.project, &one.owner));
+        // Long spans have many steps: other requests are not to wait for them.
+        let added = tokio::task::spawn_blocking(move || {
+            some.iter().for_each(|one| sums.add(one));
+            sums
+        });
+        sums = added.await.map_err(|error| {
+            tracing::error!(%error, "adding up usage failed");
+            Problem::internal()
+        })?;
+    }
+    let mut usage = sums.told();
     if let (Some(of), Some(told)) = (steps, &mut usage.steps) {
         add_capacity(&state, of, told).await?;
     }

@@ -214,9 +214,9 @@ pub(super) async fn live(connection: &mut PgConnection) -> Result<Vec<Array>, sq
         r#"SELECT body AS "body: Json<Array>" FROM arrays
         WHERE array_id IN (
             SELECT array_id FROM jobs
-            WHERE array_id IS NOT NULL
-              AND (state IN ('queued', 'held', 'starting', 'running', 'stopping')
-                OR job_id IN (SELECT job_id FROM allocations WHERE holds))
+            WHERE array_id IS NOT NULL AND state IN ('queued', 'held', 'starting', 'running', 'stopping')
+            UNION
+            SELECT array_id FROM allocations JOIN jobs USING (job_id) WHERE holds AND array_id IS NOT NULL
         )
         ORDER BY array_id"#
     )

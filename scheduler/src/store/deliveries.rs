@@ -6,7 +6,7 @@ use reqwest::Url;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::column::{count, document, integer, moment, small, text, time};
+use super::column::{count, document, integer, moment, small, text, time, unsigned};
 use super::{Store, StoreError};
 
 /// A notice that is to be sent now.
@@ -17,6 +17,14 @@ pub struct DueNotice {
     pub host: String,
     /// Attempts before this one.
     pub attempts: u32,
+}
+
+/// What no more calls are made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BusyReceivers<'a> {
+    pub hosts: &'a [String],
+    pub owners: &'a [String],
+    pub under_way: &'a [NoticeId],
 }
 
 /// Where a notice stands.
@@ -43,26 +51,44 @@ pub struct Delivery {
 }
 
 impl Store {
-    /// What is due, oldest first, without that for hosts which are busy already.
+    /// What is due, oldest first, but of one owner at most so many, and none of and for those that are busy already.
     pub async fn due_notices(
         &self,
         now: Timestamp,
-        busy: &[String],
-        under_way: &[NoticeId],
-        limit: u32,
+        busy: BusyReceivers<'_>,
+        of_owner: usize,
+        limit: usize,
     ) -> Result<Vec<DueNotice>, StoreError> {
-        let events: Vec<i64> = under_way.iter().map(|id| integer(id.event)).collect();
-        let webhooks: Vec<i32> = under_way.iter().map(|id| small(id.webhook)).collect();
+        let events: Vec<i64> = busy.under_way.iter().map(|id| integer(id.event)).collect();
+        let webhooks: Vec<i32> = busy.under_way.iter().map(|id| small(id.webhook)).collect();
+        // Owners by steps through the index, however much each of them waits for; of each no more is looked at than his first thousand.
         let rows = sqlx::query!(
-            r#"SELECT body AS "body: Json<Notice>", host, attempts FROM deliveries
-            WHERE state = 'waiting' AND next_at <= $1 AND NOT host = ANY($2)
-              AND (event_seq, webhook) NOT IN (SELECT * FROM UNNEST($3::bigint[], $4::integer[]))
-            ORDER BY next_at LIMIT $5"#,
+            r#"WITH RECURSIVE owners AS (
+                (SELECT owner FROM deliveries WHERE state = 'waiting' ORDER BY owner LIMIT 1)
+                UNION ALL
+                SELECT (SELECT owner FROM deliveries WHERE state = 'waiting' AND owner > owners.owner ORDER BY owner LIMIT 1)
+                FROM owners WHERE owner IS NOT NULL
+            )
+            SELECT body AS "body!: Json<Notice>", host AS "host!", attempts AS "attempts!"
+            FROM owners CROSS JOIN LATERAL (
+                SELECT * FROM (
+                    SELECT event_seq, webhook, body, host, attempts, next_at FROM deliveries
+                    WHERE state = 'waiting' AND owner = owners.owner AND next_at <= $1
+                    ORDER BY next_at LIMIT 1000
+                ) AS first
+                WHERE NOT host = ANY($2)
+                  AND (event_seq, webhook) NOT IN (SELECT * FROM UNNEST($3::bigint[], $4::integer[]))
+                ORDER BY next_at LIMIT $5
+            ) AS due
+            WHERE NOT owners.owner = ANY($6)
+            ORDER BY next_at LIMIT $7"#,
             time(now),
-            busy,
+            busy.hosts,
             &events,
             &webhooks,
-            i64::from(limit),
+            of_owner as i64,
+            busy.owners,
+            limit as i64,
         )
         .fetch_all(&self.pool)
         .await
@@ -73,6 +99,13 @@ impl Store {
             attempts: count(attempts),
         };
         Ok(rows.into_iter().map(|row| due((row.body, row.host, row.attempts))).collect())
+    }
+
+    /// Notices that have not arrived and are not given up.
+    pub async fn waiting_notices(&self) -> Result<u64, StoreError> {
+        let waiting = sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM deliveries WHERE state = 'waiting'"#);
+        let waiting = waiting.fetch_one(&self.pool).await.map_err(StoreError::during("counting waiting notices"))?;
+        Ok(unsigned(waiting))
     }
 
     /// An attempt has succeeded.

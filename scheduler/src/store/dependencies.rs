@@ -7,7 +7,7 @@ use headway_types::JobId;
 use sqlx::types::Json;
 
 use super::column::text;
-use super::{Store, StoreError};
+use super::{OutOfSight, Store, StoreError};
 
 /// Names that are looked through for the nearest.
 const NAMES: i64 = 1_000;
@@ -56,14 +56,25 @@ impl Store {
     }
 
     /// Jobs that name this job or array as their dependency, the oldest first.
-    pub async fn dependents(&self, of: Awaited, at_most: u32) -> Result<Vec<Job>, StoreError> {
+    pub async fn dependents(
+        &self,
+        of: Awaited,
+        out_of_sight: Option<&OutOfSight>,
+        at_most: u32,
+    ) -> Result<Vec<Job>, StoreError> {
+        let hidden: Vec<String> =
+            out_of_sight.iter().flat_map(|hidden| &hidden.projects).map(|one| text(one)).collect();
         let id = match of {
             Awaited::Job(job) => job.0,
             Awaited::Array(array) => array.0,
         };
         let rows = sqlx::query!(
-            r#"SELECT body AS "body: Json<Job>" FROM jobs WHERE depends_on @> ARRAY[$1::uuid] ORDER BY job_id LIMIT $2"#,
+            r#"SELECT body AS "body: Json<Job>" FROM jobs
+            WHERE depends_on @> ARRAY[$1::uuid] AND (cardinality($2::text[]) = 0 OR project <> ALL($2) OR owner = $3)
+            ORDER BY job_id LIMIT $4"#,
             id,
+            &hidden,
+            out_of_sight.map(|hidden| text(&hidden.but_of)),
             i64::from(at_most),
         )
         .fetch_all(&self.pool)

@@ -97,6 +97,22 @@ impl Store {
         Ok(page)
     }
 
+    /// What kinds of events tell of a node, the newest first. All of those kinds are looked at, so they should be ones that are few.
+    pub async fn node_events(&self, node: NodeId, verbs: &[&str], limit: u32) -> Result<Vec<EventRecord>, StoreError> {
+        let verbs: Vec<String> = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        let rows = sqlx::query_as!(
+            Row,
+            r#"SELECT body AS "body: Json<EventRecord>" FROM events
+            WHERE seq IN (SELECT seq FROM events WHERE node_id = $1 AND verb = ANY($2) ORDER BY seq DESC LIMIT $3)
+            ORDER BY seq DESC"#,
+            node.0,
+            &verbs,
+            i64::from(limit),
+        );
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during(READING))?;
+        Ok(rows.into_iter().map(|row| row.body.0).collect())
+    }
+
     pub async fn event(&self, seq: u64) -> Result<Option<EventRecord>, StoreError> {
         let row = sqlx::query_as!(
             Row,

@@ -37,6 +37,20 @@ pub struct Steps {
     pub step: Seconds,
 }
 
+impl Steps {
+    /// Steps of whole buckets of this length, over all that the span touches: a part of a bucket is not known. The newest grows until `now`.
+    fn of_whole(self, bucket: Seconds, now: Timestamp) -> Self {
+        let step = Seconds((self.step.0 / bucket.0).ceil() * bucket.0);
+        let within = |at: Timestamp| at.0.rem_euclid((bucket.0 * 1e6) as i64);
+        let from = Timestamp(self.from.0 - within(self.from));
+        let to = match within(self.to) {
+            0 => self.to,
+            part => Timestamp(self.to.0 - part) + bucket,
+        };
+        Self { from, to: to.min(now), step }
+    }
+}
+
 impl Store {
     /// Keeps the figures of projects of a moment; of a moment that has some they stay.
     pub async fn add_project_pulses(
@@ -100,7 +114,8 @@ impl Store {
         Ok(mean.collect())
     }
 
-    /// Of projects, but those that the reader may not know of: each is nothing in a minute in which the cluster has figures and it has none.
+    /// Of projects, but those that the reader may not know of: each is nothing in a minute in which the cluster has figures and it has none. A
+    /// minute in which the static split was worked out for nobody is none of its mean.
     pub async fn project_goodput(
         &self,
         of: Steps,
@@ -110,16 +125,17 @@ impl Store {
             out_of_sight.iter().flat_map(|hidden| &hidden.projects).map(|one| text(one)).collect();
         let rows = sqlx::query!(
             r#"WITH minutes AS (
-                SELECT date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz) AS at, count(*) AS minutes
+                SELECT date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz) AS at, count(*) AS minutes,
+                    count(throughput_tokens_per_second) AS measured, count(baseline_tokens_per_second) AS split
                 FROM cluster_series WHERE sampled_at >= $1 AND sampled_at < $2 GROUP BY 1
             )
             SELECT project, at AS "at!", sum(goodput_tokens_per_second) / minutes AS "goodput!",
-                sum(throughput_tokens_per_second) / minutes AS "throughput!",
-                sum(baseline_tokens_per_second) / minutes AS baseline
+                sum(throughput_tokens_per_second) / NULLIF(measured, 0) AS throughput,
+                sum(baseline_tokens_per_second) / NULLIF(split, 0) AS baseline
             FROM project_series
             JOIN minutes ON at = date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz)
             WHERE sampled_at >= $1 AND sampled_at < $2 AND project <> ALL($4::text[])
-            GROUP BY project, at, minutes ORDER BY project, at"#,
+            GROUP BY project, at, minutes, measured, split ORDER BY project, at"#,
             time(of.from),
             time(of.to),
             of.step.0,
@@ -133,7 +149,7 @@ impl Store {
             let point = GoodputMean {
                 at: moment(row.at),
                 goodput: row.goodput,
-                throughput: Some(row.throughput),
+                throughput: row.throughput,
                 baseline: row.baseline,
             };
             match projects.last_mut().filter(|(name, _)| *name == row.project) {
@@ -145,7 +161,7 @@ impl Store {
     }
 
     /// Of these jobs or, of those that the reader may know of, the ones that made the most, at most so many: what they made within each step over its whole
-    /// length, standstill included.
+    /// length, standstill included. Steps are no finer than the figures that are kept of so long ago, and whole: those that were taken come back.
     pub async fn job_goodput(
         &self,
         of: Steps,
@@ -153,11 +169,12 @@ impl Store {
         among: Option<&[JobId]>,
         out_of_sight: Option<&OutOfSight>,
         most: u32,
-    ) -> Result<GoodputBy<(JobId, String)>, StoreError> {
+    ) -> Result<(Steps, GoodputBy<(JobId, String)>), StoreError> {
         let among: Option<Vec<Uuid>> = among.map(|jobs| jobs.iter().map(|job| job.0).collect());
         let hidden: Vec<String> =
             out_of_sight.iter().flat_map(|hidden| &hidden.projects).map(|one| text(one)).collect();
         let resolution = if now.since(of.from) <= BY_THE_MINUTE && of.step.0 < 3_600.0 { 60 } else { 3_600 };
+        let of = of.of_whole(Seconds(f64::from(resolution)), now);
         let rows = sqlx::query!(
             r#"WITH most AS (
                 SELECT job_id, name, sum(reference_tokens) AS made FROM job_series JOIN jobs USING (job_id)
@@ -200,7 +217,7 @@ impl Store {
                 None => jobs.push(((JobId(row.job_id), row.name), vec![point])),
             }
         }
-        Ok(jobs)
+        Ok((of, jobs))
     }
 
     /// Drops the figures of projects from before a moment; returns how many.
@@ -210,5 +227,25 @@ impl Store {
             .await
             .map_err(StoreError::during("pruning the figures of projects"))?;
         Ok(pruned.rows_affected())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn steps_are_no_finer_than_what_they_are_made_of_and_take_it_whole() {
+        let asked = Steps { from: at(90), to: at(7_300), step: Seconds(600.0) };
+        let hour = Seconds(3_600.0);
+        assert_eq!(asked.of_whole(hour, at(90_000)), Steps { from: at(0), to: at(10_800), step: hour });
+        assert_eq!(asked.of_whole(hour, at(7_500)).to, at(7_500), "the newest grows");
+        assert_eq!(asked.of_whole(Seconds(60.0), at(90_000)), Steps { from: at(60), to: at(7_320), ..asked });
+        let day = Steps { from: at(0), to: at(7_200), step: Seconds(86_400.0) };
+        assert_eq!(day.of_whole(hour, at(90_000)), day);
     }
 }

@@ -48,7 +48,7 @@ pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use cluster_series::PulseMean;
-pub use deliveries::{Delivery, DeliveryState, DueNotice};
+pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
 pub use events::EventFilter;
 pub use goodput_series::{GoodputBy, GoodputMean, Steps};
 pub use job_series::SeriesPoint;
@@ -59,7 +59,7 @@ pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, S
 pub use spans::{Entries, SpanFilter, SpannedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
-pub use usage::Held;
+pub use usage::{Held, HeldFor};
 pub use users::{RoleChange, User};
 
 use unknown_tokens::UnknownTokens;

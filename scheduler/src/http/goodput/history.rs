@@ -29,7 +29,7 @@ pub async fn history(
         return Ok(None);
     }
     let (now, kept) = (state.cluster.now(), state.cluster.retention().history);
-    let steps = window::steps(window::span(query.from, query.to, now, USUAL, kept)?, query.step.as_deref())?;
+    let mut steps = window::steps(window::span(query.from, query.to, now, USUAL, kept)?, query.step.as_deref())?;
     let store = state.cluster.store();
     let hidden = caller.out_of_sight(view);
     let mut left_out = 0;
@@ -46,7 +46,8 @@ pub async fn history(
         }
         ("job", among) => {
             let most = among.map_or(JOBS, |jobs| jobs.len() as u32);
-            let made: GoodputBy<_> = store.job_goodput(steps, now, among, hidden.as_ref(), most).await?;
+            let made: GoodputBy<_>;
+            (steps, made) = store.job_goodput(steps, now, among, hidden.as_ref(), most).await?;
             let told = |((id, name), points): ((JobId, String), _)| v1::GoodputLine {
                 job_id: Some(id.0),
                 job_name: Some(name),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use chrono::{DateTime, SecondsFormat};
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use headway_engine::record::Allocation;
 use headway_types::spec::RunPer;
 use headway_types::{Generation, JobId};
@@ -18,6 +18,8 @@ use crate::cluster::{Cluster, LogError, LogQuery};
 
 /// Of one rank at a time.
 const PIECE_BYTES: u32 = 64 * 1024;
+/// Ranks that are asked at a time: a node that does not answer keeps the others waiting but once.
+const AT_ONCE: usize = 8;
 
 /// What of it, and how.
 #[derive(Clone, Debug)]
@@ -137,6 +139,8 @@ struct Reader<'a> {
     merge: Merge,
     /// By rank: where to read on. Absent: nothing was read yet.
     offsets: BTreeMap<u32, u64>,
+    /// By rank: why its newest piece could not be read.
+    unread: BTreeMap<u32, LogError>,
     prefixed: bool,
     /// An attempt that a follower was led to, which is read from its beginning.
     later: bool,
@@ -145,47 +149,56 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(cluster: &'a Cluster, wanted: &'a Lines, attempt: Arc<Allocation>, ranks: &[u32], later: bool) -> Self {
         let (merge, prefixed) = (Merge::of(ranks), ranks.len() > 1);
-        Self { cluster, wanted, attempt, merge, offsets: BTreeMap::new(), prefixed, later }
+        Self { cluster, wanted, attempt, merge, offsets: BTreeMap::new(), unread: BTreeMap::new(), prefixed, later }
     }
 
     /// A piece of each rank that has no line left, and the lines that can be told by then.
     async fn read(&mut self) -> Vec<u8> {
-        let mut text = Vec::new();
-        for rank in self.merge.hungry() {
+        let queries = self.merge.hungry().into_iter().map(|rank| {
             let known = self.offsets.get(&rank).copied();
             let first = known.is_none() && !self.later;
-            let query = LogQuery {
+            LogQuery {
                 generation: Some(self.attempt.generation),
                 rank,
                 offset: known.unwrap_or(0),
                 limit: PIECE_BYTES,
                 tail_lines: self.wanted.tail.filter(|_| first),
                 since_ms: self.wanted.since_ms.filter(|_| first),
-            };
-            match self.cluster.logs(self.wanted.job, query).await {
+            }
+        });
+        let (cluster, attempt) = (self.cluster, &self.attempt);
+        let ask = |query: LogQuery| async move { (query.rank, query.offset, cluster.logs_of(attempt, query).await) };
+        let queries: Vec<LogQuery> = queries.collect();
+        let pages: Vec<_> = futures::stream::iter(queries).map(ask).buffered(AT_ONCE).collect().await;
+        for (rank, offset, page) in pages {
+            match page {
                 Ok(page) => {
                     self.merge.feed(rank, page.offset, &page.data, &page.marks, page.at_end);
                     self.offsets.insert(rank, page.next_offset);
+                    self.unread.remove(&rank);
                 }
                 Err(error) => {
-                    // A follower waits for the node to come back; anybody else is told which rank is missing.
-                    self.merge.feed(rank, known.unwrap_or(0), &[], &[], true);
-                    if !self.wanted.follow {
-                        text.extend(format!("[rank {rank}] (cannot be read: {error})\n").into_bytes());
-                    }
+                    // A follower waits for the node to come back, as long as the attempt lasts.
+                    self.merge.feed(rank, offset, &[], &[], true);
+                    self.unread.insert(rank, error);
                 }
             }
         }
+        let mut text = Vec::new();
         while let Some(line) = self.merge.take_line() {
             self.write(line, &mut text);
         }
         text
     }
 
+    /// The last lines, and what could not be read.
     fn rest(&mut self) -> Vec<u8> {
         let mut text = Vec::new();
         for line in self.merge.rest() {
             self.write(line, &mut text);
+        }
+        for (rank, error) in std::mem::take(&mut self.unread) {
+            text.extend(format!("[rank {rank}] (cannot be read: {error})\n").into_bytes());
         }
         text
     }

@@ -11,7 +11,6 @@ use crate::http::conversions::{job_name, time};
 use crate::http::extract::{Json, Path};
 use crate::http::problem::Problem;
 use crate::http::{HttpState, conversions, lookup};
-use crate::store::EventFilter;
 
 const FAULTS: [&str; 2] = ["gpu.broken", "gpu.healed"];
 const INCIDENTS: [&str; 12] = [
@@ -73,9 +72,7 @@ fn found<'v>(view: &'v View, id: NodeId, name: &str) -> Result<&'v NodeView, Pro
 
 /// The newest first.
 async fn events(state: &HttpState, node: NodeId, verbs: &[&str], limit: u32) -> Result<Vec<EventRecord>, Problem> {
-    let verbs = verbs.iter().map(|verb| (*verb).to_owned()).collect();
-    let filter = EventFilter { node: Some(node), verbs, limit, ..EventFilter::default() };
-    Ok(state.cluster.store().events(&filter).await?.items)
+    Ok(state.cluster.store().node_events(node, verbs, limit).await?)
 }
 
 fn gpus(of: &NodeView, view: &View, faults: &[EventRecord]) -> v1::NodeGpus {

@@ -3,126 +3,101 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_api::v1;
-use headway_engine::GpuTime;
-use headway_engine::record::{Allocation, StopCause};
-use headway_engine::view::View;
+use headway_engine::{GpuTime, Tenure};
 use headway_types::{GpuSeconds, JobId, Seconds, Timestamp};
 
 use super::dimension::Dimension;
 use crate::http::access::ANOTHER;
 use crate::http::conversions::time;
-use crate::store::Held;
+use crate::store::HeldFor;
 
 /// Where nobody took the GPUs.
 const NOBODY: &str = "-";
 
-/// For whom GPUs were taken, as long as it is not known whether the reader may know.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Value {
-    Text(String),
-    Taker { job: JobId, owner: String },
+/// GPU-time of some jobs. Those of a job come one after another, so the last one tells whether the next is another.
+#[derive(Debug, Default)]
+struct Sum {
+    time: GpuSeconds,
+    jobs: u64,
+    last: Option<JobId>,
 }
 
-/// A step, by its beginning; the beginning of the span where there are no steps.
-type Key = (Timestamp, Vec<Value>);
-
-/// GPU-time and jobs by the values of the dimensions.
-type Rows = BTreeMap<Vec<String>, (GpuSeconds, BTreeSet<JobId>)>;
+/// By the values of the dimensions.
+type Rows = BTreeMap<Vec<String>, Sum>;
 
 /// What is added up.
-pub struct Sums<'a> {
-    by: &'a [Dimension],
+pub struct Sums {
+    by: Vec<Dimension>,
     span: (Timestamp, Timestamp),
     step: Option<Seconds>,
     now: Timestamp,
-    sums: BTreeMap<Key, (GpuSeconds, BTreeSet<JobId>)>,
+    /// Jobs that took GPUs, of which the reader may not know.
+    hidden: BTreeSet<JobId>,
+    all: Rows,
+    steps: BTreeMap<Timestamp, Rows>,
 }
 
-impl<'a> Sums<'a> {
+impl Sums {
     /// Of a span until `now` at the latest.
-    pub fn new(by: &'a [Dimension], span: (Timestamp, Timestamp), step: Option<Seconds>, now: Timestamp) -> Self {
-        Self { by, span, step, now, sums: BTreeMap::new() }
+    pub fn new(
+        by: Vec<Dimension>,
+        span: (Timestamp, Timestamp),
+        step: Option<Seconds>,
+        now: Timestamp,
+        hidden: BTreeSet<JobId>,
+    ) -> Self {
+        Self { by, span, step, now, hidden, all: BTreeMap::new(), steps: BTreeMap::new() }
     }
 
-    pub fn add(&mut self, held: &Held, view: &View) {
-        let allocation = &held.allocation;
-        let end = allocation.placement.slices().iter().map(|slice| allocation.released.get(&slice.node));
-        let end = end.map(|release| release.map_or(self.now, |release| release.at)).max().unwrap_or(self.now);
-        let (from, to) = (self.span.0.max(allocation.granted_at), self.span.1.min(end));
-        let mut begins = self.step_of(from);
+    /// All of one job have to come one after another.
+    pub fn add(&mut self, held: &HeldFor) {
+        let tenure = &held.tenure;
+        let (granted, released) = tenure.span(self.now);
+        let (from, to) = (self.span.0.max(granted), self.span.1.min(released));
+        let values = self.values(held);
+        add_to(&mut self.all, &values, held.job, causes(tenure, &tenure.within(self.now, from, to)));
+        let Some(step) = self.step else { return };
+        // Steps begin at whole multiples of their length.
+        let mut begins = Timestamp(from.0 - from.0.rem_euclid(((step.0 * 1e6) as i64).max(1)));
         while begins < to {
-            let ends = self.step.map_or(self.span.1, |step| begins + step);
-            let time = GpuTime::within(allocation, self.now, begins.max(self.span.0), ends.min(self.span.1));
-            self.add_time(begins, held, &time, view);
+            let ends = begins + step;
+            let time = tenure.within(self.now, begins.max(from), ends.min(to));
+            add_to(self.steps.entry(begins).or_default(), &values, held.job, causes(tenure, &time));
             begins = ends;
         }
     }
 
-    /// Steps begin at whole multiples of their length.
-    fn step_of(&self, at: Timestamp) -> Timestamp {
-        match self.step {
-            None => self.span.0,
-            Some(step) => Timestamp(at.0 - at.0.rem_euclid(((step.0 * 1e6) as i64).max(1))),
-        }
-    }
-
-    fn add_time(&mut self, at: Timestamp, held: &Held, time: &GpuTime, view: &View) {
-        let allocation = &held.allocation;
-        for (cause, part) in causes(allocation, time) {
-            if part.0 <= 0.0 {
-                continue;
-            }
-            let value = |dimension: &Dimension| match dimension {
-                Dimension::User => Value::Text(held.owner.clone()),
-                Dimension::Project => Value::Text(held.project.clone()),
-                Dimension::GpuType => Value::Text(gpu_type(allocation, view)),
-                Dimension::Cause => Value::Text(cause.to_owned()),
-                Dimension::DisplacedBy => taker(allocation, cause),
-            };
-            let (sum, jobs) = self.sums.entry((at, self.by.iter().map(value).collect())).or_default();
-            *sum += part;
-            jobs.insert(allocation.job);
-        }
-    }
-
-    /// Jobs that took GPUs, of which it has to be known whether the reader may know.
-    pub fn takers(&self) -> BTreeSet<JobId> {
-        let values = self.sums.keys().flat_map(|(_, values)| values);
-        let taker = |value: &Value| match value {
-            Value::Taker { job, .. } => Some(*job),
-            Value::Text(_) => None,
+    /// The values of the dimensions by cause.
+    fn values(&self, held: &HeldFor) -> [Vec<String>; 5] {
+        let tenure = &held.tenure;
+        let taker = |cause: &str| match tenure.displaced_by.as_ref().filter(|_| cause == DISPLACED) {
+            Some(taker) if self.hidden.contains(&taker.job) => ANOTHER.to_owned(),
+            Some(taker) => taker.owner.clone(),
+            None => NOBODY.to_owned(),
         };
-        values.filter_map(taker).collect()
+        let value = |dimension: &Dimension, cause: &str| match dimension {
+            Dimension::User => held.owner.clone(),
+            Dimension::Project => held.project.clone(),
+            Dimension::GpuType => {
+                tenure.gpu_type.as_ref().map_or_else(|| "unknown".into(), |gpu_type| gpu_type.0.clone())
+            }
+            Dimension::Cause => cause.to_owned(),
+            Dimension::DisplacedBy => taker(cause),
+        };
+        causes(tenure, &GpuTime::default())
+            .map(|(cause, _)| self.by.iter().map(|dimension| value(dimension, cause)).collect())
     }
 
-    /// The rows, with the owners of those that took GPUs but of the `hidden`; and of each step, where there are any.
-    pub fn told(self, hidden: &BTreeSet<JobId>) -> v1::Usage {
-        let Self { by, span: (from, to), step, sums, .. } = self;
-        let word = |value: Value| match value {
-            Value::Text(text) => text,
-            Value::Taker { job, .. } if hidden.contains(&job) => ANOTHER.to_owned(),
-            Value::Taker { owner, .. } => owner,
-        };
-        let mut all: Rows = BTreeMap::new();
-        let mut steps: BTreeMap<Timestamp, Rows> = BTreeMap::new();
-        for ((at, values), (sum, jobs)) in sums {
-            let values: Vec<String> = values.into_iter().map(word).collect();
-            if step.is_some() {
-                let row = steps.entry(at).or_default().entry(values.clone()).or_default();
-                row.0 += sum;
-                row.1.extend(jobs.iter().copied());
-            }
-            let row = all.entry(values).or_default();
-            row.0 += sum;
-            row.1.extend(jobs);
-        }
-        let total: GpuSeconds = all.values().map(|(sum, _)| *sum).sum();
-        let told = |(at, rows)| v1::UsageStep { at: time(at), items: rows_of(by, rows), healthy_gpu_hours: None };
+    /// The rows, and those of each step where there are any.
+    pub fn told(self) -> v1::Usage {
+        let Self { by, span: (from, to), step, all, steps, .. } = self;
+        let total: GpuSeconds = all.values().map(|sum| sum.time).sum();
+        let told = |(at, rows)| v1::UsageStep { at: time(at), items: rows_of(&by, rows), healthy_gpu_hours: None };
         v1::Usage {
             from: time(from),
             to: time(to),
             group_by: by.iter().map(|one| <&str>::from(*one).to_owned()).collect(),
-            items: rows_of(by, all),
+            items: rows_of(&by, all),
             total_gpu_hours: total.0 / 3_600.0,
             step_seconds: step.map(|step| step.0),
             steps: step.map(|_| steps.into_iter().map(told).collect()),
@@ -130,23 +105,35 @@ impl<'a> Sums<'a> {
     }
 }
 
+fn add_to(rows: &mut Rows, values: &[Vec<String>; 5], job: JobId, parts: [(&str, GpuSeconds); 5]) {
+    for (values, (_, part)) in values.iter().zip(parts).filter(|(_, (_, part))| part.0 > 0.0) {
+        if !rows.contains_key(values) {
+            rows.insert(values.clone(), Sum::default());
+        }
+        let Some(sum) = rows.get_mut(values) else { continue };
+        sum.time += part;
+        if sum.last.replace(job) != Some(job) {
+            sum.jobs += 1;
+        }
+    }
+}
+
 /// The most GPU-time first.
 fn rows_of(by: &[Dimension], sums: Rows) -> Vec<v1::UsageRow> {
-    let mut rows: Vec<v1::UsageRow> =
-        sums.into_iter().map(|(values, (sum, jobs))| row(by, values, sum, &jobs)).collect();
+    let mut rows: Vec<v1::UsageRow> = sums.into_iter().map(|(values, sum)| row(by, values, &sum)).collect();
     rows.sort_by(|one, other| other.gpu_hours.total_cmp(&one.gpu_hours));
     rows
 }
 
-fn row(by: &[Dimension], values: Vec<String>, sum: GpuSeconds, jobs: &BTreeSet<JobId>) -> v1::UsageRow {
+fn row(by: &[Dimension], values: Vec<String>, sum: &Sum) -> v1::UsageRow {
     let mut row = v1::UsageRow {
         user: None,
         project: None,
         gpu_type: None,
         cause: None,
         displaced_by: None,
-        gpu_hours: sum.0 / 3_600.0,
-        jobs: jobs.len() as u64,
+        gpu_hours: sum.time.0 / 3_600.0,
+        jobs: sum.jobs,
     };
     for (dimension, value) in by.iter().zip(values) {
         match dimension {
@@ -160,19 +147,12 @@ fn row(by: &[Dimension], values: Vec<String>, sum: GpuSeconds, jobs: &BTreeSet<J
     row
 }
 
-/// Whoever got most of the GPUs.
-fn taker(allocation: &Allocation, cause: &str) -> Value {
-    match allocation.displaced_by.first().filter(|_| cause == "displaced") {
-        Some(taker) => Value::Taker { job: taker.job, owner: taker.owner.clone() },
-        None => Value::Text(NOBODY.to_owned()),
-    }
-}
+const DISPLACED: &str = "displaced";
 
 /// An allocation that ended since others took its GPUs was saved, torn down and redone for them.
-fn causes(allocation: &Allocation, time: &GpuTime) -> [(&'static str, GpuSeconds); 5] {
-    let displaced = !allocation.displaced_by.is_empty()
-        && matches!(allocation.stopped_for, Some(StopCause::Preempt | StopCause::Rescale));
-    let (rework, saving) = if displaced { ("displaced", "displaced") } else { ("rework", "saving") };
+fn causes(tenure: &Tenure, time: &GpuTime) -> [(&'static str, GpuSeconds); 5] {
+    let displaced = tenure.displaced_by.is_some();
+    let (rework, saving) = if displaced { (DISPLACED, DISPLACED) } else { ("rework", "saving") };
     [
         ("useful", time.training),
         ("starting", time.starting),
@@ -182,30 +162,22 @@ fn causes(allocation: &Allocation, time: &GpuTime) -> [(&'static str, GpuSeconds
     ]
 }
 
-/// Allocations of an earlier release do not say; of those a node that is still there does.
-fn gpu_type(allocation: &Allocation, view: &View) -> String {
-    let node = || view.nodes.get(&allocation.placement.first_node());
-    let told = allocation.gpu_type.clone().or_else(|| node().map(|node| node.node.inventory.gpu_type.clone()));
-    told.map_or_else(|| "unknown".into(), |gpu_type| gpu_type.0)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_engine::record::{Displacer, Release, ReleaseProof};
+    use headway_engine::record::{Allocation, Displacer, Release, ReleaseProof, StopCause};
     use headway_types::{Generation, GpuCount, GpuUuid, IdSource, NodeSlice, Placement};
     use proptest::prelude::*;
 
     use super::super::dimension;
     use super::*;
-    use crate::http::fixtures;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp(1_700_000_000_000_000 + seconds * 1_000_000)
     }
 
     /// Two GPUs for an hour, of which ten minutes pass before the first step, the last twenty are not saved and five are for stopping.
-    fn displaced() -> Held {
+    fn displaced() -> HeldFor {
         let mut ids = IdSource::seeded(1);
         let node = ids.node(at(0));
         let gpus = vec![GpuUuid("a".into()), GpuUuid("b".into())];
@@ -221,15 +193,17 @@ mod tests {
             ended_at: Some(at(3_600)),
             ..Allocation::new(ids.job(at(0)), Generation(1), placement, at(0))
         };
-        Held { owner: "ada".into(), project: "nlp".into(), allocation }
+        let tenure = Tenure::of(&allocation);
+        HeldFor { job: allocation.job, owner: "ada".into(), project: "nlp".into(), tenure }
     }
 
     fn told(by: &str, span: (Timestamp, Timestamp), step: Option<f64>, hides: bool) -> v1::Usage {
         let by = dimension::dimensions(Some(by)).unwrap();
-        let mut sums = Sums::new(&by, span, step.map(Seconds), at(9_000));
-        sums.add(&displaced(), &fixtures::running());
-        let hidden = if hides { sums.takers() } else { BTreeSet::new() };
-        sums.told(&hidden)
+        let held = displaced();
+        let hidden = held.tenure.displaced_by.as_ref().filter(|_| hides).map(|taker| taker.job);
+        let mut sums = Sums::new(by, span, step.map(Seconds), at(9_000), hidden.into_iter().collect());
+        sums.add(&held);
+        sums.told()
     }
 
     #[test]
