@@ -72,7 +72,7 @@ pub(crate) async fn prolog(
     let said = last_lines(&log, from);
     let message = format!("the prolog on node {name} {how}{said}");
     let not_run = matches!(end, End::Code(126 | 127));
-    Err(if not_run { Fault { mistake: true, ..Fault::of_node(message) } } else { Fault::of_node(message) })
+    Err(if not_run { Fault::of_mistake(message) } else { Fault::of_node(message) })
 }
 
 /// Runs the epilog; how it ends changes nothing any more.

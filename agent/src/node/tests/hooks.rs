@@ -45,7 +45,8 @@ async fn a_prolog_that_fails_names_the_node_the_code_and_its_last_lines() {
     assert_eq!((fault.blame, fault.mistake), (Blame::Node, false));
     let mut missing = agent.order(&dir, 2, "true");
     missing.run.hooks = hooks(Some("/no/such/check.sh"), None);
-    assert!(not_started(&agent, &missing).await.mistake, "another node may have it");
+    let fault = not_started(&agent, &missing).await;
+    assert_eq!((fault.blame, fault.mistake), (Blame::Job, true), "another node may have it: {}", fault.message);
 }
 
 #[tokio::test]
