@@ -101,6 +101,9 @@ async fn run(
     let mark = format!("{}{HOOK}", environment::mark(node, job, generation));
     // Of an earlier agent there may be something left.
     process::sweep(mark.clone(), None).await;
+    if withdrawn.is_cancelled() {
+        return Err(Fault::of_infrastructure(format!("the group was stopped before its {}", hook.name())));
+    }
     let rank = Share::of(order, node).map_or(0, |share| share.first_rank);
     let failed = |error: io::Error| Fault::of_node(format!("starting the {}: {error}", hook.name()));
     site.files.make_group(job, generation, user).map_err(failed)?;

@@ -78,6 +78,19 @@ async fn a_stop_ends_a_prolog_before_the_group_has_ended() {
 }
 
 #[tokio::test]
+async fn the_prolog_of_a_group_that_was_stopped_before_does_not_begin() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = fixture::site(dir.path());
+    let mut order = fixture::order(&site.inventory.now(), 1, "true");
+    order.run.hooks = hooks(Some("true"), None);
+    let withdrawn = CancellationToken::new();
+    withdrawn.cancel();
+    let fault = crate::hooks::prolog(&order, &site, None, &withdrawn).await.unwrap_err();
+    assert_eq!((fault.blame, &*fault.message), (Blame::Infrastructure, "the group was stopped before its prolog"));
+    assert!(!site.files.group(order.job, order.generation).exists());
+}
+
+#[tokio::test]
 async fn an_agent_that_is_killed_in_a_hook_leaves_nothing_of_it_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
