@@ -75,15 +75,24 @@ pub(crate) async fn prolog(
     Err(if not_run { Fault::of_mistake(message) } else { Fault::of_node(message) })
 }
 
-/// Runs the epilog; how it ends changes nothing any more.
+/// Runs the epilog; how it ends changes nothing any more. GPUs wait for it, so nothing that it needs first may take longer than itself.
 pub(crate) async fn epilog(order: &LaunchOrder, site: &Site, outcome: &GroupOutcome) {
     let Some(line) = &order.run.hooks.epilog else { return };
-    let ran = match site.user_of_started(&order.owner).await {
+    let timeout = order.run.hooks.timeout;
+    let found = tokio::time::timeout(Duration::from_secs_f64(timeout.0), site.user_of_started(&order.owner)).await;
+    let late = || Fault::of_node(format!("looking up user {} took over {}", order.owner, timeout.words()));
+    let ran = match found.unwrap_or_else(|_| Err(late())) {
         Ok(user) => run(order, site, user.as_ref(), line, Hook::Epilog(outcome), &CancellationToken::new()).await,
         Err(fault) => Err(fault),
     };
     if let Err(fault) = ran {
         tracing::warn!(job_id = %order.job, generation = %order.generation, why = fault.message, "an epilog did not run");
+        let rank = Share::of(order, site.inventory.now().node).map_or(0, |share| share.first_rank);
+        // The ranks have left it there, as the job's user's.
+        let log = OpenOptions::new().append(true).open(site.files.log(order.job, order.generation, rank));
+        if let Ok(mut log) = log {
+            say(&mut log, &format!("epilog did not run: {}", fault.message));
+        }
     }
 }
 

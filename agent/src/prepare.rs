@@ -51,7 +51,7 @@ pub(crate) async fn check(order: &LaunchOrder, site: &Site, withdrawn: &Cancella
     bound.map(Some).map_err(|error| Fault::of_node(format!("no free rendezvous port: {error}")))
 }
 
-/// What the launch will find, and as whom. Leaves nothing behind wherever it is broken off.
+/// What the launch will find, and as whom. No process is left of it wherever it is broken off.
 async fn look<'a>(order: &'a LaunchOrder, site: &Site) -> Result<(Share<'a>, Option<UnixUser>), Fault> {
     let Some(devices) = site.gpus.look().await else {
         return Err(Fault::of_node("the GPU driver does not answer"));

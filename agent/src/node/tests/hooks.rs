@@ -90,6 +90,27 @@ async fn the_prolog_of_a_group_that_was_stopped_before_does_not_begin() {
     assert!(!site.files.group(order.job, order.generation).exists());
 }
 
+#[test]
+fn an_epilog_whose_user_is_not_found_in_time_does_not_run_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // The only thread that could look users up waits for something else.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    let (done, busy) = std::sync::mpsc::channel::<()>();
+    runtime.spawn_blocking(move || busy.recv());
+    runtime.block_on(async {
+        let site = fixture::site(dir.path());
+        let mut order = fixture::order(&site.inventory.now(), 1, "true");
+        order.run.hooks = Hooks { timeout: Seconds(0.1), ..hooks(None, Some("echo ended")) };
+        site.files.make_group(order.job, order.generation, None).unwrap();
+        let log = site.files.log(order.job, order.generation, 0);
+        std::fs::write(&log, "trained\n").unwrap();
+        crate::hooks::epilog(&order, &site, &GroupOutcome::Succeeded).await;
+        let output = std::fs::read_to_string(&log).unwrap();
+        assert!(output.starts_with("trained\n--- headway: epilog did not run: looking up user "), "{output}");
+    });
+    drop(done);
+}
+
 #[tokio::test]
 async fn an_agent_that_is_killed_in_a_hook_leaves_nothing_of_it_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
