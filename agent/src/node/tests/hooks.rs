@@ -22,13 +22,17 @@ async fn hooks_run_around_an_attempt_and_write_to_its_output() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
     let mut order = agent.order(&dir, 1, "echo training; exit 7");
-    order.run.hooks = hooks(Some("echo checking {job_name}"), Some("echo ended $HEADWAY_OUTCOME $HEADWAY_EXIT_CODE"));
+    order.run.hooks = hooks(
+        Some("echo checking {job_name} at {master_port}"),
+        Some("echo ended $HEADWAY_OUTCOME $HEADWAY_EXIT_CODE"),
+    );
     agent.launch(&order).await;
     let outcome = agent.ended().await;
     assert!(matches!(outcome, GroupOutcome::Failed { exit_code: Some(7), .. }), "{outcome:?}");
     let output = std::fs::read_to_string(agent.files.log(order.job, order.generation, 0)).unwrap();
     let lines: Vec<&str> = output.lines().collect();
     assert!(lines[0].starts_with("--- headway: prolog on node ") && lines[1].starts_with("checking "), "{output}");
+    assert!(lines[1].ends_with(" at 0"), "no port is held for it: {output}");
     assert!(lines[2].starts_with("--- headway: prolog exited with code 0 after "), "{output}");
     assert_eq!((lines[3], lines[5]), ("training", "ended failed 7"), "{output}");
 }
