@@ -14,9 +14,12 @@ use crate::site::Site;
 
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How much each GPU was used since somebody last asked.
+/// How much each GPU was used since somebody last asked, whoever used it.
 #[derive(Clone, Default)]
 pub(crate) struct Uses(Arc<Mutex<BTreeMap<GpuUuid, Mean>>>);
+
+/// How much each GPU was used between one look and the next.
+struct Used(BTreeMap<GpuUuid, Mean>);
 
 #[derive(Clone, Copy, Default)]
 struct Mean {
@@ -33,11 +36,16 @@ impl Uses {
         }
     }
 
-    /// The mean over these GPUs, each of which is asked for once; `None` where one of them does not say.
-    fn take(&self, gpus: &[GpuUuid]) -> Option<f64> {
-        let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let means: Option<Vec<Mean>> = gpus.iter().map(|gpu| uses.remove(gpu)).collect();
-        let means = means?;
+    /// Of all GPUs at once, watched or not: what a group finds was not there before the look that came before it.
+    fn take(&self) -> Used {
+        Used(std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Used {
+    /// The mean over these GPUs; `None` where one of them does not say.
+    fn of(&self, gpus: &[GpuUuid]) -> Option<f64> {
+        let means: Vec<Mean> = gpus.iter().map(|gpu| self.0.get(gpu).copied()).collect::<Option<_>>()?;
         let total: f64 = means.iter().map(|mean| mean.sum / mean.count).sum();
         (!means.is_empty()).then(|| total / means.len() as f64)
     }
@@ -55,12 +63,12 @@ pub(crate) struct Watched {
 pub(crate) async fn run(site: Arc<Site>, uses: Uses, outbox: Arc<Outbox>) {
     let mut outputs = Outputs::default();
     loop {
-        let watched = site.census.borrow().watched.clone();
+        let (watched, used) = (site.census.borrow().watched.clone(), uses.take());
         outputs.0.retain(|key, _| watched.iter().any(|one| (one.job, one.generation) == *key));
         for Watched { job, generation, gpus } in watched {
             let written = written(&site.files.group(job, generation));
             let quiet = outputs.quiet((job, generation), written, Instant::now());
-            let busy = uses.take(&gpus);
+            let busy = used.of(&gpus);
             outbox.push(NodeReport::Activity { job, generation, quiet: Seconds(quiet.as_secs_f64()), busy });
         }
         tokio::time::sleep(EVERY).await;
@@ -133,8 +141,28 @@ mod tests {
         uses.take_in(&[device(0, Some(1.0)), device(1, Some(0.0)), device(2, None)]);
         uses.take_in(&[device(0, Some(0.0)), device(1, Some(0.0)), device(2, None)]);
         let gpus: Vec<GpuUuid> = (0..3).map(|index| device(index, None).gpu.uuid).collect();
-        assert_eq!(uses.take(&gpus[..2]), Some(0.25));
-        assert_eq!(uses.take(&gpus[..2]), None, "nothing was seen since");
-        assert_eq!(uses.take(&gpus[2..]), None);
+        let used = uses.take();
+        assert_eq!((used.of(&gpus[..2]), used.of(&gpus[2..])), (Some(0.25), None));
+        assert_eq!(uses.take().of(&gpus[..2]), None, "nothing was seen since");
+    }
+
+    #[test]
+    fn a_group_does_not_answer_for_what_was_before_it() {
+        let (inventory, uses) = (crate::node::tests::fixture::inventory(1), Uses::default());
+        let gpu = &inventory.gpus[0];
+        let device = |busy| Device {
+            gpu: gpu.clone(),
+            gpu_type: inventory.gpu_type.clone(),
+            slowed: None,
+            used: None,
+            busy: Some(busy),
+            processes: Vec::new(),
+            files: Vec::new(),
+        };
+        uses.take_in(&[device(0.0)]);
+        // A look at which nobody is watched.
+        uses.take();
+        uses.take_in(&[device(1.0)]);
+        assert_eq!(uses.take().of(std::slice::from_ref(&gpu.uuid)), Some(1.0));
     }
 }

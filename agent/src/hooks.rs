@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use headway_node::{Process, Share};
 use headway_types::{Fault, GroupOutcome, LaunchOrder};
 use tokio::process::Command;
+use tokio::time::{sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::environment::{self, Member};
@@ -52,6 +53,19 @@ enum End {
     Withdrawn,
 }
 
+/// When a hook is over at the latest. Its time includes that of what it needs before its line can begin: the scheduler waits no longer.
+#[derive(Clone, Copy)]
+struct Until<'a> {
+    late: tokio::time::Instant,
+    withdrawn: &'a CancellationToken,
+}
+
+impl<'a> Until<'a> {
+    fn of(order: &LaunchOrder, withdrawn: &'a CancellationToken) -> Self {
+        Self { late: tokio::time::Instant::now() + Duration::from_secs_f64(order.run.hooks.timeout.0), withdrawn }
+    }
+}
+
 /// Runs the prolog, if there is one. Its failure is laid on the node as far as one node can tell; what cannot be run was named by mistake.
 pub(crate) async fn prolog(
     order: &LaunchOrder,
@@ -60,7 +74,7 @@ pub(crate) async fn prolog(
     withdrawn: &CancellationToken,
 ) -> Result<(), Fault> {
     let Some(line) = &order.run.hooks.prolog else { return Ok(()) };
-    let (end, log, from) = run(order, site, user, line, Hook::Prolog, withdrawn).await?;
+    let (end, log, from) = run(order, site, user, line, Hook::Prolog, Until::of(order, withdrawn)).await?;
     let name = &site.inventory.now().name;
     let how = match end {
         End::Code(0) => return Ok(()),
@@ -72,18 +86,29 @@ pub(crate) async fn prolog(
     let said = last_lines(&log, from);
     let message = format!("the prolog on node {name} {how}{said}");
     let not_run = matches!(end, End::Code(126 | 127));
-    Err(if not_run { Fault { mistake: true, ..Fault::of_node(message) } } else { Fault::of_node(message) })
+    Err(if not_run { Fault::of_mistake(message) } else { Fault::of_node(message) })
 }
 
 /// Runs the epilog; how it ends changes nothing any more.
 pub(crate) async fn epilog(order: &LaunchOrder, site: &Site, outcome: &GroupOutcome) {
     let Some(line) = &order.run.hooks.epilog else { return };
-    let ran = match site.user_of_started(&order.owner).await {
-        Ok(user) => run(order, site, user.as_ref(), line, Hook::Epilog(outcome), &CancellationToken::new()).await,
+    let never = CancellationToken::new();
+    let until = Until::of(order, &never);
+    let found = timeout_at(until.late, site.user_of_started(&order.owner)).await;
+    let timeout = order.run.hooks.timeout.words();
+    let late = || Fault::of_node(format!("looking up user {} took over {timeout}", order.owner));
+    let ran = match found.unwrap_or_else(|_| Err(late())) {
+        Ok(user) => run(order, site, user.as_ref(), line, Hook::Epilog(outcome), until).await,
         Err(fault) => Err(fault),
     };
     if let Err(fault) = ran {
         tracing::warn!(job_id = %order.job, generation = %order.generation, why = fault.message, "an epilog did not run");
+        let rank = Share::of(order, site.inventory.now().node).map_or(0, |share| share.first_rank);
+        // The ranks have left it there, as the job's user's.
+        let log = OpenOptions::new().append(true).open(site.files.log(order.job, order.generation, rank));
+        if let Ok(mut log) = log {
+            say(&mut log, &format!("epilog did not run: {}", fault.message));
+        }
     }
 }
 
@@ -94,13 +119,16 @@ async fn run(
     user: Option<&UnixUser>,
     line: &str,
     hook: Hook<'_>,
-    withdrawn: &CancellationToken,
+    until: Until<'_>,
 ) -> Result<(End, PathBuf, u64), Fault> {
     let (job, generation) = (order.job, order.generation);
     let node = site.inventory.now().node;
     let mark = format!("{}{HOOK}", environment::mark(node, job, generation));
     // Of an earlier agent there may be something left.
     process::sweep(mark.clone(), None).await;
+    if until.withdrawn.is_cancelled() {
+        return Err(Fault::of_infrastructure(format!("the group was stopped before its {}", hook.name())));
+    }
     let rank = Share::of(order, node).map_or(0, |share| share.first_rank);
     let failed = |error: io::Error| Fault::of_node(format!("starting the {}: {error}", hook.name()));
     site.files.make_group(job, generation, user).map_err(failed)?;
@@ -113,7 +141,7 @@ async fn run(
     let from = log.metadata().map_or(0, |of| of.len());
     say(&mut log, &format!("{} on node {}: {line}", hook.name(), site.inventory.now().name));
     let began = Instant::now();
-    let end = wait(order, site, user, &member, &log, &mark, withdrawn).await.map_err(failed)?;
+    let end = wait(order, site, user, &member, &log, &mark, until).await.map_err(failed)?;
     let how = match end {
         End::Code(code) => format!("exited with code {code}"),
         End::Signal(signal) => format!("was killed by signal {signal}"),
@@ -132,7 +160,7 @@ async fn wait(
     member: &Member,
     log: &File,
     mark: &str,
-    withdrawn: &CancellationToken,
+    until: Until<'_>,
 ) -> io::Result<End> {
     let (job, generation, rank) = (order.job, order.generation, member.rank);
     let mut words = match &site.cgroups {
@@ -155,15 +183,14 @@ async fn wait(
         .process_group(0)
         .spawn()?;
     let leader = child.id().and_then(|pid| Some(Process { rank, pid, started: process::started(pid)? }));
-    let timeout = Duration::from_secs_f64(order.run.hooks.timeout.0);
     let end = tokio::select! {
         status = child.wait() => {
             use std::os::unix::process::ExitStatusExt;
             let status = status?;
             status.code().map(End::Code).or(status.signal().map(End::Signal)).unwrap_or(End::Code(1))
         }
-        () = tokio::time::sleep(timeout) => End::TimedOut,
-        () = withdrawn.cancelled() => End::Withdrawn,
+        () = sleep_until(until.late) => End::TimedOut,
+        () = until.withdrawn.cancelled() => End::Withdrawn,
     };
     process::sweep(mark.to_owned(), leader).await;
     if let Some(cgroups) = &site.cgroups {

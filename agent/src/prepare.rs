@@ -35,8 +35,24 @@ mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 [ -x "$4" ] || exit 15
 "#;
 
-/// Runs the checks. Touches shared file systems, so it may take long.
+/// Runs the checks, then the prolog. Touches shared file systems, so it may take long, but no longer than the group is wanted.
 pub(crate) async fn check(order: &LaunchOrder, site: &Site, withdrawn: &CancellationToken) -> Result<Prepared, Fault> {
+    let (share, user) = tokio::select! {
+        biased;
+        () = withdrawn.cancelled() => return Err(Fault::of_infrastructure("the group was stopped during its checks")),
+        looked = look(order, site) => looked?,
+    };
+    // A prolog ends by itself when the group is withdrawn: something of it may have to be ended first.
+    hooks::prolog(order, site, user.as_ref(), withdrawn).await?;
+    if share.node_rank > 0 {
+        return Ok(None);
+    }
+    let bound = TcpListener::bind(("0.0.0.0", 0));
+    bound.map(Some).map_err(|error| Fault::of_node(format!("no free rendezvous port: {error}")))
+}
+
+/// What the launch will find, and as whom. No process is left of it wherever it is broken off.
+async fn look<'a>(order: &'a LaunchOrder, site: &Site) -> Result<(Share<'a>, Option<UnixUser>), Fault> {
     let Some(devices) = site.gpus.look().await else {
         return Err(Fault::of_node("the GPU driver does not answer"));
     };
@@ -52,12 +68,7 @@ pub(crate) async fn check(order: &LaunchOrder, site: &Site, withdrawn: &Cancella
     // Only to see that it can be filled in; the port and the secret come with the launch.
     site.members(order, 0, "", user.as_ref())?;
     probe(order, site, user.as_ref()).await?;
-    hooks::prolog(order, site, user.as_ref(), withdrawn).await?;
-    if share.node_rank > 0 {
-        return Ok(None);
-    }
-    let bound = TcpListener::bind(("0.0.0.0", 0));
-    bound.map(Some).map_err(|error| Fault::of_node(format!("no free rendezvous port: {error}")))
+    Ok((share, user))
 }
 
 fn check_gpus(share: &Share<'_>, inventory: &NodeInventory, devices: &[Device]) -> Result<(), Fault> {
@@ -152,6 +163,17 @@ mod tests {
 
     use super::*;
     use crate::node::tests::fixture;
+
+    #[tokio::test]
+    async fn checks_that_wait_for_an_answer_end_with_the_stop_of_their_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = fixture::site(dir.path());
+        let order = fixture::order(&site.inventory.now(), 1, "true");
+        let withdrawn = CancellationToken::new();
+        let (checked, ()) = tokio::join!(check(&order, &site, &withdrawn), async { withdrawn.cancel() });
+        let fault = checked.unwrap_err();
+        assert_eq!((fault.blame, &*fault.message), (Blame::Infrastructure, "the group was stopped during its checks"));
+    }
 
     #[test]
     fn a_gpu_somebody_else_computes_on_is_not_taken() {

@@ -17,6 +17,8 @@ pub enum Kind {
     /// Nobody reads the output any more: no failure of the command.
     Unread = 0,
     WaitTimeout = 124,
+    /// By Ctrl-C, where something is put in order before the end; elsewhere the signal itself ends the process.
+    Interrupted = 130,
 }
 
 /// The end of a command that did not succeed.

@@ -15,6 +15,7 @@ mod documented;
 #[cfg(test)]
 mod documented_tree;
 mod failure;
+mod prompt;
 mod solve;
 mod submission;
 mod table;

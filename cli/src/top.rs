@@ -16,6 +16,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+use self::feed::Feed;
 use self::state::{Deed, State};
 use crate::command::shutdown_token;
 use crate::failure::{Failure, Kind};
@@ -66,8 +67,7 @@ async fn watch(
     mut screen: Screen,
     stop: tokio_util::sync::CancellationToken,
 ) -> std::io::Result<()> {
-    let (told, mut news) = mpsc::channel(NEWS);
-    let mut following = tokio::spawn(feed::follow(client.clone(), told.clone()));
+    let mut feed = Feed::open(client);
     let mut keys = keys();
     let (answered, mut answers) = mpsc::channel::<(Uuid, Result<Explanation, String>)>(1);
     let mut state = State::default();
@@ -89,11 +89,10 @@ async fn watch(
                 // Nobody can press anything any more.
                 None => break,
             },
-            Some(item) = news.recv() => {
+            Some(item) = feed.next() => {
                 if item.apply(&mut state).is_err() {
-                    following.abort();
                     state.lost("what came does not fit; everything is fetched again".into());
-                    following = tokio::spawn(feed::follow(client.clone(), told.clone()));
+                    feed.reopen();
                 }
                 stale = true;
             }
@@ -117,7 +116,6 @@ async fn watch(
             }
         }
     }
-    following.abort();
     Ok(())
 }
 

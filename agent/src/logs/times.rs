@@ -2,8 +2,8 @@
 //! has grown is by now, beside it and in as little room as one likes.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use headway_api::agent::LogMark;
@@ -25,44 +25,61 @@ pub(crate) fn note(group: &Path, at_ms: i64) -> io::Result<()> {
     Ok(())
 }
 
+/// Every few seconds for as long as a job runs: only the last mark is read.
 fn note_log(log: &Path, at_ms: i64) -> io::Result<()> {
     let length = fs::symlink_metadata(log)?.len();
-    let mut marks = read(log);
-    if marks.last().map_or(0, |last| last.offset) >= length {
+    if length == 0 {
         return Ok(());
     }
-    let thinned = marks.len() >= MOST;
-    if thinned {
-        let mut number = 0;
-        marks.retain(|_| {
-            number += 1;
-            number % 2 == 0
-        });
+    let mut file = OpenOptions::new();
+    let file = careful(file.read(true).write(true).create(true).truncate(false).mode(0o600)).open(beside(log))?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no file", beside(log).display())));
+    }
+    let count = found.len() / MARK as u64;
+    let mut last = [0; MARK];
+    if count > 0 {
+        file.read_exact_at(&mut last, (count - 1) * MARK as u64)?;
+    }
+    if mark(&last).offset >= length {
+        return Ok(());
     }
     let new = LogMark { offset: length, at_ms };
+    if count < MOST as u64 {
+        // Over what was not written whole, if anything.
+        return file.write_all_at(&bytes(&[new]), count * MARK as u64);
+    }
+    let mut marks: Vec<LogMark> = read(log).into_iter().skip(1).step_by(2).collect();
     marks.push(new);
-    let written = if thinned { marks.as_slice() } else { &[new] };
-    let bytes: Vec<u8> =
-        written.iter().flat_map(|mark| [mark.offset.to_le_bytes(), mark.at_ms.to_le_bytes()]).flatten().collect();
-    let mut file = OpenOptions::new();
-    file.create(true).mode(0o600).custom_flags(O_NOFOLLOW);
-    let mut file = if thinned { file.write(true).truncate(true) } else { file.append(true) }.open(beside(log))?;
-    file.write_all(&bytes)
+    file.set_len(0)?;
+    file.write_all_at(&bytes(&marks), 0)
+}
+
+fn bytes(marks: &[LogMark]) -> Vec<u8> {
+    marks.iter().flat_map(|mark| [mark.offset.to_le_bytes(), mark.at_ms.to_le_bytes()]).flatten().collect()
+}
+
+fn mark(bytes: &[u8]) -> LogMark {
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    LogMark { offset: word(&bytes[..8]), at_ms: word(&bytes[8..]) as i64 }
+}
+
+/// The directory is the job's user's, who could leave anything under this name.
+fn careful(file: &mut OpenOptions) -> &mut OpenOptions {
+    file.custom_flags(O_NOFOLLOW | O_NONBLOCK)
 }
 
 /// Of a log, oldest first; none where nobody noted any.
 pub(crate) fn read(log: &Path) -> Vec<LogMark> {
-    // The directory is the job's user's, who could leave anything under this name.
-    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(beside(log));
+    let file = careful(OpenOptions::new().read(true)).open(beside(log));
     let mut bytes = Vec::new();
     let whole = file.and_then(|file| file.take((MOST * MARK) as u64).read_to_end(&mut bytes));
     if whole.is_err() {
         return Vec::new();
     }
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
     // What was not written whole counts for nothing.
-    let marks = bytes.chunks_exact(MARK);
-    marks.map(|mark| LogMark { offset: word(&mark[..8]), at_ms: word(&mark[8..]) as i64 }).collect()
+    bytes.chunks_exact(MARK).map(mark).collect()
 }
 
 /// Those of a log, and the last thing that is known of it: when it was written to last.
@@ -109,6 +126,34 @@ mod tests {
         for (since, offset) in [(0, 0), (1_000, 4), (2_500, 4), (3_000, 8)] {
             assert_eq!(offset_since(&marks, since), offset, "{since}");
         }
+    }
+
+    #[test]
+    fn a_mark_that_was_not_written_whole_spoils_none_that_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("rank-0.log");
+        fs::write(&log, "one\n").unwrap();
+        note(dir.path(), 1_000).unwrap();
+        let mut torn = fs::read(beside(&log)).unwrap();
+        torn.extend([0xff; MARK - 1]);
+        fs::write(beside(&log), torn).unwrap();
+        fs::write(&log, "one\ntwo\n").unwrap();
+        note(dir.path(), 2_000).unwrap();
+        assert_eq!(read(&log), [LogMark { offset: 4, at_ms: 1_000 }, LogMark { offset: 8, at_ms: 2_000 }]);
+    }
+
+    #[test]
+    fn what_else_has_the_name_of_the_marks_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("rank-0.log");
+        fs::write(&log, "one\n").unwrap();
+        nix::unistd::mkfifo(&beside(&log), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (ended, end) = std::sync::mpsc::channel();
+        let group = dir.path().to_owned();
+        std::thread::spawn(move || ended.send(note(&group, 1_000)));
+        let noted = end.recv_timeout(std::time::Duration::from_secs(20)).expect("it does not wait for a reader");
+        assert_eq!(noted.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(read(&log), []);
     }
 
     #[test]

@@ -76,6 +76,13 @@ pub(crate) mod fixture {
         config.inventory(node, BootId("b".into()), source.look()).unwrap()
     }
 
+    /// A node whose GPUs nobody can be asked about.
+    pub(crate) fn site(data_dir: &Path) -> Site {
+        let (files, _lock) = Files::open(data_dir, false).unwrap();
+        let users = Users::new(RunAs::Agent).unwrap();
+        Site::new(&config(data_dir, 1), files, Inventory::new(inventory(1)), gpu::Gpus::unanswered(), users).unwrap()
+    }
+
     /// One process per GPU of the node, running a shell line.
     pub(crate) fn order(inventory: &NodeInventory, generation: u64, line: &str) -> LaunchOrder {
         let gpus = inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();

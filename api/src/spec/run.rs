@@ -41,8 +41,8 @@ fn env(section: &Section<'_>, has: Has) -> std::collections::BTreeMap<String, St
     let variables = section.words("env", HIDDEN).unwrap_or_default();
     for (name, value) in &variables {
         let field = section.field(&format!("env.{name}"));
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            section.findings().add(&field, "is no name and value of an environment variable");
+        if name.is_empty() || name.contains('=') {
+            section.findings().add(&field, "is no name of an environment variable");
         }
         check(value, has, &field, section.findings());
     }
@@ -54,9 +54,10 @@ fn command(section: &Section<'_>, has: Has) -> Option<Command> {
     let findings = section.findings();
     match section.require("command", EXAMPLE)? {
         Value::String(line) if line.trim().is_empty() => findings.add(&field, "must not be empty"),
-        Value::String(line) => {
-            check(line, has, &field, findings);
-            return Some(Command::Shell(line.clone()));
+        line @ Value::String(_) => {
+            let line = text(line, &field, findings)?;
+            check(&line, has, &field, findings);
+            return Some(Command::Shell(line));
         }
         Value::Array(words) if words.is_empty() => findings.add(&field, "must not be empty"),
         Value::Array(words) => {
@@ -78,5 +79,34 @@ fn command(section: &Section<'_>, has: Has) -> Option<Command> {
 pub(super) fn check(template: &str, has: Has, field: &str, findings: &Findings) {
     if let Err(error) = template::check(template, has) {
         findings.hint(field, error.to_string(), "write {{ and }} for braces that are meant literally");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::spec::{read_json, read_yaml};
+
+    #[test]
+    fn what_no_process_could_be_given_is_refused_wherever_it_stands() {
+        let of_run = |run: &str| format!("version: 1\nname: a\nresources: {{gpus: 1}}\nrun: {run}\n");
+        for (run, field) in [
+            (r#"{command: "a\0b"}"#, "run.command"),
+            (r#"{command: [a, "b\0"]}"#, "run.command[1]"),
+            (r#"{command: a, workdir: "/w\0"}"#, "run.workdir"),
+            (r#"{command: a, env: {A: "\0"}}"#, "run.env.A"),
+            (r#"{command: a, env: {"A\0": b}}"#, "run.env"),
+            (r#"{command: a, hooks: {prolog: "x\0"}}"#, "run.hooks.prolog"),
+            (r#"{command: a, hooks: {epilog: "\0x"}}"#, "run.hooks.epilog"),
+        ] {
+            let error = read_yaml(&of_run(run)).unwrap_err();
+            assert_eq!((error.field.as_str(), error.more.len()), (field, 0), "{run}: {error}");
+            assert!(error.message.contains("NUL"), "{error}");
+        }
+        let labelled = of_run("{command: a}") + "labels: {a: \"b\\0\"}\n";
+        assert_eq!(read_yaml(&labelled).unwrap_err().field, "labels.a");
+        let sound =
+            serde_json::json!({"version": 1, "name": "a", "resources": {"gpus": 1}, "run": {"command": "\u{1}"}});
+        assert!(read_json(&sound).is_ok(), "any other character may be given");
     }
 }

@@ -194,6 +194,10 @@ impl<'a> Section<'a> {
         };
         let path = self.field(key);
         let word = |(name, value): (&String, &Value)| {
+            if name.contains('\0') {
+                self.wrong(key, "must not have a name with a NUL character");
+                return None;
+            }
             let value = match value {
                 Value::Bool(_) | Value::Number(_) => value.to_string(),
                 Value::Null => {
@@ -208,8 +212,13 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Any text but one with a NUL: no argument, variable or path can hold that, nor can the store.
 pub(super) fn text(value: &Value, field: &str, findings: &Findings) -> Option<String> {
     match value {
+        Value::String(text) if text.contains('\0') => {
+            findings.hint(field, "must not contain a NUL character", "in YAML, \"\\0\" between double quotes is one");
+            None
+        }
         Value::String(text) => Some(text.clone()),
         other => {
             findings.hint(field, format!("must be text, not {}", kind(other)), "quote it");

@@ -6,10 +6,12 @@ use clap::{Args, Subcommand};
 use headway_api::client::Client;
 use headway_api::secret::Secret as Value;
 use headway_api::v1::{Secret as SecretReply, SecretScope};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use tokio::sync::oneshot;
 
+use super::shutdown_token;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
+use crate::prompt;
 
 /// What the server takes, in bytes; one more is read to tell that it is too much.
 const LONGEST: u64 = 32 * 1024;
@@ -40,12 +42,16 @@ pub struct Chosen {
 pub async fn run(client: &Client, print: &Printer, secret: Secret) -> Result<(), Failure> {
     match secret {
         Secret::Set(Chosen { name, project }) => {
-            let value = tokio::task::spawn_blocking({
-                let name = name.clone();
-                move || value_of(&name)
-            });
-            let value = value.await.map_err(|died| Failure::from(anyhow::Error::new(died)))??;
-            let set = client.set_secret(&name, project.as_deref(), value).await?;
+            // From here on no signal ends the process on the spot: the terminal is to be given back first.
+            let stopped = shutdown_token(None)?;
+            let set = async {
+                let value = value_of(&name).await?;
+                client.set_secret(&name, project.as_deref(), value).await.map_err(Failure::from)
+            };
+            let set = tokio::select! {
+                set = set => set?,
+                () = stopped.cancelled() => return Err(Failure::new(Kind::Interrupted, "interrupted")),
+            };
             if print.structured() {
                 return print.value(&set);
             }
@@ -90,45 +96,28 @@ fn holder(of: &SecretReply) -> String {
 }
 
 /// Asked for without echo on a terminal; else standard input, without a newline at its end.
-fn value_of(name: &str) -> Result<Value, Failure> {
-    let stdin = std::io::stdin();
-    let mut text = String::new();
-    if stdin.is_terminal() {
-        eprint!("value of {name} (not shown): ");
-        let _quiet = Quiet::begin();
-        stdin.read_line(&mut text)?;
-        eprintln!();
+async fn value_of(name: &str) -> Result<Value, Failure> {
+    let instead = "headway secret set NAME < FILE";
+    let text = if std::io::stdin().is_terminal() {
+        prompt::hidden(&format!("value of {name}"), instead).await?
     } else {
-        stdin.take(LONGEST + 2).read_to_string(&mut text)?;
-    }
+        piped().await?
+    };
     let value = text.strip_suffix('\n').map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
     if value.is_empty() || value.len() as u64 > LONGEST {
         let message = format!("a secret's value has 1 to {LONGEST} bytes");
-        return Err(Failure::new(Kind::Usage, message).hint("headway secret set NAME < FILE"));
+        return Err(Failure::new(Kind::Usage, message).hint(instead));
     }
     Ok(Value::new(value))
 }
 
-/// A terminal that shows nothing of what is typed, until this is dropped.
-struct Quiet(Option<rustix::termios::Termios>);
-
-impl Quiet {
-    fn begin() -> Self {
-        let stdin = std::io::stdin();
-        let before = tcgetattr(&stdin).ok();
-        if let Some(mut quiet) = before.clone() {
-            quiet.local_modes.remove(LocalModes::ECHO);
-            // A terminal that will not be quiet is asked all the same: it says so by echoing.
-            let _ = tcsetattr(&stdin, OptionalActions::Flush, &quiet);
-        }
-        Self(before)
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, before);
-        }
-    }
+/// Read by a thread that ends with the process: a runtime would wait for it.
+async fn piped() -> Result<String, Failure> {
+    let (read, text) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        // Whoever asked may have given up.
+        let _ = read.send(std::io::stdin().take(LONGEST + 2).read_to_string(&mut text).map(|_| text));
+    });
+    Ok(text.await.map_err(|died| Failure::from(anyhow::Error::new(died)))??)
 }

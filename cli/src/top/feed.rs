@@ -1,11 +1,13 @@
 //! Follows the scheduler for `headway top`: everything once, then the stream from there; where it breaks, the same again a little later, from the last event heard.
+//! Whatever it is that breaks, also what comes and does not fit: everything is fetched ever more rarely until it has held for a while.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use headway_api::client::{Client, ClientError, JobFilter, StreamItem};
 use headway_api::v1::{Job, Overview};
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinHandle;
 
 use super::state::{OutOfStep, State};
 
@@ -15,6 +17,9 @@ const FIGURES_EVERY: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// After as long what was fetched has held.
+const HELD: Duration = Duration::from_secs(30);
+const NEWS: usize = 256;
 /// More than anybody scrolls through; others come as they change.
 const JOBS_AT_MOST: usize = 2_000;
 const JOBS_PER_PAGE: u32 = 500;
@@ -39,16 +44,88 @@ impl News {
     }
 }
 
+/// How long to wait before everything is fetched again: twice as long each time, until what was fetched has held.
+#[derive(Debug)]
+struct Patience {
+    wait: Duration,
+    fetched: Option<Instant>,
+}
+
+impl Patience {
+    fn fresh() -> Self {
+        Self { wait: FIRST_WAIT, fetched: None }
+    }
+
+    fn fetched(&mut self, now: Instant) {
+        self.fetched = Some(now);
+    }
+
+    /// From now, when it has broken.
+    fn next(&mut self, now: Instant) -> Duration {
+        if self.fetched.take().is_some_and(|at| now - at >= HELD) {
+            self.wait = FIRST_WAIT;
+        }
+        let wait = self.wait;
+        self.wait = (wait * 2).min(LONGEST_WAIT);
+        wait
+    }
+}
+
+/// What comes of the scheduler, until this is dropped.
+pub struct Feed {
+    client: Client,
+    news: Receiver<News>,
+    following: JoinHandle<()>,
+    patience: Patience,
+}
+
+impl Feed {
+    pub fn open(client: &Client) -> Self {
+        let (news, following) = begin(client, Duration::ZERO);
+        Self { client: client.clone(), news, following, patience: Patience::fresh() }
+    }
+
+    pub async fn next(&mut self) -> Option<News> {
+        let news = self.news.recv().await;
+        if let Some(News::All(_)) = news {
+            self.patience.fetched(Instant::now());
+        }
+        news
+    }
+
+    /// What has come does not fit: what was heard so far is forgotten, and after a while everything is fetched anew.
+    pub fn reopen(&mut self) {
+        self.following.abort();
+        let wait = self.patience.next(Instant::now());
+        (self.news, self.following) = begin(&self.client, wait);
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+fn begin(client: &Client, wait: Duration) -> (Receiver<News>, JoinHandle<()>) {
+    let (told, news) = mpsc::channel(NEWS);
+    let client = client.clone();
+    let following = tokio::spawn(async move {
+        tokio::time::sleep(wait).await;
+        follow(&client, &told).await;
+    });
+    (news, following)
+}
+
 /// Until nobody listens any more.
-pub async fn follow(client: Client, told: Sender<News>) {
-    let (mut last, mut wait) = (None, FIRST_WAIT);
+async fn follow(client: &Client, told: &Sender<News>) {
+    let (mut last, mut patience) = (None, Patience::fresh());
     loop {
-        let Err(error) = session(&client, &told, &mut last, &mut wait).await else { return };
+        let Err(error) = session(client, told, &mut last, &mut patience).await else { return };
         if told.send(News::Lost(error)).await.is_err() {
             return;
         }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
+        tokio::time::sleep(patience.next(Instant::now())).await;
     }
 }
 
@@ -57,7 +134,7 @@ async fn session(
     client: &Client,
     told: &Sender<News>,
     last: &mut Option<u64>,
-    wait: &mut Duration,
+    patience: &mut Patience,
 ) -> Result<(), String> {
     let in_words = |error: ClientError| error.to_string();
     let overview = client.overview().await.map_err(in_words)?;
@@ -68,7 +145,7 @@ async fn session(
     }
     let stream = client.stream_patches(&["jobs", "events"], Some(since)).await.map_err(in_words)?;
     let mut stream = std::pin::pin!(stream);
-    *wait = FIRST_WAIT;
+    patience.fetched(Instant::now());
     let mut figures = tokio::time::interval(FIGURES_EVERY);
     figures.tick().await;
     loop {
@@ -106,5 +183,36 @@ async fn jobs(client: &Client) -> Result<Vec<Job>, ClientError> {
             return Ok(jobs);
         }
         filter.cursor = page.next_cursor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn everything_is_fetched_ever_more_rarely_until_it_has_held() {
+        let (mut patience, mut now) = (Patience::fresh(), Instant::now());
+        let mut breaks_after = |held: f64| {
+            patience.fetched(now);
+            now += Duration::from_secs_f64(held);
+            patience.next(now).as_secs_f64()
+        };
+        let waits = [0.0, 0.1, 3.0, 0.0, 0.0, 29.0, 31.0, 0.0].map(&mut breaks_after);
+        assert_eq!(waits, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 0.5, 1.0]);
+    }
+
+    #[tokio::test]
+    async fn what_was_heard_before_it_is_reopened_is_forgotten() {
+        let nobody = Client::new("http://127.0.0.1:1", "t").unwrap();
+        let mut feed = Feed::open(&nobody);
+        let (told, news) = mpsc::channel(NEWS);
+        feed.news = news;
+        told.send(News::Lost("heard before".into())).await.unwrap();
+        feed.reopen();
+        assert!(told.is_closed(), "nothing of it is listened to any more");
+        let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await.unwrap();
+        assert!(matches!(next, Some(News::Lost(why)) if why != "heard before"));
     }
 }

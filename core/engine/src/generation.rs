@@ -1,6 +1,8 @@
 //! The life of one generation, from the grant to its end: what each step means for the rows, and what the log says. The
 //! only place that issues generations.
 
+mod told;
+
 use std::sync::Arc;
 
 use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, NodeId, PlanId, Seconds, Tier};
@@ -8,9 +10,7 @@ use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
-use crate::record::{
-    Allocation, AllocationPhase, Expectation, Job, JobState, LastChange, Noticed, StopCause, Turn, Wish,
-};
+use crate::record::{Allocation, AllocationPhase, Expectation, Job, JobState, LastChange, StopCause, Turn, Wish};
 use crate::seen::{Destination, Moving};
 use crate::situation::gang::Part;
 
@@ -215,46 +215,6 @@ impl Engine {
         };
         let note = Note::new(kind, message).job(id).with("from", from).with("to", to);
         self.facts.note(note.with("revision", revision));
-    }
-
-    /// The job is told that its time limit is near.
-    pub(crate) fn notify(&mut self, key: (JobId, Generation)) {
-        let limits = self.facts.jobs.get(&key.0).map(|job| job.spec.limits);
-        let Some((notice, limit)) = limits.and_then(|limits| limits.signal.zip(limits.time)) else {
-            return self.facts.impossible(
-                "a job without a signal or a time limit was to hear of its end",
-                Some(key.0),
-                None,
-            );
-        };
-        self.facts.edit_allocation(key, |one| {
-            let number = one.notice.map_or(0, |notice| notice.number) + 1;
-            one.notice = Some(Noticed { number, limit });
-        });
-        let (name, signal) = (self.facts.job_name(key.0), notice.signal.name());
-        let message = format!(
-            "{name} is sent {signal}: its time limit of {} ends it in {}",
-            limit.words(),
-            notice.before.words()
-        );
-        self.facts.note(Note::new("job.notified", message).job(key.0).with("signal", signal));
-    }
-
-    /// Renews the learning-rate factor of a running job.
-    pub(crate) fn change_rate(&mut self, key: (JobId, Generation), to: f64) {
-        let Some(seen) = self.seen.job_mut(key.0) else {
-            return self.facts.impossible("nothing is known of a job that runs", Some(key.0), None);
-        };
-        seen.rate_told_at = Some(self.facts.now);
-        let mut from = to;
-        self.facts.edit_allocation(key, |one| {
-            from = std::mem::replace(&mut one.lr_scale, to);
-            one.revision += 1;
-        });
-        let name = self.facts.job_name(key.0);
-        let message =
-            format!("the learning rate of {name} goes from {from:.2} to {to:.2} times the recipe's: its noise moved");
-        self.facts.note(Note::new("job.learning_rate_changed", message).job(key.0).with("lr_scale", to));
     }
 
     pub(crate) fn stop_for_lost_node(&mut self, job: JobId, node: NodeId) {

@@ -6,6 +6,7 @@ mod harness;
 use harness::{Cluster, rigid, spec, training};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, StopCause};
+use headway_engine::{Refusal, Reply};
 use headway_types::spec::{LeastUse, Limits, Notice, NoticeSignal, NoticeTo};
 use headway_types::{
     AgentCommand, Fault, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds, StopMode,
@@ -69,6 +70,29 @@ fn a_job_hears_of_its_time_limit_once_and_again_when_that_has_changed() {
     hear(&mut cluster, job, 2);
     cluster.pass_beating(150.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::TimeLimit, .. }));
+}
+
+#[test]
+fn a_time_limit_leaves_room_for_its_signal_and_the_notice_says_what_is_left() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(announced(600.0, 120.0));
+    cluster.start(job);
+    cluster.pass_beating(400.0, &[0]);
+    let limit = |cluster: &mut Cluster, seconds: f64| {
+        let change = JobChange { time: Some(Seconds(seconds)), ..JobChange::default() };
+        cluster.request(Request::Change { job, change, expected: None })
+    };
+    for seconds in [60.0, 120.0] {
+        let reply = limit(&mut cluster, seconds);
+        let Reply::Refused(Refusal::Invalid(why)) = reply else { panic!("{reply:?}") };
+        assert_eq!(why, format!("its signal comes 120 s before the time limit, which would be {seconds} s"));
+    }
+    assert!(matches!(limit(&mut cluster, 430.0), Reply::Job(_)));
+    cluster.pass_beating(5.0, &[0]);
+    let told = cluster.messages.iter().find(|told| told.contains("is sent")).unwrap();
+    // A few seconds have passed since its processes were up.
+    let left: f64 = told.rsplit_once(" in ").unwrap().1.strip_suffix(" s").unwrap().parse().unwrap();
+    assert!((20.0..=30.0).contains(&left), "{told}");
 }
 
 #[test]

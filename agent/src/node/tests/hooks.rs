@@ -22,13 +22,17 @@ async fn hooks_run_around_an_attempt_and_write_to_its_output() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
     let mut order = agent.order(&dir, 1, "echo training; exit 7");
-    order.run.hooks = hooks(Some("echo checking {job_name}"), Some("echo ended $HEADWAY_OUTCOME $HEADWAY_EXIT_CODE"));
+    order.run.hooks = hooks(
+        Some("echo checking {job_name} at {master_port}"),
+        Some("echo ended $HEADWAY_OUTCOME $HEADWAY_EXIT_CODE"),
+    );
     agent.launch(&order).await;
     let outcome = agent.ended().await;
     assert!(matches!(outcome, GroupOutcome::Failed { exit_code: Some(7), .. }), "{outcome:?}");
     let output = std::fs::read_to_string(agent.files.log(order.job, order.generation, 0)).unwrap();
     let lines: Vec<&str> = output.lines().collect();
     assert!(lines[0].starts_with("--- headway: prolog on node ") && lines[1].starts_with("checking "), "{output}");
+    assert!(lines[1].ends_with(" at 0"), "no port is held for it: {output}");
     assert!(lines[2].starts_with("--- headway: prolog exited with code 0 after "), "{output}");
     assert_eq!((lines[3], lines[5]), ("training", "ended failed 7"), "{output}");
 }
@@ -45,7 +49,8 @@ async fn a_prolog_that_fails_names_the_node_the_code_and_its_last_lines() {
     assert_eq!((fault.blame, fault.mistake), (Blame::Node, false));
     let mut missing = agent.order(&dir, 2, "true");
     missing.run.hooks = hooks(Some("/no/such/check.sh"), None);
-    assert!(not_started(&agent, &missing).await.mistake, "another node may have it");
+    let fault = not_started(&agent, &missing).await;
+    assert_eq!((fault.blame, fault.mistake), (Blame::Job, true), "another node may have it: {}", fault.message);
 }
 
 #[tokio::test]
@@ -74,6 +79,40 @@ async fn a_stop_ends_a_prolog_before_the_group_has_ended() {
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
     assert!(!crate::process::tests::exists(text.trim().parse().unwrap()));
+}
+
+#[tokio::test]
+async fn the_prolog_of_a_group_that_was_stopped_before_does_not_begin() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = fixture::site(dir.path());
+    let mut order = fixture::order(&site.inventory.now(), 1, "true");
+    order.run.hooks = hooks(Some("true"), None);
+    let withdrawn = CancellationToken::new();
+    withdrawn.cancel();
+    let fault = crate::hooks::prolog(&order, &site, None, &withdrawn).await.unwrap_err();
+    assert_eq!((fault.blame, &*fault.message), (Blame::Infrastructure, "the group was stopped before its prolog"));
+    assert!(!site.files.group(order.job, order.generation).exists());
+}
+
+#[test]
+fn an_epilog_whose_user_is_not_found_in_time_does_not_run_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // The only thread that could look users up waits for something else.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    let (done, busy) = std::sync::mpsc::channel::<()>();
+    runtime.spawn_blocking(move || busy.recv());
+    runtime.block_on(async {
+        let site = fixture::site(dir.path());
+        let mut order = fixture::order(&site.inventory.now(), 1, "true");
+        order.run.hooks = Hooks { timeout: Seconds(0.1), ..hooks(None, Some("echo ended")) };
+        site.files.make_group(order.job, order.generation, None).unwrap();
+        let log = site.files.log(order.job, order.generation, 0);
+        std::fs::write(&log, "trained\n").unwrap();
+        crate::hooks::epilog(&order, &site, &GroupOutcome::Succeeded).await;
+        let output = std::fs::read_to_string(&log).unwrap();
+        assert!(output.starts_with("trained\n--- headway: epilog did not run: looking up user "), "{output}");
+    });
+    drop(done);
 }
 
 #[tokio::test]

@@ -76,6 +76,14 @@ pub(super) fn changed(spec: &JobSpec, change: JobChange) -> Result<JobSpec, Refu
         if !(time.0.is_finite() && time.0 > 0.0) {
             return Err(invalid("a time limit is more than nothing".into()));
         }
+        // As a submission is told.
+        if let Some(notice) = after.limits.signal.filter(|notice| notice.before.0 >= time.0) {
+            let before = notice.before.0;
+            return Err(invalid(format!(
+                "its signal comes {before} s before the time limit, which would be {} s",
+                time.0
+            )));
+        }
         after.limits.time = Some(time);
     }
     change_elastic(&mut after.elastic, change.elastic)?;
