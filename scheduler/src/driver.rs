@@ -8,14 +8,15 @@
 mod asker;
 mod faults;
 mod gather;
+mod news;
 mod pipeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Request, RequestId, View};
-use headway_types::Term;
+use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, View};
+use headway_types::{Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ use crate::clock::Clock;
 use crate::cluster::{Cluster, Feed, Outlook};
 use crate::config::Retention;
 use crate::grpc::Sessions;
-use crate::leader::{Leader, LeaderError};
+use crate::leader::{Hold, Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
 use crate::secrets::Courier;
@@ -33,6 +34,7 @@ use crate::store::{Store, StoreError};
 pub use asker::Asker;
 use faults::Faults;
 use gather::Gathering;
+use news::{heard, seen};
 use pipeline::{Decided, Pipeline};
 
 /// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
@@ -41,6 +43,8 @@ const INBOX: usize = 4_096;
 const FEED: usize = 16_384;
 /// Between attempts to lead again.
 const RETRY: Duration = Duration::from_secs(1);
+/// A term that lasted so long began well.
+const STEADY: Duration = Duration::from_secs(10);
 /// How old the snapshot may grow while only observations come in.
 const VIEW_AGE: Duration = Duration::from_millis(100);
 
@@ -72,6 +76,8 @@ impl Input {
 /// The loop before it runs.
 pub struct Driver {
     inbox: mpsc::Receiver<Input>,
+    /// For what the loop itself has to say.
+    own: mpsc::Sender<Input>,
     view: watch::Sender<Arc<View>>,
     feed: broadcast::Sender<Arc<Feed>>,
     ready: watch::Sender<bool>,
@@ -88,6 +94,12 @@ pub struct Driver {
     last_request: u64,
     /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
     pending: BTreeMap<RequestId, Asker>,
+}
+
+/// Nothing can be committed.
+struct Away {
+    since: Timestamp,
+    message: String,
 }
 
 /// Why the loop could not begin.
@@ -138,6 +150,7 @@ impl Driver {
         let archive = Archive::start(store.clone(), format!("{} ({build})", env!("CARGO_PKG_VERSION")));
         let driver = Driver {
             inbox,
+            own: sender.clone(),
             view,
             feed,
             ready,
@@ -160,6 +173,8 @@ impl Driver {
     /// Runs until shutdown; a lost term begins anew with what the store says.
     pub async fn run(mut self, engine: Engine, shutdown: CancellationToken) {
         let mut engine = Some(engine);
+        // Since when nothing could be committed.
+        let mut away: Option<Away> = None;
         while !shutdown.is_cancelled() {
             let Some(leading) = engine.take() else {
                 engine = self.lead_again(&shutdown).await;
@@ -168,17 +183,37 @@ impl Driver {
             tracing::info!(term = %leading.term(), "term begins");
             self.view.send_replace(Arc::new(leading.view()));
             self.sessions.begin(leading.term());
-            self.ready.send_replace(true);
+            // Whoever could not commit is ready once it has: the first commit of the new term tells so, and proves it.
+            self.ready.send_replace(away.is_none());
+            if let Some(away) = &away {
+                self.tell_away(away.since, away.message.clone());
+            }
+            let began = Instant::now();
             let ended = self.lead(leading, &shutdown).await;
+            if *self.ready.borrow() {
+                away = None;
+            }
             self.ready.send_replace(false);
             self.sessions.close_all();
             self.pending.clear();
             if let Err(error) = ended {
                 tracing::error!(error = &error as &dyn std::error::Error, "commit failed, reloading under a new term");
+                let message = error.to_string();
+                away.get_or_insert_with(|| Away { since: self.clock.now(), message });
+                if began.elapsed() < STEADY {
+                    tokio::time::sleep(RETRY).await;
+                }
             }
         }
         self.archive.finish().await;
         self.observer.finish().await;
+    }
+
+    /// Has the first commit after a while say that there was none; it makes the server ready again.
+    fn tell_away(&self, since: Timestamp, message: String) {
+        if let Err(error) = self.own.try_send(Input::event(Event::StoreAway { since, message })) {
+            tracing::warn!(%error, "the event log does not hear that nothing could be stored");
+        }
     }
 
     /// Begins another term from what is stored; `None` on shutdown or when it must be tried again.
@@ -202,6 +237,9 @@ impl Driver {
 
     /// One term: decide, commit, act, until shutdown or a failed commit.
     async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let mut hold = self.leader.keep(&self.store, engine.term());
+        // Since when Postgres has not answered, where nothing was to be committed meanwhile.
+        let mut away = None;
         let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
         let mut gathering = Gathering::new(self.clock.now());
         let mut faults = Faults::default();
@@ -212,8 +250,31 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
+                // What is under way is refused by the store.
+                Ok(()) = hold.changed() => {
+                    let hold = *hold.borrow_and_update();
+                    match (hold, away) {
+                        (Hold::Lost, _) => return Err(StoreError::Fenced { term: engine.term() }),
+                        (Hold::Away, None) => {
+                            self.ready.send_replace(false);
+                            away = Some(self.clock.now());
+                        }
+                        (Hold::Held, Some(since)) => {
+                            away = None;
+                            self.tell_away(since, "Postgres did not answer".into());
+                        }
+                        (Hold::Away, Some(_)) | (Hold::Held, None) => {}
+                    }
+                }
                 committed = pipeline.committed() => {
-                    self.act(pipeline.term(), committed?);
+                    let committed = committed?;
+                    self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+                    let over = committed.ends_the_term();
+                    self.act(pipeline.term(), committed);
+                    if over {
+                        tracing::warn!(term = %pipeline.term(), "nodes that follow newer terms are readmitted; another term begins");
+                        return Ok(());
+                    }
                     if let Some(next) = pipeline.advance() {
                         self.act(pipeline.term(), next);
                     }
@@ -327,38 +388,6 @@ async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
-    }
-}
-
-fn heard(change: &Change) -> Option<Feed> {
-    match change {
-        Change::Event(event) => Some(Feed::Event(event.clone())),
-        Change::Job(job) => Some(Feed::Job(job.id)),
-        Change::Node(node) => Some(Feed::Node(node.inventory.node)),
-        Change::NodeGone(node) => Some(Feed::Node(*node)),
-        Change::Plan(record) => Some(Feed::Plan(record.plan.id)),
-        Change::Allocation(_)
-        | Change::Checkpoint(_)
-        | Change::Target(_)
-        | Change::Policy(_)
-        | Change::Array(_)
-        | Change::Project(_)
-        | Change::ProjectGone(_)
-        | Change::Reservation(_)
-        | Change::ReservationGone(_)
-        | Change::Idempotency(_)
-        | Change::Deed(_)
-        | Change::Transition(_)
-        | Change::Realised(_)
-        | Change::Notice(_)
-        | Change::NoticeGivenUp { .. } => None,
-    }
-}
-
-fn seen(observation: &Observation) -> Option<Feed> {
-    match observation {
-        Observation::Steps { report, .. } => Some(Feed::Job(report.job)),
-        Observation::Model { .. } => None,
     }
 }
 

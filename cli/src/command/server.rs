@@ -94,11 +94,12 @@ pub async fn run(mut server: Server) -> Result<(), Failure> {
     }
     let directory = DataDirectory::open(server.data_dir.take())?;
     server.live_in(&directory)?;
-    let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
+    let mut postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let served = match server.config(postgres.url()) {
-        Ok(config) => {
-            headway_scheduler::serve(config, shutdown).await.map_err(|error| anyhow::Error::new(error).into())
-        }
+        Ok(config) => tokio::select! {
+            served = headway_scheduler::serve(config, shutdown) => served.map_err(|error| anyhow::Error::new(error).into()),
+            never = postgres.keep() => match never {},
+        },
         Err(failure) => Err(failure),
     };
     // Last: nothing is left that would write.

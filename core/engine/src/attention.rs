@@ -5,6 +5,7 @@
 mod jobs;
 mod nodes;
 mod planning;
+mod terms;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use crate::view::View;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
+    /// Nodes follow a newer term and obey nothing.
+    NodesAhead,
     /// Rounds took too long or broke down.
     RoundsGivenUp,
     /// A round has been under way for longer than the policy lets pass between two.
@@ -61,6 +64,7 @@ impl Kind {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
+            Self::NodesAhead => Severity::Critical,
             Self::RoundsGivenUp | Self::RoundLate | Self::NodeLost | Self::NodeUnreachable => Severity::Critical,
             Self::PlanningPaused | Self::PlanWaitsApproval | Self::NodeQuarantined | Self::NodeLeftOut => {
                 Severity::Warning
@@ -119,6 +123,7 @@ impl View {
     #[must_use]
     pub fn attention(&self, most: usize, may_read: impl Fn(&Job) -> bool) -> Attention {
         let mut found = planning::findings(self);
+        found.extend(terms::findings(self));
         found.extend(nodes::findings(self));
         found.extend(jobs::findings(self, may_read));
         let mut by_kind = BTreeMap::new();

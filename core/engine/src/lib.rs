@@ -40,6 +40,7 @@ mod seen;
 mod show;
 mod situation;
 mod snapshot;
+mod terms;
 mod verdicts;
 
 pub use account::{Activity, GpuTime, Use};
@@ -51,11 +52,12 @@ pub use event::{
 };
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
-pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
+pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Readmission, Refusal, Reply};
 pub use pulse::{ProjectPulse, Pulse};
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
+pub use terms::Ahead;
 
 pub use verdicts::Verdicts;
 pub use view::{ArrayView, Holding, JobView, NodeView, View};

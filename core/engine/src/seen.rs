@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::activity::Activity;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
+use crate::terms::Ahead;
 
 /// What was seen. It has an entry for exactly the jobs and nodes that have a row.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Seen {
     /// A round shares them as they are when it is asked for.
     pub jobs: OrdMap<JobId, Arc<JobSeen>>,
     pub nodes: BTreeMap<NodeId, NodeSeen>,
+    /// Those that follow a newer term and were refused.
+    pub ahead: BTreeMap<NodeId, Ahead>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When each command whose effect is not seen yet was last sent.
@@ -181,6 +184,7 @@ impl Seen {
             listening_since: now,
             jobs: jobs.collect(),
             nodes: nodes.collect(),
+            ahead: BTreeMap::new(),
             lessons: Arc::default(),
             sent: BTreeMap::new(),
         }

@@ -19,6 +19,7 @@ use crate::record::{
 };
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
+use crate::terms::Ahead;
 use crate::verdicts::Verdicts;
 
 /// Live jobs only; ended ones are read from the store.
@@ -44,6 +45,8 @@ pub struct View {
     pub trouble: Option<Trouble>,
     /// While a round is under way: as of when.
     pub round_since: Option<Timestamp>,
+    /// Nodes that follow a newer term, and so nobody.
+    pub ahead: BTreeMap<NodeId, Ahead>,
 }
 
 impl View {
@@ -65,6 +68,7 @@ impl View {
             lessons: Arc::default(),
             trouble: None,
             round_since: None,
+            ahead: BTreeMap::new(),
         }
     }
 

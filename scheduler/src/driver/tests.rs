@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use headway_engine::{IdempotencyKey, Known, Refusal, Reply, SessionId};
+use headway_engine::{Change, IdempotencyKey, Known, Refusal, Reply, SessionId};
 use headway_types::{JobId, JobSpec, NodeReport, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
@@ -253,7 +253,7 @@ async fn a_server_told_to_stop_answers_what_it_has_decided() {
 async fn a_second_server_refuses_while_the_first_lives() {
     let database = TestDatabase::create().await;
     let first = Running::on(&database).await;
-    let leader = Leader::new(database.options.clone());
+    let leader = Leader::with_lease(database.options.clone(), Duration::from_millis(100));
     let store = database.store().await;
     let second = Driver::start(
         store,
