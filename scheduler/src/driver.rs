@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, View};
+use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, View, doubt};
 use headway_types::{Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
@@ -45,6 +45,8 @@ const FEED: usize = 16_384;
 const RETRY: Duration = Duration::from_secs(1);
 /// A term that lasted so long began well.
 const STEADY: Duration = Duration::from_secs(10);
+/// Between looks at a machine's clock that is not believed.
+const LOOK: Duration = Duration::from_secs(30);
 /// How old the snapshot may grow while only observations come in.
 const VIEW_AGE: Duration = Duration::from_millis(100);
 
@@ -188,6 +190,9 @@ impl Driver {
             if let Some(away) = &away {
                 self.tell_away(away.since, away.message.clone());
             }
+            if let Some(beyond) = self.clock.doubted() {
+                self.tell(Event::ClockDoubted { beyond });
+            }
             let began = Instant::now();
             let ended = self.lead(leading, &shutdown).await;
             if *self.ready.borrow() {
@@ -211,8 +216,12 @@ impl Driver {
 
     /// Has the first commit after a while say that there was none; it makes the server ready again.
     fn tell_away(&self, since: Timestamp, message: String) {
-        if let Err(error) = self.own.try_send(Input::event(Event::StoreAway { since, message })) {
-            tracing::warn!(%error, "the event log does not hear that nothing could be stored");
+        self.tell(Event::StoreAway { since, message });
+    }
+
+    fn tell(&self, event: Event) {
+        if let Err(error) = self.own.try_send(Input::event(event)) {
+            tracing::warn!(%error, "the loop is too busy to hear itself");
         }
     }
 
@@ -238,6 +247,8 @@ impl Driver {
     /// One term: decide, commit, act, until shutdown or a failed commit.
     async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
         let mut hold = self.leader.keep(&self.store, engine.term());
+        // When the machine's clock is looked at again, while it is not believed.
+        let mut look = self.clock.doubted().map(|_| Instant::now() + LOOK);
         // Since when Postgres has not answered, where nothing was to be committed meanwhile.
         let mut away = None;
         let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
@@ -278,6 +289,13 @@ impl Driver {
                     if let Some(next) = pipeline.advance() {
                         self.act(pipeline.term(), next);
                     }
+                }
+                () = until(look), if look.is_some() => {
+                    let right = self.clock.is_right_again();
+                    if right {
+                        self.tell(Event::ClockBelieved);
+                    }
+                    look = (!right).then(|| Instant::now() + LOOK);
                 }
                 () = until(view_due), if committing.is_none() => {
                     self.view.send_replace(Arc::new(engine.view()));
@@ -374,11 +392,23 @@ impl Driver {
 }
 
 async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
-    if let Some(newest) = store.newest_moment().await.map_err(StartError::Load)? {
+    let newest = store.newest_moment().await.map_err(StartError::Load)?;
+    if let Some(newest) = newest {
         clock.advance_to(newest);
     }
+    let snapshot = store.load(clock.now() - config.idempotency_kept).await.map_err(StartError::Load)?;
+    let doubted = newest.filter(|_| !clock.is_trusted()).and_then(|newest| {
+        let beyond = doubt(newest, clock.now(), &snapshot)?;
+        clock.hold_at(newest);
+        Some(beyond)
+    });
+    if let Some(beyond) = doubted {
+        tracing::error!(
+            ahead_days = beyond.0 / 86_400.0,
+            "the machine's clock is far ahead of what is stored and is not believed"
+        );
+    }
     let now = clock.now();
-    let snapshot = store.load(now - config.idempotency_kept).await.map_err(StartError::Load)?;
     let seed = getrandom::u64().map_err(StartError::Entropy)?;
     tracing::info!(%term, jobs = snapshot.jobs.len(), nodes = snapshot.nodes.len(), "cluster loaded");
     Ok(Engine::restore(config.clone(), term, seed, now, snapshot))

@@ -2,6 +2,7 @@
 //! again and again, wait too long or run otherwise than expected. It is read off what readers see in one pass and decides nothing: a job is due by the bound
 //! that the newest round settled, and what a verdict says of a job is the planner's word.
 
+mod clock;
 mod jobs;
 mod nodes;
 mod planning;
@@ -21,6 +22,8 @@ use crate::view::View;
 pub enum Kind {
     /// Nodes follow a newer term and obey nothing.
     NodesAhead,
+    /// The machine's clock is not believed, and the cluster's goes on without it.
+    ClockDoubted,
     /// Rounds took too long or broke down.
     RoundsGivenUp,
     /// A round has been under way for longer than the policy lets pass between two.
@@ -64,7 +67,7 @@ impl Kind {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
-            Self::NodesAhead => Severity::Critical,
+            Self::NodesAhead | Self::ClockDoubted => Severity::Critical,
             Self::RoundsGivenUp | Self::RoundLate | Self::NodeLost | Self::NodeUnreachable => Severity::Critical,
             Self::PlanningPaused | Self::PlanWaitsApproval | Self::NodeQuarantined | Self::NodeLeftOut => {
                 Severity::Warning
@@ -124,6 +127,7 @@ impl View {
     pub fn attention(&self, most: usize, may_read: impl Fn(&Job) -> bool) -> Attention {
         let mut found = planning::findings(self);
         found.extend(terms::findings(self));
+        found.extend(clock::findings(self));
         found.extend(nodes::findings(self));
         found.extend(jobs::findings(self, may_read));
         let mut by_kind = BTreeMap::new();

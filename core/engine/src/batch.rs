@@ -81,6 +81,8 @@ impl Engine {
                 self.facts.note(Note::new("job.notify_failed", message).job(job));
                 self.facts.draft.notices_given_up.push(notice);
             }
+            Event::ClockDoubted { beyond } => self.clock_doubted(beyond),
+            Event::ClockBelieved => self.clock_believed(),
             Event::StoreAway { since, message } => {
                 let lasted = self.facts.now.since(since);
                 let message = format!("nothing could be stored for {}: {message}", lasted.words());

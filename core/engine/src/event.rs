@@ -34,6 +34,10 @@ pub enum Event {
     PlanGivenUp { plan: PlanId, message: String },
     /// A webhook could not be told something of a job for so long that nobody tries again.
     NoticeGivenUp { notice: NoticeId, job: JobId, message: String },
+    /// The machine's clock is so far ahead of what is stored that it is not believed.
+    ClockDoubted { beyond: Seconds },
+    /// It is right again.
+    ClockBelieved,
     /// The store could not be written to since then, for this reason; now it can, if this is stored.
     StoreAway { since: Timestamp, message: String },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.

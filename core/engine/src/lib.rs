@@ -19,6 +19,7 @@ pub mod view;
 mod batch;
 mod blame;
 mod config;
+mod doubt;
 mod draft;
 mod engine;
 mod expectations;
@@ -45,6 +46,7 @@ mod verdicts;
 
 pub use account::{Activity, GpuTime, Use};
 pub use config::EngineConfig;
+pub use doubt::{Doubt, doubt};
 pub use engine::Engine;
 pub use event::{
     Actor, ArrayDeed, ElasticChange, Ends, Event, IdempotencyKey, JobChange, Known, Request, RequestId,

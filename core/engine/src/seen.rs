@@ -14,6 +14,7 @@ use imbl::OrdMap;
 use uuid::Uuid;
 
 use crate::activity::Activity;
+use crate::doubt::Doubt;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
 use crate::terms::Ahead;
@@ -28,6 +29,8 @@ pub(crate) struct Seen {
     pub nodes: BTreeMap<NodeId, NodeSeen>,
     /// Those that follow a newer term and were refused.
     pub ahead: BTreeMap<NodeId, Ahead>,
+    /// While the machine's clock is not believed.
+    pub doubt: Option<Doubt>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When each command whose effect is not seen yet was last sent.
@@ -185,6 +188,7 @@ impl Seen {
             jobs: jobs.collect(),
             nodes: nodes.collect(),
             ahead: BTreeMap::new(),
+            doubt: None,
             lessons: Arc::default(),
             sent: BTreeMap::new(),
         }

@@ -12,6 +12,7 @@ use headway_types::{
 use imbl::OrdMap;
 
 use crate::account::Activity;
+use crate::doubt::Doubt;
 use crate::facts::usage::usages;
 use crate::record::{
     Allocation, AllocationPhase, Array, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings,
@@ -47,6 +48,8 @@ pub struct View {
     pub round_since: Option<Timestamp>,
     /// Nodes that follow a newer term, and so nobody.
     pub ahead: BTreeMap<NodeId, Ahead>,
+    /// While the machine's clock is not believed.
+    pub doubt: Option<Doubt>,
 }
 
 impl View {
@@ -69,6 +72,7 @@ impl View {
             trouble: None,
             round_since: None,
             ahead: BTreeMap::new(),
+            doubt: None,
         }
     }
 

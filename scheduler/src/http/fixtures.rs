@@ -93,6 +93,7 @@ pub fn running() -> View {
         trouble: None,
         round_since: None,
         ahead: BTreeMap::new(),
+        doubt: None,
     }
 }
 
