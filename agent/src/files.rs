@@ -76,6 +76,11 @@ impl Files {
         self.root.join("ledger.json")
     }
 
+    /// The generation before it.
+    pub(crate) fn former_ledger(&self) -> PathBuf {
+        self.root.join("ledger.former.json")
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

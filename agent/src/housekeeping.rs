@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use headway_node::{Ledger, Share};
-use headway_types::{Bytes, Condition, Generation, JobId};
+use headway_types::{Bytes, Condition, ConditionKind, Generation, JobId};
 
 use crate::activity::Watched;
+use crate::journal;
 use crate::logs::{self, OutputLimits};
 use crate::pressure::{Pressure, Readings, SharedDisks};
 use crate::site::Site;
@@ -90,6 +91,9 @@ impl Keeper {
             tracing::warn!(%error, "cannot set room aside for the ledger");
         }
         self.tell(conditions);
+        // Until somebody has looked and removed it.
+        let damaged = Vec::from_iter(journal::condition(&self.site.files));
+        self.site.inventory.set_conditions(&[ConditionKind::LedgerDamaged], damaged);
         let pause = if full { PRUNE_SOON } else { PRUNE_EVERY };
         if self.pruned.is_none_or(|pruned| pruned.elapsed() >= pause) {
             self.pruned = Some(Instant::now());

@@ -3,17 +3,22 @@
 //!
 //! A line is a JSON array of a checksum and a record, and is on disk before the ledger counts as stored. A crash in the
 //! middle of a write leaves a last line that is torn; nothing has followed from it, so it is left out. Any other line
-//! that cannot be read is an error: an agent that has lost part of its memory must not go on as if it had not.
+//! that cannot be read is damage, which is told loudly and survived (`journal/damage.rs`): the file before the present one is kept as
+//! an older generation.
+
+mod damage;
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use headway_node::{Ledger, LedgerChange};
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 use crate::files::{Files, is_full, write_durably};
+pub(crate) use damage::condition;
+use damage::{Damage, Found};
 
 /// Changes may take up this much, or as much as the whole ledger, before the file is written anew.
 const LEAST_CHANGES: u64 = 256 << 10;
@@ -41,28 +46,32 @@ pub(crate) struct Journal {
     files: Files,
     path: PathBuf,
     stored: Ledger,
-    /// Bytes of the whole ledger and of the changes behind it; `None` where the file does not end with a good line, or
-    /// has none yet: it is written anew next time.
+    /// Bytes of the whole ledger and of the changes behind it; `None` where this agent has written none yet, or may not have finished a
+    /// line: it is written anew next time.
     written: Option<(u64, u64)>,
 }
 
 impl Journal {
-    /// Reads what is there; a node without a file begins with `fresh`.
+    /// Reads what is there; a node without a file begins with `fresh`. Where the file is damaged, the newest ledger that can be read takes
+    /// its place on disk at once.
     pub(crate) fn open(files: Files, fresh: Ledger) -> Result<Self, AgentError> {
         let path = files.ledger();
-        let (stored, written) = match fs::read(&path) {
-            Ok(text) if text.starts_with(b"{") => {
-                // The agents before this one kept the ledger as one document and wrote it anew each time.
-                let whole = serde_json::from_slice(&text);
-                (whole.map_err(|source| AgentError::Ledger { path: path.clone(), source })?, None)
-            }
-            Ok(text) => {
-                read(&text).map_err(|(line, source)| AgentError::LedgerLine { path: path.clone(), line, source })?
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => (fresh, None),
-            Err(source) => return Err(AgentError::io(format!("reading {}", path.display()))(source)),
+        let found = look(&path)?;
+        let damaged = matches!(found, Found::Damaged(..));
+        let stored = match found {
+            Found::Good(ledger) => ledger,
+            Found::Damaged(before, damage) => damage::recover(&files, (before, &damage), fresh)?,
+            Found::Nothing => fresh,
         };
-        Ok(Self { files, path, stored, written })
+        // Each agent begins a new file, so that the one before it is whole should this one be damaged.
+        let mut journal = Self { files, path, stored, written: None };
+        if damaged {
+            journal.write_anew(&journal.stored.clone()).map_err(|error| match error {
+                StoreLedgerError::Fatal(error) => error,
+                StoreLedgerError::Full => AgentError::io("storing the ledger")(ErrorKind::StorageFull.into()),
+            })?;
+        }
+        Ok(journal)
     }
 
     /// The ledger as it was last stored.
@@ -103,7 +112,20 @@ impl Journal {
         Ok(true)
     }
 
+    /// Keeps the file as the older generation and begins another.
     fn replace(&mut self, ledger: &Ledger) -> Result<(), StoreLedgerError> {
+        let former = self.files.former_ledger();
+        let _none_yet = fs::remove_file(&former);
+        match fs::hard_link(&self.path, &former) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(%error, "cannot keep an older generation of the ledger");
+            }
+            _ => {}
+        }
+        self.write_anew(ledger)
+    }
+
+    fn write_anew(&mut self, ledger: &Ledger) -> Result<(), StoreLedgerError> {
         let line = self.line(&Record::Whole(ledger.clone()))?;
         let stored = match write_durably(&self.path, &line) {
             Err(error) if is_full(&error) => {
@@ -141,30 +163,42 @@ fn intact(line: &[u8]) -> Option<&[u8]> {
     (sum == crc32fast::hash(record)).then_some(record)
 }
 
-/// A ledger with how much of its file is the whole and how much changes; `None` where the file ends with a broken line.
-type Journalled = (Ledger, Option<(u64, u64)>);
+/// What the file holds; an error only where that cannot be told.
+fn look(path: &Path) -> Result<Found, AgentError> {
+    match fs::read(path) {
+        // The agents before this one kept the ledger as one document and wrote it anew each time.
+        Ok(text) if text.starts_with(b"{") => Ok(match serde_json::from_slice(&text) {
+            Ok(ledger) => Found::Good(ledger),
+            Err(source) => Found::Damaged(None, Damage { line: 1, source: Some(source) }),
+        }),
+        Ok(text) => Ok(read(&text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(source) => Err(AgentError::io(format!("reading {}", path.display()))(source)),
+    }
+}
 
-/// The ledger a file leads to, or the number of the line that cannot be read.
-fn read(text: &[u8]) -> Result<Journalled, (usize, Option<serde_json::Error>)> {
+/// The ledger that a file of lines leads to.
+fn read(text: &[u8]) -> Found {
     let mut ledger: Option<Ledger> = None;
-    let (mut whole, mut changes) = (0, 0);
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').zip(1..).peekable();
     while let Some((line, number)) = lines.next() {
-        let record = intact(line).map(serde_json::from_slice).transpose().map_err(|error| (number, Some(error)))?;
+        let record = match intact(line).map(serde_json::from_slice).transpose() {
+            Ok(record) => record,
+            Err(source) => return Found::Damaged(ledger, Damage { line: number, source: Some(source) }),
+        };
         match (record, &mut ledger) {
-            (Some(Record::Whole(first)), None) => (ledger, whole) = (Some(first), line.len() as u64),
-            (Some(Record::Change(change)), Some(ledger)) => {
-                ledger.apply(change);
-                changes += line.len() as u64;
-            }
-            (None, Some(ledger)) if lines.peek().is_none() => {
+            (Some(Record::Whole(first)), None) => ledger = Some(first),
+            (Some(Record::Change(change)), Some(ledger)) => ledger.apply(change),
+            (None, Some(_)) if lines.peek().is_none() => {
                 tracing::warn!(line = number, "left out the last line of the ledger, which was never finished");
-                return Ok((ledger.clone(), None));
             }
-            _ => return Err((number, None)),
+            _ => return Found::Damaged(ledger, Damage { line: number, source: None }),
         }
     }
-    ledger.map(|ledger| (ledger, Some((whole, changes)))).ok_or((1, None))
+    match ledger {
+        Some(ledger) => Found::Good(ledger),
+        None => Found::Damaged(None, Damage { line: 1, source: None }),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! their own process groups, so they outlive the agent; a small shell around each writes down its exit status, so that
 //! the next agent learns it too.
 
+mod unseen;
+
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -26,7 +28,7 @@ use crate::cgroup::OutOfMemory;
 use crate::clock::now;
 use crate::connections::Connections;
 use crate::environment::{self, Member};
-use crate::files::{read_beginning, read_end, write_durably};
+use crate::files::{read_end, write_durably};
 use crate::node::Input;
 use crate::process;
 use crate::site::Site;
@@ -48,8 +50,6 @@ exit "$code"
 "#;
 /// An exit status that was not written yet.
 const NO_STATUS: &str = "       \n";
-/// More than any exit status takes, in bytes.
-const STATUS_LIMIT: u64 = 64;
 /// What of a rank's output is searched for the reason of its end, in bytes.
 const LAST_OUTPUT: u64 = 64 * 1024;
 /// How long the end of a process waits for what it said last: a checkpoint told after the end would be refused.
@@ -155,15 +155,6 @@ impl Launcher {
         Kind::of(members.first()?, user.as_ref())
     }
 
-    /// Kills what a launch that was cut short may have started.
-    pub(crate) fn sweep(&self, job: JobId, generation: Generation) {
-        let launcher = self.clone();
-        tokio::spawn(async move {
-            let fault = Fault::of_infrastructure("the agent restarted during the launch");
-            launcher.fail(job, generation, fault).await;
-        });
-    }
-
     /// Kills what a group's cgroup holds, if it has one. Signals to its members go out besides.
     pub(crate) fn kill(&self, job: JobId, generation: Generation) {
         if let Some(cgroups) = &self.site.cgroups {
@@ -172,10 +163,7 @@ impl Launcher {
     }
 
     async fn fail(&self, job: JobId, generation: Generation, fault: Fault) {
-        if let Some(cgroups) = &self.site.cgroups {
-            cgroups.end_group(job, generation).await;
-        }
-        process::sweep(environment::mark(self.site.inventory.now().node, job, generation), None).await;
+        self.end_all(job, generation).await;
         self.tell(NodeEvent::SpawnFailed { job, generation, fault }).await;
     }
 
@@ -372,9 +360,7 @@ impl Launcher {
     /// only while no agent is there to see the end itself.
     async fn await_end(&self, job: JobId, generation: Generation, process: &Process) -> Option<Exit> {
         process::ended(process).await;
-        let written = read_beginning(&self.site.files.exit_status(job, generation, process.rank), STATUS_LIMIT).ok();
-        let complete = written.filter(|text| text.ends_with('\n'));
-        complete.and_then(|text| text.trim().parse().ok()).map(Exit::Code)
+        self.written_exit(job, generation, process.rank)
     }
 
     async fn tell(&self, event: NodeEvent) {

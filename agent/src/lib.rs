@@ -70,19 +70,11 @@ pub enum AgentError {
         #[source]
         source: std::io::Error,
     },
-    #[error("the ledger {path} cannot be read")]
+    #[error("the ledger {path} cannot be put into its written form")]
     Ledger {
         path: std::path::PathBuf,
         #[source]
         source: serde_json::Error,
-    },
-    #[error("line {line} of the ledger {path} is damaged")]
-    LedgerLine {
-        path: std::path::PathBuf,
-        line: usize,
-        /// What is wrong with it, where it is as it was written.
-        #[source]
-        source: Option<serde_json::Error>,
     },
     #[error("{path} is too long for a unix socket ({length} bytes, at most {limit})")]
     SocketPath { path: std::path::PathBuf, length: usize, limit: usize },

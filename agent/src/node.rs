@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use headway_api::agent::Secrets;
 use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
-use headway_types::{Capabilities, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp};
+use headway_types::{
+    Capabilities, ConditionKind, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp,
+};
 use nix::sys::signal::{SIGKILL, SIGTERM};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,7 @@ use crate::clock::{now, sleep_until};
 use crate::environment;
 use crate::hooks;
 use crate::housekeeping::Census;
-use crate::journal::{Journal, StoreLedgerError};
+use crate::journal::{self, Journal, StoreLedgerError};
 use crate::launcher::Launcher;
 use crate::observer::Observer;
 use crate::outbox::Outbox;
@@ -47,8 +49,8 @@ pub(crate) enum Input {
     },
     /// A worker whose secret was checked; answered with the directory its checkpoints go to, or a refusal.
     Hello(Hello),
-    /// A session needs its first message.
-    Register(oneshot::Sender<NodeReport>),
+    /// A session needs its first message, and the term that the node follows.
+    Register(oneshot::Sender<(NodeReport, Term)>),
     /// A session was welcomed; answered with whether its term is acceptable.
     Opened(Term, oneshot::Sender<bool>),
     /// Whether nothing more will be written to the group's logs.
@@ -99,6 +101,7 @@ impl Node {
         let now = site.inventory.now();
         let journal = Journal::open(site.files.clone(), Ledger::new(now.node, now.boot.clone()))?;
         let ledger = journal.ledger().clone();
+        site.inventory.set_conditions(&[ConditionKind::LedgerDamaged], Vec::from_iter(journal::condition(&site.files)));
         site.census.send_replace(Census::of(&ledger));
         Ok(Self {
             ledger,
@@ -164,7 +167,7 @@ impl Node {
             Input::Register(reply) => {
                 let inventory = Box::new(self.site.inventory.now().as_ref().clone());
                 let report = NodeReport::Registered { inventory, groups: self.ledger.statuses() };
-                answer(reply, report);
+                answer(reply, (report, self.ledger.term()));
                 Ok(())
             }
             Input::Opened(term, reply) => {
@@ -282,7 +285,7 @@ impl Node {
                 self.launcher.launch(*order, rendezvous_port, std::mem::take(&mut self.secrets));
             }
             NodeAction::Adopt { order, processes } => self.launcher.adopt(&order, processes),
-            NodeAction::Sweep { job, generation } => self.launcher.sweep(job, generation),
+            NodeAction::Sweep { job, generation, ranks } => self.launcher.sweep(job, generation, ranks),
             NodeAction::Send { job, generation, order } => self.send(job, generation, order),
             NodeAction::Signal { job, generation, signal } => {
                 let members = self.ledger.group(job, generation).map_or(&[][..], |group| group.phase.members());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
-use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
+use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use rand::RngExt;
@@ -80,6 +80,13 @@ pub(crate) enum SessionError {
     Wire(#[source] WireError),
     #[error("the scheduler has been replaced by a newer one")]
     OldTerm,
+    /// Its database was restored from an older backup, or this node is of another cluster.
+    #[error(
+        "the scheduler leads term {term}, this node follows {followed}: its database is older than what this node has lived through. Workers \
+         go on; nothing else is obeyed until an operator readmits the node (`headway admin readmit`), or the agent has a server of its own \
+         cluster again"
+    )]
+    Behind { term: Term, followed: Term },
     #[error("the agent is going down")]
     GoingDown,
 }
@@ -112,7 +119,7 @@ impl Side for Session {
     async fn dial(&self) -> Result<Opened, SessionError> {
         let channel = self.dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
         let registered = self.ask(Input::Register).await?;
-        let opened = handshake(channel, self.dialer.authorization.clone(), &registered).await?;
+        let opened = handshake(channel, self.dialer.authorization.clone(), registered).await?;
         if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
             tracing::info!("session opened");
             Ok(opened)
@@ -162,6 +169,7 @@ pub(crate) struct Opened {
 /// Has one session after another, with growing pauses while none is welcomed.
 pub(crate) async fn keep_session(side: &impl Side) {
     let (mut pause, mut longest) = (FIRST_PAUSE, LONGEST_PAUSE);
+    let mut behind = None;
     loop {
         let mut welcomed = None;
         let ended = tokio::select! {
@@ -175,7 +183,13 @@ pub(crate) async fn keep_session(side: &impl Side) {
         }
         let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
         // Told once: an agent that waits for its scheduler all night has nothing new to say.
-        if pause == FIRST_PAUSE {
+        let before = behind.take();
+        if let SessionError::Behind { term, .. } = ended {
+            behind = Some(term);
+        }
+        if behind.is_some() && behind != before {
+            tracing::error!(error = %chain(&ended), "the scheduler is behind this node");
+        } else if pause == FIRST_PAUSE {
             tracing::info!(error = %chain(&ended), "no session, dialling goes on");
         } else {
             tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
@@ -200,10 +214,10 @@ async fn attempt(side: &impl Side, welcomed: &mut Option<Duration>) -> SessionEr
 pub(crate) async fn handshake(
     channel: Channel,
     authorization: MetadataValue<Ascii>,
-    registered: &NodeReport,
+    (registered, followed): (NodeReport, Term),
 ) -> Result<Opened, SessionError> {
     let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
-    outgoing.send(registered.into()).await.map_err(|_| SessionError::Ended)?;
+    outgoing.send(registration(&registered, followed)).await.map_err(|_| SessionError::Ended)?;
     let mut request = Request::new(ReceiverStream::new(messages));
     request.metadata_mut().insert("authorization", authorization);
     let mut client = AgentGatewayClient::new(channel);
@@ -219,7 +233,8 @@ pub(crate) async fn handshake(
             let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
             Ok(Opened { term, speed, heartbeat, inbound, outgoing })
         }
-        SchedulerToAgent::Refused { reason } => Err(SessionError::Refused(reason)),
+        SchedulerToAgent::Refused { term: Some(term), .. } => Err(SessionError::Behind { term, followed }),
+        SchedulerToAgent::Refused { reason, term: None } => Err(SessionError::Refused(reason)),
         other => Err(SessionError::Refused(format!("it began with {other:?}"))),
     }
 }
@@ -263,7 +278,7 @@ async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &O
             side.command(NodeEvent::Command { term, serial, command }, secrets).await
         }
         Ok(SchedulerToAgent::Log(request)) => side.log(request, outgoing).await,
-        Ok(SchedulerToAgent::Refused { reason }) => Err(SessionError::Refused(reason)),
+        Ok(SchedulerToAgent::Refused { reason, .. }) => Err(SessionError::Refused(reason)),
         Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),
         Err(error) => {
             tracing::warn!(%error, "skipped a message of the scheduler");

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Serial, Term};
 
 use crate::secret::Secret;
+pub use from_wire::followed;
+pub use to_wire::registration;
 
 /// The generated messages, client and server.
 pub mod wire {
@@ -46,8 +48,8 @@ pub enum SchedulerToAgent {
     Command { term: Term, serial: Option<Serial>, command: AgentCommand, secrets: Secrets },
     /// Answered with one chunk; it never reaches the ledger.
     Log(LogRequest),
-    /// The session is not accepted; the stream ends.
-    Refused { reason: String },
+    /// The session is not accepted; the stream ends. `term`: the scheduler's, where the node follows a newer one.
+    Refused { reason: String, term: Option<Term> },
 }
 
 /// Asks for a piece of a worker's output.

@@ -62,7 +62,9 @@ pub use job::{
     CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job, JobDetail, JobList,
     JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
 };
-pub use node::{DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList, NodePatch};
+pub use node::{
+    DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList, NodePatch, Readmission, ReadmittedNode,
+};
 pub use node_insight::{GpuDetail, GpuFault, NodeGpus, NodeHealth, NodeIncident, NodeState};
 pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};

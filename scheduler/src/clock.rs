@@ -33,9 +33,16 @@ pub struct Clock {
     wall: i64,
     began: Instant,
     speed: Speed,
-    /// Microseconds added so that no moment comes before one that is stored.
+    /// Microseconds added so that no moment comes before one that is stored; less than 0 while the machine's clock is not believed.
     ahead: Arc<AtomicI64>,
+    /// Microseconds that the machine's clock was ahead of what is believed; 0: it is believed.
+    doubted: Arc<AtomicI64>,
+    /// Whether it is believed whatever it says.
+    trusted: bool,
 }
+
+/// A machine's clock within this of the cluster's is right again.
+const RIGHT: Seconds = Seconds(86_400.0);
 
 impl Default for Clock {
     fn default() -> Self {
@@ -47,7 +54,14 @@ impl Clock {
     #[must_use]
     pub fn new(speed: Speed) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { wall: micros(since_epoch.as_micros()), began: Instant::now(), speed, ahead: Arc::default() }
+        Self {
+            wall: micros(since_epoch.as_micros()),
+            began: Instant::now(),
+            speed,
+            ahead: Arc::default(),
+            doubted: Arc::default(),
+            trusted: false,
+        }
     }
 
     #[must_use]
@@ -84,6 +98,48 @@ impl Clock {
     }
 }
 
+impl Clock {
+    /// Believed whatever it says: an operator has said that it is right.
+    #[must_use]
+    pub fn trusted(self) -> Self {
+        Self { trusted: true, ..self }
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+
+    /// Does not believe the machine's clock: time goes on from here.
+    pub fn hold_at(&self, stored: Timestamp) {
+        let beyond = self.now().0.saturating_sub(stored.0);
+        self.ahead.fetch_sub(beyond, Ordering::Relaxed);
+        self.doubted.store(beyond, Ordering::Relaxed);
+    }
+
+    /// How far the machine's clock was ahead when it was last not believed; `None` while it is.
+    #[must_use]
+    pub fn doubted(&self) -> Option<Seconds> {
+        let beyond = self.doubted.load(Ordering::Relaxed);
+        (beyond > 0).then(|| Seconds(beyond as f64 / 1e6))
+    }
+
+    /// Whether the machine's clock, which was not believed, is right again; from now on it is believed.
+    #[must_use]
+    pub fn is_right_again(&self) -> bool {
+        let wall = Timestamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()));
+        self.is_right(wall)
+    }
+
+    fn is_right(&self, wall: Timestamp) -> bool {
+        let right = wall.0.abs_diff(self.now().0) as f64 / 1e6 <= RIGHT.0;
+        if right {
+            self.doubted.store(0, Ordering::Relaxed);
+            self.advance_to(wall);
+        }
+        right
+    }
+}
+
 fn micros(value: u128) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -105,6 +161,21 @@ mod tests {
         assert!(other.now() >= stored);
         clock.advance_to(first);
         assert!(other.now() >= stored, "an older moment moves nothing");
+    }
+
+    #[test]
+    fn a_clock_that_is_not_believed_goes_on_from_what_is_stored_until_the_machines_is_back() {
+        let clock = Clock::new(Speed::REAL);
+        let wall = clock.now();
+        let stored = wall - Seconds(400.0 * 86_400.0);
+        clock.hold_at(stored);
+        let held = clock.now();
+        assert!(held >= stored && held < stored + Seconds(60.0), "{held}");
+        assert!(clock.doubted().unwrap().0 >= 399.0 * 86_400.0);
+        assert!(!clock.is_right(wall) && clock.doubted().is_some());
+        let right = stored + Seconds(3_600.0);
+        assert!(clock.is_right(right) && clock.doubted().is_none());
+        assert!(clock.now() >= right && clock.now() < right + Seconds(60.0));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct ServerConfig {
     pub site: Catalog,
     /// Other than real only for emulated clusters, whose agents follow the scheduler's clock.
     pub speed: Speed,
+    /// Believe the machine's clock however far it is ahead of what is stored.
+    pub trust_clock: bool,
     /// What the binary was built from, for `/version`.
     pub build: &'static str,
     /// Serve `/metrics`; one server per process can.
@@ -116,6 +118,7 @@ mod tests {
             retention: Retention::default(),
             site: Catalog::default(),
             speed: Speed::REAL,
+            trust_clock: false,
             build: "unknown commit",
             metrics: false,
         }

@@ -8,14 +8,15 @@
 mod asker;
 mod faults;
 mod gather;
+mod news;
 mod pipeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Change, Engine, EngineConfig, Event, Observation, Request, RequestId, View};
-use headway_types::Term;
+use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, View, doubt};
+use headway_types::{Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ use crate::clock::Clock;
 use crate::cluster::{Cluster, Feed, Outlook};
 use crate::config::Retention;
 use crate::grpc::Sessions;
-use crate::leader::{Leader, LeaderError};
+use crate::leader::{Hold, Leader, LeaderError};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
 use crate::secrets::Courier;
@@ -33,6 +34,7 @@ use crate::store::{Store, StoreError};
 pub use asker::Asker;
 use faults::Faults;
 use gather::Gathering;
+use news::{heard, seen};
 use pipeline::{Decided, Pipeline};
 
 /// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
@@ -41,6 +43,10 @@ const INBOX: usize = 4_096;
 const FEED: usize = 16_384;
 /// Between attempts to lead again.
 const RETRY: Duration = Duration::from_secs(1);
+/// A term that lasted so long began well.
+const STEADY: Duration = Duration::from_secs(10);
+/// Between looks at a machine's clock that is not believed.
+const LOOK: Duration = Duration::from_secs(30);
 /// How old the snapshot may grow while only observations come in.
 const VIEW_AGE: Duration = Duration::from_millis(100);
 
@@ -72,6 +78,8 @@ impl Input {
 /// The loop before it runs.
 pub struct Driver {
     inbox: mpsc::Receiver<Input>,
+    /// For what the loop itself has to say.
+    own: mpsc::Sender<Input>,
     view: watch::Sender<Arc<View>>,
     feed: broadcast::Sender<Arc<Feed>>,
     ready: watch::Sender<bool>,
@@ -88,6 +96,12 @@ pub struct Driver {
     last_request: u64,
     /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
     pending: BTreeMap<RequestId, Asker>,
+}
+
+/// Nothing can be committed.
+struct Away {
+    since: Timestamp,
+    message: String,
 }
 
 /// Why the loop could not begin.
@@ -138,6 +152,7 @@ impl Driver {
         let archive = Archive::start(store.clone(), format!("{} ({build})", env!("CARGO_PKG_VERSION")));
         let driver = Driver {
             inbox,
+            own: sender.clone(),
             view,
             feed,
             ready,
@@ -160,6 +175,8 @@ impl Driver {
     /// Runs until shutdown; a lost term begins anew with what the store says.
     pub async fn run(mut self, engine: Engine, shutdown: CancellationToken) {
         let mut engine = Some(engine);
+        // Since when nothing could be committed.
+        let mut away: Option<Away> = None;
         while !shutdown.is_cancelled() {
             let Some(leading) = engine.take() else {
                 engine = self.lead_again(&shutdown).await;
@@ -168,17 +185,44 @@ impl Driver {
             tracing::info!(term = %leading.term(), "term begins");
             self.view.send_replace(Arc::new(leading.view()));
             self.sessions.begin(leading.term());
-            self.ready.send_replace(true);
+            // Whoever could not commit is ready once it has: the first commit of the new term tells so, and proves it.
+            self.ready.send_replace(away.is_none());
+            if let Some(away) = &away {
+                self.tell_away(away.since, away.message.clone());
+            }
+            if let Some(beyond) = self.clock.doubted() {
+                self.tell(Event::ClockDoubted { beyond });
+            }
+            let began = Instant::now();
             let ended = self.lead(leading, &shutdown).await;
+            if *self.ready.borrow() {
+                away = None;
+            }
             self.ready.send_replace(false);
             self.sessions.close_all();
             self.pending.clear();
             if let Err(error) = ended {
                 tracing::error!(error = &error as &dyn std::error::Error, "commit failed, reloading under a new term");
+                let message = error.to_string();
+                away.get_or_insert_with(|| Away { since: self.clock.now(), message });
+                if began.elapsed() < STEADY {
+                    tokio::time::sleep(RETRY).await;
+                }
             }
         }
         self.archive.finish().await;
         self.observer.finish().await;
+    }
+
+    /// Has the first commit after a while say that there was none; it makes the server ready again.
+    fn tell_away(&self, since: Timestamp, message: String) {
+        self.tell(Event::StoreAway { since, message });
+    }
+
+    fn tell(&self, event: Event) {
+        if let Err(error) = self.own.try_send(Input::event(event)) {
+            tracing::warn!(%error, "the loop is too busy to hear itself");
+        }
     }
 
     /// Begins another term from what is stored; `None` on shutdown or when it must be tried again.
@@ -202,6 +246,11 @@ impl Driver {
 
     /// One term: decide, commit, act, until shutdown or a failed commit.
     async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let mut hold = self.leader.keep(&self.store, engine.term());
+        // When the machine's clock is looked at again, while it is not believed.
+        let mut look = self.clock.doubted().map(|_| Instant::now() + LOOK);
+        // Since when Postgres has not answered, where nothing was to be committed meanwhile.
+        let mut away = None;
         let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
         let mut gathering = Gathering::new(self.clock.now());
         let mut faults = Faults::default();
@@ -212,11 +261,41 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
+                // What is under way is refused by the store.
+                Ok(()) = hold.changed() => {
+                    let hold = *hold.borrow_and_update();
+                    match (hold, away) {
+                        (Hold::Lost, _) => return Err(StoreError::Fenced { term: engine.term() }),
+                        (Hold::Away, None) => {
+                            self.ready.send_replace(false);
+                            away = Some(self.clock.now());
+                        }
+                        (Hold::Held, Some(since)) => {
+                            away = None;
+                            self.tell_away(since, "Postgres did not answer".into());
+                        }
+                        (Hold::Away, Some(_)) | (Hold::Held, None) => {}
+                    }
+                }
                 committed = pipeline.committed() => {
-                    self.act(pipeline.term(), committed?);
+                    let committed = committed?;
+                    self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+                    let over = committed.ends_the_term();
+                    self.act(pipeline.term(), committed);
+                    if over {
+                        tracing::warn!(term = %pipeline.term(), "nodes that follow newer terms are readmitted; another term begins");
+                        return Ok(());
+                    }
                     if let Some(next) = pipeline.advance() {
                         self.act(pipeline.term(), next);
                     }
+                }
+                () = until(look), if look.is_some() => {
+                    let right = self.clock.is_right_again();
+                    if right {
+                        self.tell(Event::ClockBelieved);
+                    }
+                    look = (!right).then(|| Instant::now() + LOOK);
                 }
                 () = until(view_due), if committing.is_none() => {
                     self.view.send_replace(Arc::new(engine.view()));
@@ -313,11 +392,23 @@ impl Driver {
 }
 
 async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
-    if let Some(newest) = store.newest_moment().await.map_err(StartError::Load)? {
+    let newest = store.newest_moment().await.map_err(StartError::Load)?;
+    if let Some(newest) = newest {
         clock.advance_to(newest);
     }
+    let snapshot = store.load(clock.now() - config.idempotency_kept).await.map_err(StartError::Load)?;
+    let doubted = newest.filter(|_| !clock.is_trusted()).and_then(|newest| {
+        let beyond = doubt(newest, clock.now(), &snapshot)?;
+        clock.hold_at(newest);
+        Some(beyond)
+    });
+    if let Some(beyond) = doubted {
+        tracing::error!(
+            ahead_days = beyond.0 / 86_400.0,
+            "the machine's clock is far ahead of what is stored and is not believed"
+        );
+    }
     let now = clock.now();
-    let snapshot = store.load(now - config.idempotency_kept).await.map_err(StartError::Load)?;
     let seed = getrandom::u64().map_err(StartError::Entropy)?;
     tracing::info!(%term, jobs = snapshot.jobs.len(), nodes = snapshot.nodes.len(), "cluster loaded");
     Ok(Engine::restore(config.clone(), term, seed, now, snapshot))
@@ -327,38 +418,6 @@ async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
-    }
-}
-
-fn heard(change: &Change) -> Option<Feed> {
-    match change {
-        Change::Event(event) => Some(Feed::Event(event.clone())),
-        Change::Job(job) => Some(Feed::Job(job.id)),
-        Change::Node(node) => Some(Feed::Node(node.inventory.node)),
-        Change::NodeGone(node) => Some(Feed::Node(*node)),
-        Change::Plan(record) => Some(Feed::Plan(record.plan.id)),
-        Change::Allocation(_)
-        | Change::Checkpoint(_)
-        | Change::Target(_)
-        | Change::Policy(_)
-        | Change::Array(_)
-        | Change::Project(_)
-        | Change::ProjectGone(_)
-        | Change::Reservation(_)
-        | Change::ReservationGone(_)
-        | Change::Idempotency(_)
-        | Change::Deed(_)
-        | Change::Transition(_)
-        | Change::Realised(_)
-        | Change::Notice(_)
-        | Change::NoticeGivenUp { .. } => None,
-    }
-}
-
-fn seen(observation: &Observation) -> Option<Feed> {
-    match observation {
-        Observation::Steps { report, .. } => Some(Feed::Job(report.job)),
-        Observation::Model { .. } => None,
     }
 }
 

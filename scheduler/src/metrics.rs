@@ -21,6 +21,8 @@ const CLUSTER_GPUS: &str = "headway_cluster_gpus";
 const CLUSTER_GOODPUT: &str = "headway_cluster_goodput_tokens_per_second";
 const CLUSTER_THROUGHPUT: &str = "headway_cluster_throughput_tokens_per_second";
 const CLUSTER_TERM: &str = "headway_cluster_term";
+const CLOCK_DOUBTED: &str = "headway_clock_doubted_seconds";
+const CLUSTER_NODES_AHEAD: &str = "headway_cluster_nodes_ahead";
 const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
 const PLAN_OBJECTIVE: &str = "headway_plan_objective";
@@ -71,6 +73,11 @@ fn describe() {
     describe_gauge!(CLUSTER_GOODPUT, "Reference tokens per second, summed over jobs that report");
     describe_gauge!(CLUSTER_THROUGHPUT, "Raw tokens per second, summed over jobs that report");
     describe_gauge!(CLUSTER_TERM, "Leadership term of this scheduler");
+    describe_gauge!(
+        CLOCK_DOUBTED,
+        "How far the machine's clock is ahead of what is stored, while it is not believed; else 0"
+    );
+    describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
     describe_counter!(
         ENGINE_FAULTS,
         "Transitions that the engine refused and states that it rules out, by kind; any is a fault of the scheduler"
@@ -294,6 +301,8 @@ pub fn observe(view: &View, plan_age: Option<Seconds>) {
     gauge!(CLUSTER_GOODPUT).set(goodput);
     gauge!(CLUSTER_THROUGHPUT).set(throughput);
     gauge!(CLUSTER_TERM).set(view.term.0 as f64);
+    gauge!(CLOCK_DOUBTED).set(view.doubt.map_or(0.0, |doubt| doubt.beyond.0));
+    gauge!(CLUSTER_NODES_AHEAD).set(view.ahead.len() as f64);
     gauge!(PLAN_AGE).set(plan_age.map_or(f64::NAN, |age| age.0));
     gauge!(PLAN_PROPOSALS).set(view.proposals.len() as f64);
     if let Some(target) = &view.target {

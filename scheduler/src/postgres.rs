@@ -3,6 +3,7 @@
 //! The cluster lies below one directory that only its owner may enter, and nothing listens on TCP; so every local
 //! connection is trusted. Postgres refuses to run as root, so root lends it to user `postgres` or `nobody`.
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -26,6 +27,10 @@ const DATABASE: &str = "headway";
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
+/// How often it is looked whether it still runs.
+const WATCH: Duration = Duration::from_millis(300);
+/// Between attempts to start it again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The processes of a killed server may outlive it by moments, and no other starts on its data until they are gone.
 const PREDECESSOR_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -33,6 +38,8 @@ const PREDECESSOR_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PrivatePostgres {
     root: PathBuf,
+    bin: PathBuf,
+    lent: Option<Lent>,
     /// Absent where a server of an earlier process was found running.
     child: Option<Child>,
 }
@@ -94,16 +101,52 @@ impl PrivatePostgres {
         let bin = find_binaries(Path::new(DISTRIBUTION), &std::env::var_os("PATH").unwrap_or_default())?;
         let lent = if geteuid().is_root() { Some(lend()?) } else { None };
         make_private(&root, lent.as_ref())?;
-        let mut postgres = Self { root, child: None };
+        let mut postgres = Self { root, bin, lent, child: None };
         if postgres.connect("postgres").await.is_err() {
             if !postgres.data().join("PG_VERSION").exists() {
-                postgres.init(&bin, lent.as_ref())?;
+                postgres.init()?;
             }
-            postgres.child = Some(postgres.spawn(&bin, lent.as_ref())?);
-            postgres.wait(&bin, lent.as_ref()).await?;
+            postgres.child = Some(postgres.spawn()?);
+            postgres.wait().await?;
         }
         postgres.create_database().await?;
         Ok(postgres)
+    }
+
+    /// Keeps it running: one that has ended is started again, later each time while it does not come up. Never ends by
+    /// itself; dropped, it leaves Postgres as it is.
+    pub async fn keep(&mut self) -> Infallible {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            if self.lives() {
+                continue;
+            }
+            let log = self.root.join("postgres.log");
+            tracing::error!(log = %log.display(), "Postgres has ended and is started again");
+            let mut pause = WATCH;
+            while let Err(error) = self.revive().await {
+                let retry_in_s = pause.as_secs_f64();
+                tracing::error!(error = &error as &dyn std::error::Error, retry_in_s, "Postgres does not start");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            tracing::warn!("Postgres runs again");
+        }
+    }
+
+    fn lives(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => self.pid().is_some_and(|pid| kill(pid, None).is_ok()),
+        }
+    }
+
+    async fn revive(&mut self) -> Result<(), PostgresError> {
+        // One that takes long to recover is waited for again.
+        if !self.lives() {
+            self.child = Some(self.spawn()?);
+        }
+        self.wait().await
     }
 
     /// Where to connect: the database `headway`.
@@ -158,11 +201,11 @@ impl PrivatePostgres {
         file.lines().next()?.trim().parse().ok().map(Pid::from_raw)
     }
 
-    fn init(&self, bin: &Path, lent: Option<&Lent>) -> Result<(), PostgresError> {
-        let program = bin.join("initdb");
+    fn init(&self) -> Result<(), PostgresError> {
+        let program = self.bin.join("initdb");
         let mut command = Command::new(&program);
         command.arg("-D").arg(self.data()).args(["-U", ROLE, "--auth=trust", "-E", "UTF8", "--locale=C"]);
-        let done = self.as_owner(command, lent).output().map_err(|source| PostgresError::Run { program, source })?;
+        let done = self.as_owner(command).output().map_err(|source| PostgresError::Run { program, source })?;
         if done.status.success() {
             return Ok(());
         }
@@ -171,8 +214,8 @@ impl PrivatePostgres {
         Err(PostgresError::Init(String::from_utf8_lossy(&done.stderr).trim().to_owned()))
     }
 
-    fn spawn(&self, bin: &Path, lent: Option<&Lent>) -> Result<Child, PostgresError> {
-        let program = bin.join("postgres");
+    fn spawn(&self) -> Result<Child, PostgresError> {
+        let program = self.bin.join("postgres");
         let log = self.root.join("postgres.log");
         let output = fs::OpenOptions::new().create(true).append(true).open(&log).map_err(prepare(&log))?;
         let errors = output.try_clone().map_err(prepare(&log))?;
@@ -183,24 +226,24 @@ impl PrivatePostgres {
         }
         // A process group of its own: an interrupt from the terminal is for Headway, which stops Postgres last.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
-        self.as_owner(command, lent).spawn().map_err(|source| PostgresError::Run { program, source })
+        self.as_owner(command).spawn().map_err(|source| PostgresError::Run { program, source })
     }
 
-    fn as_owner(&self, mut command: Command, lent: Option<&Lent>) -> Command {
+    fn as_owner(&self, mut command: Command) -> Command {
         command.current_dir(&self.root).env("LC_ALL", "C");
-        if let Some(lent) = lent {
+        if let Some(lent) = &self.lent {
             command.uid(lent.uid.as_raw()).gid(lent.gid.as_raw());
         }
         command
     }
 
-    async fn wait(&mut self, bin: &Path, lent: Option<&Lent>) -> Result<(), PostgresError> {
+    async fn wait(&mut self) -> Result<(), PostgresError> {
         let began = Instant::now();
         while let Err(error) = self.connect("postgres").await {
             let ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
             let last = if ended { self.last_words() } else { String::new() };
             if ended && began.elapsed() < PREDECESSOR_DEADLINE && awaits_predecessor(&last) {
-                self.child = Some(self.spawn(bin, lent)?);
+                self.child = Some(self.spawn()?);
             } else if ended || began.elapsed() > START_DEADLINE {
                 return Err(PostgresError::Start(if last.is_empty() { error.to_string() } else { last }));
             }

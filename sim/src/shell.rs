@@ -29,7 +29,7 @@ impl World<'_> {
                     self.clock.after(Seconds(0.01), shell(event));
                 }
             }
-            NodeAction::Sweep { job, generation } => {
+            NodeAction::Sweep { job, generation, .. } => {
                 self.sweep(node, (job, generation));
                 let fault = Fault::of_infrastructure("the launch was cut short");
                 self.clock.after(Seconds(0.1), shell(NodeEvent::SpawnFailed { job, generation, fault }));

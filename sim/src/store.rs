@@ -85,6 +85,7 @@ impl Store {
                 self.plans.insert(plan.plan.id, PlanRecord::clone(plan));
             }
             Change::Target(plan) => self.target = Some(*plan),
+            Change::Term(term) => self.term = self.term.max(*term),
             Change::Policy(policy) => self.policy = policy.clone(),
             Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(project))),
             Change::ProjectGone(name) => drop(self.projects.remove(name)),

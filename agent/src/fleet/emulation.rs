@@ -103,7 +103,7 @@ impl Emulation {
         let now = self.clock.now();
         match input {
             // An asker that has gone away needs no answer.
-            Input::Register { node, reply } => drop(reply.send(self.nodes[node].registered())),
+            Input::Register { node, reply } => drop(reply.send(self.nodes[node].registration())),
             Input::Opened { node, term, speed, reply } => drop(reply.send(self.opened(now, node, term, speed))),
             Input::Event { node, event } => {
                 let subject = match &event {

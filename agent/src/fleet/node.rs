@@ -65,6 +65,11 @@ impl Node {
         NodeReport::Registered { inventory: Box::new(self.inventory.clone()), groups: self.ledger.statuses() }
     }
 
+    /// Likewise, with the term that it follows.
+    pub(super) fn registration(&self) -> (NodeReport, Term) {
+        (self.registered(), self.ledger.term())
+    }
+
     /// A session was welcomed. False where the ledger follows a newer term.
     pub(super) fn opened(&self, term: Term) -> bool {
         let accepted = term >= self.ledger.term();

@@ -18,7 +18,7 @@ pub(super) enum Input {
     /// A session needs its first message.
     Register {
         node: usize,
-        reply: oneshot::Sender<NodeReport>,
+        reply: oneshot::Sender<(NodeReport, Term)>,
     },
     /// A session was welcomed; answered with whether its term is acceptable.
     Opened {
@@ -82,7 +82,7 @@ impl Side for Line {
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Register { node, reply }).await?;
         let registered = answer.await.map_err(|_| SessionError::GoingDown)?;
-        let opened = handshake(self.channel.clone(), self.authorization.clone(), &registered).await?;
+        let opened = handshake(self.channel.clone(), self.authorization.clone(), registered).await?;
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Opened { node, term: opened.term, speed: opened.speed, reply }).await?;
         match answer.await {

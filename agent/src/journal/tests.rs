@@ -83,9 +83,11 @@ fn a_file_of_changes_is_written_anew_before_it_grows_large() {
 
 #[test]
 fn a_crash_within_a_write_leaves_the_ledger_as_it_was_before_it() {
-    let (dir, before) = stored(3);
-    let whole = fs::read(file(&dir)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let mut journal = open(&dir).unwrap();
+    let before = (1..=3).fold(fresh(), heard);
+    journal.store(before.clone()).unwrap();
+    let whole = fs::read(file(&dir)).unwrap();
     journal.store(heard(before.clone(), 4)).unwrap();
     let longer = fs::read(file(&dir)).unwrap();
     for end in whole.len()..longer.len() {
@@ -102,23 +104,67 @@ fn a_crash_within_a_write_leaves_the_ledger_as_it_was_before_it() {
     assert_eq!(*open(&dir).unwrap().ledger(), before);
 }
 
+fn damaged(dir: &TempDir) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let kept = entries.filter(|path| path.display().to_string().contains("/ledger.damaged-"));
+    kept.map(|path| fs::read(path).unwrap()).collect()
+}
+
 #[test]
-fn damage_before_the_last_line_is_an_error_that_names_the_line() {
+fn damage_before_the_last_line_leaves_what_came_before_it_and_keeps_the_file() {
     let (dir, _) = stored(4);
     let good = fs::read(file(&dir)).unwrap();
     let ends: Vec<usize> = good.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
-    for (line, end) in ends.iter().enumerate().take(ends.len() - 1) {
+    for (line, end) in ends.iter().enumerate().take(ends.len() - 1).skip(1) {
+        let (dir, _) = stored(4);
         let mut bad = good.clone();
         bad[end - 7] ^= 1;
         fs::write(file(&dir), &bad).unwrap();
-        let error = open(&dir).unwrap_err();
-        assert!(matches!(error, AgentError::LedgerLine { line: named, .. } if named == line + 1), "{error}");
+        let before = (1..=line as u64).fold(fresh(), heard);
+        assert_eq!(*open(&dir).unwrap().ledger(), before);
+        assert_eq!(damaged(&dir), [bad]);
+        // It is on disk again, whole, though nothing has happened since.
+        assert_eq!(*open(&dir).unwrap().ledger(), before);
+        assert_eq!(damaged(&dir).len(), 1);
     }
-    let missing = [&good[..=ends[0]], &good[ends[1] + 1..]].concat();
-    fs::write(file(&dir), &missing[ends[0] + 1..]).unwrap();
-    assert!(matches!(open(&dir), Err(AgentError::LedgerLine { line: 1, .. })), "changes without what they change");
-    fs::write(file(&dir), "").unwrap();
-    assert!(matches!(open(&dir), Err(AgentError::LedgerLine { line: 1, .. })));
+}
+
+#[test]
+fn a_ledger_of_which_nothing_can_be_read_gives_way_to_the_generation_before_it() {
+    let whole = |jobs| (1..=jobs).fold(fresh(), heard);
+    for bad in [&b""[..], b"[\"00000000\",", b"\0\0\0\0", b"{\"node\":"] {
+        let (dir, ledger) = stored(3);
+        // Each agent begins a file of its own.
+        open(&dir).unwrap().store(heard(ledger, 4)).unwrap();
+        fs::write(file(&dir), bad).unwrap();
+        assert_eq!(*open(&dir).unwrap().ledger(), whole(3));
+        assert_eq!(damaged(&dir), [bad]);
+
+        let (dir, _) = stored(3);
+        fs::write(file(&dir), bad).unwrap();
+        assert_eq!(*open(&dir).unwrap().ledger(), fresh(), "there is no other generation");
+
+        let (dir, ledger) = stored(3);
+        open(&dir).unwrap().store(heard(ledger, 4)).unwrap();
+        fs::write(dir.path().join("ledger.former.json"), b"neither").unwrap();
+        fs::write(file(&dir), bad).unwrap();
+        assert_eq!(*open(&dir).unwrap().ledger(), fresh(), "both are damaged");
+        assert_eq!(*open(&dir).unwrap().ledger(), fresh());
+    }
+}
+
+#[test]
+fn a_damaged_ledger_is_a_condition_of_the_node_until_somebody_has_removed_it() {
+    let (dir, _) = stored(3);
+    let (files, lock) = Files::open(dir.path(), false).unwrap();
+    assert_eq!(condition(&files), None);
+    drop(lock);
+    fs::write(file(&dir), b"").unwrap();
+    open(&dir).unwrap();
+    let told = condition(&files).unwrap();
+    let kept = told.message.split(' ').find(|word| word.contains("ledger.damaged-")).unwrap();
+    fs::remove_file(kept).unwrap();
+    assert_eq!(condition(&files), None);
 }
 
 #[test]
@@ -132,7 +178,4 @@ fn the_ledger_of_an_older_agent_is_taken_up() {
     assert_eq!(ledger, serde_json::from_str(before).unwrap());
     journal.store(heard(ledger.clone(), 8)).unwrap();
     assert_eq!(*open(&dir).unwrap().ledger(), heard(ledger, 8));
-
-    fs::write(file(&dir), &before[..before.len() - 9]).unwrap();
-    assert!(matches!(open(&dir), Err(AgentError::Ledger { .. })));
 }

@@ -62,6 +62,15 @@ fn unknown<T>(field: &'static str, value: impl Display) -> Read<T> {
     Err(WireError::Bad { field, message: format!("{value} is not known to this version") })
 }
 
+/// The highest term that a node has followed, as its registration says; 0: it says none.
+#[must_use]
+pub fn followed(message: &wire::AgentMessage) -> Term {
+    match &message.body {
+        Some(wire::agent_message::Body::Registered(registered)) => Term(registered.followed_term),
+        _ => Term(0),
+    }
+}
+
 impl TryFrom<wire::AgentMessage> for AgentToScheduler {
     type Error = WireError;
 
@@ -161,7 +170,7 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 tail_lines: request.tail_lines,
                 since_ms: request.since_ms,
             }),
-            Body::Refused(refused) => Self::Refused { reason: refused.reason },
+            Body::Refused(refused) => Self::Refused { reason: refused.reason, term: refused.term.map(Term) },
         })
     }
 }
@@ -292,6 +301,7 @@ fn condition(condition: wire::Condition) -> Option<Condition> {
         wire::ConditionKind::MemoryPressure => ConditionKind::MemoryPressure,
         wire::ConditionKind::Throttled => ConditionKind::Throttled,
         wire::ConditionKind::Unbounded => ConditionKind::Unbounded,
+        wire::ConditionKind::LedgerDamaged => ConditionKind::LedgerDamaged,
     };
     Some(Condition { kind, message: condition.message })
 }

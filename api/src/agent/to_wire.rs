@@ -25,6 +25,16 @@ impl From<&AgentToScheduler> for wire::AgentMessage {
     }
 }
 
+/// The first message of a session, with the highest term that the node has followed.
+#[must_use]
+pub fn registration(report: &NodeReport, followed: Term) -> wire::AgentMessage {
+    let mut message: wire::AgentMessage = report.into();
+    if let Some(wire::agent_message::Body::Registered(registered)) = &mut message.body {
+        registered.followed_term = followed.0;
+    }
+    message
+}
+
 impl From<&NodeReport> for wire::AgentMessage {
     fn from(report: &NodeReport) -> Self {
         use wire::agent_message::Body;
@@ -32,6 +42,7 @@ impl From<&NodeReport> for wire::AgentMessage {
             NodeReport::Registered { inventory, groups } => Body::Registered(wire::Registered {
                 inventory: Some(inventory.as_ref().into()),
                 groups: groups.iter().map(Into::into).collect(),
+                followed_term: 0,
             }),
             NodeReport::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
             NodeReport::Inventory { inventory } => Body::Inventory(inventory.as_ref().into()),
@@ -105,7 +116,9 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
                 Body::Command(command_to_wire(*term, *serial, command, secrets))
             }
             SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
-            SchedulerToAgent::Refused { reason } => Body::Refused(wire::Refused { reason: reason.clone() }),
+            SchedulerToAgent::Refused { reason, term } => {
+                Body::Refused(wire::Refused { reason: reason.clone(), term: term.map(|term| term.0) })
+            }
         };
         Self { body: Some(body) }
     }
@@ -305,6 +318,7 @@ impl From<&Condition> for wire::Condition {
             ConditionKind::MemoryPressure => wire::ConditionKind::MemoryPressure,
             ConditionKind::Throttled => wire::ConditionKind::Throttled,
             ConditionKind::Unbounded => wire::ConditionKind::Unbounded,
+            ConditionKind::LedgerDamaged => wire::ConditionKind::LedgerDamaged,
         };
         Self { kind: kind.into(), message: condition.message.clone() }
     }

@@ -9,7 +9,8 @@ use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeGpus,
     NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList,
-    Policy, Queue, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage, Version,
+    Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage,
+    Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.
@@ -100,6 +101,11 @@ impl Client {
     /// Vouches that nothing runs on an unreachable node any more.
     pub async fn lost(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
         self.act_on_node(node, "lost", reason).await
+    }
+
+    /// Has nodes that followed a newer term follow this scheduler again.
+    pub async fn readmit(&self, reason: Option<&str>) -> Result<Readmission, ClientError> {
+        self.post(&["readmission"], &ReasonRequest { reason: reason.map(str::to_owned) }).await
     }
 
     /// Forgets a node that is gone for good.

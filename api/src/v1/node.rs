@@ -153,6 +153,22 @@ pub struct DeletedNode {
     pub policy_rows: Vec<String>,
 }
 
+/// Nodes that follow this scheduler again though they had followed a newer term.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Readmission {
+    /// The next term is this one or above.
+    pub term: u64,
+    pub nodes: Vec<ReadmittedNode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReadmittedNode {
+    pub id: Uuid,
+    pub name: String,
+    /// The term that it followed.
+    pub term: u64,
+}
+
 /// A node that is no more, on the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeGone {

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod admin;
 pub mod agent;
 pub mod array;
 pub mod audit;

@@ -71,6 +71,10 @@ pub struct Server {
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
+    /// Believe this machine's clock though it is more than a week ahead of all that is stored while jobs ran. Else time goes on from
+    /// what is stored until the clock is set right.
+    #[arg(long, env = "HEADWAY_TRUST_CLOCK")]
+    pub trust_clock: bool,
     /// Ends when this process does.
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,
@@ -94,11 +98,12 @@ pub async fn run(mut server: Server) -> Result<(), Failure> {
     }
     let directory = DataDirectory::open(server.data_dir.take())?;
     server.live_in(&directory)?;
-    let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
+    let mut postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let served = match server.config(postgres.url()) {
-        Ok(config) => {
-            headway_scheduler::serve(config, shutdown).await.map_err(|error| anyhow::Error::new(error).into())
-        }
+        Ok(config) => tokio::select! {
+            served = headway_scheduler::serve(config, shutdown) => served.map_err(|error| anyhow::Error::new(error).into()),
+            never = postgres.keep() => match never {},
+        },
         Err(failure) => Err(failure),
     };
     // Last: nothing is left that would write.
@@ -154,6 +159,7 @@ impl Server {
             tokens,
             site,
             speed: self.speed,
+            trust_clock: self.trust_clock,
             build: env!("HEADWAY_BUILD"),
             metrics: true,
         })

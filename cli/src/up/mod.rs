@@ -131,9 +131,13 @@ pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
         free(address, flag)?;
     }
     eprintln!("headway: data in {}", directory.root().display());
-    let postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
+    let mut postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let mut children = Vec::new();
-    let outcome = run_cluster(&up, name, &groups, &directory, &postgres, &mut children).await;
+    let database = postgres.url();
+    let outcome = tokio::select! {
+        outcome = run_cluster(&up, name, &groups, &directory, &database, &mut children) => outcome,
+        never = postgres.keep() => match never {},
+    };
     // Agents first: what they still have to say is said to a scheduler that can store it.
     while let Some(child) = children.pop() {
         child.stop().await?;
@@ -149,14 +153,14 @@ async fn run_cluster(
     name: Option<&str>,
     groups: &[FleetGroup],
     directory: &DataDirectory,
-    postgres: &PrivatePostgres,
+    database: &str,
     children: &mut Vec<Child>,
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let url = format!("http://{}", up.listen);
     let [admin, agent] = tokio::select! {
-        tokens = server::start(&url, up, directory, postgres, children) => tokens?,
+        tokens = server::start(&url, up, directory, database, children) => tokens?,
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     };

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use headway_api::client::{Client, ClientError};
-use headway_scheduler::postgres::PrivatePostgres;
 use tokio::time::Instant;
 
 use super::Up;
@@ -17,14 +16,14 @@ pub async fn start(
     url: &str,
     up: &Up,
     directory: &DataDirectory,
-    postgres: &PrivatePostgres,
+    database: &str,
     children: &mut Vec<Child>,
 ) -> anyhow::Result<[Token; 2]> {
     let mut renewed = false;
     loop {
         let tokens = [directory.token("admin")?, directory.token("agent")?];
         // Among the children first, so that it is stopped whatever comes of it.
-        children.insert(0, Child::start("server", directory, server_arguments(up, directory, postgres)?)?);
+        children.insert(0, Child::start("server", directory, server_arguments(up, directory, database)?)?);
         wait_until_ready(&Client::new(url, &tokens[0].secret)?, &mut children[0]).await?;
         let mut all_open = true;
         for (token, name) in tokens.iter().zip(["admin", "agent"]) {
@@ -53,12 +52,12 @@ async fn opens(url: &str, token: &Token) -> Result<bool, ClientError> {
     }
 }
 
-fn server_arguments(up: &Up, directory: &DataDirectory, postgres: &PrivatePostgres) -> anyhow::Result<Vec<String>> {
+fn server_arguments(up: &Up, directory: &DataDirectory, database: &str) -> anyhow::Result<Vec<String>> {
     let path = |name: &str| directory.root().join(name).display().to_string();
     let mut arguments = vec![
         "server".into(),
         "--database-url".into(),
-        postgres.url(),
+        database.to_owned(),
         "--listen".into(),
         up.listen.to_string(),
         "--agent-listen".into(),

@@ -2,9 +2,11 @@
 //! again and again, wait too long or run otherwise than expected. It is read off what readers see in one pass and decides nothing: a job is due by the bound
 //! that the newest round settled, and what a verdict says of a job is the planner's word.
 
+mod clock;
 mod jobs;
 mod nodes;
 mod planning;
+mod terms;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,6 +20,10 @@ use crate::view::View;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
+    /// Nodes follow a newer term and obey nothing.
+    NodesAhead,
+    /// The machine's clock is not believed, and the cluster's goes on without it.
+    ClockDoubted,
     /// Rounds took too long or broke down.
     RoundsGivenUp,
     /// A round has been under way for longer than the policy lets pass between two.
@@ -61,6 +67,7 @@ impl Kind {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
+            Self::NodesAhead | Self::ClockDoubted => Severity::Critical,
             Self::RoundsGivenUp | Self::RoundLate | Self::NodeLost | Self::NodeUnreachable => Severity::Critical,
             Self::PlanningPaused | Self::PlanWaitsApproval | Self::NodeQuarantined | Self::NodeLeftOut => {
                 Severity::Warning
@@ -119,6 +126,8 @@ impl View {
     #[must_use]
     pub fn attention(&self, most: usize, may_read: impl Fn(&Job) -> bool) -> Attention {
         let mut found = planning::findings(self);
+        found.extend(terms::findings(self));
+        found.extend(clock::findings(self));
         found.extend(nodes::findings(self));
         found.extend(jobs::findings(self, may_read));
         let mut by_kind = BTreeMap::new();

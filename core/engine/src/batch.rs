@@ -59,6 +59,7 @@ impl Engine {
                 self.facts.draft.replies.push((request, reply));
             }
             Event::Agent { node, session, report } => self.hear(node, session, report),
+            Event::AgentAhead { node, name, term } => self.node_ahead(node, name, term),
             Event::AgentDisconnected { node, session } => self.disconnected(node, session),
             Event::PlanReady { plan } => {
                 self.facts.unsettled = true;
@@ -79,6 +80,13 @@ impl Engine {
             Event::NoticeGivenUp { notice, job, message } => {
                 self.facts.note(Note::new("job.notify_failed", message).job(job));
                 self.facts.draft.notices_given_up.push(notice);
+            }
+            Event::ClockDoubted { beyond } => self.clock_doubted(beyond),
+            Event::ClockBelieved => self.clock_believed(),
+            Event::StoreAway { since, message } => {
+                let lasted = self.facts.now.since(since);
+                let message = format!("nothing could be stored for {}: {message}", lasted.words());
+                self.facts.note(Note::new("store.away", message).with("seconds", format!("{:.1}", lasted.0.max(0.0))));
             }
             Event::Tick => {}
         }
@@ -101,7 +109,8 @@ impl Engine {
         let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);
         let others =
             [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), self.window_opens(), periodic];
+        let others = others.into_iter().chain([at.behind_until()]);
         let soon = facts.now + Seconds(0.001);
-        nodes.chain(jobs).chain(proposals).chain(others.into_iter().flatten()).min().map(|at| at.max(soon))
+        nodes.chain(jobs).chain(proposals).chain(others.flatten()).min().map(|at| at.max(soon))
     }
 }

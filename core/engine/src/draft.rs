@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_types::{AgentCommand, ArrayId, Generation, JobId, NodeId, PlanId, ReservationId, Timestamp};
+use headway_types::{AgentCommand, ArrayId, Generation, JobId, NodeId, PlanId, ReservationId, Term, Timestamp};
 
 use crate::event::{Actor, RequestId, SessionId};
 use crate::outcome::{Observation, Reply};
@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub plans: BTreeMap<PlanId, Arc<PlanRecord>>,
     pub target: Option<PlanId>,
     pub policy: bool,
+    /// What the next term is to be above.
+    pub term: Option<Term>,
     pub projects: BTreeSet<String>,
     pub arrays: BTreeSet<ArrayId>,
     pub reservations: BTreeSet<ReservationId>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use headway_planner::{Force, Verified};
 use headway_types::spec::Priority;
 use headway_types::{
-    ArrayId, GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ProjectRole, ReservationId, Seconds, Timestamp,
+    ArrayId, GpuCount, JobId, JobSpec, NodeId, NodeReport, PlanId, ProjectRole, ReservationId, Seconds, Term, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ pub enum Event {
     Request { request: RequestId, actor: Actor, body: Request },
     /// An agent speaks. `session` names the stream; reports of an older session than the node's newest are dropped.
     Agent { node: NodeId, session: SessionId, report: NodeReport },
+    /// An agent was refused since it follows a newer term than this one.
+    AgentAhead { node: NodeId, name: String, term: Term },
     /// The stream ended.
     AgentDisconnected { node: NodeId, session: SessionId },
     /// The planning thread has finished, and the plan keeps the rules of its round.
@@ -32,6 +34,12 @@ pub enum Event {
     PlanGivenUp { plan: PlanId, message: String },
     /// A webhook could not be told something of a job for so long that nobody tries again.
     NoticeGivenUp { notice: NoticeId, job: JobId, message: String },
+    /// The machine's clock is so far ahead of what is stored that it is not believed.
+    ClockDoubted { beyond: Seconds },
+    /// It is right again.
+    ClockBelieved,
+    /// The store could not be written to since then, for this reason; now it can, if this is stored.
+    StoreAway { since: Timestamp, message: String },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.
     Tick,
 }
@@ -172,6 +180,10 @@ pub enum Request {
     /// Forgets a node that is gone for good and holds nothing. Should it come back, it is a new one.
     DeleteNode {
         node: NodeId,
+        reason: Option<String>,
+    },
+    /// An operator vouches for the store: nodes that follow a newer term are to follow this scheduler again.
+    Readmit {
         reason: Option<String>,
     },
     /// A round now; the plan comes back as a proposal and waits for approval.

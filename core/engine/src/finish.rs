@@ -99,6 +99,7 @@ impl Facts {
         changes.extend(allocations.filter_map(|key| Some(Change::Allocation(self.allocations.get(key)?.clone()))));
         changes.extend(std::mem::take(&mut draft.checkpoints).into_values().flatten().map(Change::Checkpoint));
         changes.extend(draft.policy.then(|| Change::Policy(self.policy.clone())));
+        changes.extend(draft.term.map(Change::Term));
         changes.extend(draft.projects.iter().map(|name| match self.projects.get(name) {
             Some(project) => Change::Project(project.clone()),
             None => Change::ProjectGone(name.clone()),

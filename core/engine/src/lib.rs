@@ -19,6 +19,7 @@ pub mod view;
 mod batch;
 mod blame;
 mod config;
+mod doubt;
 mod draft;
 mod engine;
 mod expectations;
@@ -40,10 +41,12 @@ mod seen;
 mod show;
 mod situation;
 mod snapshot;
+mod terms;
 mod verdicts;
 
 pub use account::{Activity, GpuTime, Taker, Tenure, Use};
 pub use config::EngineConfig;
+pub use doubt::{Doubt, doubt};
 pub use engine::Engine;
 pub use event::{
     Actor, ArrayDeed, ElasticChange, Ends, Event, IdempotencyKey, JobChange, Known, Request, RequestId,
@@ -51,11 +54,12 @@ pub use event::{
 };
 pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
-pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Refusal, Reply};
+pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Readmission, Refusal, Reply};
 pub use pulse::{ProjectPulse, Pulse};
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
+pub use terms::Ahead;
 
 pub use verdicts::Verdicts;
 pub use view::{ArrayView, Holding, JobView, NodeView, View};

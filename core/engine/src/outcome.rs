@@ -1,9 +1,10 @@
 //! What leaves the engine: facts to commit, then answers and commands to send, a plan to make, a time to wake.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{AgentCommand, ArrayId, JobId, NodeId, PlanId, ReservationId, StepReport, Timestamp};
+use headway_types::{AgentCommand, ArrayId, JobId, NodeId, PlanId, ReservationId, StepReport, Term, Timestamp};
 use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
@@ -12,6 +13,7 @@ use crate::record::{
     PolicySettings, Project, Realised, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
+use crate::terms::Ahead;
 
 /// The result of one batch of events. The shell commits `changes` in one transaction guarded by the term, then
 /// sends `replies` and `commands`; a crash between the two loses nothing, since the next reconcile sends them again.
@@ -47,6 +49,8 @@ pub enum Change {
     /// The plan that reconcile steers towards.
     Target(PlanId),
     Policy(PolicySettings),
+    /// The store takes this term for the newest: whoever leads begins another, above it.
+    Term(Term),
     Project(Arc<Project>),
     Array(Arc<Array>),
     /// The project was deleted.
@@ -112,9 +116,18 @@ pub enum Reply {
     Policy(Box<PolicySettings>),
     Project(Arc<Project>),
     Reservation(Arc<Reservation>),
+    Readmitted(Readmission),
     /// What the request would have been answered; its subject as it would be.
     DryRun(Box<Reply>),
     Refused(Refusal),
+}
+
+/// Nodes that are to follow this scheduler again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Readmission {
+    /// The least that the next term will be.
+    pub term: Term,
+    pub nodes: BTreeMap<NodeId, Ahead>,
 }
 
 /// An array, and those of its elements with which something was done.

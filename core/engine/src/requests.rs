@@ -47,6 +47,7 @@ impl Engine {
             Request::LabelNode { node, labels, expected } => self.label_node(actor, node, &labels, expected),
             Request::MarkLost { node, reason } => self.mark_lost(actor, node, reason),
             Request::DeleteNode { node, reason } => self.delete_node(actor, node, reason),
+            Request::Readmit { reason } => self.readmit(actor, reason),
             Request::Rebalance { terms } => self.rebalance(actor, *terms).map(Reply::Rebalance),
             Request::Approve { plan } => self.approve(actor, plan),
             Request::Reject { plan, reason } => self.reject(actor, plan, reason),

@@ -14,8 +14,10 @@ use imbl::OrdMap;
 use uuid::Uuid;
 
 use crate::activity::Activity;
+use crate::doubt::Doubt;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
+use crate::terms::Ahead;
 
 /// What was seen. It has an entry for exactly the jobs and nodes that have a row.
 #[derive(Clone, Debug)]
@@ -25,6 +27,10 @@ pub(crate) struct Seen {
     /// A round shares them as they are when it is asked for.
     pub jobs: OrdMap<JobId, Arc<JobSeen>>,
     pub nodes: BTreeMap<NodeId, NodeSeen>,
+    /// Those that follow a newer term and were refused.
+    pub ahead: BTreeMap<NodeId, Ahead>,
+    /// While the machine's clock is not believed.
+    pub doubt: Option<Doubt>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When each command whose effect is not seen yet was last sent.
@@ -181,6 +187,8 @@ impl Seen {
             listening_since: now,
             jobs: jobs.collect(),
             nodes: nodes.collect(),
+            ahead: BTreeMap::new(),
+            doubt: None,
             lessons: Arc::default(),
             sent: BTreeMap::new(),
         }

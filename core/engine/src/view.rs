@@ -12,6 +12,7 @@ use headway_types::{
 use imbl::OrdMap;
 
 use crate::account::Activity;
+use crate::doubt::Doubt;
 use crate::facts::usage::usages;
 use crate::record::{
     Allocation, AllocationPhase, Array, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings,
@@ -19,6 +20,7 @@ use crate::record::{
 };
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
+use crate::terms::Ahead;
 use crate::verdicts::Verdicts;
 
 /// Live jobs only; ended ones are read from the store.
@@ -44,6 +46,10 @@ pub struct View {
     pub trouble: Option<Trouble>,
     /// While a round is under way: as of when.
     pub round_since: Option<Timestamp>,
+    /// Nodes that follow a newer term, and so nobody.
+    pub ahead: BTreeMap<NodeId, Ahead>,
+    /// While the machine's clock is not believed.
+    pub doubt: Option<Doubt>,
 }
 
 impl View {
@@ -65,6 +71,8 @@ impl View {
             lessons: Arc::default(),
             trouble: None,
             round_since: None,
+            ahead: BTreeMap::new(),
+            doubt: None,
         }
     }
 

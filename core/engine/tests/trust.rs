@@ -222,7 +222,7 @@ fn a_full_disk_keeps_new_work_away_and_stops_nothing() {
 #[test]
 fn what_a_person_should_know_of_a_node_keeps_no_work_away_and_is_not_said_to() {
     let mut cluster = Cluster::new(&[4]);
-    for kind in [ConditionKind::Throttled, ConditionKind::Unbounded] {
+    for kind in [ConditionKind::Throttled, ConditionKind::Unbounded, ConditionKind::LedgerDamaged] {
         let condition = Condition { kind, message: format!("{kind:?} says why") };
         let known = headway_types::NodeInventory { conditions: vec![condition], ..inventory(0, 4) };
         cluster.report(0, NodeReport::Inventory { inventory: Box::new(known) });
@@ -231,6 +231,18 @@ fn what_a_person_should_know_of_a_node_keeps_no_work_away_and_is_not_said_to() {
     let job = cluster.submit(rigid("one", 2));
     cluster.pass_beating(3.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+}
+
+#[test]
+fn what_ails_a_node_is_told_when_it_registers_with_it() {
+    let mut cluster = Cluster::new(&[4]);
+    let condition = Condition { kind: ConditionKind::LedgerDamaged, message: "its ledger was damaged".into() };
+    let ailing = headway_types::NodeInventory { conditions: vec![condition], ..inventory(0, 4) };
+    let told = |cluster: &Cluster| cluster.messages.iter().filter(|one| one.contains("its ledger was damaged")).count();
+    for _ in 0..2 {
+        cluster.register_anew(ailing.clone());
+        assert_eq!(told(&cluster), 1);
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub enum NodeEvent {
     Spawned { job: JobId, generation: Generation, processes: Vec<Process> },
     /// The launch failed and no process of it is left.
     SpawnFailed { job: JobId, generation: Generation, fault: Fault },
+    /// All processes of a launch that was cut short had ended before the shell came back, and nothing of them is left: how each rank did.
+    EndedUnseen { job: JobId, generation: Generation, exits: BTreeMap<u32, Exit> },
     /// A process is gone, with everything it had started. `fault`: what the shell knows of its cause beyond the exit
     /// status (a GPU that broke, the host that ran out of memory).
     Exited { job: JobId, generation: Generation, rank: u32, exit: Exit, fault: Option<Fault> },

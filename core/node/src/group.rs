@@ -2,6 +2,7 @@
 
 use headway_types::command::GroupStatus;
 use headway_types::placement::NodeSlice;
+use headway_types::spec::RunPer;
 use headway_types::{
     Capabilities, CheckpointRef, Configuration, Fault, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder,
     NodeId, Seconds, StopMode, Timestamp,
@@ -250,5 +251,15 @@ impl<'a> Share<'a> {
             first_rank += slice.gpus.len() as u32;
         }
         None
+    }
+
+    /// The ranks of the processes that the order starts on this node.
+    #[must_use]
+    pub fn processes(&self, order: &LaunchOrder) -> std::ops::Range<u32> {
+        let count = match order.run.per {
+            RunPer::Node => 1,
+            RunPer::Gpu => self.slice.gpus.len() as u32,
+        };
+        self.first_rank..self.first_rank + count
     }
 }

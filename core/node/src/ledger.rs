@@ -64,6 +64,7 @@ impl Ledger {
             NodeEvent::Exited { job, generation, rank, exit, fault } => {
                 self.exited(now, (job, generation), rank, exit, fault, &mut out);
             }
+            NodeEvent::EndedUnseen { job, generation, exits } => self.ended_unseen(job, generation, &exits, &mut out),
             NodeEvent::EpilogDone { job, generation } => self.epilog_done(job, generation, &mut out),
             NodeEvent::Worker { job, generation, message } => self.worker(now, job, generation, message, &mut out),
             NodeEvent::Tick => self.tick(now, &mut out),

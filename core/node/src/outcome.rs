@@ -36,8 +36,9 @@ pub enum NodeAction {
     Spawn { order: Box<LaunchOrder>, rendezvous_port: u16 },
     /// Watch processes that an earlier shell started; answer each end with `Exited`.
     Adopt { order: Box<LaunchOrder>, processes: Vec<Process> },
-    /// A launch was cut short: kill whatever carries this generation, then answer with `SpawnFailed`.
-    Sweep { job: JobId, generation: Generation },
+    /// What was begun was cut short: kill whatever carries this generation, then answer with `SpawnFailed`, or with
+    /// `EndedUnseen` where each of the ranks (those of a launch, none of a prolog) had left its exit status by itself.
+    Sweep { job: JobId, generation: Generation, ranks: Vec<u32> },
     /// To the group's workers, as far as they listen. Not answered: `Hello` repeats what matters.
     Send { job: JobId, generation: Generation, order: WorkerOrder },
     /// To the processes of the group.

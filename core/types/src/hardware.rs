@@ -117,6 +117,8 @@ pub enum ConditionKind {
     Throttled,
     /// No cgroups, or none with controllers, keep what runs there within bounds of memory.
     Unbounded,
+    /// Its ledger was damaged and it went on with an older one; until somebody has looked.
+    LedgerDamaged,
 }
 
 impl ConditionKind {
@@ -125,7 +127,7 @@ impl ConditionKind {
     pub fn keeps_work_away(self) -> bool {
         match self {
             Self::DiskPressure | Self::MemoryPressure => true,
-            Self::Throttled | Self::Unbounded => false,
+            Self::Throttled | Self::Unbounded | Self::LedgerDamaged => false,
         }
     }
 }

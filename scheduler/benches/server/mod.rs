@@ -59,6 +59,7 @@ fn become_server_if_told() {
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
+        trust_clock: false,
         build: "unknown commit",
         metrics: true,
     };

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use headway_engine::{Outcome, View};
+use headway_engine::{Change, Outcome, View};
 use headway_types::Term;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -21,6 +21,11 @@ pub(super) struct Decided {
 }
 
 impl Decided {
+    /// Nothing may be committed after it: the store takes another term for the newest.
+    pub fn ends_the_term(&self) -> bool {
+        self.outcome.changes.iter().any(|change| matches!(change, Change::Term(_)))
+    }
+
     /// Nothing in it promises or commands anything.
     fn only_observes(&self) -> bool {
         let Outcome { changes, replies, commands, refused, plan_request, wake_at: _, observations: _ } = &self.outcome;

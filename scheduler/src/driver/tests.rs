@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use headway_engine::{IdempotencyKey, Known, Refusal, Reply, SessionId};
+use headway_engine::{Change, IdempotencyKey, Known, Refusal, Reply, SessionId};
 use headway_types::{JobId, JobSpec, NodeReport, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
@@ -144,6 +144,42 @@ async fn time_does_not_step_back_when_the_clock_was_set_back() {
 }
 
 #[tokio::test]
+async fn a_clock_far_ahead_of_what_is_stored_is_not_believed_while_jobs_run() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    // What is stored is years old.
+    let running = running(crate::support::START);
+    let entered = headway_engine::record::Entered::Job {
+        job: running.id,
+        state: running.state.kind(),
+        generation: running.generation,
+    };
+    let transition = headway_engine::record::Transition { at: crate::support::START, entered };
+    let changes = [Change::Job(Arc::new(running)), Change::Transition(transition)];
+    store.commit(term, &changes).await.unwrap();
+
+    let running = Running::on(&database).await;
+    let doubted = async {
+        while running.cluster.view().doubt.is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), doubted).await.unwrap();
+    assert!(running.cluster.now() < crate::support::START + headway_types::Seconds(3_600.0));
+    running.stop().await;
+}
+
+/// A job that runs since then.
+fn running(since: Timestamp) -> headway_engine::record::Job {
+    use headway_engine::record::{Job, JobState};
+    let id = headway_types::IdSource::seeded(3).job(since);
+    let generation = headway_types::Generation(1);
+    let state = JobState::Running { generation, since };
+    Job { state, generation, ..Job::new(id, spec("runs"), "ada".into(), since) }
+}
+
+#[tokio::test]
 async fn a_lost_term_answers_nothing_and_begins_anew() {
     let database = TestDatabase::create().await;
     let running = Running::on(&database).await;
@@ -253,7 +289,7 @@ async fn a_server_told_to_stop_answers_what_it_has_decided() {
 async fn a_second_server_refuses_while_the_first_lives() {
     let database = TestDatabase::create().await;
     let first = Running::on(&database).await;
-    let leader = Leader::new(database.options.clone());
+    let leader = Leader::with_lease(database.options.clone(), Duration::from_millis(100));
     let store = database.store().await;
     let second = Driver::start(
         store,

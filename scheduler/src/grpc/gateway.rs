@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, wire};
+use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, followed, wire};
 use headway_engine::{Event, SessionId};
 use headway_goodput::catalog::Catalog;
-use headway_types::{NodeId, NodeReport, Seconds, TokenScope};
+use headway_types::{NodeId, NodeReport, Seconds, Term, TokenScope};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
-use super::sessions::{Outgoing, Sessions};
+use super::sessions::{NotOpened, Outgoing, Sessions};
 use crate::clock::Clock;
 use crate::driver::Input;
 use crate::store::{Store, TokenHash};
@@ -99,13 +99,16 @@ impl AgentGateway for Gateway {
         let first = tokio::time::timeout(REGISTER_DEADLINE, incoming.message())
             .await
             .map_err(|_| Status::deadline_exceeded("no registration came"))??;
+        let followed = first.as_ref().map(followed).unwrap_or_default();
         let registered = first.map(AgentToScheduler::try_from).transpose().map_err(bad)?;
         let Some(AgentToScheduler::Report(NodeReport::Registered { inventory, groups })) = registered else {
             return Err(Status::failed_precondition("the first message of a session must be Registered"));
         };
         let node = inventory.node;
-        let Some(opened) = self.sessions.open(node) else {
-            return Err(Status::unavailable("the scheduler does not lead now"));
+        let opened = match self.sessions.open(node, followed) {
+            Ok(opened) => opened,
+            Err(NotOpened::NoLeader) => return Err(Status::unavailable("the scheduler does not lead now")),
+            Err(NotOpened::Ahead { term }) => return Ok(self.tell_ahead(node, inventory.name, followed, term).await),
         };
         let session = opened.session;
         let heartbeat = Seconds(self.lease.0 / HEARTBEATS_PER_LEASE);
@@ -120,6 +123,22 @@ impl AgentGateway for Gateway {
 }
 
 impl Gateway {
+    /// Tells the node that it is ahead, and the engine, which has a person hear of it.
+    async fn tell_ahead(
+        &self,
+        node: NodeId,
+        name: String,
+        followed: Term,
+        term: Term,
+    ) -> Response<<Self as AgentGateway>::SessionStream> {
+        tracing::error!(node_id = %node, %name, %followed, %term, "an agent follows a newer term; was the database restored from a backup?");
+        let reason = format!("this scheduler leads term {term}, the node follows {followed}");
+        // The loop has ended if this fails; then the node asks whoever comes next.
+        let _ = self.inbox.send(Input::event(Event::AgentAhead { node, name, term: followed })).await;
+        let refused = SchedulerToAgent::Refused { reason, term: Some(term) };
+        Response::new(Box::pin(tokio_stream::once(Ok((&refused).into()))))
+    }
+
     /// Forwards reports until the stream ends or the session is closed, then says so.
     async fn listen(
         self,

@@ -1,6 +1,6 @@
 //! Which node is connected, under which session, and what waits to be sent to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ struct Registry {
     /// The term commands are sent under; `None` while nobody leads, and then no session is open.
     term: Option<Term>,
     open: BTreeMap<NodeId, Open>,
+    /// Nodes that have been told of this term: no other can have heard of it, unless from another history.
+    welcomed: BTreeSet<NodeId>,
     last_session: u64,
     /// Never set back: a term that comes again to this process goes on counting.
     last_command: u64,
@@ -53,6 +55,15 @@ pub enum SessionError {
     TimedOut(NodeId),
 }
 
+/// Why no session was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotOpened {
+    /// Nobody leads.
+    NoLeader,
+    /// The node follows a newer term than this one, or one of the same number that it did not hear of here.
+    Ahead { term: Term },
+}
+
 /// One newly opened session.
 pub(super) struct Opened {
     pub session: SessionId,
@@ -65,7 +76,9 @@ pub(super) struct Opened {
 impl Sessions {
     /// Accepts sessions and sends commands under this term from now on.
     pub fn begin(&self, term: Term) {
-        self.lock().term = Some(term);
+        let mut registry = self.lock();
+        registry.welcomed.clear();
+        registry.term = Some(term);
     }
 
     /// Closes every session; agents come back and register anew.
@@ -76,10 +89,14 @@ impl Sessions {
         registry.asked.clear();
     }
 
-    /// Opens a session; an older one of the same node ends. `None` while nobody leads.
-    pub(super) fn open(&self, node: NodeId) -> Option<Opened> {
+    /// Opens a session; an older one of the same node ends. `followed`: the highest term that the node has heard of.
+    pub(super) fn open(&self, node: NodeId, followed: Term) -> Result<Opened, NotOpened> {
         let mut registry = self.lock();
-        let term = registry.term?;
+        let term = registry.term.ok_or(NotOpened::NoLeader)?;
+        if followed > term || (followed == term && !registry.welcomed.contains(&node)) {
+            return Err(NotOpened::Ahead { term });
+        }
+        registry.welcomed.insert(node);
         registry.last_session += 1;
         let session = SessionId(registry.last_session);
         let (queue, outgoing) = mpsc::channel(QUEUE);
@@ -88,7 +105,7 @@ impl Sessions {
             tracing::info!(node_id = %node, "newer session replaces an open one");
             older.closed.cancel();
         }
-        Some(Opened { session, term, outgoing, closed })
+        Ok(Opened { session, term, outgoing, closed })
     }
 
     /// Forgets a session that has ended, unless a newer one has taken its place.
@@ -117,7 +134,7 @@ impl Sessions {
             return;
         }
         tracing::warn!(node_id = %node, session = session.0, %reason, "agent refused");
-        if registry.send(node, &SchedulerToAgent::Refused { reason })
+        if registry.send(node, &SchedulerToAgent::Refused { reason, term: None })
             && let Some(open) = registry.open.remove(&node)
         {
             // What is queued still leaves: the stream ends after its last message.
@@ -217,9 +234,24 @@ mod tests {
     fn nobody_connects_before_the_term_begins() {
         let sessions = Sessions::default();
         let (node, _) = names();
-        assert!(sessions.open(node).is_none());
+        assert!(matches!(sessions.open(node, Term(0)), Err(NotOpened::NoLeader)));
         sessions.begin(Term(3));
-        assert_eq!(sessions.open(node).unwrap().term, Term(3));
+        assert_eq!(sessions.open(node, Term(0)).unwrap().term, Term(3));
+    }
+
+    #[test]
+    fn a_node_that_follows_a_term_of_another_history_is_ahead() {
+        let sessions = Sessions::default();
+        let (node, _) = names();
+        sessions.begin(Term(3));
+        for followed in [Term(3), Term(4)] {
+            assert_eq!(sessions.open(node, followed).err(), Some(NotOpened::Ahead { term: Term(3) }), "{followed}");
+        }
+        assert!(sessions.open(node, Term(2)).is_ok());
+        assert!(sessions.open(node, Term(3)).is_ok(), "it heard of this term here");
+        sessions.close_all();
+        sessions.begin(Term(4));
+        assert!(sessions.open(node, Term(4)).is_err(), "of this one it did not");
     }
 
     #[test]
@@ -227,12 +259,12 @@ mod tests {
         let sessions = Sessions::default();
         let (node, _) = names();
         sessions.begin(Term(1));
-        let older = sessions.open(node).unwrap();
-        let newer = sessions.open(node).unwrap();
+        let older = sessions.open(node, Term(0)).unwrap();
+        let newer = sessions.open(node, Term(0)).unwrap();
         assert!(newer.session > older.session);
         assert!(older.closed.is_cancelled() && !newer.closed.is_cancelled());
         sessions.close(node, older.session);
-        let welcome = SchedulerToAgent::Refused { reason: "test".into() };
+        let welcome = SchedulerToAgent::Refused { reason: "test".into(), term: None };
         assert!(sessions.send(node, &welcome), "the newer session must survive the end of the older");
     }
 
@@ -241,7 +273,7 @@ mod tests {
         let sessions = Sessions::default();
         let (node, job) = names();
         sessions.begin(Term(1));
-        let mut opened = sessions.open(node).unwrap();
+        let mut opened = sessions.open(node, Term(0)).unwrap();
         for generation in [1, 2] {
             let command = AgentCommand::Checkpoint { job, generation: Generation(generation) };
             sessions.command(Term(1), node, command, Secrets::new());
@@ -258,13 +290,13 @@ mod tests {
         let sessions = Sessions::default();
         let (node, job) = names();
         sessions.begin(Term(1));
-        let opened = sessions.open(node).unwrap();
+        let opened = sessions.open(node, Term(0)).unwrap();
         for _ in 0..=QUEUE {
             let command = AgentCommand::Checkpoint { job, generation: Generation(1) };
             sessions.command(Term(1), node, command, Secrets::new());
         }
         assert!(opened.closed.is_cancelled());
-        assert!(!sessions.send(node, &SchedulerToAgent::Refused { reason: "test".into() }));
+        assert!(!sessions.send(node, &SchedulerToAgent::Refused { reason: "test".into(), term: None }));
     }
 
     #[tokio::test]
@@ -272,14 +304,14 @@ mod tests {
         let sessions = Sessions::default();
         let (node, _) = names();
         sessions.begin(Term(1));
-        let mut refused = sessions.open(node).unwrap();
+        let mut refused = sessions.open(node, Term(0)).unwrap();
         sessions.refuse(node, refused.session, "node n1 is another machine".into());
         assert!(refused.closed.is_cancelled());
         let told: SchedulerToAgent = refused.outgoing.recv().await.unwrap().unwrap().try_into().unwrap();
-        assert_eq!(told, SchedulerToAgent::Refused { reason: "node n1 is another machine".into() });
+        assert_eq!(told, SchedulerToAgent::Refused { reason: "node n1 is another machine".into(), term: None });
         assert!(refused.outgoing.recv().await.is_none());
 
-        let newer = sessions.open(node).unwrap();
+        let newer = sessions.open(node, Term(0)).unwrap();
         sessions.refuse(node, refused.session, "late".into());
         assert!(!newer.closed.is_cancelled());
     }
@@ -290,7 +322,7 @@ mod tests {
         let (node, job) = names();
         assert_eq!(sessions.ask(node, request(1, job)).await, Err(SessionError::NotConnected(node)));
         sessions.begin(Term(1));
-        let _opened = sessions.open(node).unwrap();
+        let _opened = sessions.open(node, Term(0)).unwrap();
         let id = sessions.next_request();
         let chunk =
             LogChunk { request_id: id, bytes: b"x".to_vec(), next_offset: 1, eof: false, error: None, marks: vec![] };

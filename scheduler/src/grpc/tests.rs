@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, Secrets, wire};
+use headway_api::agent::{AgentToScheduler, LogChunk, SchedulerToAgent, Secrets, registration, wire};
 use headway_api::secret::Secret;
 use headway_engine::{Actor, EngineConfig, Known, Reply, Request};
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeReport, Timestamp, TokenScope, example,
+    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeReport, Term, Timestamp, TokenScope,
+    example,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -80,8 +81,13 @@ struct Session {
 
 impl Session {
     async fn open(served: &Served, secret: &str, first: NodeReport) -> Result<Self, Status> {
+        Self::open_following(served, secret, first, Term(0)).await
+    }
+
+    /// As a node does that has followed this term.
+    async fn open_following(served: &Served, secret: &str, first: NodeReport, term: Term) -> Result<Self, Status> {
         let (reports, outgoing) = mpsc::channel(16);
-        reports.send((&AgentToScheduler::Report(first)).into()).await.unwrap();
+        reports.send(registration(&first, term)).await.unwrap();
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
         request.metadata_mut().insert("authorization", format!("Bearer {secret}").parse().unwrap());
         let incoming = AgentGatewayClient::new(served.channel.clone()).session(request).await?.into_inner();
@@ -151,6 +157,37 @@ async fn a_node_of_the_sites_own_type_can_what_the_sites_catalog_says() {
     };
     assert!(matches!(session.hear().await, Some(SchedulerToAgent::Welcome { .. })));
     assert_eq!(tokio::time::timeout(DEADLINE, offered()).await.unwrap().as_ref(), site().stated("Own-24G"));
+}
+
+#[tokio::test]
+async fn a_node_that_is_ahead_is_refused_until_an_operator_readmits_it() {
+    let served = serve().await;
+    let term = served.cluster.view().term;
+    let followed = Term(term.0 + 40);
+    let mut session = Session::open_following(&served, "agent", registered(), followed).await.unwrap();
+    let refused = session.hear().await;
+    assert!(matches!(refused, Some(SchedulerToAgent::Refused { term: Some(told), .. }) if told == term), "{refused:?}");
+    let ahead = async {
+        while served.cluster.view().ahead.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, ahead).await.unwrap();
+
+    let readmit = Request::Readmit { reason: None };
+    let reply = served.cluster.request(Actor::User("opal".into()), readmit).await.unwrap();
+    let Reply::Readmitted(done) = reply else { panic!("refused: {reply:?}") };
+    assert_eq!((done.term, done.nodes[&node()].term), (Term(followed.0 + 1), followed));
+    let higher = async {
+        while !served.cluster.ready() || served.cluster.view().term <= followed {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, higher).await.unwrap();
+    let mut session = Session::open_following(&served, "agent", registered(), followed).await.unwrap();
+    let welcome = session.hear().await;
+    assert!(matches!(welcome, Some(SchedulerToAgent::Welcome { term, .. }) if term > followed), "{welcome:?}");
+    assert!(served.cluster.view().ahead.is_empty());
 }
 
 #[tokio::test]

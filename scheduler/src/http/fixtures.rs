@@ -92,6 +92,8 @@ pub fn running() -> View {
         verdicts: Verdicts::default(),
         trouble: None,
         round_since: None,
+        ahead: BTreeMap::new(),
+        doubt: None,
     }
 }
 

@@ -43,6 +43,7 @@ mod policy;
 mod problem;
 mod projects;
 mod queue;
+mod readmission;
 mod rebalance;
 mod reservations;
 mod root;

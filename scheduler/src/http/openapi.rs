@@ -18,8 +18,8 @@ use utoipa_axum::routes;
 use super::access::act_of;
 use super::{
     HttpState, actions, arrays, audit, browser_sessions, deliveries, events, explain, goodput, history, jobs, ledger,
-    listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, rebalance, reservations,
-    secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
+    listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission, rebalance,
+    reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -89,6 +89,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(nodes::cordon_node))
         .routes(routes!(nodes::uncordon_node))
         .routes(routes!(nodes::lose_node))
+        .routes(routes!(readmission::readmit_nodes))
         .routes(routes!(plans::list_plans))
         .routes(routes!(plans::current_plan))
         .routes(routes!(rebalance::rebalance))

@@ -33,7 +33,9 @@ fn in_words(state: &HttpState) -> String {
         .map(|trouble| format!("{} rounds of late gave no plan: {}", trouble.rounds, trouble.message));
     let late = view.late_round().map(|since| format!("a round has been under way for {}", since.words()));
     let left = (health.deferred > 0).then(|| format!("{} jobs wait for their goodput curves", health.deferred));
-    let but: Vec<String> = trouble.into_iter().chain(late).chain(left).collect();
+    let ahead = view.nodes_ahead().map(|told| format!("{told} (`headway admin readmit`)"));
+    let doubted = view.clock_doubted();
+    let but: Vec<String> = ahead.into_iter().chain(doubted).chain(trouble).chain(late).chain(left).collect();
     if but.is_empty() { "ready\n".to_owned() } else { format!("ready, but {}\n", but.join("; ")) }
 }
 

@@ -26,6 +26,12 @@ impl Store {
         Ok(Term(unsigned(term)))
     }
 
+    /// The newest term that somebody has begun.
+    pub async fn newest_term(&self) -> Result<Term, StoreError> {
+        let term = sqlx::query_scalar!("SELECT term FROM cluster").fetch_one(&self.pool).await;
+        Ok(Term(unsigned(term.map_err(StoreError::during("reading the newest term"))?)))
+    }
+
     /// Which cluster this is, for as long as its database lives.
     pub async fn identity(&self) -> Result<Uuid, StoreError> {
         sqlx::query_scalar!("SELECT identity FROM cluster")
@@ -65,6 +71,8 @@ pub(super) struct ClusterChange<'a> {
     pub target: Option<PlanId>,
     pub policy: Option<&'a PolicySettings>,
     pub last_event_seq: Option<u64>,
+    /// The newest term from now on, if it is higher: whoever holds the one before is kept out.
+    pub term: Option<Term>,
     /// Newest moment of what is committed.
     pub last_at: Option<Timestamp>,
 }
@@ -78,12 +86,13 @@ pub(super) async fn update(
     let done = sqlx::query!(
         "UPDATE cluster SET target_plan_id = COALESCE($2, target_plan_id), \
          policy = COALESCE($3::text::jsonb, policy), last_event_seq = GREATEST($4, last_event_seq), \
-         last_at = GREATEST($5, last_at) WHERE term = $1",
+         last_at = GREATEST($5, last_at), term = GREATEST($6, term) WHERE term = $1",
         integer(term.0),
         change.target.map(|plan| plan.0),
         change.policy.map(document),
         change.last_event_seq.map(integer),
         change.last_at.map(time),
+        change.term.map(|term| integer(term.0)),
     )
     .execute(connection)
     .await?;

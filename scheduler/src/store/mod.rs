@@ -68,6 +68,8 @@ use crate::secrets::{Keyring, OpenError};
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
+/// No commit may stand still longer between two of its statements.
+const WRITE_TIMEOUT: &str = "15s";
 
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
@@ -154,10 +156,10 @@ impl Store {
     /// Connects without looking at the schema. Refuses a database that forgets what it has confirmed.
     pub async fn connect(options: PgConnectOptions) -> Result<Self, StoreError> {
         let connecting = || StoreError::during("connecting to Postgres");
-        let writer = durable(PgPoolOptions::new().max_connections(2))
-            .connect_with(options.clone())
-            .await
-            .map_err(connecting())?;
+        // A server that is stopped in the middle of a commit holds its rows no longer than this.
+        let writing = options.clone().options([("idle_in_transaction_session_timeout", WRITE_TIMEOUT)]);
+        let writer =
+            durable(PgPoolOptions::new().max_connections(2)).connect_with(writing).await.map_err(connecting())?;
         let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&writer).await.map_err(connecting())?;
         if fsync != "on" {
             return Err(StoreError::NotDurable { setting: "fsync" });

@@ -54,12 +54,80 @@ async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     let agent = Agent::start(dir.path(), 1);
     let (reply, answer) = oneshot::channel();
     agent.inputs.send(Input::Register(reply)).await.unwrap();
-    let NodeReport::Registered { groups, .. } = answer.await.unwrap() else { panic!("not a registration") };
+    let (NodeReport::Registered { groups, .. }, Term(1)) = answer.await.unwrap() else { panic!("not a registration") };
     assert_eq!(groups[0].phase, GroupPhase::Running);
     assert_eq!(agent.output(&order, 0, "pid").await, before);
     std::fs::write(dir.path().join("data/go"), "").unwrap();
     let failed = GroupOutcome::Failed { exit_code: Some(5), fault: Fault::of_job("rank 0 exited with code 5") };
     assert_eq!(agent.ended().await, failed);
+}
+
+/// As if the agent had died right after it had started a group: what it wrote down since is gone.
+fn forget_the_start(ledger: &Path) {
+    let text = std::fs::read_to_string(ledger).unwrap();
+    let launching = text.find("\"launching\"").unwrap();
+    let line = launching + text[launching..].find('\n').unwrap();
+    std::fs::write(ledger, &text[..=line]).unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_ended_before_its_start_was_written_down_is_not_run_again() {
+    let failed = GroupOutcome::Failed { exit_code: Some(7), fault: Fault::of_job("rank 1 exited with code 7") };
+    for (codes, outcome) in [([0, 0], GroupOutcome::Succeeded), ([0, 7], failed)] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = Agent::start(dir.path(), 2);
+        let order = agent.order(&dir, 1, "true");
+        agent.launch(&order).await;
+        assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+        let ledger = agent.files.ledger();
+        let statuses = [0, 1].map(|rank| agent.files.exit_status(order.job, order.generation, rank));
+        agent.die().await;
+        assert!(statuses.iter().all(|status| std::fs::read_to_string(status).unwrap().trim() == "0"));
+        for (status, code) in statuses.iter().zip(codes) {
+            std::fs::write(status, format!("{code:<7}\n")).unwrap();
+        }
+        forget_the_start(&ledger);
+        let agent = Agent::start(dir.path(), 2);
+        assert_eq!(agent.ended().await, outcome);
+        agent.die().await;
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_had_not_ended_when_its_start_was_forgotten_did_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let order = agent.order(&dir, 1, "echo pid $$; sleep 60");
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "pid").await;
+    let child: u32 = output.trim().strip_prefix("pid ").unwrap().parse().unwrap();
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    let ledger = agent.files.ledger();
+    agent.die().await;
+    forget_the_start(&ledger);
+    let agent = Agent::start(dir.path(), 1);
+    let outcome = agent.ended().await;
+    assert!(
+        matches!(&outcome, GroupOutcome::NotStarted { fault } if fault.blame == Blame::Infrastructure),
+        "{outcome:?}"
+    );
+    assert!(!process::tests::exists(child), "it would run beside the next");
+}
+
+#[tokio::test]
+async fn an_agent_with_an_empty_ledger_starts_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.launch(&agent.order(&dir, 1, "true")).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    let ledger = agent.files.ledger();
+    agent.die().await;
+    std::fs::write(ledger, "").unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let conditions = agent.inventory.now().conditions.clone();
+    assert!(conditions.iter().any(|one| one.kind == headway_types::ConditionKind::LedgerDamaged), "{conditions:?}");
+    agent.launch(&agent.order(&dir, 2, "true")).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use headway_types::{BootId, Gpu, GpuHealth, GpuUuid, NodeId, NodeInventory};
+use headway_types::{BootId, Condition, Gpu, GpuHealth, GpuUuid, NodeId, NodeInventory};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ impl Engine {
         let name = inventory.name.clone();
         let broke = newly_broken(&known.inventory, &inventory);
         let healed = newly_broken(&inventory, &known.inventory);
-        let conditions = (known.inventory.conditions != inventory.conditions).then(|| inventory.conditions.clone());
+        let (before, conditions) = (known.inventory.conditions.clone(), inventory.conditions.clone());
         self.facts.edit_node(id, |node| node.inventory = inventory);
         for (gpu, cause) in broke {
             let message = format!("GPU {} of node {name} is broken: {cause}", gpu.index);
@@ -34,18 +34,24 @@ impl Engine {
             let message = format!("GPU {} of node {name} is healthy again", gpu.index);
             self.facts.note(Note::new("gpu.healed", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
         }
-        if let Some(conditions) = conditions {
-            let messages: Vec<&str> = conditions.iter().map(|one| one.message.as_str()).collect();
-            let message = match messages.join(", ") {
-                none if none.is_empty() => format!("node {name} is well again"),
-                some if conditions.iter().any(|one| one.kind.keeps_work_away()) => {
-                    format!("node {name} takes nothing new: {some}")
-                }
-                some => format!("node {name} takes work, but: {some}"),
-            };
-            self.facts.note(Note::new("node.condition", message).by(Actor::Node(id)).node(id));
-        }
+        self.tell_conditions(id, &name, &before, &conditions);
         self.facts.ask_round(format!("what node {name} offers changed"));
+    }
+
+    /// What has come or gone of the troubles of a node.
+    pub(crate) fn tell_conditions(&mut self, id: NodeId, name: &str, before: &[Condition], now: &[Condition]) {
+        if before == now {
+            return;
+        }
+        let messages: Vec<&str> = now.iter().map(|one| one.message.as_str()).collect();
+        let message = match messages.join(", ") {
+            none if none.is_empty() => format!("node {name} is well again"),
+            some if now.iter().any(|one| one.kind.keeps_work_away()) => {
+                format!("node {name} takes nothing new: {some}")
+            }
+            some => format!("node {name} takes work, but: {some}"),
+        };
+        self.facts.note(Note::new("node.condition", message).by(Actor::Node(id)).node(id));
     }
 
     /// A GPU is one node's alone: a second offer of the same UUID (a cloned configuration, a shared device) counts as

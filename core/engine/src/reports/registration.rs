@@ -41,6 +41,8 @@ impl Engine {
         }
         let inventory = self.with_own_gpus(inventory);
         self.tell_registration(id, known.as_deref(), &inventory);
+        let before = known.as_ref().map_or(&[][..], |node| &node.inventory.conditions);
+        self.tell_conditions(id, &inventory.name, before, &inventory.conditions);
         let rebooted = known.as_ref().is_some_and(|node| node.boot != inventory.boot);
         let news = rebooted || known.as_ref().is_none_or(|node| node.availability != Availability::Available);
         let listed = self.take_in(id, session, known.as_deref(), inventory, groups);
@@ -87,6 +89,7 @@ impl Engine {
         self.seen.nodes.insert(id, NodeSeen::new(Some(self.facts.now), contact));
         self.facts.observe_node(id, AvailabilityEvent::Registered);
         self.facts.draft.entered.nodes.insert(id);
+        self.seen.ahead.remove(&id);
         self.seen.forget_sent_to(id);
         listed
     }

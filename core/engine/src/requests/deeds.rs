@@ -28,6 +28,7 @@ impl Engine {
                 subjects
             }
             Reply::Array(done) if !done.touched.is_empty() => vec![format!("array:{}", done.array.id)],
+            Reply::Readmitted(_) => vec!["cluster".into()],
             Reply::Rebalance(plan) => vec![format!("plan:{plan}")],
             Reply::Refused(_) | Reply::DryRun(_) | Reply::Replayed { .. } | Reply::Repeated { .. } => Vec::new(),
             _ if before == after => Vec::new(),
@@ -77,6 +78,7 @@ impl Engine {
                 Row::Reservation(facts.reservations.get(reservation)?.clone())
             }
             Request::Submit { .. }
+            | Request::Readmit { .. }
             | Request::Rebalance { .. }
             | Request::Reserve { .. }
             | Request::DryRun { .. }
@@ -97,6 +99,7 @@ impl Request {
             | Self::Cordon { reason, .. }
             | Self::MarkLost { reason, .. }
             | Self::DeleteNode { reason, .. }
+            | Self::Readmit { reason }
             | Self::Pause { reason }
             | Self::Resume { reason }
             | Self::Reject { reason, .. } => reason.as_ref(),

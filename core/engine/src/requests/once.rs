@@ -48,6 +48,6 @@ fn subject(reply: &Reply) -> Option<Uuid> {
         Reply::Plan(record) => Some(record.plan.id.0),
         Reply::Reservation(one) => Some(one.id.0),
         Reply::Submitted { .. } | Reply::Replayed { .. } | Reply::Repeated { .. } => None,
-        Reply::Policy(_) | Reply::Project(_) | Reply::DryRun(_) | Reply::Refused(_) => None,
+        Reply::Policy(_) | Reply::Project(_) | Reply::Readmitted(_) | Reply::DryRun(_) | Reply::Refused(_) => None,
     }
 }

@@ -131,6 +131,7 @@ impl Cluster {
                 }
                 Change::Plan(plan) => drop(self.plans.insert(plan.plan.id, PlanRecord::clone(&plan))),
                 Change::Target(plan) => self.target = Some(plan),
+                Change::Term(term) => self.term = self.term.max(term.0),
                 Change::Policy(policy) => self.policy = policy,
                 Change::Idempotency(record) => self.idempotency.push(record),
                 Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(&project))),

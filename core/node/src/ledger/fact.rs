@@ -1,11 +1,13 @@
 //! How the ledger takes facts: sessions, restarts, checks, processes, workers.
 
+use std::collections::BTreeMap;
+
 use headway_types::{Blame, BootId, Fault, Generation, GroupOutcome, JobId, NodeReport, Term, Timestamp};
 
 use super::Ledger;
 use super::stop::{begin, begin_broken};
 use crate::event::{Exit, Process, WorkerMessage};
-use crate::group::{Group, Member, Phase, StopCause, StopStage};
+use crate::group::{Group, Member, Phase, Share, StopCause, StopStage};
 use crate::outcome::{NodeAction, NodeOutcome, Refusal, WorkerOrder};
 
 impl Ledger {
@@ -41,9 +43,11 @@ impl Ledger {
                 (Phase::Waiting | Phase::Ended { .. }, _) => {}
                 // What its prolog has started is ended first.
                 (Phase::Preparing, false) if group.order.run.hooks.prolog.is_some() => {
-                    out.actions.push(NodeAction::Sweep { job, generation });
+                    out.actions.push(NodeAction::Sweep { job, generation, ranks: Vec::new() });
                 }
-                (Phase::Withdrawn, false) => out.actions.push(NodeAction::Sweep { job, generation }),
+                (Phase::Withdrawn, false) => {
+                    out.actions.push(NodeAction::Sweep { job, generation, ranks: Vec::new() });
+                }
                 (Phase::Withdrawn, true) => over.push((job, generation, GroupOutcome::Stopped)),
                 (Phase::Epilog { outcome }, true) => over.push((job, generation, outcome.clone())),
                 (Phase::Epilog { outcome }, false) => {
@@ -61,7 +65,11 @@ impl Ledger {
                     let fault = Fault::of_node("the node rebooted");
                     over.push((job, generation, GroupOutcome::Failed { exit_code: None, fault }));
                 }
-                (Phase::Launching { .. }, false) => out.actions.push(NodeAction::Sweep { job, generation }),
+                // Its processes may have begun, and even ended, before anybody wrote them down.
+                (Phase::Launching { .. }, false) => {
+                    let ranks = Share::of(&group.order, self.node).map(|share| share.processes(&group.order));
+                    out.actions.push(NodeAction::Sweep { job, generation, ranks: ranks.unwrap_or_default().collect() });
+                }
                 (Phase::Running { members, .. } | Phase::Stopping { members, .. }, false) => {
                     let processes = members.iter().filter(|m| m.exit.is_none()).map(|m| m.process).collect();
                     out.actions.push(NodeAction::Adopt { order: Box::new(group.order.clone()), processes });
@@ -127,6 +135,23 @@ impl Ledger {
             _ => return,
         };
         self.finish(job, generation, outcome, out);
+    }
+
+    /// The launch had gone well, and nobody was there to see how it ended.
+    pub(super) fn ended_unseen(
+        &mut self,
+        job: JobId,
+        generation: Generation,
+        exits: &BTreeMap<u32, Exit>,
+        out: &mut NodeOutcome,
+    ) {
+        let Some(group) = self.group(job, generation) else { return };
+        let Phase::Launching { stop, .. } = group.phase else { return };
+        let outcome = match stop {
+            Some(_) => GroupOutcome::Stopped,
+            None => outcome(group, exits.iter().find_map(|(rank, exit)| failure(*rank, *exit, None))),
+        };
+        self.conclude(job, generation, outcome, out);
     }
 
     pub(super) fn exited(

@@ -27,7 +27,7 @@ impl World {
                     assert!(self.launches.iter().all(|l| l.job != order.job), "two launches of one job");
                     self.launches.push(*order);
                 }
-                NodeAction::Sweep { job, generation } => {
+                NodeAction::Sweep { job, generation, .. } => {
                     self.launches.retain(|l| (l.job, l.generation) != (job, generation));
                     self.processes.retain(|p| (p.0, p.1) != (job, generation));
                 }

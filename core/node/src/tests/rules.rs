@@ -237,8 +237,34 @@ fn a_restarted_agent_adopts_what_runs_and_sweeps_what_may_run() {
     }
     let outcome = ledger.handle(at(0), NodeEvent::Restarted { boot: BootId("boot-1".into()) });
     assert!(
-        matches!(&outcome.actions[..], [NodeAction::Adopt { processes, .. }, NodeAction::Sweep { .. }] if processes[0].pid == 100)
+        matches!(&outcome.actions[..], [NodeAction::Adopt { processes, .. }, NodeAction::Sweep { ranks, .. }] if processes[0].pid == 100 && ranks == &[0])
     );
+}
+
+#[test]
+fn a_launch_that_ended_before_it_was_written_down_ends_as_its_processes_did() {
+    let order = order(1, 1, &["a", "b"]);
+    let ended = |stopped: bool, codes: [i32; 2]| {
+        let mut ledger = ledger();
+        for event in [prepare(&order), prepared(&order), launch(&order)] {
+            let _ = ledger.handle(at(0), event);
+        }
+        if stopped {
+            let _ = ledger.handle(at(0), stop(&order, StopMode::Terminate));
+        }
+        let restarted = ledger.handle(at(0), NodeEvent::Restarted { boot: BootId("boot-1".into()) });
+        let [NodeAction::Sweep { ranks, .. }] = &restarted.actions[..] else { panic!("{restarted:?}") };
+        let exits = ranks.iter().copied().zip(codes.map(Exit::Code)).collect();
+        let event = NodeEvent::EndedUnseen { job: order.job, generation: order.generation, exits };
+        let outcome = ledger.handle(at(1), event.clone());
+        assert!(outcome.persist && ledger.handle(at(1), event).reports.is_empty());
+        let GroupPhase::Ended { outcome } = status(&outcome).phase else { panic!("{outcome:?}") };
+        outcome
+    };
+    assert_eq!(ended(false, [0, 0]), GroupOutcome::Succeeded);
+    assert_eq!(ended(true, [0, 0]), GroupOutcome::Stopped);
+    let fault = Fault::of_job("rank 1 exited with code 7");
+    assert_eq!(ended(false, [0, 7]), GroupOutcome::Failed { exit_code: Some(7), fault });
 }
 
 #[test]

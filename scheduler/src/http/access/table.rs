@@ -200,6 +200,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("cordon_node", Act::Operate),
     ("uncordon_node", Act::Operate),
     ("lose_node", Act::Operate),
+    ("readmit_nodes", Act::Operate),
     ("list_plans", Act::Look),
     ("current_plan", Act::Look),
     ("get_plan", Act::Look),

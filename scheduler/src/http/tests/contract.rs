@@ -106,6 +106,8 @@ impl Furnished {
             // Its agent is connected.
             ("PATCH", "/nodes/{node}") => ("", json!({"labels": {"disk": "nvme"}}), 200),
             ("POST", "/nodes/{node}/lost") | ("DELETE", "/nodes/{node}") => ("", Value::Null, 409),
+            // None is ahead.
+            ("POST", "/readmission") => ("", Value::Null, 409),
             ("POST", "/plans/{id}/approve" | "/plans/{id}/reject") => (&**proposal, Value::Null, 200),
             ("PATCH", "/policy") => ("", json!({"min_gain": 0.05}), 200),
             ("PUT", "/policy") => {
