@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
-/// Bytes of a path: what stands deeper, or below longer names, has the line of nothing.
+/// Bytes of a path: what stands deeper, or below longer names, is not told by its own.
 const LONGEST_PATH: usize = 1_024;
+
+/// In place of a path that is longer.
+const CUT: &str = "…";
 
 /// The line of each value of one document, by its path ("training.batch.min", "jobs[1].name"), counted from 1.
 pub type Lines = BTreeMap<String, usize>;
@@ -56,13 +59,11 @@ impl Walk {
         match self.around.last_mut() {
             Some((path, Within::Mapping { key: key @ None })) => {
                 let path = match path.len() + word.len() {
-                    LONGEST_PATH.. => String::new(),
+                    LONGEST_PATH.. => CUT.to_owned(),
                     _ if path.is_empty() => word.to_owned(),
                     _ => format!("{path}.{word}"),
                 };
-                if !path.is_empty() {
-                    self.lines.entry(path.clone()).or_insert(line);
-                }
+                self.lines.entry(path.clone()).or_insert(line);
                 *key = Some(path);
             }
             _ => drop(self.value(line)),
@@ -86,7 +87,7 @@ impl Walk {
                 let path = format!("{path}[{next}]");
                 *next += 1;
                 if path.len() > LONGEST_PATH {
-                    return String::new();
+                    return CUT.to_owned();
                 }
                 self.lines.entry(path.clone()).or_insert(line);
                 path
