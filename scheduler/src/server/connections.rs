@@ -2,6 +2,7 @@
 //! address, and a newcomer takes the place of the one that has stood silent for longest. So nobody who opens connections and says
 //! nothing shuts anybody out, from whatever address: who brings a credential that opens something is known, and is in nobody's way.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +113,7 @@ impl Port {
 }
 
 impl Table {
-    /// Who has to go for the newcomer: the oldest of his address, or of that which has most.
+    /// Who has to go for the newcomer: the oldest of his address, or of that which has most; among equals the oldest of all.
     fn one_too_many(&self, newcomer: IpAddr, limits: Limits) -> Option<u64> {
         let of = |address: &IpAddr| self.by_address.get(address);
         if of(&newcomer).is_some_and(|ids| ids.len() > limits.from_one_address) {
@@ -121,7 +122,8 @@ impl Table {
         if self.strangers.len() <= limits.strangers {
             return None;
         }
-        self.by_address.values().max_by_key(|ids| ids.len())?.first().copied()
+        let most = |ids: &&BTreeSet<u64>| (ids.len(), Reverse(ids.first().copied()));
+        self.by_address.values().max_by_key(most)?.first().copied()
     }
 
     fn forget(&mut self, id: u64) -> Option<CancellationToken> {
