@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire};
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Request, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::AgentError;
 use crate::config::AgentConfig;
@@ -28,6 +28,8 @@ const IN_FLIGHT: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The first may come of a moment (a node that was deleted, GPUs that have changed hands): the second in a row is told.
+const REFUSALS_TOLD: u32 = 2;
 
 /// How to reach the scheduler.
 pub(crate) struct Dialer {
@@ -170,8 +172,9 @@ pub(crate) struct Opened {
 pub(crate) async fn keep_session(side: &impl Side) {
     let (mut pause, mut longest) = (FIRST_PAUSE, LONGEST_PAUSE);
     let mut behind = None;
+    let mut refusals = 0_u32;
     loop {
-        let mut welcomed = None;
+        let (mut welcomed, began) = (None, Instant::now());
         let ended = tokio::select! {
             ended = attempt(side, &mut welcomed) => ended,
             () = side.gone() => SessionError::GoingDown,
@@ -181,6 +184,15 @@ pub(crate) async fn keep_session(side: &impl Side) {
             // A scheduler that comes back should hear of this node before its lease is over.
             (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
         }
+        refusals = match &ended {
+            // A session that stood for a while may be ended to be begun anew.
+            SessionError::Refused(_) if began.elapsed() < PATIENCE => refusals + 1,
+            _ => 0,
+        };
+        if refusals >= REFUSALS_TOLD {
+            // For a person to mend, so there is no hurry.
+            (pause, longest) = (LONGEST_PAUSE, LONGEST_PAUSE);
+        }
         let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
         // Told once: an agent that waits for its scheduler all night has nothing new to say.
         let before = behind.take();
@@ -189,6 +201,8 @@ pub(crate) async fn keep_session(side: &impl Side) {
         }
         if behind.is_some() && behind != before {
             tracing::error!(error = %chain(&ended), "the scheduler is behind this node");
+        } else if refusals == REFUSALS_TOLD {
+            tracing::error!(error = %chain(&ended), "this node is not taken, dialling goes on");
         } else if pause == FIRST_PAUSE {
             tracing::info!(error = %chain(&ended), "no session, dialling goes on");
         } else {
@@ -222,7 +236,11 @@ pub(crate) async fn handshake(
     request.metadata_mut().insert("authorization", authorization);
     let mut client = AgentGatewayClient::new(channel);
     let welcome = async {
-        let broke = |status| SessionError::Stream(Box::new(status));
+        let broke = |status: Status| match status.code() {
+            // What this node says of itself cannot be taken.
+            Code::InvalidArgument => SessionError::Refused(status.message().to_owned()),
+            _ => SessionError::Stream(Box::new(status)),
+        };
         let mut inbound = client.session(request).await.map_err(broke)?.into_inner();
         let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
         Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))

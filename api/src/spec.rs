@@ -6,6 +6,7 @@
 
 mod after;
 mod array;
+mod bounds;
 mod echo;
 mod hooks;
 mod limits;
@@ -35,6 +36,7 @@ use serde_json::Value;
 use crate::yaml;
 use section::{Findings, Section, kind};
 
+pub use bounds::{BOUNDS, Bound, ELSEWHERE, Form, MOST_JOBS, MOST_TEXT};
 pub use echo::to_json;
 pub use quantity::duration;
 pub use secrets::is_secret_name;
@@ -108,15 +110,18 @@ pub fn read_json(value: &Value) -> Result<JobSpec, SpecError> {
 
 /// Reads the body of a submission in YAML: one specification, several below `jobs`, or several documents of either.
 pub fn read_submission_yaml(text: &str) -> Result<Vec<JobSpec>, SpecError> {
-    read_submission_json(&submission_yaml(text)?.0)
+    // Lines are for whoever has the text before him; they would cost what is kept of them for each value.
+    read_submission_json(&put_together(documents(text)?, Vec::new()).0)
 }
 
 /// The submission that a text in YAML is, as `read_submission_json` reads it, with the line of each of its values.
 pub fn submission_yaml(text: &str) -> Result<(Value, yaml::Lines), SpecError> {
-    let mut documents = documents(text)?;
-    let mut lines = yaml::lines(text);
+    Ok(put_together(documents(text)?, yaml::lines(text)))
+}
+
+fn put_together(mut documents: Vec<Value>, mut lines: Vec<yaml::Lines>) -> (Value, yaml::Lines) {
     if documents.len() == 1 {
-        return Ok((documents.remove(0), lines.pop().unwrap_or_default()));
+        return (documents.remove(0), lines.pop().unwrap_or_default());
     }
     let (mut jobs, mut places) = (Vec::new(), yaml::Lines::new());
     // A document that is no mapping may have no line at all; none of the documents is left out for that.
@@ -139,7 +144,7 @@ pub fn submission_yaml(text: &str) -> Result<(Value, yaml::Lines), SpecError> {
         }
         jobs.extend(several);
     }
-    Ok((serde_json::json!({ "jobs": jobs }), places))
+    (serde_json::json!({ "jobs": jobs }), places)
 }
 
 /// Reads the body of a submission in JSON: one specification, or several below `jobs`.
@@ -169,6 +174,11 @@ pub fn read_training(value: &Value, path: &str, job: &str) -> Result<Training, S
 fn batch(value: &Value, findings: &Findings) -> Option<Vec<JobSpec>> {
     let section = Section::open("", value, &["jobs"], &[], findings)?;
     match section.get("jobs") {
+        Some(Value::Array(jobs)) if jobs.len() > MOST_JOBS => {
+            let many = jobs.len();
+            section.wrong("jobs", format!("has {many} specifications, at most {MOST_JOBS} at once"));
+            None
+        }
         Some(Value::Array(jobs)) if !jobs.is_empty() => {
             jobs.iter().enumerate().map(|(index, value)| job(&format!("jobs[{index}]"), value, findings)).collect()
         }
@@ -205,6 +215,9 @@ fn documents(text: &str) -> Result<Vec<Value>, SpecError> {
 }
 
 fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
+    if !bounds::check(path, value, findings) {
+        return None;
+    }
     let section = Section::open(path, value, SECTIONS, SECTIONS_LATER, findings)?;
     version(&section);
     // Each part is read even where another is wrong, so that one attempt shows everything.

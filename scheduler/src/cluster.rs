@@ -209,6 +209,11 @@ impl Cluster {
         self.outlook.feed.subscribe()
     }
 
+    /// Sessions of agents whose token opens none any more end.
+    pub fn tokens_changed(&self) {
+        self.sessions.tokens_changed();
+    }
+
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store

@@ -370,6 +370,7 @@ impl Driver {
         }
         self.courier.send(term, &self.view.borrow(), outcome.commands);
         for (node, session, reason) in outcome.refused {
+            crate::metrics::agent_refused();
             self.sessions.refuse(node, session, reason);
         }
         // Before the next round is asked for, which takes the place of the one these changes come from.

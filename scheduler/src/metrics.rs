@@ -37,6 +37,11 @@ const JOBS_SET_ASIDE: &str = "headway_jobs_set_aside_total";
 const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
+const CONNECTIONS: &str = "headway_connections";
+const STRANGERS_SENT_AWAY: &str = "headway_connections_sent_away_total";
+const BODIES_REFUSED: &str = "headway_http_bodies_refused_total";
+const REPORTS_REFUSED: &str = "headway_agent_reports_refused_total";
+const AGENTS_REFUSED: &str = "headway_agent_sessions_refused_total";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const NOTICES: &str = "headway_webhook_notices_total";
@@ -123,6 +128,22 @@ fn describe() {
         WRONG_TOKENS,
         "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
     );
+    describe_gauge!(CONNECTIONS, "Open connections, by port");
+    describe_counter!(
+        STRANGERS_SENT_AWAY,
+        "Connections that were ended before they had brought a credential that opens something, since others needed their place; by port"
+    );
+    describe_counter!(BODIES_REFUSED, "Bodies of requests that came too late, broke off, or were too many at once");
+    describe_counter!(
+        AGENTS_REFUSED,
+        "Sessions of agents that were ended for what the agent says: out of bounds, or another node's id or name"
+    );
+    counter!(AGENTS_REFUSED).increment(0);
+    describe_counter!(
+        REPORTS_REFUSED,
+        "Minutes in which reports of a job said more than its GPUs can do, and were not taken"
+    );
+    counter!(REPORTS_REFUSED).increment(0);
     describe_counter!(
         REFUSALS_LOST,
         "Refused requests that are not in the audit: they came faster than they can be written"
@@ -210,6 +231,31 @@ pub fn plan_input_lost() {
 /// A request came with a token that opens nothing, or from an address with too many of them.
 pub fn wrong_token(outcome: &'static str) {
     counter!(WRONG_TOKENS, "outcome" => outcome).increment(1);
+}
+
+/// Connections of a port have come (1) or gone (-1).
+pub fn connections(port: &'static str, change: f64) {
+    gauge!(CONNECTIONS, "port" => port).increment(change);
+}
+
+/// A connection had to go for another.
+pub fn stranger_sent_away(port: &'static str) {
+    counter!(STRANGERS_SENT_AWAY, "port" => port).increment(1);
+}
+
+/// A body was not taken.
+pub fn body_refused(why: &'static str) {
+    counter!(BODIES_REFUSED, "why" => why).increment(1);
+}
+
+/// Reports of a job were not believed.
+pub fn report_refused() {
+    counter!(REPORTS_REFUSED).increment(1);
+}
+
+/// An agent was told why it is not heard.
+pub fn agent_refused() {
+    counter!(AGENTS_REFUSED).increment(1);
 }
 
 /// Refusals that the audit does not have.

@@ -2,17 +2,30 @@
 //!
 //! Order: schema, leadership, loop, then the two ports, so that nothing is answered before it can be committed.
 
+mod connections;
+mod door;
+
+use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::StreamExt;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto;
+
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use sqlx::postgres::PgConnectOptions;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 
+use self::connections::{Connections, Limits};
+pub(crate) use self::connections::{Visitor, network};
+use self::door::{Door, Watched};
 use crate::clock::Clock;
 use crate::config::{ConfigError, ServerConfig, TlsPaths};
 use crate::driver::{Driver, StartError};
@@ -28,6 +41,17 @@ use crate::webhooks::{self, Messenger};
 const DRAIN: Duration = Duration::from_secs(3);
 /// An idle agent connection is probed this often, and dropped without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(20);
+/// After a connection that could not be taken in.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The longest from one request to the head of the next, complete.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// What one connection may fill before anybody has looked at it: heads, and bodies that are not read.
+const UNREAD_BYTES: u32 = 64 * 1024;
+/// Requests at once on one connection of HTTP/2.
+const REQUESTS_OF_ONE: u32 = 64;
 
 /// Where a server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +113,7 @@ pub async fn serve_reporting(
     bound: oneshot::Sender<Bound>,
 ) -> Result<(), ServerError> {
     config.check()?;
+    let files = raise_open_files();
     let metrics = config.metrics.then(crate::metrics::install).transpose().map_err(ServerError::Metrics)?;
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
@@ -161,8 +186,10 @@ pub async fn serve_reporting(
             Ok(())
         }
     });
-    parts.spawn(serve_agents(gateway, agents, tls.clone(), stop.clone()));
-    parts.spawn(serve_people(state, people, tls, stop.clone()));
+    let visitors = Connections::new("agents", Limits::of_agents(files));
+    parts.spawn(serve_agents(gateway, agents, visitors, tls.clone(), stop.clone()));
+    let visitors = Connections::new("people", Limits::of_people(files));
+    parts.spawn(serve_people(state, people, visitors, tls, stop.clone()));
     tracing::info!(http = %addresses.http, agents = %addresses.agents, "server ready");
     // The caller may not want to know.
     let _ = bound.send(addresses);
@@ -180,52 +207,98 @@ pub async fn serve_reporting(
 async fn serve_agents(
     gateway: Gateway,
     listener: TcpListener,
+    visitors: Connections,
     tls: Option<TlsFiles>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .tcp_nodelay(true);
+        .max_concurrent_streams(REQUESTS_OF_ONE);
     if let Some(files) = tls {
         let identity = Identity::from_pem(files.certificate, files.key);
-        server = server.tls_config(ServerTlsConfig::new().identity(identity)).map_err(ServerError::Agents)?;
+        let config = ServerTlsConfig::new().identity(identity).timeout(HANDSHAKE);
+        server = server.tls_config(config).map_err(ServerError::Agents)?;
     }
+    let incoming =
+        TcpListenerStream::new(listener).filter_map(move |stream| taken_in(stream, visitors.clone())).boxed();
     let serving = server
         .add_service(gateway.into_service())
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
     within_drain(serving, &stop, ServerError::Agents).await
+}
+
+/// Nothing that goes wrong with one connection is an end of the port.
+async fn taken_in(stream: io::Result<TcpStream>, visitors: Connections) -> Option<io::Result<Watched>> {
+    match stream {
+        Ok(stream) => Watched::new(stream, &visitors).ok().map(Ok),
+        Err(error) => {
+            // Out of open files, most likely: soon some are closed.
+            tracing::debug!(%error, "no connection was taken in");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
 }
 
 async fn serve_people(
     state: HttpState,
     listener: TcpListener,
+    visitors: Connections,
     tls: Option<TlsFiles>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
     let service = router(state).into_make_service_with_connect_info::<SocketAddr>();
+    let handle = axum_server::Handle::new();
+    let mut server = axum_server::from_tcp(listener.into_std().map_err(ServerError::Http)?)
+        .map_err(ServerError::Http)?
+        .acceptor(Door(visitors))
+        .handle(handle.clone());
+    bound_requests(server.http_builder());
+    let drain = async {
+        stop.cancelled().await;
+        handle.graceful_shutdown(Some(DRAIN));
+        std::future::pending::<Infallible>().await
+    };
     let Some(files) = tls else {
-        let serving = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
-        return within_drain(serving.into_future(), &stop, ServerError::Http).await;
+        let serving = server.serve(service);
+        return tokio::select! {
+            served = within_drain(serving, &stop, ServerError::Http) => served,
+            never = drain => match never {},
+        };
     };
     // Fails only if a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let tls = axum_server::tls_rustls::RustlsConfig::from_pem(files.certificate, files.key)
-        .await
-        .map_err(ServerError::Http)?;
-    let handle = axum_server::Handle::new();
-    let graceful = handle.clone();
-    let serving = axum_server::from_tcp_rustls(listener.into_std().map_err(ServerError::Http)?, tls)
-        .map_err(ServerError::Http)?
-        .handle(handle)
-        .serve(service);
-    let stopping = stop.clone();
-    let drain = async move {
-        stopping.cancelled().await;
-        graceful.graceful_shutdown(Some(DRAIN));
-    };
-    let (served, ()) = tokio::join!(within_drain(serving, &stop, ServerError::Http), drain);
-    served
+    let tls = RustlsConfig::from_pem(files.certificate, files.key).await.map_err(ServerError::Http)?;
+    let acceptor = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE);
+    let serving = server.map(|door| acceptor.acceptor(door)).serve(service);
+    tokio::select! {
+        served = within_drain(serving, &stop, ServerError::Http) => served,
+        never = drain => match never {},
+    }
+}
+
+/// What a connection costs before its requests are looked at.
+fn bound_requests(builder: &mut auto::Builder<TokioExecutor>) {
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(UNREAD_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(KEEPALIVE))
+        .keep_alive_timeout(KEEPALIVE)
+        .max_concurrent_streams(REQUESTS_OF_ONE)
+        .max_header_list_size(UNREAD_BYTES / 4)
+        .initial_stream_window_size(UNREAD_BYTES / 2)
+        .initial_connection_window_size(UNREAD_BYTES);
+}
+
+/// As many open files as this process may have; each connection is one.
+fn raise_open_files() -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit.clone() };
+    let now = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    now.and_then(|files| usize::try_from(files).ok()).unwrap_or(1 << 20)
 }
 
 /// Waits for a port to end, but not for longer than `DRAIN` after the stop.

@@ -1,6 +1,6 @@
 //! Walking a specification: one mapping at a time, every key accounted for, every error with its place.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use serde_json::{Map, Value};
 use strum::VariantArray;
@@ -15,9 +15,15 @@ pub(super) trait Word: VariantArray + Into<&'static str> + Copy {}
 
 impl<T: VariantArray + Into<&'static str> + Copy> Word for T {}
 
+/// Findings of one text that are told; the others are counted.
+const MOST_FINDINGS: usize = 100;
+
 /// What is wrong so far. Reading goes on after an error, so that one attempt shows them all.
 #[derive(Debug, Default)]
-pub(super) struct Findings(RefCell<Vec<SpecError>>);
+pub(super) struct Findings {
+    told: RefCell<Vec<SpecError>>,
+    more: Cell<usize>,
+}
 
 impl Findings {
     pub(super) fn add(&self, field: &str, message: impl Into<String>) {
@@ -29,12 +35,19 @@ impl Findings {
     }
 
     fn put(&self, field: &str, message: String, hint: Option<String>) {
-        self.0.borrow_mut().push(SpecError { field: field.to_owned(), message, hint, more: Vec::new() });
+        let mut told = self.told.borrow_mut();
+        if told.len() < MOST_FINDINGS {
+            told.push(SpecError { field: field.to_owned(), message, hint, more: Vec::new() });
+        } else {
+            self.more.set(self.more.get() + 1);
+        }
     }
 
     /// The first finding with the others behind it, or `None` where all is well.
     pub(super) fn into_error(self) -> Option<SpecError> {
-        let mut all = self.0.into_inner().into_iter();
+        let more = self.more.get();
+        let untold = (more > 0).then(|| SpecError::whole(format!("and {more} more like these")));
+        let mut all = self.told.into_inner().into_iter().chain(untold);
         let first = all.next()?;
         Some(SpecError { more: all.collect(), ..first })
     }

@@ -1,10 +1,13 @@
 //! Jobs as they are submitted, and what is said of them before they are.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::job::{CurvePoint, Job};
 use super::plan::PredictedStart;
+use crate::spec::{BOUNDS, Bound, ELSEWHERE, Form};
 
 /// Body of `POST /jobs`: one specification, or several that are accepted together or not at all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -15,9 +18,66 @@ pub enum JobSubmission {
 }
 
 /// A job specification, `version: 1`. Read by `headway_api::spec`, which names every field that is wrong.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(value_type = Object)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSpecification(pub serde_json::Value);
+
+impl ToSchema for JobSpecification {}
+
+impl PartialSchema for JobSpecification {
+    /// What the reader bounds, from its own table; which keys there are docs/job-specification.md tells.
+    fn schema() -> RefOr<Schema> {
+        let told = "A job specification, `version: 1`. Read by `headway_api::spec`, which names every field that is wrong. Here its bounds are told; \
+                    docs/job-specification.md says what its keys mean.";
+        let rows: Vec<(Vec<&str>, &Bound)> = BOUNDS.iter().map(|row| (row.field.split('.').collect(), row)).collect();
+        let object = bounded(&rows, 0).schema_type(Type::Object).max_properties(Some(ELSEWHERE.entries));
+        RefOr::T(Schema::Object(object.description(Some(told)).build()))
+    }
+}
+
+/// Whatever it is: if it is an object, with a property for each key that rows name at this depth.
+fn bounded(rows: &[(Vec<&str>, &Bound)], depth: usize) -> ObjectBuilder {
+    let mut object = ObjectBuilder::new().schema_type(SchemaType::AnyValue);
+    for group in rows.chunk_by(|one, other| one.0[depth] == other.0[depth]) {
+        let (of, below): (Vec<_>, Vec<_>) = group.iter().cloned().partition(|(path, _)| path.len() == depth + 1);
+        let properties = || bounded(&below, depth + 1);
+        let schema = match of.first() {
+            Some((_, row)) => of_form(row, properties),
+            None => Schema::Object(properties().build()),
+        };
+        object = object.property(group[0].0[depth], schema);
+    }
+    object
+}
+
+fn of_form(row: &Bound, properties: impl Fn() -> ObjectBuilder) -> Schema {
+    let text = || ObjectBuilder::new().schema_type(Type::String).max_length(Some(row.text));
+    // Numbers and truth values count as the words they are written as.
+    let any = || ObjectBuilder::new().schema_type(SchemaType::AnyValue).max_length(Some(row.text));
+    let map = || {
+        let names = ObjectBuilder::new().schema_type(Type::String).max_length(Some(row.names));
+        any().max_properties(Some(row.entries)).property_names(Some(names)).additional_properties(Some(any()))
+    };
+    let list =
+        |items: RefOr<Schema>| Schema::Array(ArrayBuilder::new().items(items).max_items(Some(row.entries)).build());
+    let words = || list(RefOr::T(Schema::Object(any().build())));
+    let one_of = |first: Schema, second: Schema| Schema::OneOf(OneOfBuilder::new().item(first).item(second).build());
+    match row.form {
+        Form::Text => Schema::Object(text().build()),
+        Form::List => words(),
+        // What is no list may also be a number.
+        Form::TextOrList => {
+            let word = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Number]));
+            one_of(Schema::Object(word.max_length(Some(row.text)).build()), words())
+        }
+        // A few may also be a word.
+        Form::Map => Schema::Object(map().build()),
+        Form::ListOrMap => one_of(Schema::Object(map().schema_type(Type::Object).build()), words()),
+        Form::Mappings => {
+            let one = || Schema::Object(properties().schema_type(Type::Object).build());
+            one_of(one(), list(RefOr::T(one())))
+        }
+    }
+}
 
 /// In the order of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

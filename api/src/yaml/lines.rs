@@ -4,6 +4,12 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
+/// Bytes of a path: what stands deeper, or below longer names, is not told by its own.
+const LONGEST_PATH: usize = 1_024;
+
+/// In place of a path that is longer.
+const CUT: &str = "…";
+
 /// The line of each value of one document, by its path ("training.batch.min", "jobs[1].name"), counted from 1.
 pub type Lines = BTreeMap<String, usize>;
 
@@ -52,7 +58,11 @@ impl Walk {
     fn leaf(&mut self, word: &str, line: usize) {
         match self.around.last_mut() {
             Some((path, Within::Mapping { key: key @ None })) => {
-                let path = if path.is_empty() { word.to_owned() } else { format!("{path}.{word}") };
+                let path = match path.len() + word.len() {
+                    LONGEST_PATH.. => CUT.to_owned(),
+                    _ if path.is_empty() => word.to_owned(),
+                    _ => format!("{path}.{word}"),
+                };
                 self.lines.entry(path.clone()).or_insert(line);
                 *key = Some(path);
             }
@@ -76,6 +86,9 @@ impl Walk {
             Some((path, Within::List { next })) => {
                 let path = format!("{path}[{next}]");
                 *next += 1;
+                if path.len() > LONGEST_PATH {
+                    return CUT.to_owned();
+                }
                 self.lines.entry(path.clone()).or_insert(line);
                 path
             }
@@ -104,6 +117,15 @@ mod tests {
         ] {
             assert_eq!(lines.get(path), Some(&line), "{path}");
         }
+    }
+
+    #[test]
+    fn a_long_name_is_not_repeated_for_each_value_below_it() {
+        let children: String = (0..10_000).map(|child| format!("  c{child}: 1\n")).collect();
+        let text = format!("{}:\n{children}short: 1\n", "k".repeat(30_000));
+        let found = &lines(&text)[0];
+        assert!(found.keys().map(String::len).sum::<usize>() < 200_000, "{} paths", found.len());
+        assert_eq!(found.get("short"), Some(&10_002));
     }
 
     #[test]

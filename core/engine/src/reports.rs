@@ -3,6 +3,8 @@
 
 mod inventory;
 mod pace;
+mod plausible;
+mod refusals;
 mod registration;
 mod steps;
 
@@ -40,7 +42,7 @@ impl Engine {
         self.renew(node);
         match report {
             NodeReport::Registered { .. } | NodeReport::Heartbeat => {}
-            NodeReport::Inventory { inventory } => self.inventory_changed(node, *inventory),
+            NodeReport::Inventory { inventory } => self.inventory_changed(node, session, *inventory),
             NodeReport::RankTimes { job, generation, busy } => {
                 if self.facts.is_newest(job, generation) {
                     self.rank_times(node, job, generation, busy);
@@ -104,7 +106,10 @@ impl Engine {
     /// Compare-and-set on the generation: only the newest one's checkpoints count, and none goes back.
     fn checkpoint_written(&mut self, node: NodeId, job: JobId, checkpoint: CheckpointRef, duration: Seconds) {
         let generation = checkpoint.generation;
-        if !self.facts.is_newest(job, generation) || !self.facts.is_placed_on(job, generation, node) {
+        if !self.facts.is_newest(job, generation)
+            || !self.facts.is_placed_on(job, generation, node)
+            || !self.believes_saved(node, job, &checkpoint)
+        {
             return;
         }
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {

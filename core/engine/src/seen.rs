@@ -19,7 +19,7 @@ use crate::event::SessionId;
 use crate::record::{Job, Shape};
 use crate::terms::Ahead;
 
-/// What was seen. It has an entry for exactly the jobs and nodes that have a row.
+/// What was seen. `jobs` and `nodes` have an entry for exactly those that have a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// Since when reports have reached the engine without a gap of its own making; leases count from here at the earliest.
@@ -33,6 +33,8 @@ pub(crate) struct Seen {
     pub doubt: Option<Doubt>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
+    /// When the log was told of nodes that were refused; they need have no row.
+    pub turned_away: BTreeMap<NodeId, Timestamp>,
     /// When each command whose effect is not seen yet was last sent.
     sent: BTreeMap<CommandKey, Timestamp>,
 }
@@ -63,6 +65,8 @@ pub(crate) struct JobSeen {
     pub reshard_told: Option<(Generation, u64)>,
     /// When the log last told of its loss.
     pub anomaly_at: Option<Timestamp>,
+    /// When the log last told of a report that was not believed.
+    pub disbelieved_at: Option<Timestamp>,
     pub model_saved_at: Option<Timestamp>,
     /// How fast each rank works, as far as ranks tell.
     pub paces: BTreeMap<u32, Pace>,
@@ -80,6 +84,8 @@ pub struct LiveNumbers {
     pub reported_at: Option<Timestamp>,
     pub step: u64,
     pub samples_seen: Sequences,
+    /// What its generation began with, or this term if that is later.
+    pub began_with: Sequences,
     pub loss: Option<f64>,
     /// Raw tokens per second, smoothed.
     pub throughput: Option<TokensPerSecond>,
@@ -138,8 +144,6 @@ pub(crate) struct Pace {
 pub(crate) struct NodeSeen {
     pub heard_at: Option<Timestamp>,
     pub contact: Contact,
-    /// When another machine was last refused under this node's id.
-    pub impostor_at: Option<Timestamp>,
 }
 
 /// What a node's ledger holds, as far as this term knows.
@@ -190,6 +194,7 @@ impl Seen {
             ahead: BTreeMap::new(),
             doubt: None,
             lessons: Arc::default(),
+            turned_away: BTreeMap::new(),
             sent: BTreeMap::new(),
         }
     }
@@ -282,6 +287,7 @@ impl JobSeen {
             start_told: None,
             reshard_told: None,
             anomaly_at: None,
+            disbelieved_at: None,
             model_saved_at: None,
             paces: BTreeMap::new(),
             slow_nodes: BTreeSet::new(),
@@ -326,13 +332,14 @@ impl LiveNumbers {
         let checkpoint = job.checkpoint.as_ref();
         (self.progress, self.credit) = (job.progress, job.credit);
         self.samples_seen = checkpoint.map_or(Sequences(0), |one| one.samples_seen);
+        self.began_with = self.samples_seen;
         self.step = checkpoint.map_or(0, |one| one.step);
     }
 }
 
 impl NodeSeen {
     pub fn new(heard_at: Option<Timestamp>, contact: Contact) -> Self {
-        Self { heard_at, contact, impostor_at: None }
+        Self { heard_at, contact }
     }
 
     pub fn connected(&self) -> bool {

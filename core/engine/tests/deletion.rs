@@ -239,18 +239,19 @@ fn reservations_go_on_without_a_deleted_node_and_rows_that_name_it_are_told() {
 }
 
 #[test]
-fn a_registration_by_mistake_can_be_taken_back() {
+fn a_node_that_was_stored_with_more_gpus_than_any_machine_has_is_left_out_and_can_be_deleted() {
     let mut cluster = Cluster::new(&[4]);
     cluster.submit(rigid("waits", 8));
     cluster.register(inventory(1, 5_000), Vec::new());
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert_eq!(cluster.count("node.left_out"), 1);
-    cluster.disconnect(1);
-    deleted(&mut cluster, 1);
-    assert_eq!(cluster.engine.view().round().nodes.len(), 1);
-    cluster.register(inventory(1, 5_000), Vec::new());
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert_eq!(cluster.count("node.left_out"), 2, "it is another node, and told of as one");
+    assert!(cluster.refused[0].contains("gpus are 5000, at most 256"), "{:?}", cluster.refused);
+    assert_eq!((cluster.node_count(), cluster.count("node.refused")), (1, 1));
+    for times in 1..=2 {
+        cluster.keep(inventory(1, 5_000));
+        cluster.pass_beating(60.0, &[0]);
+        assert_eq!(cluster.count("node.left_out"), times, "it is another node each time, and told of as one");
+        deleted(&mut cluster, 1);
+        assert_eq!(cluster.engine.view().round().nodes.len(), 1);
+    }
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::ops::RangeInclusive;
 
 use headway_goodput::JobModel;
 use headway_solver::ProgramError;
+use headway_types::offer::{FASTEST, LONGEST_NODE_WORD, MOST_GPUS_PER_NODE};
 use headway_types::spec::{Training, Work};
-use headway_types::{Assignment, GpuUuid, JobId, Layout, NodeId, Prediction};
+use headway_types::{Assignment, GpuUuid, JobId, Layout, NodeId, Prediction, StatedDevice};
 
 use crate::input::{PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::policy::Policy;
@@ -20,7 +21,6 @@ use crate::table::GoodputTable;
 
 /// Bounds of what can be added up. They are far beyond every cluster.
 const NODES: usize = 1 << 18;
-const GPUS_PER_NODE: u32 = 1 << 12;
 const GPUS: u32 = 1 << 30;
 const JOBS: usize = 1 << 24;
 const BATCH: u64 = 1 << 32;
@@ -178,12 +178,20 @@ fn word(field: &'static str, word: &str) -> Result<(), WrongField> {
 /// # Errors
 /// The first field that nothing can be computed with.
 pub(crate) fn check_node(node: &PlanNode) -> Result<(), WrongField> {
-    let built = node.class.gpus_per_node.0;
-    whole("class.gpus_per_node", built.into(), 0..=GPUS_PER_NODE.into())?;
+    let (class, built) = (&node.class, node.class.gpus_per_node.0);
+    whole("class.gpus_per_node", built.into(), 0..=MOST_GPUS_PER_NODE.into())?;
     whole("gpus", node.gpus.len() as u64, 0..=built.into())?;
-    let Some(device) = &node.class.emulated else { return Ok(()) };
-    whole("class.emulated.flop_per_second", device.flop_per_second, 1..=u64::MAX)?;
-    whole("class.emulated.link_bytes_per_second", device.link_bytes_per_second, 1..=u64::MAX)
+    for (field, word) in [("class.gpu_type", &class.gpu_type.0), ("class.fabric.domain", &class.fabric.domain)] {
+        let must = || format!("at most {} bytes long", 4 * LONGEST_NODE_WORD);
+        let told = || format!("{} bytes long", word.len());
+        refuse_unless(word.len() <= 4 * LONGEST_NODE_WORD, field, &told(), must)?;
+    }
+    if let Some(device) = &class.emulated {
+        whole("class.emulated.flop_per_second", device.flop_per_second, 1..=FASTEST)?;
+        whole("class.emulated.link_bytes_per_second", device.link_bytes_per_second, 1..=FASTEST)?;
+    }
+    let stated = class.stated.as_ref().map_or(Ok(()), StatedDevice::check);
+    stated.map_err(|error| WrongField { field: "class.stated", value: error.to_string(), must: "within bounds".into() })
 }
 
 fn check_project(project: &PlanProject) -> Result<(), WrongField> {

@@ -14,6 +14,7 @@ pub mod execution;
 pub mod hardware;
 pub mod id;
 pub mod model;
+pub mod offer;
 pub mod placement;
 pub mod plan;
 pub mod policy;

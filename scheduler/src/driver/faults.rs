@@ -34,6 +34,10 @@ impl Faults {
                     metrics::job_preempted();
                     continue;
                 }
+                "job.report_refused" => {
+                    metrics::report_refused();
+                    continue;
+                }
                 verb if verb.starts_with("engine.") => {}
                 _ => continue,
             }

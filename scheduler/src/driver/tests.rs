@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use headway_engine::{Change, IdempotencyKey, Known, Refusal, Reply, SessionId};
-use headway_types::{JobId, JobSpec, NodeReport, PlanId};
+use headway_types::{JobId, JobSpec, NodeInventory, NodeReport, PlanId};
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::*;
@@ -108,7 +108,8 @@ async fn a_node_that_was_deleted_is_not_known_after_a_restart() {
     let mut ids = headway_types::IdSource::seeded(9);
     let [stays, goes] = [1, 2].map(|_| ids.node(crate::support::START));
     for (id, session) in [(stays, SessionId(1)), (goes, SessionId(2))] {
-        let report = NodeReport::Registered { inventory: Box::new(node(id).inventory), groups: vec![] };
+        let inventory = Box::new(NodeInventory { name: id.to_string(), ..node(id).inventory });
+        let report = NodeReport::Registered { inventory, groups: vec![] };
         before.inbox.send(Input::event(Event::Agent { node: id, session, report })).await.unwrap();
     }
     let left = Event::AgentDisconnected { node: goes, session: SessionId(2) };

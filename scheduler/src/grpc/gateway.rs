@@ -1,4 +1,4 @@
-//! The `AgentGateway` service: authenticates, registers, forwards.
+//! The `AgentGateway` service: registers and forwards whom `credentials` lets in.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,22 +8,26 @@ use futures::Stream;
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, followed, wire};
 use headway_engine::{Event, SessionId};
 use headway_goodput::catalog::Catalog;
-use headway_types::{NodeId, NodeReport, Seconds, Term, TokenScope};
+use headway_types::{NodeId, NodeReport, Seconds, Term};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
+use super::credentials::Credentials;
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use crate::clock::Clock;
 use crate::driver::Input;
-use crate::store::{Store, TokenHash};
+use crate::metrics;
+use crate::store::Store;
 
 /// From the opening of a stream to its first message.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(10);
 /// A node with thousands of ledger entries stays far below this.
 const MAX_MESSAGE: usize = 4 << 20;
+const REVOKED: &str =
+    "the agent's token was revoked or has expired; give it another (`headway token create --scope agent`)";
 /// Heartbeats per lease: some may be lost before a node counts as silent.
 const HEARTBEATS_PER_LEASE: f64 = 5.0;
 
@@ -32,7 +36,7 @@ const HEARTBEATS_PER_LEASE: f64 = 5.0;
 pub struct Gateway {
     inbox: mpsc::Sender<Input>,
     sessions: Sessions,
-    store: Store,
+    credentials: Credentials,
     clock: Clock,
     lease: Seconds,
     site: Arc<Catalog>,
@@ -49,7 +53,8 @@ impl Gateway {
         lease: Seconds,
         site: Catalog,
     ) -> Self {
-        Self { inbox, sessions, store, clock, lease, site: Arc::new(site) }
+        let credentials = Credentials::new(store, clock.clone());
+        Self { inbox, sessions, credentials, clock, lease, site: Arc::new(site) }
     }
 
     /// What an agent does not say of its GPUs, the site's catalog may. From here on it is the node's own fact, which plans carry.
@@ -68,22 +73,6 @@ impl Gateway {
     pub fn into_service(self) -> AgentGatewayServer<Self> {
         AgentGatewayServer::new(self).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
     }
-
-    async fn authenticate<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let refused = || Status::unauthenticated("a bearer token of scope agent is needed");
-        let header = request.metadata().get("authorization").ok_or_else(refused)?;
-        let secret = header.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(refused)?;
-        let token = self.store.find_token(&TokenHash::of(secret), self.clock.now()).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "token lookup failed");
-            Status::unavailable("the scheduler cannot check tokens now")
-        })?;
-        match token.ok_or_else(refused)?.scope {
-            TokenScope::Agent | TokenScope::Admin => Ok(()),
-            TokenScope::Viewer | TokenScope::User | TokenScope::Operator => {
-                Err(Status::permission_denied("this token does not speak for nodes"))
-            }
-        }
-    }
 }
 
 #[tonic::async_trait]
@@ -94,7 +83,8 @@ impl AgentGateway for Gateway {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        self.authenticate(&request).await?;
+        let changes = self.sessions.token_changes();
+        let (hash, token) = self.credentials.admit(&request).await?;
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(REGISTER_DEADLINE, incoming.message())
             .await
@@ -117,7 +107,9 @@ impl AgentGateway for Gateway {
         self.sessions.send(node, &SchedulerToAgent::Welcome { term, lease, heartbeat, speed });
         tracing::info!(node_id = %node, name = %inventory.name, session = session.0, "agent connected");
         let report = NodeReport::Registered { inventory, groups };
-        tokio::spawn(self.clone().listen(node, session, report, incoming, opened.closed));
+        let credentials = self.credentials.clone();
+        let over = async move { credentials.over(hash, token, changes).await };
+        tokio::spawn(self.clone().listen(node, session, report, incoming, opened.closed, over));
         Ok(Response::new(Box::pin(ReceiverStream::new(opened.outgoing))))
     }
 }
@@ -147,8 +139,10 @@ impl Gateway {
         registered: NodeReport,
         mut incoming: Streaming<wire::AgentMessage>,
         closed: CancellationToken,
+        over: impl Future<Output = ()> + Send,
     ) {
         let mut report = Some(registered);
+        tokio::pin!(over);
         loop {
             if let Some(report) = report.take().map(|report| self.told(report))
                 && self.inbox.send(Input::event(Event::Agent { node, session, report })).await.is_err()
@@ -157,6 +151,10 @@ impl Gateway {
             }
             let message = tokio::select! {
                 () = closed.cancelled() => break,
+                () = &mut over => {
+                    self.sessions.refuse(node, session, REVOKED.into());
+                    break;
+                }
                 message = incoming.message() => message,
             };
             match message.map(|message| message.map(AgentToScheduler::try_from)) {
@@ -182,5 +180,6 @@ impl Gateway {
 }
 
 fn bad(error: WireError) -> Status {
+    metrics::agent_refused();
     Status::invalid_argument(error.to_string())
 }

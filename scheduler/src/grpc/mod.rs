@@ -3,6 +3,7 @@
 //! It translates and forwards. It never decides, and never holds up the loop: an agent that does not read its
 //! commands is disconnected and told again when it comes back.
 
+mod credentials;
 mod gateway;
 mod sessions;
 

@@ -8,7 +8,7 @@ use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
 use headway_engine::SessionId;
 use headway_types::{AgentCommand, NodeId, Serial, Term};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -23,6 +23,8 @@ pub(super) type Outgoing = Result<wire::SchedulerMessage, Status>;
 #[derive(Clone, Default)]
 pub struct Sessions {
     registry: Arc<Mutex<Registry>>,
+    /// Counts changes of what tokens open.
+    tokens: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Default)]
@@ -87,6 +89,16 @@ impl Sessions {
         registry.term = None;
         std::mem::take(&mut registry.open).into_values().for_each(|open| open.closed.cancel());
         registry.asked.clear();
+    }
+
+    /// Tokens were revoked, or open something else: every session's is looked up again.
+    pub fn tokens_changed(&self) {
+        self.tokens.send_modify(|changes| *changes += 1);
+    }
+
+    /// How often that has happened, from now on.
+    pub(super) fn token_changes(&self) -> watch::Receiver<u64> {
+        self.tokens.subscribe()
     }
 
     /// Opens a session; an older one of the same node ends. `followed`: the highest term that the node has heard of.

@@ -26,7 +26,7 @@ use crate::config::Retention;
 use crate::driver::Driver;
 use crate::leader::Leader;
 use crate::secrets::Keyring;
-use crate::store::{SecretId, SecretOwner};
+use crate::store::{SecretId, SecretOwner, TokenHash};
 use crate::support::{START, TestDatabase, spec};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -130,6 +130,38 @@ async fn only_agents_and_administrators_open_sessions() {
     assert_eq!(refusal("wrong").await, Code::Unauthenticated);
     assert_eq!(refusal("viewer").await, Code::PermissionDenied);
     assert!(Session::open(&served, "agent", registered()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_session_ends_with_the_token_that_opened_it_and_others_stand() {
+    let served = serve().await;
+    let store = served.cluster.store();
+    let mut session = Session::open(&served, "agent", registered()).await.unwrap();
+    assert!(matches!(session.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+    // What is revoked is another's: the session stands, and hears of it nothing.
+    let find = async |secret| store.find_token(&TokenHash::of(secret), START).await.unwrap().unwrap().id;
+    store.revoke_token(find("viewer").await, START, None).await.unwrap();
+    served.cluster.tokens_changed();
+    session.say(AgentToScheduler::Report(NodeReport::Heartbeat)).await;
+    store.revoke_token(find("agent").await, START, None).await.unwrap();
+    served.cluster.tokens_changed();
+    let told = tokio::time::timeout(Duration::from_secs(1), session.hear()).await.unwrap();
+    assert!(matches!(&told, Some(SchedulerToAgent::Refused { reason }) if reason.contains("revoked")), "{told:?}");
+    assert_eq!(session.hear().await, None);
+}
+
+#[tokio::test]
+async fn a_node_that_offers_what_no_machine_has_is_told_so() {
+    let served = serve().await;
+    let inventory = Box::new(example::inventory(node(), 1, 5_000));
+    let report = NodeReport::Registered { inventory, groups: vec![] };
+    let mut session = Session::open(&served, "agent", report).await.unwrap();
+    assert!(matches!(session.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+    let told = session.hear().await;
+    assert!(
+        matches!(&told, Some(SchedulerToAgent::Refused { reason }) if reason.contains("gpus are 5000, at most 256")),
+        "{told:?}"
+    );
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::audit;
 use crate::cluster::Cluster;
+use crate::server::Visitor;
 use crate::store::{OutOfSight, StoreError};
 #[cfg(test)]
 pub use table::ROUTES;
@@ -82,6 +83,9 @@ pub async fn checked(
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
+    if let Some(visitor) = parts.extensions.get::<Visitor>() {
+        visitor.is_known();
+    }
     let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
     let origin = Origin {
         action: operation.clone(),
@@ -102,6 +106,10 @@ pub async fn checked(
         };
         parts.extensions.insert(caller.clone());
         let request = Request::from_parts(parts, body);
+        let request = match state.arrivals.whole(request, caller.name()).await {
+            Ok(request) => request,
+            Err(problem) => return problem.into_response(),
+        };
         // Of others no reply is veiled.
         let (request, written) = match caller.out_of_sight(&state.cluster.view()) {
             Some(_) => match what_is_written(request).await {

@@ -74,6 +74,12 @@ impl HttpState {
     pub async fn authenticate(&self, brought: &Credential, address: Option<IpAddr>) -> Result<Principal, Problem> {
         Principal::of(self.tokens.find(brought, address, self).await?)
     }
+
+    /// Tokens were revoked, or open something else: streams and agents' sessions that they opened end.
+    pub fn tokens_changed(&self) {
+        self.tokens.clear();
+        self.cluster.tokens_changed();
+    }
 }
 
 /// Whom `access` has let through.

@@ -173,14 +173,14 @@ pub async fn off_the_reactor<T: Send + 'static>(
         work()
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "computing a curve failed");
+        tracing::error!(%error, "work off the reactor failed");
         Problem::internal()
     })
 }
 
 async fn turn(slots: &Semaphore, wait: Duration) -> Result<SemaphorePermit<'_>, Problem> {
     let slot = tokio::time::timeout(wait, slots.acquire()).await;
-    let slot = slot.map_err(|_| Problem::unavailable("goodput is being computed for others"))?;
+    let slot = slot.map_err(|_| Problem::unavailable("too much is being computed for others"))?;
     Ok(slot.expect("nobody closes it"))
 }
 

@@ -14,9 +14,9 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 use tracing::Instrument;
 
-use super::once;
 use super::problem::Problem;
 use crate::metrics;
+use crate::server::Visitor;
 
 pub const BODY_BYTES: usize = 2 * 1024 * 1024;
 const REQUEST_TIME: Duration = Duration::from_secs(30);
@@ -31,7 +31,6 @@ pub fn limited(router: Router) -> Router {
 
 fn limited_to(router: Router, request_time: Duration) -> Router {
     router
-        .layer(middleware::from_fn(once::keyed))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         // What is written while it is read (the stream, a log that is followed) is flushed whenever there is nothing more to write for the moment.
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(1_024)))
@@ -57,6 +56,9 @@ async fn admitted(State(slots): State<Arc<Semaphore>>, request: Request, next: N
 }
 
 async fn traced(request: Request, next: Next) -> Response {
+    if let Some(visitor) = request.extensions().get::<Visitor>() {
+        visitor.speaks();
+    }
     let id = request
         .headers()
         .get(&REQUEST_ID)

@@ -8,6 +8,7 @@ mod access;
 mod actions;
 mod admission;
 mod arrays;
+mod arrival;
 mod audit;
 mod auth;
 mod browser_sessions;
@@ -77,6 +78,7 @@ use headway_engine::outcome::Reply;
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache};
 pub use self::cookies::Cookies;
 use self::problem::Problem;
@@ -101,6 +103,7 @@ pub struct HttpState {
     cookies: Cookies,
     veils: Arc<access::Veils>,
     wrong_tokens: WrongTokens,
+    arrivals: Arrivals,
     refusals: Refusals,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
@@ -123,6 +126,7 @@ impl HttpState {
             cookies,
             veils: Arc::default(),
             wrong_tokens: WrongTokens::default(),
+            arrivals: Arrivals::default(),
             refusals,
             build,
             metrics,
@@ -237,6 +241,8 @@ pub fn router(state: HttpState) -> Router {
         .route("/licenses", get(root::licenses))
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
+        // Who asks is known before a byte of a body is read.
+        .layer(middleware::from_fn(once::keyed))
         .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
         .with_state(state);

@@ -5,22 +5,28 @@ use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use headway_api::spec::MOST_JOBS;
 use headway_api::{spec, v1};
 use headway_engine::event::{Known, Request};
 use headway_engine::outcome::Reply;
 use headway_engine::view::View;
 use headway_types::JobSpec;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::auth::Principal;
 use super::extract::{Json, Query, too_large, unsupported_media};
+use super::goodput::off_the_reactor;
 use super::once::REPLAYED;
 use super::problem::Problem;
 use super::validation::verdicts;
 use super::{HttpState, admission, conversions, dependencies, once, parameters, secrets};
 use crate::shown::Shown;
 
-const JOBS_AT_ONCE: usize = 1_000;
+/// Bodies up to this many bytes are read in less time than it takes to hand them over.
+const READ_AT_ONCE: usize = 8 << 10;
+/// Long bodies that are read at once, whoever sent them.
+static READERS: Semaphore = Semaphore::const_new(2);
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -47,7 +53,7 @@ pub async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let body = body.map_err(|_| too_large())?;
-    let mut jobs = read(&headers, &body)?;
+    let mut jobs = read(&headers, body).await?;
     admission::check_projects(&caller, &state.cluster.view(), &jobs)?;
     let named = admission::name_types(&state.cluster.view(), &mut jobs, query.wait_for_nodes);
     let allowed = named.and_then(|()| admission::check_priorities(&caller, &jobs));
@@ -101,10 +107,18 @@ fn shown(reply: &Reply, _: &View) -> Option<Shown> {
     Some(shown.with(header::LOCATION, location).with(REPLAYED, "false".into()))
 }
 
-/// The specifications of a body, JSON or YAML by its content type.
-pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Vec<JobSpec>, Problem> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let jobs = match content_type.split(';').next().unwrap_or_default().trim() {
+/// The specifications of a body, JSON or YAML by its content type. Long ones are read off the reactor, few at a time.
+pub async fn read(headers: &HeaderMap, body: Bytes) -> Result<Vec<JobSpec>, Problem> {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim().to_owned();
+    if body.len() <= READ_AT_ONCE {
+        return parse(&media, &body);
+    }
+    off_the_reactor(&READERS, move || parse(&media, &body)).await?
+}
+
+fn parse(media: &str, body: &[u8]) -> Result<Vec<JobSpec>, Problem> {
+    let jobs = match media {
         "application/json" => {
             let value = serde_json::from_slice(body)
                 .map_err(|error| Problem::bad_request(format!("the body is no JSON: {error}")))?;
@@ -127,10 +141,8 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Vec<JobSpec>, Problem> {
     })?;
     match jobs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.count() as usize)).sum() {
         0 => Err(Problem::invalid("no job to submit").field("jobs")),
-        1..=JOBS_AT_ONCE => Ok(jobs),
-        many => {
-            Err(Problem::invalid(format!("{many} jobs at once; at most {JOBS_AT_ONCE}, elements of arrays counted"))
-                .field("jobs"))
-        }
+        1..=MOST_JOBS => Ok(jobs),
+        many => Err(Problem::invalid(format!("{many} jobs at once; at most {MOST_JOBS}, elements of arrays counted"))
+            .field("jobs")),
     }
 }

@@ -10,6 +10,7 @@ mod dependencies;
 mod documented;
 mod events;
 mod front;
+mod hostile;
 mod jobs;
 mod lists;
 mod logs;

@@ -137,7 +137,7 @@ pub async fn revoke_token(
                 .hint("make another first: POST /api/v1/auth/tokens with the scope admin"));
         }
     }
-    state.tokens.clear();
+    state.tokens_changed();
     tracing::info!(token_id = %id, by = caller.name(), "token revoked");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -58,7 +58,7 @@ pub async fn put_user(
                 .hint("make another admin first: POST /api/v1/auth/tokens with a user and the scope admin"));
         }
     };
-    state.tokens.clear();
+    state.tokens_changed();
     tracing::info!(user = name, by = caller.name(), role = %body.role, "user has a role");
     Ok((status, Json(find(&state, &name).await?)).into_response())
 }

@@ -40,7 +40,7 @@ pub async fn validate(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<v1::Validation>, Problem> {
     let body = body.map_err(|_| too_large())?;
-    let mut jobs = read(&headers, &body)?;
+    let mut jobs = read(&headers, body).await?;
     admission::name_types(&state.cluster.view(), &mut jobs, false)?;
     admission::check_priorities(&caller, &jobs)?;
     secrets::check_named(&state, &caller, &jobs).await?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::problem::Problem;
 use crate::metrics;
+use crate::server::network;
 
 const WINDOW: Duration = Duration::from_secs(60);
 const WRONG_AT_MOST: usize = 30;
@@ -78,15 +79,6 @@ fn place(entries: &BTreeMap<IpAddr, Tried>, of: IpAddr) -> IpAddr {
     if full { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { of }
 }
 
-/// One machine has a whole /64 of IPv6 at its will.
-fn network(address: Option<IpAddr>) -> IpAddr {
-    match address.map(|address| address.to_canonical()) {
-        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        Some(IpAddr::V6(six)) => IpAddr::V6((u128::from(six) & !u128::from(u64::MAX)).into()),
-        Some(four) => four,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -134,13 +126,5 @@ mod tests {
         }
         assert!(wrong.entries().len() <= ADDRESSES_AT_MOST + 1);
         assert!(wrong.entries().values().all(|tried| tried.len() <= WRONG_AT_MOST));
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_address() {
-        let [one, other] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| network(text.parse().ok()));
-        assert_eq!(one, other);
-        assert_ne!(one, network("2001:db8:0:1::1".parse().ok()));
-        assert_eq!(network("::ffff:10.0.0.1".parse().ok()), network(address(1)));
     }
 }

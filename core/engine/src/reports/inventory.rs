@@ -12,7 +12,10 @@ use crate::record::{Availability, AvailabilityEvent, Node, ReleaseProof};
 
 impl Engine {
     /// A node says that what it offers has changed; its groups stay as they are.
-    pub(crate) fn inventory_changed(&mut self, id: NodeId, inventory: NodeInventory) {
+    pub(crate) fn inventory_changed(&mut self, id: NodeId, session: SessionId, inventory: NodeInventory) {
+        if let Some(reason) = self.objection(id, &inventory) {
+            return self.turn_away(id, session, reason);
+        }
         let inventory = self.with_own_gpus(inventory);
         let Some(known) = self.facts.nodes.get(&id).cloned() else {
             return self.facts.impossible("a node that is not known changed what it offers", None, Some(id));

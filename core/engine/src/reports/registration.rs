@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Generation, GroupPhase, JobId, NodeId, NodeInventory, Seconds};
+use headway_types::{Generation, GroupPhase, JobId, NodeId, NodeInventory};
 
 use crate::account::GpuTime;
 use crate::draft::Note;
@@ -16,9 +16,6 @@ use crate::record::{
     AllocationPhase, Availability, AvailabilityEvent, JobState, Node, NodeHealth, NodePolicy, Release, ReleaseProof,
 };
 use crate::seen::{Contact, NodeSeen, SeenGroup};
-
-/// How often the event log is told that another machine claims a node's id.
-const IMPOSTOR_AGAIN: Seconds = Seconds(600.0);
 
 impl Engine {
     /// The first message of a session: inventory and the whole ledger.
@@ -36,8 +33,8 @@ impl Engine {
         {
             return;
         }
-        if self.is_impostor(id, &inventory) {
-            return self.refuse_impostor(id, session);
+        if let Some(reason) = self.objection(id, &inventory) {
+            return self.turn_away(id, session, reason);
         }
         let inventory = self.with_own_gpus(inventory);
         self.tell_registration(id, known.as_deref(), &inventory);
@@ -118,32 +115,6 @@ impl Engine {
         {
             self.facts.draft.refused.push((id, *session, reason.to_owned()));
             self.facts.draft.shown_nodes.insert(id);
-        }
-    }
-
-    /// Another machine under this node's id: the one known was heard within its lease and runs on another boot. A node
-    /// that has really rebooted is taken for one for no longer than that.
-    fn is_impostor(&self, id: NodeId, inventory: &NodeInventory) -> bool {
-        let heard_at = self.seen.nodes.get(&id).and_then(|seen| seen.heard_at);
-        let fresh = heard_at.is_some_and(|at| self.facts.now.since(at).0 < self.facts.config.lease.0);
-        let other = |node: &Arc<Node>| node.boot != inventory.boot && node.inventory.name != inventory.name;
-        fresh && self.facts.nodes.get(&id).is_some_and(other)
-    }
-
-    fn refuse_impostor(&mut self, id: NodeId, session: SessionId) {
-        let name = self.facts.node_name(id);
-        let message = format!(
-            "node id {id} belongs to node {name}, which is alive; if this machine is a copy of it, delete node_id in \
-             its agent's data directory"
-        );
-        self.facts.draft.refused.push((id, session, message.clone()));
-        let now = self.facts.now;
-        let Some(seen) = self.seen.nodes.get_mut(&id) else {
-            return self.facts.impossible("a node that is not known has an impostor", None, Some(id));
-        };
-        if seen.impostor_at.is_none_or(|at| now.since(at).0 >= IMPOSTOR_AGAIN.0) {
-            seen.impostor_at = Some(now);
-            self.facts.note(Note::new("node.refused", message).node(id));
         }
     }
 

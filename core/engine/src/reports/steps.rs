@@ -26,6 +26,7 @@ impl Engine {
         if !sane
             || !self.facts.is_newest(job, report.generation)
             || !self.facts.is_placed_on(job, report.generation, node)
+            || !self.believes(node, &report)
         {
             return;
         }

@@ -1,8 +1,10 @@
 //! What several test files say of jobs and of time passing.
 
+use std::collections::BTreeMap;
+
 use headway_engine::event::{JobChange, Request};
-use headway_engine::record::JobState;
-use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec};
+use headway_engine::record::{Availability, JobState, Node, NodeHealth, NodePolicy};
+use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeInventory};
 
 use super::{Cluster, spec, training};
 
@@ -51,5 +53,25 @@ fn launch(cluster: &mut Cluster, job: JobId) {
     let nodes = cluster.nodes_of(job);
     for phase in [GroupPhase::Prepared { rendezvous_port: Some(29_500) }, GroupPhase::Running] {
         nodes.iter().for_each(|node| cluster.group(*node, job, phase.clone()));
+    }
+}
+
+impl Cluster {
+    /// The scheduler comes up anew, and finds a node stored that has not been heard since: of an earlier release, maybe.
+    pub fn keep(&mut self, inventory: NodeInventory) {
+        let node = Node {
+            boot: inventory.boot.clone(),
+            policy: NodePolicy::Schedulable,
+            availability: Availability::Available,
+            health: NodeHealth::default(),
+            registered_at: self.now,
+            labels: BTreeMap::new(),
+            version: 1,
+            inventory,
+        };
+        let others: Vec<NodeInventory> = self.nodes.values().map(|node| node.inventory.clone()).collect();
+        self.nodes.insert(node.inventory.node, node);
+        self.restart();
+        others.into_iter().for_each(|inventory| self.register(inventory, Vec::new()));
     }
 }

@@ -171,7 +171,7 @@ fn a_node_that_nothing_can_be_computed_with_is_left_out_by_name_and_the_others_a
     assert_eq!(verify(&input, &plan), Ok(()));
     assert_eq!(plan.assignments, good.assignments);
     let named: Vec<_> = plan.report.nodes_left_out.iter().map(|one| (one.name.as_str(), one.reason.as_str())).collect();
-    assert_eq!(named, [("typo", "class.gpus_per_node is 5000, it must be from 0 to 4096")]);
+    assert_eq!(named, [("typo", "class.gpus_per_node is 5000, it must be from 0 to 256")]);
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Reports held to what the job's GPUs could have done since its generation was granted them. A worker that errs or lies ends no job
+//! early and teaches no model: what is beyond every machine is not taken, the log says so, and the job goes on.
+
+use headway_goodput::catalog::peak_flop_per_second;
+use headway_goodput::training_flops_per_token;
+use headway_types::spec::Work;
+use headway_types::{
+    CheckpointRef, Generation, JobId, NodeClass, NodeId, Seconds, Sequences, StepReport, TokensPerSecond,
+};
+
+use crate::draft::Note;
+use crate::engine::Engine;
+use crate::event::Actor;
+use crate::record::{Allocation, Job};
+use crate::seen::LiveNumbers;
+
+/// Over the peak of the GPUs by the job's own shape: a script may compute in fewer bits, or less than its shape says.
+const SLACK: f64 = 8.0;
+/// Tokens per second and GPU where nobody knows the device's peak, or the shape.
+const FASTEST: f64 = 1e8;
+/// Clocks and reports may be late by so much.
+const LATE: Seconds = Seconds(60.0);
+/// Between two words in the log on the reports of one job.
+const TOLD_AGAIN: Seconds = Seconds(60.0);
+
+/// Tokens per second that the GPUs of an allocation could see at most.
+fn most(job: &Job, allocation: &Allocation, class: &NodeClass) -> TokensPerSecond {
+    let shape = job.spec.training().and_then(|training| match &training.work {
+        Work::Model(shape) => Some(shape),
+        Work::Curve { .. } => None,
+    });
+    // An emulated device keeps a time of its own.
+    let peak = if class.emulated.is_some() { None } else { peak_flop_per_second(class).ok() };
+    let each = shape.zip(peak).map_or(FASTEST, |(shape, peak)| SLACK * peak.0 / training_flops_per_token(shape));
+    TokensPerSecond(each * f64::from(allocation.placement.gpus().0))
+}
+
+/// What is wrong with samples that are said to have been seen by now.
+fn too_many(job: &Job, live: &LiveNumbers, seen: Sequences, most: TokensPerSecond, held: Seconds) -> Option<String> {
+    let fresh = job.tokens(Sequences(seen.0.saturating_sub(live.began_with.0))).0;
+    let bound = most.0 * held.0.max(LATE.0);
+    (fresh > bound).then(|| {
+        format!("{seen} sequences seen are {fresh:.3e} tokens since it was granted its GPUs, which could have seen {bound:.3e} at most")
+    })
+}
+
+/// What is wrong with the pace of a report.
+fn too_fast(report: &StepReport, most: TokensPerSecond) -> Option<String> {
+    let pace = (report.tokens / report.duration).0;
+    let fine = (0.0..=most.0).contains(&pace);
+    (!fine).then(|| format!("{pace:.3e} tokens per second are beyond its GPUs, whose most is {:.3e}", most.0))
+}
+
+impl Engine {
+    /// Whether a report of the job's newest generation may be believed; told where it may not.
+    pub(super) fn believes(&mut self, node: NodeId, report: &StepReport) -> bool {
+        let wrong = self.judged(node, (report.job, report.generation), |job, live, most, held| {
+            too_fast(report, most).or_else(|| too_many(job, live, report.samples_seen, most, held))
+        });
+        self.tell_unless_believed(node, report.job, wrong)
+    }
+
+    /// Likewise of the samples that a checkpoint is said to hold.
+    pub(super) fn believes_saved(&mut self, node: NodeId, job: JobId, checkpoint: &CheckpointRef) -> bool {
+        let samples = checkpoint.samples_seen;
+        let wrong = self.judged(node, (job, checkpoint.generation), |job, live, most, held| {
+            too_many(job, live, samples, most, held)
+        });
+        self.tell_unless_believed(node, job, wrong)
+    }
+
+    /// What is wrong by what its GPUs can do and how long they have been held.
+    fn judged(
+        &self,
+        node: NodeId,
+        key: (JobId, Generation),
+        judge: impl FnOnce(&Job, &LiveNumbers, TokensPerSecond, Seconds) -> Option<String>,
+    ) -> Option<String> {
+        let (job, seen) = (self.facts.jobs.get(&key.0)?, self.seen.jobs.get(&key.0)?);
+        let (allocation, node) = (self.facts.allocations.get(&key)?, self.facts.nodes.get(&node)?);
+        let most = most(job, allocation, &node.inventory.class());
+        judge(job, &seen.live, most, self.facts.now.since(allocation.granted_at))
+    }
+
+    fn tell_unless_believed(&mut self, node: NodeId, job: JobId, wrong: Option<String>) -> bool {
+        let Some(wrong) = wrong else { return true };
+        let now = self.facts.now;
+        let Some(seen) = self.seen.job_mut(job) else { return false };
+        if seen.disbelieved_at.is_none_or(|at| now.since(at).0 >= TOLD_AGAIN.0) {
+            seen.disbelieved_at = Some(now);
+            let message = format!("a report of {} is not taken: {wrong}", self.facts.job_name(job));
+            self.facts.note(Note::new("job.report_refused", message).by(Actor::Node(node)).job(job).node(node));
+        }
+        false
+    }
+}

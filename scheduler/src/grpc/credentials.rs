@@ -1,0 +1,103 @@
+//! What opens agents' sessions, and for how long: a session stands no longer than the token that opened it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headway_types::TokenScope;
+use tokio::sync::{Mutex, watch};
+use tonic::{Request, Status};
+
+use crate::clock::Clock;
+use crate::server::Visitor;
+use crate::store::{Store, StoreError, Token, TokenHash};
+
+/// After a store that did not answer, which says nothing about tokens.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// A wait for an end that is further away is begun anew.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
+/// Looks up tokens; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Credentials {
+    store: Store,
+    clock: Clock,
+    /// The newest look-up after a change: most agents share one token.
+    newest: Arc<Mutex<Option<(u64, TokenHash, Option<Token>)>>>,
+}
+
+impl Credentials {
+    pub(super) fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock, newest: Arc::default() }
+    }
+
+    /// Looks at nothing but the head of the request.
+    pub(super) async fn admit<T>(&self, request: &Request<T>) -> Result<(TokenHash, Token), Status> {
+        let refused = || Status::unauthenticated("a bearer token of scope agent is needed");
+        let header = request.metadata().get("authorization").ok_or_else(refused)?;
+        let secret = header.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(refused)?;
+        let hash = TokenHash::of(secret);
+        let token = self.store.find_token(&hash, self.clock.now()).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "token lookup failed");
+            Status::unavailable("the scheduler cannot check tokens now")
+        })?;
+        let token = token.ok_or_else(refused)?;
+        if !speaks_for_nodes(token.scope) {
+            return Err(Status::permission_denied("this token does not speak for nodes"));
+        }
+        if let Some(visitor) = request.extensions().get::<Visitor>() {
+            visitor.is_known();
+        }
+        Ok((hash, token))
+    }
+
+    /// Returns once the token opens no session any more. `changes`: from before it was looked up.
+    pub(super) async fn over(&self, hash: TokenHash, token: Token, mut changes: watch::Receiver<u64>) {
+        let mut ends_at = token.expires_at;
+        loop {
+            tokio::select! {
+                // Whoever counts lives as long as there are sessions.
+                _ = changes.changed() => {}
+                () = self.until(ends_at) => {}
+            }
+            if ends_at.is_some_and(|end| end <= self.clock.now()) {
+                return;
+            }
+            let change = *changes.borrow_and_update();
+            match self.look_again(&hash, change).await {
+                Ok(Some(token)) if speaks_for_nodes(token.scope) => ends_at = token.expires_at,
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "token lookup failed");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                    changes.mark_changed();
+                }
+            }
+        }
+    }
+
+    async fn look_again(&self, hash: &TokenHash, change: u64) -> Result<Option<Token>, StoreError> {
+        let mut newest = self.newest.lock().await;
+        if let Some((at, of, token)) = &*newest
+            && (*at, of) == (change, hash)
+        {
+            return Ok(token.clone());
+        }
+        let token = self.store.find_token(hash, self.clock.now()).await?;
+        *newest = Some((change, hash.clone(), token.clone()));
+        Ok(token)
+    }
+
+    async fn until(&self, end: Option<headway_types::Timestamp>) {
+        match end {
+            Some(end) => tokio::time::sleep(self.clock.until(end).min(LONGEST_WAIT)).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn speaks_for_nodes(scope: TokenScope) -> bool {
+    match scope {
+        TokenScope::Agent | TokenScope::Admin => true,
+        TokenScope::Viewer | TokenScope::User | TokenScope::Operator => false,
+    }
+}
