@@ -199,6 +199,7 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
         let hold = leader.keep(&store, term);
+        leader.lock.hold().await.unwrap();
         let mut second = Leader::with_lease(database.options.clone(), SHORT);
         assert!(matches!(second.begin_term(&store).await, Err(LeaderError::AnotherLeads)));
         assert_eq!(*hold.borrow(), Hold::Held);
