@@ -16,20 +16,21 @@ mod documented;
 mod documented_tree;
 mod failure;
 mod solve;
+mod logging;
 mod submission;
 mod table;
 mod top;
 mod up;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 use context::Connection;
 use failure::Failure;
 use output::Output;
+use headway_scheduler::spans::Collector;
+use logging::LogFormat;
 
 /// With the commit it was built from; `build.rs` says which.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWAY_BUILD"), ")");
@@ -54,14 +55,6 @@ struct Cli {
     log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum LogFormat {
-    /// For people, in colour on a terminal.
-    Text,
-    /// An object per line.
-    Json,
 }
 
 #[derive(Subcommand)]
@@ -168,7 +161,6 @@ fn main() -> ExitCode {
     if let Command::EmulatedWorker = cli.command {
         return headway_agent::emulated_worker_main();
     }
-    start_logging(cli.log_format);
     if cli.quiet
         && let Err(error) = output::silence()
     {
@@ -182,7 +174,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(cli)) {
+    match runtime.block_on(logged(cli)) {
         Ok(code) => code,
         // Whoever read the output has seen enough.
         Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
@@ -202,13 +194,22 @@ fn manual(directory: &std::path::Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("HEADWAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn,headway=info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if format == LogFormat::Json {
-        builder.json().init();
-    } else {
-        builder.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).init();
+impl Command {
+    /// Where it sends spans of what it does.
+    fn collector(&self) -> Result<Option<Collector>, Failure> {
+        match self {
+            Self::Server(server) => server.spans.collector(),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Runs the command between the start of the log and the last of its spans.
+async fn logged(cli: Cli) -> Result<ExitCode, Failure> {
+    let exporting = logging::start(cli.log_format, cli.command.collector()?.as_ref())?;
+    let ended = run(cli).await;
+    if let Some(exporting) = exporting {
+        exporting.finish().await;
     }
 }
 
@@ -221,6 +222,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
     match cli.command {
         Command::Up(up) => up::run(up, cli.connection.context.as_deref()).await?,
+    ended
         Command::Context(context) => command::context::run(&print, context)?,
         Command::Server(server) => command::server::run(server).await?,
         Command::Agent(agent) => command::agent::run(agent).await?,

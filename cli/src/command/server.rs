@@ -13,6 +13,7 @@ use headway_types::{Seconds, TokenScope};
 use super::shutdown_token;
 use crate::context::read_token;
 use crate::failure::Failure;
+use crate::logging::SpansTo;
 use crate::up::DataDirectory;
 
 #[derive(Args, Clone, Debug)]
@@ -71,6 +72,8 @@ pub struct Server {
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
+    #[command(flatten)]
+    pub spans: SpansTo,
     /// Ends when this process does.
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,

@@ -13,11 +13,13 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument as _;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
 use super::sessions::{Outgoing, Sessions};
 use crate::clock::Clock;
 use crate::driver::Input;
+use crate::spans;
 use crate::store::{Store, TokenHash};
 
 /// From the opening of a stream to its first message.
@@ -114,7 +116,8 @@ impl AgentGateway for Gateway {
         self.sessions.send(node, &SchedulerToAgent::Welcome { term, lease, heartbeat, speed });
         tracing::info!(node_id = %node, name = %inventory.name, session = session.0, "agent connected");
         let report = NodeReport::Registered { inventory, groups };
-        tokio::spawn(self.clone().listen(node, session, report, incoming, opened.closed));
+        let span = spans::agent_session(node, session);
+        tokio::spawn(self.clone().listen(node, session, report, incoming, opened.closed).instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(opened.outgoing))))
     }
 }
@@ -131,10 +134,12 @@ impl Gateway {
     ) {
         let mut report = Some(registered);
         loop {
-            if let Some(report) = report.take().map(|report| self.told(report))
-                && self.inbox.send(Input::event(Event::Agent { node, session, report })).await.is_err()
-            {
-                break;
+            if let Some(report) = report.take().map(|report| self.told(report)) {
+                let span = spans::agent_report(node, session, &report);
+                let taken = self.inbox.send(Input::event(Event::Agent { node, session, report })).instrument(span);
+                if taken.await.is_err() {
+                    break;
+                }
             }
             let message = tokio::select! {
                 () = closed.cancelled() => break,
