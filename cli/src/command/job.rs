@@ -9,7 +9,7 @@ use headway_api::v1::{ElasticPatch, JobPatch, ResizeRequest};
 use headway_types::Seconds;
 
 use super::curve::{self, Curve};
-use super::{cancel, events, logs, ps, wait, why};
+use super::{cancel, describe, events, logs, notify, ps, wait, why};
 use super::{resolve_job, resolve_only_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, moment};
@@ -85,6 +85,11 @@ pub enum Job {
         job: String,
     },
     /// What happened to a job, newest first.
+    /// Call its webhooks now, with a notice that is told to be a test, and say what came of it.
+    NotifyTest {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
     Events {
         /// Id, unique end or beginning of one, or name.
         job: String,
@@ -158,6 +163,7 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
 
 async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
     let (changed, what) = match job {
+        Job::NotifyTest { job } => notify::test(client, print, &job).await,
         Job::Pin { job, reason } => {
             (client.pin(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is pinned")
         }

@@ -17,6 +17,7 @@ pub mod job;
 pub mod logs;
 pub mod model;
 pub mod node;
+mod notify;
 mod outcome;
 pub mod plan;
 pub mod policy;
