@@ -135,8 +135,12 @@ enum Command {
     #[command(subcommand)]
     Model(command::model::Model),
     /// Submit three demonstration jobs to a running cluster and watch them.
+    /// What would come of jobs, nodes, quotas or priorities that are not so (`headway plan simulate`).
+    Simulate(Box<command::plan::Simulate>),
     Demo(demo::Demo),
     /// Print the licences of Headway and of everything it is made of.
+    /// Which version this is, and which the scheduler is.
+    Version,
     Licenses,
     /// Print a completion script for a shell.
     Completion { shell: clap_complete::Shell },
@@ -264,6 +268,10 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Licenses => put!("{}", headway_scheduler::licenses())?,
         Command::Completion { shell } => {
             use clap::CommandFactory as _;
+        Command::Simulate(simulate) => {
+            command::plan::run(&cli.connection, &print, command::plan::Plan::Simulate(*simulate)).await?;
+        }
+        Command::Version => command::version::run(cli.connection.client().ok(), &print).await?,
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
             std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;

@@ -13,6 +13,7 @@ use super::{cancel, describe, events, logs, notify, ps, wait, why};
 use super::{resolve_job, resolve_only_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, moment};
+use crate::top::{self, Top};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Job {
@@ -107,6 +108,10 @@ pub enum Job {
     Cancel(cancel::Cancel),
     /// Why it has what it has, or why it waits (`headway why`).
     Explain(why::Why),
+    /// One job whole, as a page (`headway describe`).
+    Describe(describe::Describe),
+    /// Jobs and the cluster, live in a terminal (`headway top`).
+    Top(Top),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -150,6 +155,8 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
         Job::Logs(of) => logs::run(client, of).await,
         Job::Cancel(of) => cancel::run(client, print, of).await,
         Job::Explain(of) => why::run(client, print, of).await,
+        Job::Describe(of) => describe::run(client, print, of).await,
+        Job::Top(of) => top::run(client, print, of).await,
         Job::Events { job, wanted } => {
             events::run(client, print, events::Events { of: None, job: Some(job), wanted }).await
         }
@@ -161,7 +168,8 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
+/// Carries out what changes one job.
+pub async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
     let (changed, what) = match job {
         Job::NotifyTest { job } => notify::test(client, print, &job).await,
         Job::Pin { job, reason } => {

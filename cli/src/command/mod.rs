@@ -35,6 +35,7 @@ pub mod submit;
 pub mod token;
 pub mod usage;
 pub mod user;
+pub mod version;
 pub mod wait;
 pub mod why;
 
