@@ -8,6 +8,7 @@
 mod output;
 
 mod command;
+mod completion;
 mod context;
 mod demo;
 #[cfg(test)]
@@ -143,7 +144,12 @@ enum Command {
     Version,
     Licenses,
     /// Print a completion script for a shell.
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        shell: clap_complete::Shell,
+        /// Complete names too, of jobs, nodes, projects and contexts: the scheduler is asked for them at each press of the key.
+        #[arg(long)]
+        names: bool,
+    },
     /// Print the manual page, or write one for each command into a directory.
     Man {
         /// Directory to write them to, such as ~/.local/share/man/man1.
@@ -161,6 +167,7 @@ enum Command {
 fn main() -> ExitCode {
     // One TLS provider for the whole process; a second installation can only be ours and is harmless.
     rustls::crypto::ring::default_provider().install_default().ok();
+    completion::answer();
     let cli = Cli::parse();
     if let Command::EmulatedWorker = cli.command {
         return headway_agent::emulated_worker_main();
@@ -266,14 +273,18 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
             headway_agent::hand_back_cgroups().map_err(|error| Failure::from(anyhow::Error::new(error)))?
         }
         Command::Licenses => put!("{}", headway_scheduler::licenses())?,
-        Command::Completion { shell } => {
+        Command::Completion { shell, names } => {
             use clap::CommandFactory as _;
         Command::Simulate(simulate) => {
             command::plan::run(&cli.connection, &print, command::plan::Plan::Simulate(*simulate)).await?;
         }
         Command::Version => command::version::run(cli.connection.client().ok(), &print).await?,
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
+            if names {
+                script = completion::script(shell)?;
+            } else {
+                clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
+            }
             std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;
         }
         Command::Man { dir: Some(directory) } => manual(&directory)?,
