@@ -131,7 +131,7 @@ pub async fn serve_reporting(
     let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
     let (outbox, inbox) = (started.cluster.clone(), started.inbox.clone());
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
-    let sampled = started.cluster.clone();
+    let (sampled, counted) = (started.cluster.clone(), started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, tls.is_some());
     let trials = Trials::new(messenger.clone());
     let state = HttpState::new(started.cluster, cookies, config.build, metrics, trials);
@@ -151,6 +151,13 @@ pub async fn serve_reporting(
         let sample = sampler::run(sampled, stop.clone());
         async move {
             sample.await;
+            Ok(())
+        }
+    });
+    parts.spawn({
+        let count = foretelling::count(counted, stop.clone());
+        async move {
+            count.await;
             Ok(())
         }
     });
