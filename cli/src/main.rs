@@ -16,8 +16,8 @@ mod documented;
 #[cfg(test)]
 mod documented_tree;
 mod failure;
-mod solve;
 mod logging;
+mod solve;
 mod submission;
 mod table;
 mod top;
@@ -29,9 +29,9 @@ use clap::{Parser, Subcommand};
 
 use context::Connection;
 use failure::Failure;
-use output::Output;
 use headway_scheduler::spans::Collector;
 use logging::LogFormat;
+use output::Output;
 
 /// With the commit it was built from; `build.rs` says which.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWAY_BUILD"), ")");
@@ -135,13 +135,13 @@ enum Command {
     /// The goodput model: fit its constants, list the models and GPU types it knows by name.
     #[command(subcommand)]
     Model(command::model::Model),
-    /// Submit three demonstration jobs to a running cluster and watch them.
     /// What would come of jobs, nodes, quotas or priorities that are not so (`headway plan simulate`).
     Simulate(Box<command::plan::Simulate>),
+    /// Submit three demonstration jobs to a running cluster and watch them.
     Demo(demo::Demo),
-    /// Print the licences of Headway and of everything it is made of.
     /// Which version this is, and which the scheduler is.
     Version,
+    /// Print the licences of Headway and of everything it is made of.
     Licenses,
     /// Print a completion script for a shell.
     Completion {
@@ -222,6 +222,7 @@ async fn logged(cli: Cli) -> Result<ExitCode, Failure> {
     if let Some(exporting) = exporting {
         exporting.finish().await;
     }
+    ended
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -233,7 +234,6 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
     match cli.command {
         Command::Up(up) => up::run(up, cli.connection.context.as_deref()).await?,
-    ended
         Command::Context(context) => command::context::run(&print, context)?,
         Command::Server(server) => command::server::run(server).await?,
         Command::Agent(agent) => command::agent::run(agent).await?,
@@ -268,6 +268,10 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
         Command::Evaluate(evaluate) => command::evaluate::run(&print, &evaluate)?,
         Command::Model(model) => command::model::run(&print, &model)?,
+        Command::Simulate(simulate) => {
+            command::plan::run(&cli.connection, &print, command::plan::Plan::Simulate(*simulate)).await?;
+        }
+        Command::Version => command::version::run(cli.connection.client().ok(), &print).await?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
         Command::HandBackCgroups => {
             headway_agent::hand_back_cgroups().map_err(|error| Failure::from(anyhow::Error::new(error)))?
@@ -275,10 +279,6 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Licenses => put!("{}", headway_scheduler::licenses())?,
         Command::Completion { shell, names } => {
             use clap::CommandFactory as _;
-        Command::Simulate(simulate) => {
-            command::plan::run(&cli.connection, &print, command::plan::Plan::Simulate(*simulate)).await?;
-        }
-        Command::Version => command::version::run(cli.connection.client().ok(), &print).await?,
             let mut script = Vec::new();
             if names {
                 script = completion::script(shell)?;

@@ -85,12 +85,12 @@ pub enum Job {
         /// Id, unique end or beginning of one, or name.
         job: String,
     },
-    /// What happened to a job, newest first.
     /// Call its webhooks now, with a notice that is told to be a test, and say what came of it.
     NotifyTest {
         /// Id, unique end or beginning of one, or name.
         job: String,
     },
+    /// What happened to a job, newest first.
     Events {
         /// Id, unique end or beginning of one, or name.
         job: String,
@@ -163,6 +163,7 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
         Job::Get { job } => print.value(&client.job(&resolve_job(client, &job).await?).await?),
         Job::Goodput { job } => goodput(client, print, &job).await,
         Job::Checkpoints { job } => checkpoints(client, print, &job).await,
+        Job::NotifyTest { job } => notify::test(client, print, &job).await,
         other => change(client, print, other).await,
     }?;
     Ok(ExitCode::SUCCESS)
@@ -171,7 +172,6 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
 /// Carries out what changes one job.
 pub async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
     let (changed, what) = match job {
-        Job::NotifyTest { job } => notify::test(client, print, &job).await,
         Job::Pin { job, reason } => {
             (client.pin(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is pinned")
         }
