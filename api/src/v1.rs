@@ -48,7 +48,7 @@ pub use array::{Array, ArrayDetail, ArrayDone, ArrayList, ArrayPatch, JobArray};
 pub use audit::{AuditLine, AuditList};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
-pub use delivery::{Delivery, DeliveryList};
+pub use delivery::{Delivery, DeliveryList, DeliveryTest, TestedWebhook};
 pub use dependency::{Dependency, Dependent};
 pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
 pub use goodput::{

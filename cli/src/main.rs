@@ -8,6 +8,7 @@
 mod output;
 
 mod command;
+mod completion;
 mod context;
 mod demo;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod documented;
 #[cfg(test)]
 mod documented_tree;
 mod failure;
+mod logging;
 mod prompt;
 mod solve;
 mod submission;
@@ -22,14 +24,14 @@ mod table;
 mod top;
 mod up;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 use context::Connection;
 use failure::Failure;
+use headway_scheduler::spans::Collector;
+use logging::LogFormat;
 use output::Output;
 
 /// With the commit it was built from; `build.rs` says which.
@@ -55,14 +57,6 @@ struct Cli {
     log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum LogFormat {
-    /// For people, in colour on a terminal.
-    Text,
-    /// An object per line.
-    Json,
 }
 
 #[derive(Subcommand)]
@@ -145,12 +139,21 @@ enum Command {
     /// The goodput model: fit its constants, list the models and GPU types it knows by name.
     #[command(subcommand)]
     Model(command::model::Model),
+    /// What would come of jobs, nodes, quotas or priorities that are not so (`headway plan simulate`).
+    Simulate(Box<command::plan::Simulate>),
     /// Submit three demonstration jobs to a running cluster and watch them.
     Demo(demo::Demo),
+    /// Which version this is, and which the scheduler is.
+    Version,
     /// Print the licences of Headway and of everything it is made of.
     Licenses,
     /// Print a completion script for a shell.
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        shell: clap_complete::Shell,
+        /// Complete names too, of jobs, nodes, projects and contexts: the scheduler is asked for them at each press of the key.
+        #[arg(long)]
+        names: bool,
+    },
     /// Print the manual page, or write one for each command into a directory.
     Man {
         /// Directory to write them to, such as ~/.local/share/man/man1.
@@ -168,11 +171,11 @@ enum Command {
 fn main() -> ExitCode {
     // One TLS provider for the whole process; a second installation can only be ours and is harmless.
     rustls::crypto::ring::default_provider().install_default().ok();
+    completion::answer();
     let cli = Cli::parse();
     if let Command::EmulatedWorker = cli.command {
         return headway_agent::emulated_worker_main();
     }
-    start_logging(cli.log_format);
     if cli.quiet
         && let Err(error) = output::silence()
     {
@@ -186,7 +189,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(cli)) {
+    match runtime.block_on(logged(cli)) {
         Ok(code) => code,
         // Whoever read the output has seen enough.
         Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
@@ -206,14 +209,24 @@ fn manual(directory: &std::path::Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("HEADWAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn,headway=info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if format == LogFormat::Json {
-        builder.json().init();
-    } else {
-        builder.with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()).init();
+impl Command {
+    /// Where it sends spans of what it does.
+    fn collector(&self) -> Result<Option<Collector>, Failure> {
+        match self {
+            Self::Server(server) => server.spans.collector(),
+            _ => Ok(None),
+        }
     }
+}
+
+/// Runs the command between the start of the log and the last of its spans.
+async fn logged(cli: Cli) -> Result<ExitCode, Failure> {
+    let exporting = logging::start(cli.log_format, cli.command.collector()?.as_ref())?;
+    let ended = run(cli).await;
+    if let Some(exporting) = exporting {
+        exporting.finish().await;
+    }
+    ended
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -260,15 +273,23 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Estimate(estimate) => command::estimate::run(&print, &estimate)?,
         Command::Evaluate(evaluate) => command::evaluate::run(&print, &evaluate)?,
         Command::Model(model) => command::model::run(&print, &model)?,
+        Command::Simulate(simulate) => {
+            command::plan::run(&cli.connection, &print, command::plan::Plan::Simulate(*simulate)).await?;
+        }
+        Command::Version => command::version::run(cli.connection.client().ok(), &print).await?,
         Command::Demo(demo) => demo::run(&cli.connection.client()?, demo).await?,
         Command::HandBackCgroups => {
             headway_agent::hand_back_cgroups().map_err(|error| Failure::from(anyhow::Error::new(error)))?
         }
         Command::Licenses => put!("{}", headway_scheduler::licenses())?,
-        Command::Completion { shell } => {
+        Command::Completion { shell, names } => {
             use clap::CommandFactory as _;
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
+            if names {
+                script = completion::script(shell)?;
+            } else {
+                clap_complete::generate(shell, &mut Cli::command(), "headway", &mut script);
+            }
             std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(Failure::from)?;
         }
         Command::Man { dir: Some(directory) } => manual(&directory)?,

@@ -319,7 +319,8 @@ impl Driver {
                         Some(_) => None,
                         None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
                     };
-                    if let Some(free) = pipeline.push(Decided { outcome, view, since }) {
+                    let causes = asker::causes(&outcome, &self.pending);
+                    if let Some(free) = pipeline.push(Decided { outcome, view, since, causes }) {
                         self.act(pipeline.term(), free);
                     }
                 }
@@ -355,7 +356,7 @@ impl Driver {
 
     /// Everything that may happen only after the commit.
     fn act(&mut self, term: Term, decided: Decided) {
-        let Decided { outcome, view, since } = decided;
+        let Decided { outcome, view, since, causes: _ } = decided;
         // Whoever is answered finds in the snapshot what the answer says.
         if let Some(view) = view {
             self.view.send_replace(view);

@@ -4,15 +4,24 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use headway_engine::record::{JobState, ModelFamily};
 use headway_engine::view::View;
-use headway_types::{Generation, JobId};
+use headway_types::{Generation, JobId, Seconds};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::asking::Foretold;
 use crate::cluster::Cluster;
-use crate::store::PredictedStart;
+use crate::metrics::{self, StartOutcome};
+use crate::store::{MetStart, PredictedStart};
+
+const EVERY: Seconds = Seconds(60.0);
+/// By then whatever was granted is stored.
+const SETTLES: Seconds = Seconds(60.0);
+/// However fast the cluster's clock runs.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Waits of which a prediction is kept.
 type Known = BTreeSet<(JobId, Generation)>;
@@ -31,6 +40,41 @@ pub async fn keep(cluster: Cluster, mut foretold: watch::Receiver<Arc<Foretold>>
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "predicted starts are not kept"),
         }
     }
+}
+
+/// Counts, once a minute of the cluster's clock and while this server leads, how starts turned out that had been predicted.
+pub async fn count(cluster: Cluster, stop: CancellationToken) {
+    let mut counted = cluster.now();
+    loop {
+        let wait = cluster.until(counted + EVERY + SETTLES).max(LEAST_WAIT);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        if !cluster.ready() {
+            continue;
+        }
+        // A grant of a moment ago may not be committed yet.
+        let until = cluster.now() - SETTLES;
+        match cluster.store().met_starts(counted, until).await {
+            Ok(met) => {
+                met.iter().map(outcome).for_each(|(outcome, late_by)| metrics::start_met(outcome, late_by));
+                counted = until;
+            }
+            // The next look reaches back as far.
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "starts are not counted yet"),
+        }
+    }
+}
+
+/// Where a start fell, and how long after the median.
+fn outcome(met: &MetStart) -> (StartOutcome, Option<Seconds>) {
+    let outcome = match met.at {
+        at if at < met.p10 => StartOutcome::Early,
+        at if met.p90.is_some_and(|p90| at > p90) => StartOutcome::Late,
+        _ => StartOutcome::Within,
+    };
+    (outcome, met.p50.map(|p50| Seconds((met.at.0 - p50.0) as f64 / 1e6)))
 }
 
 /// Predictions of waits that have none yet; waits that are over are let go.
@@ -62,6 +106,19 @@ mod tests {
 
     use super::*;
     use crate::http::fixtures;
+
+    #[test]
+    fn a_start_is_early_within_or_late_and_has_an_error_where_a_median_was_said() {
+        let met = |at: i64, p50: Option<i64>, p90: Option<i64>| {
+            let at_second = |seconds: i64| Timestamp(seconds * 1_000_000);
+            let (at, p50, p90) = (at_second(at), p50.map(at_second), p90.map(at_second));
+            outcome(&MetStart { at, p10: at_second(100), p50, p90 })
+        };
+        assert_eq!(met(50, Some(200), Some(400)), (StartOutcome::Early, Some(Seconds(-150.0))));
+        assert_eq!(met(250, Some(200), Some(400)), (StartOutcome::Within, Some(Seconds(50.0))));
+        assert_eq!(met(500, Some(200), Some(400)), (StartOutcome::Late, Some(Seconds(300.0))));
+        assert_eq!(met(90_000, None, None), (StartOutcome::Within, None));
+    }
 
     #[test]
     fn each_wait_has_one_prediction_and_who_runs_has_none() {

@@ -9,6 +9,7 @@ pub mod http;
 pub mod metrics;
 pub mod postgres;
 pub mod server;
+pub mod spans;
 pub mod store;
 
 mod archive;

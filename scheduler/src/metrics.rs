@@ -46,6 +46,9 @@ const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const NOTICES: &str = "headway_webhook_notices_total";
 const NOTICES_WAITING: &str = "headway_webhook_notices_waiting";
+const START_ERROR: &str = "headway_start_prediction_error_seconds";
+const STARTS_PREDICTED: &str = "headway_starts_predicted_total";
+const TRACE_SPANS: &str = "headway_trace_spans_total";
 const ANSWERS_LEFT_OUT: &str = "headway_http_answers_left_out_total";
 
 /// Seconds: from a memory read to the request timeout.
@@ -54,10 +57,15 @@ const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 /// Seconds: from a round of a few jobs to one that is given up.
 const ROUND_BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
+/// Seconds: from a start that came as it was said to one that came a day off.
+const START_BUCKETS: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
+
 /// Installs the process-wide recorder. `Err`: a recorder is installed already, or a bucket list is empty.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let rounds = Matcher::Full(ROUND_SECONDS.to_owned());
+    let starts = Matcher::Full(START_ERROR.to_owned());
     let builder = PrometheusBuilder::new().set_buckets(&DURATION_BUCKETS)?;
+    let builder = builder.set_buckets_for_metric(starts, &START_BUCKETS)?;
     let handle = builder.set_buckets_for_metric(rounds, &ROUND_BUCKETS)?.install_recorder()?;
     describe();
     Ok(handle)
@@ -164,6 +172,24 @@ fn describe() {
     }
     describe_gauge!(NOTICES_WAITING, "Notices for jobs' webhooks that have neither arrived nor been given up");
     gauge!(NOTICES_WAITING).set(0.0);
+    describe_histogram!(
+        START_ERROR,
+        "How far starts came from the median that was predicted first, in seconds of the cluster, by direction: early or late"
+    );
+    describe_counter!(
+        STARTS_PREDICTED,
+        "Starts that had been predicted: within the first and the last decile of what was said (80 % of them should be), before, or after"
+    );
+    for outcome in [StartOutcome::Early, StartOutcome::Within, StartOutcome::Late] {
+        counter!(STARTS_PREDICTED, "outcome" => <&str>::from(outcome)).increment(0);
+    }
+    describe_counter!(
+        TRACE_SPANS,
+        "Spans that were exported to the collector, and lost since it did not take them in time; none where none is named"
+    );
+    for outcome in [SpanOutcome::Exported, SpanOutcome::Lost] {
+        counter!(TRACE_SPANS, "outcome" => <&str>::from(outcome)).increment(0);
+    }
     describe_counter!(
         ANSWERS_LEFT_OUT,
         "Parts of replies left out because finding them took too long or failed, by what was asked; the reply says so"
@@ -285,6 +311,37 @@ pub fn notice(outcome: NoticeOutcome) {
 /// How many notices wait.
 pub fn notices_waiting(waiting: u64) {
     gauge!(NOTICES_WAITING).set(waiting as f64);
+}
+
+/// Where a start fell, against what was predicted of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum StartOutcome {
+    Early,
+    Within,
+    Late,
+}
+
+/// A start that had been predicted has come. `late_by`: after the median, where one was said; below 0 it came before.
+pub fn start_met(outcome: StartOutcome, late_by: Option<Seconds>) {
+    counter!(STARTS_PREDICTED, "outcome" => <&str>::from(outcome)).increment(1);
+    if let Some(late_by) = late_by {
+        let direction = if late_by.0 < 0.0 { "early" } else { "late" };
+        histogram!(START_ERROR, "direction" => direction).record(late_by.0.abs());
+    }
+}
+
+/// What became of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum SpanOutcome {
+    Exported,
+    Lost,
+}
+
+/// Spans left, one way or the other.
+pub fn spans(outcome: SpanOutcome, count: u64) {
+    counter!(TRACE_SPANS, "outcome" => <&str>::from(outcome)).increment(count);
 }
 
 /// A part of a reply was left out.

@@ -24,7 +24,7 @@ use headway_types::{JobId, Plan, PlanId};
 use tokio::sync::{mpsc, watch};
 
 use crate::driver::Input;
-use crate::metrics;
+use crate::{metrics, spans};
 pub use health::{Health, Rounds};
 
 /// Rounds are bounded by the solver's own budget; one that takes longer than this is given up.
@@ -149,11 +149,16 @@ impl Crew {
             let started = Instant::now();
             self.work().current = Some((id, started));
             self.rounds.begun(started);
+            let span = spans::round(id);
             let (input, event) = match catch_unwind(AssertUnwindSafe(input)) {
                 Ok(input) => self.decide(Arc::new(input), &mut cache, &mut late),
                 Err(panic) => (None, broken_down(id, &*panic)),
             };
-            match self.finish(id) {
+            let finish = self.finish(id);
+            let given_up = matches!(finish, Finish::GivenUp { .. });
+            spans::round_ended(&span, input.as_deref(), &event, started.elapsed(), given_up);
+            drop(span);
+            match finish {
                 Finish::InTime => self.ended(started.elapsed(), late.len(), &event),
                 Finish::GivenUp { replaced } => {
                     tracing::warn!(plan_id = %id, took = ?started.elapsed(), "round ended after it was given up");

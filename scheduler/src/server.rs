@@ -32,10 +32,10 @@ use crate::driver::{Driver, StartError};
 use crate::grpc::{Gateway, Sessions};
 use crate::http::{Cookies, HttpState, router};
 use crate::leader::Leader;
-use crate::sampler;
 use crate::secrets::{Keyring, KeyringError};
 use crate::store::{SecretsKeyError, Store, StoreError};
-use crate::webhooks::{self, Messenger};
+use crate::webhooks::{self, Messenger, Trials};
+use crate::{foretelling, sampler};
 
 /// Open requests get this long at shutdown; event streams never end by themselves.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -157,9 +157,10 @@ pub async fn serve_reporting(
     let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
     let (outbox, inbox) = (started.cluster.clone(), started.inbox.clone());
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
-    let sampled = started.cluster.clone();
+    let (sampled, counted) = (started.cluster.clone(), started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, tls.is_some());
-    let state = HttpState::new(started.cluster, cookies, config.build, metrics);
+    let trials = Trials::new(messenger.clone());
+    let state = HttpState::new(started.cluster, cookies, config.build, metrics, trials);
 
     let mut parts = JoinSet::new();
     let stop = shutdown.child_token();
@@ -176,6 +177,13 @@ pub async fn serve_reporting(
         let sample = sampler::run(sampled, stop.clone());
         async move {
             sample.await;
+            Ok(())
+        }
+    });
+    parts.spawn({
+        let count = foretelling::count(counted, stop.clone());
+        async move {
+            count.await;
             Ok(())
         }
     });

@@ -5,9 +5,11 @@
 
 mod address;
 mod messenger;
+mod trial;
 
 pub use address::{Network, NoNetwork};
 pub use messenger::Messenger;
+pub use trial::{Trials, Tried, notices};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -152,7 +154,7 @@ struct Call {
 impl Call {
     async fn make(self, due: DueNotice) {
         let notice = due.notice;
-        let noted = match self.send(&notice).await {
+        let noted = match tell(&self.cluster, &self.messenger, &notice).await {
             Ok(()) => {
                 metrics::notice(NoticeOutcome::Delivered);
                 self.cluster.store().notice_delivered(notice.id, self.cluster.now()).await
@@ -163,35 +165,6 @@ impl Call {
             // It is sent again, under the same id.
             tracing::warn!(error = &error as &dyn std::error::Error, job_id = %notice.job, "what came of a notice is not stored");
         }
-    }
-
-    /// The error is for the job's owner.
-    async fn send(&self, notice: &Notice) -> Result<(), String> {
-        let key = match &notice.secret {
-            None => None,
-            Some(name) => {
-                let found = self.key(notice, name).await.map_err(|error| {
-                    tracing::warn!(error = &error as &dyn std::error::Error, job_id = %notice.job, "a webhook's secret cannot be read");
-                    format!("the secret {name} cannot be read")
-                })?;
-                Some(
-                    found.ok_or_else(|| {
-                        format!("there is no secret {name} to sign it with: headway secret set {name}")
-                    })?,
-                )
-            }
-        };
-        // Receivers compare it with the time of day, whatever speed the cluster's clock has.
-        let at = chrono::Utc::now().timestamp();
-        self.messenger.send(notice, key.as_ref(), at).await.map_err(|error| error.to_string())
-    }
-
-    async fn key(&self, notice: &Notice, name: &str) -> Result<Option<headway_api::secret::Secret>, StoreError> {
-        let store = self.cluster.store();
-        let member = self.cluster.view().role_in(&notice.project, &notice.owner) >= Some(ProjectRole::User);
-        let project = may_use(store, &notice.owner, member).await?.then_some(notice.project.as_str());
-        let of = Purse { user: &notice.owner, project };
-        Ok(store.use_secrets(of, &[name.to_owned()], self.cluster.now()).await?.remove(name))
     }
 
     async fn failed(&self, notice: &Notice, attempts: u32, error: &str) -> Result<(), StoreError> {
@@ -214,6 +187,36 @@ impl Call {
         metrics::notice(NoticeOutcome::Failed);
         store.notice_failed(notice.id, error, now + pause).await
     }
+}
+
+/// Tells one webhook, signed where it asks for that. The error is for the job's owner.
+async fn tell(cluster: &Cluster, messenger: &Messenger, notice: &Notice) -> Result<(), String> {
+    let key = match &notice.secret {
+        None => None,
+        Some(name) => {
+            let found = key(cluster, notice, name).await.map_err(|error| {
+                tracing::warn!(error = &error as &dyn std::error::Error, job_id = %notice.job, "a webhook's secret cannot be read");
+                format!("the secret {name} cannot be read")
+            })?;
+            let missing = || format!("there is no secret {name} to sign it with: headway secret set {name}");
+            Some(found.ok_or_else(missing)?)
+        }
+    };
+    // Receivers compare it with the time of day, whatever speed the cluster's clock has.
+    let at = chrono::Utc::now().timestamp();
+    messenger.send(notice, key.as_ref(), at).await.map_err(|error| error.to_string())
+}
+
+async fn key(
+    cluster: &Cluster,
+    notice: &Notice,
+    name: &str,
+) -> Result<Option<headway_api::secret::Secret>, StoreError> {
+    let store = cluster.store();
+    let member = cluster.view().role_in(&notice.project, &notice.owner) >= Some(ProjectRole::User);
+    let project = may_use(store, &notice.owner, member).await?.then_some(notice.project.as_str());
+    let of = Purse { user: &notice.owner, project };
+    Ok(store.use_secrets(of, &[name.to_owned()], cluster.now()).await?.remove(name))
 }
 
 /// `None`: no more. `age`: since the event.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use headway_engine::Change;
 use headway_engine::record::{Expectation, Job, ModelFamily, Realised};
-use headway_scheduler::store::{PredictedStart, Store};
+use headway_scheduler::store::{MetStart, PredictedStart, Store};
 use headway_types::{
     Generation, GpuCount, GpuType, IdSource, JobId, Seconds, Term, Timestamp, TokensPerSecond, example,
 };
@@ -97,5 +97,12 @@ async fn the_first_prediction_of_a_wait_is_held_against_the_next_grant() {
         [(second(2.0), None, true), (second(1.0), came, true)],
         "the newest first; of a wait the first word"
     );
+    let met = store.met_starts(second(100.0), second(200.0)).await.unwrap();
+    let came = MetStart { at: second(150.0), p10: second(100.0), p50: Some(second(200.0)), p90: None };
+    assert_eq!(met, [came]);
+    let next = headway_engine::record::Allocation { granted_at: second(170.0), ..allocation(starts, node, 2) };
+    store.commit(term, &[Change::Allocation(Arc::new(next))]).await.unwrap();
+    assert_eq!(store.met_starts(second(100.0), second(200.0)).await.unwrap(), [came], "the wait ended with the first");
+    assert_eq!(store.met_starts(second(150.5), second(200.0)).await.unwrap(), []);
     assert_eq!(store.prune_predicted_starts(second(2.0)).await.unwrap(), 1);
 }

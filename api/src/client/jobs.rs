@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::{Client, ClientError, REQUEST_TIME, header};
 use crate::v1::{
     AllocationList, AllocationRecord, CancelRequest, Checkpoint, CheckpointList, Curve, Delivery, DeliveryList,
-    EventList, EventRecord, Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList, ReasonRequest,
-    ResizeRequest, Series, SeriesPoint, Submitted, Validation,
+    DeliveryTest, EventList, EventRecord, Explanation, GpuTime, Job, JobDetail, JobList, JobPatch, PastJobList,
+    ReasonRequest, ResizeRequest, Series, SeriesPoint, Submitted, Validation,
 };
 
 const JOBS_PER_PAGE: u32 = 500;
@@ -248,6 +248,11 @@ impl Client {
     /// What its webhooks were told, newest first.
     pub async fn deliveries(&self, id: &str) -> Result<Vec<Delivery>, ClientError> {
         Ok(self.get::<DeliveryList>(&["jobs", id, "deliveries"]).await?.items)
+    }
+
+    /// Calls its webhooks now, each once, to see whether they answer.
+    pub async fn test_delivery(&self, id: &str) -> Result<DeliveryTest, ClientError> {
+        self.read(self.request(Method::POST, &["jobs", id, "deliveries"])).await
     }
 
     /// Committed checkpoints, newest first.

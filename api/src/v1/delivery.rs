@@ -33,3 +33,26 @@ pub struct Delivery {
 pub struct DeliveryList {
     pub items: Vec<Delivery>,
 }
+
+/// What came of calling a job's webhooks to see whether they answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeliveryTest {
+    /// In the order of the specification.
+    pub items: Vec<TestedWebhook>,
+}
+
+/// One webhook that was called for a test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TestedWebhook {
+    /// Scheme and host; the rest of the address may be a secret.
+    pub webhook: String,
+    /// Name of the secret that it is signed with; null where it is not signed.
+    pub signed_with: Option<String>,
+    /// The sentence that it was told.
+    pub text: String,
+    /// delivered, failed, or not_sent (a dry run).
+    pub outcome: String,
+    pub took_seconds: Option<f64>,
+    /// Why it failed.
+    pub error: Option<String>,
+}

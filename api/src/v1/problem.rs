@@ -24,6 +24,10 @@ pub struct Problem {
     /// Names the request in the scheduler's log; the same as the header `x-request-id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// The trace that the request is part of, 32 hexadecimal digits: its caller's (W3C `traceparent`), or the scheduler's own where it
+    /// exports spans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 fn about_blank() -> String {

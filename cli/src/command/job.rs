@@ -9,10 +9,11 @@ use headway_api::v1::{ElasticPatch, JobPatch, ResizeRequest};
 use headway_types::Seconds;
 
 use super::curve::{self, Curve};
-use super::{cancel, events, logs, ps, wait, why};
+use super::{cancel, describe, events, logs, notify, ps, wait, why};
 use super::{resolve_job, resolve_only_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, moment};
+use crate::top::{self, Top};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Job {
@@ -84,6 +85,11 @@ pub enum Job {
         /// Id, unique end or beginning of one, or name.
         job: String,
     },
+    /// Call its webhooks now, with a notice that is told to be a test, and say what came of it.
+    NotifyTest {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
     /// What happened to a job, newest first.
     Events {
         /// Id, unique end or beginning of one, or name.
@@ -102,6 +108,10 @@ pub enum Job {
     Cancel(cancel::Cancel),
     /// Why it has what it has, or why it waits (`headway why`).
     Explain(why::Why),
+    /// One job whole, as a page (`headway describe`).
+    Describe(describe::Describe),
+    /// Jobs and the cluster, live in a terminal (`headway top`).
+    Top(Top),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -145,18 +155,22 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
         Job::Logs(of) => logs::run(client, of).await,
         Job::Cancel(of) => cancel::run(client, print, of).await,
         Job::Explain(of) => why::run(client, print, of).await,
+        Job::Describe(of) => describe::run(client, print, of).await,
+        Job::Top(of) => top::run(client, print, of).await,
         Job::Events { job, wanted } => {
             events::run(client, print, events::Events { of: None, job: Some(job), wanted }).await
         }
         Job::Get { job } => print.value(&client.job(&resolve_job(client, &job).await?).await?),
         Job::Goodput { job } => goodput(client, print, &job).await,
         Job::Checkpoints { job } => checkpoints(client, print, &job).await,
+        Job::NotifyTest { job } => notify::test(client, print, &job).await,
         other => change(client, print, other).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
+/// Carries out what changes one job.
+pub async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Failure> {
     let (changed, what) = match job {
         Job::Pin { job, reason } => {
             (client.pin(&resolve_only_job(client, &job).await?, reason.as_deref()).await?, "is pinned")

@@ -18,6 +18,7 @@ pub mod job;
 pub mod logs;
 pub mod model;
 pub mod node;
+mod notify;
 mod outcome;
 pub mod plan;
 pub mod policy;
@@ -35,6 +36,7 @@ pub mod submit;
 pub mod token;
 pub mod usage;
 pub mod user;
+pub mod version;
 pub mod wait;
 pub mod why;
 

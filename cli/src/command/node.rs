@@ -20,7 +20,9 @@ use crate::table::Column;
 pub enum Node {
     /// List nodes.
     List(List),
-    /// One node whole.
+    /// One node whole, as it is for programs.
+    Get(Name),
+    /// One node whole, as a page.
     Describe(Name),
     /// Set labels, which jobs choose nodes by (`resources.nodes.labels`), or take some away.
     Label(Label),
@@ -148,6 +150,7 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             say!("{}", deleted(&gone))?;
             return Ok(());
         }
+        Node::Get(name) => return print.value(&client.node(&name.node).await?),
         Node::Describe(name) => {
             let node = client.node(&name.node).await?;
             if print.structured() {

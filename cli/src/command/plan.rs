@@ -6,9 +6,11 @@ use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::v1::{Move, Plan as PlanReply, PlanSummary, Policy, Unmoved};
 
+use super::job::{self, Job};
 use super::rebalance::{self, Rebalance, Rollback};
 use super::replay::Replay;
 use super::solve::Solve;
+use super::why::{self, Why};
 use super::{chosen, outcome};
 use crate::context::Connection;
 use crate::failure::Failure;
@@ -20,6 +22,24 @@ pub enum Plan {
     List(List),
     /// The plan in force, or the one named.
     Show { id: Option<String> },
+    /// Why a job has what it has in the plan in force (`headway why`), or without one what the plan is (`headway plan show`).
+    Explain {
+        /// Id, unique end or beginning of one, or name.
+        job: Option<String>,
+    },
+    /// Keep a job on the GPUs it has (`headway job pin`).
+    Pin {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+        /// Why, for the event log and for whoever asks why it does not move.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Let a pinned job be moved again (`headway job unpin`).
+    Unpin {
+        /// Id, unique end or beginning of one, or name.
+        job: String,
+    },
     /// What would come of jobs, nodes, quotas or priorities that are not so. Nothing is changed by it.
     Simulate(Simulate),
     /// Solve a round of one's own, without a server.
@@ -129,6 +149,10 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
             };
             show(print, &plan)
         }
+        Plan::Explain { job: Some(job) } => why::run(&client()?, print, Why { job }).await,
+        Plan::Explain { job: None } => show(print, &client()?.current_plan().await?),
+        Plan::Pin { job, reason } => job::change(&client()?, print, Job::Pin { job, reason }).await,
+        Plan::Unpin { job } => job::change(&client()?, print, Job::Unpin { job }).await,
         Plan::Simulate(simulate) => super::simulate::run(&client()?, print, simulate).await,
         Plan::Solve(solve) => super::solve::run(print, &solve),
         Plan::Replay(replay) => super::replay::run(connection, print, &replay).await,

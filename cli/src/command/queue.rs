@@ -9,6 +9,7 @@ use super::{resolve_job, short};
 use crate::failure::{Failure, Kind};
 use crate::output::{Format, Layout, Printer, age, duration};
 use crate::table::Column;
+use crate::top::{self, Top};
 
 /// What the scheduler gives at once.
 const JOBS_PER_PAGE: u32 = 500;
@@ -24,6 +25,8 @@ pub enum Queue {
         /// Id, the end of one, or name.
         job: String,
     },
+    /// Jobs and the cluster, live in a terminal (`headway top`).
+    Top(Top),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -64,6 +67,7 @@ pub async fn run(client: &Client, print: &Printer, queue: Queue) -> Result<(), F
     match queue {
         Queue::List(list) => show(client, print, &list).await,
         Queue::Get { job } => one(client, print, &job).await,
+        Queue::Top(of) => top::run(client, print, of).await,
     }
 }
 

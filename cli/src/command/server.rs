@@ -13,6 +13,7 @@ use headway_types::{Seconds, TokenScope};
 use super::shutdown_token;
 use crate::context::read_token;
 use crate::failure::Failure;
+use crate::logging::SpansTo;
 use crate::up::DataDirectory;
 
 #[derive(Args, Clone, Debug)]
@@ -75,6 +76,8 @@ pub struct Server {
     /// what is stored until the clock is set right.
     #[arg(long, env = "HEADWAY_TRUST_CLOCK")]
     pub trust_clock: bool,
+    #[command(flatten)]
+    pub spans: SpansTo,
     /// Ends when this process does.
     #[arg(long, hide = true)]
     pub die_with_parent: Option<i32>,

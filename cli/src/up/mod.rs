@@ -28,6 +28,7 @@ use crate::command::agent::group;
 use crate::command::catalog::read;
 use crate::context::{Context, Contexts};
 use crate::failure::{Failure, Kind};
+use crate::logging::SpansTo;
 use child::Child;
 pub use directory::DataDirectory;
 
@@ -79,6 +80,8 @@ pub struct Up {
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
+    #[command(flatten)]
+    pub spans: SpansTo,
     /// Python interpreter for `{python}` in job commands.
     #[arg(long, env = "HEADWAY_PYTHON", default_value = "python3")]
     pub python: PathBuf,
@@ -126,6 +129,8 @@ pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
     let site = read(&up.catalogs, Parameters::built_in())?;
     let groups = up.emulate.iter().map(|written| group(written, &site, NodeCount(up.nodes)));
     let groups = groups.collect::<Result<Vec<_>, _>>()?;
+    // Before anything is started: the scheduler would say it to its log alone.
+    up.spans.collector()?;
     let directory = DataDirectory::open(up.data_dir.clone())?;
     for (address, flag) in [(up.listen, "--listen"), (up.agent_listen, "--agent-listen")] {
         free(address, flag)?;

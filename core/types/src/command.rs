@@ -170,8 +170,9 @@ pub enum GroupOutcome {
 }
 
 /// From a node to the engine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[strum(serialize_all = "snake_case")]
 pub enum NodeReport {
     /// First message of a session: what the node offers and everything its ledger holds.
     Registered {

@@ -9,6 +9,7 @@ use headway_engine::{Change, Outcome, Reply, Request, RequestId, View};
 use tokio::sync::oneshot;
 
 use crate::shown::{Show, Shown};
+use crate::spans::{self, Cause};
 
 #[derive(Debug)]
 pub struct Asker {
@@ -17,12 +18,13 @@ pub struct Asker {
     origin: Option<Origin>,
     key: Option<IdempotencyKey>,
     shown: Option<Shown>,
+    cause: Option<Cause>,
 }
 
 impl Asker {
     /// `origin`: where the request came from, for the audit.
     pub fn new(reply: oneshot::Sender<(Reply, Option<Shown>)>, show: Option<Show>, origin: Option<Origin>) -> Self {
-        Self { reply, show, origin, key: None, shown: None }
+        Self { reply, show, origin, key: None, shown: None, cause: spans::cause() }
     }
 
     pub(super) fn heed_key(&mut self, body: &Request) {
@@ -36,6 +38,12 @@ impl Asker {
         // The asker may have given up meanwhile.
         let _ = self.reply.send((reply, self.shown));
     }
+}
+
+/// The spans of the requests that a batch replies to.
+pub(super) fn causes(outcome: &Outcome, pending: &BTreeMap<RequestId, Asker>) -> Vec<Cause> {
+    let askers = outcome.replies.iter().filter_map(|(request, _)| pending.get(request));
+    askers.filter_map(|asker| asker.cause.clone()).collect()
 }
 
 /// Says of what a batch did where it was asked for.

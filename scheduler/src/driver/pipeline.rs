@@ -10,6 +10,7 @@ use headway_types::Term;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::spans::{self, Cause};
 use crate::store::{Store, StoreError};
 
 /// An outcome with the snapshot that shows it; none where it changes no fact.
@@ -18,6 +19,8 @@ pub(super) struct Decided {
     pub view: Option<Arc<View>>,
     /// When the first of its events came to be.
     pub since: Instant,
+    /// Spans of the requests that it answers, where spans are made.
+    pub causes: Vec<Cause>,
 }
 
 impl Decided {
@@ -99,14 +102,16 @@ impl Pipeline {
         self.begin(next)
     }
 
-    fn begin(&mut self, decided: Decided) -> Option<Decided> {
+    fn begin(&mut self, mut decided: Decided) -> Option<Decided> {
         if decided.outcome.changes.is_empty() {
             return Some(decided);
         }
         let (store, term) = (self.store.clone(), self.term);
+        let span = spans::commit(term, decided.outcome.changes.len(), std::mem::take(&mut decided.causes));
         // A task of its own: the loop decides the next outcome while Postgres answers.
         let task = tokio::spawn(async move {
             let result = store.commit(term, &decided.outcome.changes).await;
+            spans::committed(&span, &result);
             (decided, result)
         });
         self.committing = Some(Committing { task, since: Instant::now() });

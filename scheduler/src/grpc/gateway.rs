@@ -13,14 +13,15 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument as _;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
 use super::credentials::Credentials;
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use crate::clock::Clock;
 use crate::driver::Input;
-use crate::metrics;
 use crate::store::Store;
+use crate::{metrics, spans};
 
 /// From the opening of a stream to its first message.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(10);
@@ -109,7 +110,9 @@ impl AgentGateway for Gateway {
         let report = NodeReport::Registered { inventory, groups };
         let credentials = self.credentials.clone();
         let over = async move { credentials.over(hash, token, changes).await };
-        tokio::spawn(self.clone().listen(node, session, report, incoming, opened.closed, over));
+        let span = spans::agent_session(node, session);
+        let listening = self.clone().listen(node, session, report, incoming, opened.closed, over);
+        tokio::spawn(listening.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(opened.outgoing))))
     }
 }
@@ -144,10 +147,12 @@ impl Gateway {
         let mut report = Some(registered);
         tokio::pin!(over);
         loop {
-            if let Some(report) = report.take().map(|report| self.told(report))
-                && self.inbox.send(Input::event(Event::Agent { node, session, report })).await.is_err()
-            {
-                break;
+            if let Some(report) = report.take().map(|report| self.told(report)) {
+                let span = spans::agent_report(node, session, &report);
+                let taken = self.inbox.send(Input::event(Event::Agent { node, session, report })).instrument(span);
+                if taken.await.is_err() {
+                    break;
+                }
             }
             let message = tokio::select! {
                 () = closed.cancelled() => break,

@@ -11,6 +11,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+use tracing::Instrument as _;
+
+use crate::spans;
 
 /// Messages a slow agent may leave unread before it is disconnected.
 const QUEUE: usize = 512;
@@ -178,7 +181,7 @@ impl Sessions {
             }
             registry.asked.insert(id, answer);
         }
-        let waited = tokio::time::timeout(LOG_DEADLINE, chunk).await;
+        let waited = tokio::time::timeout(LOG_DEADLINE, chunk).instrument(spans::agent_asked(node)).await;
         self.lock().asked.remove(&id);
         match waited {
             Ok(Ok(chunk)) => Ok(chunk),

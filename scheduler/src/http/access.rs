@@ -32,6 +32,7 @@ use super::{HttpState, conversions, lookup};
 use crate::audit;
 use crate::cluster::Cluster;
 use crate::server::Visitor;
+use crate::spans::Caller;
 use crate::store::{OutOfSight, StoreError};
 #[cfg(test)]
 pub use table::ROUTES;
@@ -95,6 +96,7 @@ pub async fn checked(
         request: REQUEST_ID_HERE.try_with(String::clone).unwrap_or_default(),
         subject: params.as_ref().and_then(|params| subject(parts.uri.path(), params)),
     };
+    let kind = Caller(caller.scope());
     let answer = async {
         if let Err(problem) = permit(&state, &caller, *act, parts.uri.path(), params.as_ref()).await {
             state.note_refusal(&problem);
@@ -122,7 +124,9 @@ pub async fn checked(
         let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, written).await;
         welcome::as_long_as(response, state.clone(), brought, guest)
     };
-    audit::coming_from(origin, answer).await
+    let mut response = audit::coming_from(origin, answer).await;
+    response.extensions_mut().insert(kind);
+    response
 }
 
 /// A request, and all that is written in its path, query and body, in small letters.

@@ -1,5 +1,5 @@
 //! What keeps one caller from harming the rest: body size, request time, requests at once; and what makes each
-//! request traceable: an id, a span, a metric.
+//! request traceable: an id, its caller's trace, a span, a metric.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use tower_http::compression::predicate::SizeAbove;
 use tracing::Instrument;
 
 use super::problem::Problem;
-use crate::metrics;
 use crate::server::Visitor;
+use crate::{metrics, spans};
 
 pub const BODY_BYTES: usize = 2 * 1024 * 1024;
 const REQUEST_TIME: Duration = Duration::from_secs(30);
@@ -68,22 +68,28 @@ async fn traced(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("other".to_owned(), |path| path.as_str().to_owned());
     let shown = id.to_str().unwrap_or_default().to_owned();
-    let span = tracing::info_span!("http", %method, route, request_id = shown);
+    let (sent, trace) = spans::request(&method, &route, &shown, request.headers());
+    let span = tracing::info_span!("http", %method, route, request_id = shown, trace_id = trace);
+    let outer = sent.clone();
     let began = Instant::now();
     let answer = async move {
         let mut response = next.run(request).await;
         metrics::request_answered(method.as_str(), &route, response.status().as_u16(), began.elapsed());
+        spans::answered(&sent, response.status().as_u16(), response.extensions().get().copied());
         tracing::debug!(status = response.status().as_u16(), took = ?began.elapsed(), "request answered");
         response.headers_mut().insert(REQUEST_ID, id);
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         response
     };
-    REQUEST_ID_HERE.scope(shown, answer.instrument(span)).await
+    let answer = TRACE_ID_HERE.scope(trace, answer.instrument(span)).instrument(outer);
+    REQUEST_ID_HERE.scope(shown, answer).await
 }
 
 tokio::task_local! {
     /// The request being answered, so that a problem can name it.
     pub static REQUEST_ID_HERE: String;
+    /// The trace that it is part of, where there is one: its caller's, or that of the spans which are exported.
+    pub static TRACE_ID_HERE: Option<String>;
 }
 
 fn fresh_id() -> HeaderValue {

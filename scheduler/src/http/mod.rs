@@ -90,6 +90,7 @@ use crate::foretelling;
 use crate::shown::Show;
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
+use crate::webhooks::Trials;
 
 /// What every handler shares.
 #[derive(Clone)]
@@ -107,12 +108,20 @@ pub struct HttpState {
     refusals: Refusals,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
+    trials: Trials,
 }
 
 impl HttpState {
-    /// `build`: what the binary was built from. `metrics`: the recorder's handle, where this process has one.
+    /// `build`: what the binary was built from. `metrics`: the recorder's handle, where this process has one. `trials`: what calls webhooks
+    /// where somebody asks for it.
     #[must_use]
-    pub fn new(cluster: Cluster, cookies: Cookies, build: &'static str, metrics: Option<PrometheusHandle>) -> Self {
+    pub fn new(
+        cluster: Cluster,
+        cookies: Cookies,
+        build: &'static str,
+        metrics: Option<PrometheusHandle>,
+        trials: Trials,
+    ) -> Self {
         let asking = Asking::new(cluster.last_round());
         tokio::spawn(foretelling::keep(cluster.clone(), asking.forecasts()));
         let refusals = Refusals::start(cluster.store().clone());
@@ -130,6 +139,7 @@ impl HttpState {
             refusals,
             build,
             metrics,
+            trials,
         }
     }
 

@@ -76,7 +76,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(history::series))
         .routes(routes!(events::job_events))
         .routes(routes!(history::checkpoints))
-        .routes(routes!(deliveries::deliveries))
+        .routes(routes!(deliveries::deliveries, deliveries::test_delivery))
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::update_node, nodes::delete_node))
@@ -185,13 +185,13 @@ pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
     text.into()
 }
 
-/// Whatever is posted takes a key; tokens and sessions are the exception, whose secret is shown once.
+/// Whatever is posted takes a key; tokens and sessions are the exception, whose secret is shown once, and tests of webhooks, which are for calling again.
 fn accept_key(post: &mut Operation) {
     const NAME: &str = "Idempotency-Key";
     let parameters = post.parameters.get_or_insert_default();
-    let makes_secret = matches!(post.operation_id.as_deref(), Some("create_token" | "create_session"));
+    let repeats = matches!(post.operation_id.as_deref(), Some("create_token" | "create_session" | "test_delivery"));
     let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == NAME);
-    if makes_secret || parameters.iter().any(known) {
+    if repeats || parameters.iter().any(known) {
         return;
     }
     let key = ParameterBuilder::new()

@@ -167,6 +167,7 @@ impl IntoResponse for Problem {
             field: self.field,
             hint: self.hint,
             request_id: limits::REQUEST_ID_HERE.try_with(String::clone).ok(),
+            trace_id: limits::TRACE_ID_HERE.try_with(Option::clone).ok().flatten(),
         };
         let bytes = serde_json::to_vec(&body).expect("a problem is plain strings and a number");
         let mut response = (self.status, bytes).into_response();

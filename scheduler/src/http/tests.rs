@@ -54,6 +54,7 @@ use crate::leader::Leader;
 use crate::secrets::Keyring;
 use crate::store::Store;
 use crate::support::{START, TestDatabase, node};
+use crate::webhooks::{Messenger, Trials};
 
 const JOB: &str = "{version: 1, name: first, resources: {gpus: 1}, run: {command: [sleep, '1']}}";
 
@@ -133,7 +134,9 @@ impl Served {
         ready.wait_for(|ready| *ready).await.unwrap();
         let cluster = started.cluster.clone();
         let cookies = Cookies::new(store.identity().await.unwrap(), false);
-        let router = router(HttpState::new(started.cluster, cookies, "abc1234, 2026-11-22", None));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let trials = Trials::new(Messenger::new(vec!["127.0.0.1".parse().unwrap()]).unwrap());
+        let router = router(HttpState::new(started.cluster, cookies, "abc1234, 2026-11-22", None, trials));
         Self { router, store, options, cluster, inbox: started.inbox, shutdown }
     }
 

@@ -53,7 +53,7 @@ pub use events::EventFilter;
 pub use goodput_series::{GoodputBy, GoodputMean, Steps};
 pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
-pub use predicted_starts::{Awaited, PredictedStart};
+pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
 pub use spans::{Entries, SpanFilter, SpannedJob};

@@ -33,6 +33,17 @@ pub struct Awaited {
     pub waits: bool,
 }
 
+/// A start, beside what had been said of it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetStart {
+    /// When GPUs were granted.
+    pub at: Timestamp,
+    pub p10: Timestamp,
+    /// `None`: later than was looked.
+    pub p50: Option<Timestamp>,
+    pub p90: Option<Timestamp>,
+}
+
 impl Store {
     /// Keeps predictions; of a wait that has one the first stays.
     pub async fn add_predicted_starts(&self, starts: &[PredictedStart]) -> Result<(), StoreError> {
@@ -91,6 +102,33 @@ impl Store {
             waits: row.waits,
         });
         Ok(awaited.collect())
+    }
+
+    /// Waits that ended by a grant within a span, and of which a start had been predicted.
+    pub async fn met_starts(&self, from: Timestamp, to: Timestamp) -> Result<Vec<MetStart>, StoreError> {
+        // The range is what the index is by: all that held GPUs then, of which few began.
+        let rows = sqlx::query!(
+            r#"SELECT granted_at AS "granted_at!", p10_at, p50_at, p90_at
+            FROM allocations AS came JOIN predicted_starts AS said
+                ON said.job_id = came.job_id AND said.generation < came.generation
+            WHERE tstzrange(granted_at, GREATEST(ended_at, granted_at), '[]') && tstzrange($1, $2)
+                AND granted_at >= $1 AND granted_at < $2
+                AND NOT EXISTS (SELECT FROM allocations AS former
+                    WHERE former.job_id = said.job_id AND former.generation > said.generation
+                        AND former.generation < came.generation)"#,
+            time(from),
+            time(to),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading starts that were predicted"))?;
+        let met = rows.into_iter().map(|row| MetStart {
+            at: moment(row.granted_at),
+            p10: moment(row.p10_at),
+            p50: row.p50_at.map(moment),
+            p90: row.p90_at.map(moment),
+        });
+        Ok(met.collect())
     }
 
     /// Forgets what was predicted before this moment; returns how many.

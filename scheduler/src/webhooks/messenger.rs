@@ -15,6 +15,8 @@ use serde_json::json;
 
 use super::address::{Network, may_reach};
 
+/// The verb of what tells of no event.
+pub(super) const TEST: &str = "webhook.test";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// What is read of a reply, in bytes, to tell why it was no success.
 const READ_AT_MOST: usize = 1_024;
@@ -127,15 +129,18 @@ impl std::error::Error for Inside {}
 /// `text` is what chat services show of a hook.
 fn body(notice: &Notice) -> String {
     let at = super::moment(notice.at);
-    json!({
+    let mut body = json!({
         "text": notice.text,
         "delivery": notice.id.to_string(),
         "kind": notice.kind,
         "at": at,
         "event": {"seq": notice.id.event, "verb": notice.verb},
         "job": {"id": notice.job.to_string(), "name": notice.name, "project": notice.project, "owner": notice.owner},
-    })
-    .to_string()
+    });
+    if notice.verb == TEST {
+        body["test"] = true.into();
+    }
+    body.to_string()
 }
 
 /// `t=<seconds>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hex>`: whoever checks it also checks that `t` is recent.

@@ -136,7 +136,9 @@ impl Act {
             Self::SeeJob => "see that a job exists: name, owner, size, state",
             Self::ReadJob => "read a job: specification, logs, events, measurements, explanation",
             Self::ReadEnvironment => "read the values of a job's environment",
-            Self::ChangeJob => "change, resize, cancel, hold, release, requeue, save, pin a job or an array",
+            Self::ChangeJob => {
+                "change, resize, cancel, hold, release, requeue, save, pin a job or an array, test its webhooks"
+            }
             Self::Submit => "submit a job to a project",
             Self::RaisePriority => "give a job a priority above 75 (high)",
             Self::SeeMembers => "see who is a member of a project",
@@ -172,6 +174,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("pin_job", Act::ChangeJob),
     ("unpin_job", Act::ChangeJob),
     ("resize_job", Act::ChangeJob),
+    ("test_delivery", Act::ChangeJob),
     ("list_arrays", Act::Look),
     ("get_array", Act::SeeJob),
     ("update_array", Act::ChangeJob),

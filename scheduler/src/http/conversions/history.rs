@@ -1,11 +1,12 @@
 //! Allocations, checkpoints, measurements and events on the wire.
 
 use headway_api::v1;
-use headway_engine::record::{Allocation, Checkpoint, EventRecord};
+use headway_engine::record::{Allocation, Checkpoint, EventRecord, Notice};
 use headway_engine::view::View;
 
 use super::{finite, slice, snake_name, time};
 use crate::store::{Delivery, DeliveryState, SeriesPoint};
+use crate::webhooks::Tried;
 
 /// `view` lends the names of nodes.
 pub fn allocation(of: &Allocation, view: &View) -> v1::AllocationRecord {
@@ -81,6 +82,28 @@ pub fn delivery(of: Delivery) -> v1::Delivery {
         next_at: waits.then(|| time(of.next_at)),
         ended_at: of.ended_at.map(time),
         last_error: of.last_error,
+    }
+}
+
+/// What came of a test.
+pub fn tried(of: Tried) -> v1::TestedWebhook {
+    v1::TestedWebhook {
+        outcome: if of.result.is_ok() { "delivered" } else { "failed" }.into(),
+        took_seconds: Some(of.took.as_secs_f64()),
+        error: of.result.err(),
+        ..untried(of.notice)
+    }
+}
+
+/// What a test would tell.
+pub fn untried(of: Notice) -> v1::TestedWebhook {
+    v1::TestedWebhook {
+        webhook: host_of(&of.webhook),
+        signed_with: of.secret,
+        text: of.text,
+        outcome: "not_sent".into(),
+        took_seconds: None,
+        error: None,
     }
 }
 

@@ -21,7 +21,7 @@ use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
 pub use access::{audit_line, browser_session, secret, token, user};
 pub use arrays::{array, array_done, job_array};
-pub use history::{allocation, checkpoint, delivery, event, series_point};
+pub use history::{allocation, checkpoint, delivery, event, series_point, tried, untried};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stored_job};
 pub use nodes::node;

@@ -99,6 +99,8 @@ impl Furnished {
             ("POST", "/arrays/{id}/release") => (&**held_array, Value::Null, 200),
             // Nothing runs.
             ("POST", "/jobs/{id}/checkpoint") => (&**queued, Value::Null, 409),
+            // It has no webhook.
+            ("POST", "/jobs/{id}/deliveries") => (&**queued, Value::Null, 409),
             ("POST", "/jobs/{id}/requeue") => (&**cancelled, Value::Null, 200),
             ("POST", "/jobs/{id}/cancel" | "/jobs/{id}/hold" | "/jobs/{id}/pin") => (&**queued, Value::Null, 200),
             ("POST", "/nodes/{node}/drain" | "/nodes/{node}/undrain") => ("", Value::Null, 200),

@@ -30,3 +30,49 @@ async fn deliveries_are_told_with_their_host_alone() {
     assert_eq!((&one["kind"], &one["text"]), (&json!("finished"), &json!("told was cancelled")));
     assert!(!told.to_string().contains("s3cret"), "{told}");
 }
+
+#[tokio::test]
+async fn a_test_calls_once_signed_and_says_what_came_of_it() {
+    let served = Served::start().await;
+    let (heard, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    let endpoint = Router::new().fallback(move |headers: HeaderMap, body: String| {
+        heard.send((headers, body)).unwrap();
+        async { StatusCode::NO_CONTENT }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, endpoint).await.unwrap() });
+    let key = served.send_json(Method::PUT, "ada", "/secrets/hook-key", &json!({"value": "hunter22"})).await;
+    assert_eq!(key.status, StatusCode::CREATED);
+    let job = format!(
+        "{{version: 1, name: told, resources: {{gpus: 1}}, run: {{command: [a]}}, notify: [\
+        {{webhook: 'http://{address}/T0/s3cret', on: [finished], secret: hook-key}}, \
+        {{webhook: 'http://10.0.0.1/inside', on: [failed]}}]}}"
+    );
+    let path = format!("/jobs/{}/deliveries", served.submit("ada", &job, "1").await.id());
+
+    assert_eq!(served.post("bob", &path).await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let dry = served.post("ada", &format!("{path}?dry_run=true")).await.body;
+    assert_eq!((&dry["items"][0]["outcome"], &dry["items"][1]["outcome"]), (&json!("not_sent"), &json!("not_sent")));
+    assert!(calls.try_recv().is_err(), "a dry run calls nobody");
+
+    let tested = served.post("ada", &path).await;
+    let items = &tested.body["items"];
+    assert_eq!((tested.status, &items[0]["outcome"]), (StatusCode::OK, &json!("delivered")), "{}", tested.body);
+    assert_eq!((&items[0]["signed_with"], &items[1]["outcome"]), (&json!("hook-key"), &json!("failed")));
+    assert!(items[1]["error"].as_str().unwrap().contains("no public address"), "{items}");
+    assert!(!tested.body.to_string().contains("s3cret"), "{}", tested.body);
+    let (headers, body) = calls.recv().await.unwrap();
+    assert_eq!(headers["headway-event"], "webhook.test");
+    assert!(headers["headway-signature"].to_str().unwrap().starts_with("t="));
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["test"], true);
+
+    let again = served.post("ada", &path).await;
+    assert_eq!(again.problem(StatusCode::TOO_MANY_REQUESTS), "too_many_tests");
+    assert!(again.headers.contains_key("retry-after"));
+    assert!(calls.try_recv().is_err());
+    let audit = served.get("root", "/audit?limit=50").await.body;
+    let done = audit["items"].as_array().unwrap().iter().filter(|line| line["action"] == "test_delivery");
+    assert_eq!(done.filter(|line| line["result"] == "done").count(), 1, "{audit}");
+    assert_eq!(served.get("ada", &path).await.body["items"], json!([]), "the outbox holds no test");
+}
