@@ -304,7 +304,7 @@ fn bound_requests(builder: &mut auto::Builder<TokioExecutor>) {
 fn raise_open_files() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit.clone() };
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     let now = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     now.and_then(|files| usize::try_from(files).ok()).unwrap_or(1 << 20)
 }

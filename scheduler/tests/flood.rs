@@ -40,6 +40,7 @@ async fn serve() -> (TestDatabase, Bound, tokio_util::sync::DropGuard) {
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
+        trust_clock: false,
         build: "unknown commit",
         metrics: false,
     };

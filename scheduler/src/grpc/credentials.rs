@@ -22,7 +22,14 @@ pub(super) struct Credentials {
     store: Store,
     clock: Clock,
     /// The newest look-up after a change: most agents share one token.
-    newest: Arc<Mutex<Option<(u64, TokenHash, Option<Token>)>>>,
+    newest: Arc<Mutex<Option<LookUp>>>,
+}
+
+/// What a token opened after so many changes.
+struct LookUp {
+    changes: u64,
+    of: TokenHash,
+    token: Option<Token>,
 }
 
 impl Credentials {
@@ -77,13 +84,13 @@ impl Credentials {
 
     async fn look_again(&self, hash: &TokenHash, change: u64) -> Result<Option<Token>, StoreError> {
         let mut newest = self.newest.lock().await;
-        if let Some((at, of, token)) = &*newest
+        if let Some(LookUp { changes: at, of, token }) = &*newest
             && (*at, of) == (change, hash)
         {
             return Ok(token.clone());
         }
         let token = self.store.find_token(hash, self.clock.now()).await?;
-        *newest = Some((change, hash.clone(), token.clone()));
+        *newest = Some(LookUp { changes: change, of: hash.clone(), token: token.clone() });
         Ok(token)
     }
 

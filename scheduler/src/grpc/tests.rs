@@ -146,7 +146,7 @@ async fn a_session_ends_with_the_token_that_opened_it_and_others_stand() {
     store.revoke_token(find("agent").await, START, None).await.unwrap();
     served.cluster.tokens_changed();
     let told = tokio::time::timeout(Duration::from_secs(1), session.hear()).await.unwrap();
-    assert!(matches!(&told, Some(SchedulerToAgent::Refused { reason }) if reason.contains("revoked")), "{told:?}");
+    assert!(matches!(&told, Some(SchedulerToAgent::Refused { reason, .. }) if reason.contains("revoked")), "{told:?}");
     assert_eq!(session.hear().await, None);
 }
 
@@ -159,7 +159,7 @@ async fn a_node_that_offers_what_no_machine_has_is_told_so() {
     assert!(matches!(session.hear().await, Some(SchedulerToAgent::Welcome { .. })));
     let told = session.hear().await;
     assert!(
-        matches!(&told, Some(SchedulerToAgent::Refused { reason }) if reason.contains("gpus are 5000, at most 256")),
+        matches!(&told, Some(SchedulerToAgent::Refused { reason, .. }) if reason.contains("gpus are 5000, at most 256")),
         "{told:?}"
     );
 }

@@ -52,7 +52,7 @@ impl Store {
             FROM allocations JOIN jobs USING (job_id)
             WHERE granted_at < $2 AND (allocations.ended_at IS NULL OR allocations.ended_at IS NOT NULL
                 AND tstzrange(granted_at, GREATEST(allocations.ended_at, granted_at), '[]') && tstzrange($1, $2))
-            ORDER BY job_id, generation"#,
+            ORDER BY job_id, allocations.generation"#,
             time(from),
             time(to),
         );
