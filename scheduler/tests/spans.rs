@@ -85,6 +85,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         retention: Retention::default(),
         site: Catalog::default(),
         speed: Speed::REAL,
+        trust_clock: false,
         build: "unknown commit",
         metrics: false,
     }
