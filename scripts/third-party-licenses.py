@@ -25,6 +25,8 @@ SAME_TERMS = {
     "@nodable/entities": "fast-xml-parser",
     "tr46": "whatwg-url",
 }
+# Under the Apache licence alone, whose text is the same for all, and without a file of it or a notice.
+APACHE = {f"opentelemetry{part}" for part in ("", "-http", "-otlp", "-proto", "_sdk")}
 
 
 @dataclass(frozen=True, order=True)
@@ -96,6 +98,7 @@ def npm_packages() -> list[Package]:
 def completed(packages: list[Package]) -> list[Package]:
     known = {package.name: package.texts for package in packages}
     borrowed = {name: known.get(other, ()) for name, other in SAME_TERMS.items()}
+    borrowed |= dict.fromkeys(APACHE, (own_terms(),))
     return sorted(replace(each, texts=each.texts or borrowed.get(each.name, ())) for each in packages)
 
 
@@ -103,10 +106,15 @@ def run(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def own_terms() -> str:
+    """The Apache licence."""
+    return tidy((ROOT / "LICENSE").read_text())
+
+
 def standard_library() -> Package:
     version = run("rustc", "--version").split()[1]
-    terms = tidy((ROOT / "LICENSE").read_text())
-    return Package("Rust standard library", version, "MIT OR Apache-2.0", "https://github.com/rust-lang/rust", (terms,))
+    source = "https://github.com/rust-lang/rust"
+    return Package("Rust standard library", version, "MIT OR Apache-2.0", source, (own_terms(),))
 
 
 def main() -> int:
