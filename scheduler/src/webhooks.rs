@@ -81,7 +81,7 @@ struct Outbox {
     inbox: mpsc::Sender<Input>,
     calls: JoinSet<()>,
     under_way: BTreeMap<task::Id, UnderWay>,
-    /// The last look found something: there may be more.
+    /// The last look found something, or left somebody out: there may be more.
     more: bool,
 }
 
@@ -111,7 +111,7 @@ impl Outbox {
                 );
             }
         };
-        self.more = !due.is_empty();
+        self.more = !due.is_empty() || !hosts.is_empty() || !owners.is_empty();
         for due in due {
             let calls = |of: &dyn Fn(&UnderWay) -> bool| self.under_way.values().filter(|call| of(call)).count();
             if calls(&|call| call.host == due.host) >= TO_ONE_HOST

@@ -84,7 +84,7 @@ pub struct LiveNumbers {
     pub reported_at: Option<Timestamp>,
     pub step: u64,
     pub samples_seen: Sequences,
-    /// What its generation began with, or this term if that is later.
+    /// What its generation began with, or this term if that is later: its checkpoint, or what its first report said.
     pub began_with: Sequences,
     pub loss: Option<f64>,
     /// Raw tokens per second, smoothed.

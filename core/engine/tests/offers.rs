@@ -74,3 +74,25 @@ fn no_worker_reports_a_job_done_that_its_gpus_cannot_have_done() {
     cluster.steps(job, 32, None);
     assert_eq!((cluster.count("job.training"), cluster.count("job.report_refused")), (1, 1));
 }
+
+/// Its own checkpoint is far ahead of what GPUs could have done since the grant.
+#[test]
+fn a_script_that_goes_on_from_a_checkpoint_of_its_own_is_believed_and_one_that_is_not_believed_lives() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut endless = training(false);
+    endless.target = None;
+    let job = cluster.submit(spec("own", 4, 4, Some(endless)));
+    cluster.start(job);
+    cluster.declare(job);
+    cluster.steps(job, 1 << 40, None);
+    assert_eq!((cluster.count("job.training"), cluster.count("job.report_refused")), (1, 0));
+    cluster.pass_beating(30.0, &[0]);
+    cluster.steps(job, (1 << 40) + 16, None);
+    assert_eq!(cluster.count("job.report_refused"), 0);
+    for _ in 0..400 {
+        cluster.pass_beating(10.0, &[0]);
+        cluster.steps(job, 1 << 50, None);
+    }
+    assert!(cluster.count("job.report_refused") > 1);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:?}", cluster.state(job));
+}

@@ -23,6 +23,8 @@ use crate::driver::Input;
 use crate::store::Store;
 use crate::{metrics, spans};
 
+/// Each start of a scheduler is a term. One beyond this is of no scheduler, and could not be followed by another.
+const FURTHEST_TERM: u64 = 1 << 48;
 /// From the opening of a stream to its first message.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(10);
 /// A node with thousands of ledger entries stays far below this.
@@ -96,6 +98,11 @@ impl AgentGateway for Gateway {
             return Err(Status::failed_precondition("the first message of a session must be Registered"));
         };
         let node = inventory.node;
+        if followed.0 > FURTHEST_TERM {
+            return Err(Status::invalid_argument(
+                "no scheduler has led such a term: the ledger of the node is damaged",
+            ));
+        }
         let opened = match self.sessions.open(node, followed) {
             Ok(opened) => opened,
             Err(NotOpened::NoLeader) => return Err(Status::unavailable("the scheduler does not lead now")),

@@ -76,14 +76,17 @@ pub async fn usage(
     let view = state.cluster.view();
     let out_of_sight = caller.out_of_sight(&view);
     let hides = |project: &str, owner: &str| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(project, owner));
-    let hidden = match &out_of_sight {
+    // Who took GPUs after this was read is not told, whoever it is.
+    let shown = match &out_of_sight {
         Some(hidden) if by.contains(&Dimension::DisplacedBy) => {
             let takers = state.cluster.store().takers(span.0, span.1).await?;
-            state.veils.hidden_of(&state.cluster, hidden, takers).await?
+            let hidden = state.veils.hidden_of(&state.cluster, hidden, takers.clone()).await?;
+            Some(&takers - &hidden)
         }
-        _ => BTreeSet::new(),
+        Some(_) => Some(BTreeSet::new()),
+        None => None,
     };
-    let mut sums = Sums::new(by.clone(), span, steps.map(|of| of.step), now, hidden);
+    let mut sums = Sums::new(by.clone(), span, steps.map(|of| of.step), now, shown);
     let mut held = std::pin::pin!(state.cluster.store().tenures(span.0, span.1).try_chunks(AT_ONCE));
     while let Some(mut some) = held.try_next().await.map_err(|failed| failed.1)? {
         some.retain(|one| !hides(&one.project, &one.owner));

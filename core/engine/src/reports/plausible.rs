@@ -1,5 +1,6 @@
 //! Reports held to what the job's GPUs could have done since its generation was granted them. A worker that errs or lies ends no job
-//! early and teaches no model: what is beyond every machine is not taken, the log says so, and the job goes on.
+//! early and teaches no model: what is beyond every machine is not taken, the log says so, and the job goes on. A script that keeps
+//! checkpoints of its own begins where it likes, short of its target: its first report says where.
 
 use headway_goodput::catalog::peak_flop_per_second;
 use headway_goodput::training_flops_per_token;
@@ -29,9 +30,13 @@ fn most(job: &Job, allocation: &Allocation, class: &NodeClass) -> TokensPerSecon
         Work::Model(shape) => Some(shape),
         Work::Curve { .. } => None,
     });
+    let by_peak = |(shape, peak): (_, headway_types::FlopPerSecond)| SLACK * peak.0 / training_flops_per_token(shape);
+    let known = shape.zip(peak_flop_per_second(class).ok()).map(by_peak);
     // An emulated device keeps a time of its own.
-    let peak = if class.emulated.is_some() { None } else { peak_flop_per_second(class).ok() };
-    let each = shape.zip(peak).map_or(FASTEST, |(shape, peak)| SLACK * peak.0 / training_flops_per_token(shape));
+    let each = match known {
+        Some(each) if class.emulated.is_none() => each,
+        other => other.unwrap_or(0.0).max(FASTEST),
+    };
     TokensPerSecond(each * f64::from(allocation.placement.gpus().0))
 }
 
@@ -51,13 +56,31 @@ fn too_fast(report: &StepReport, most: TokensPerSecond) -> Option<String> {
     (!fine).then(|| format!("{pace:.3e} tokens per second are beyond its GPUs, whose most is {:.3e}", most.0))
 }
 
+/// Whether so many samples would be all that the job is to see.
+fn is_target_met(job: &Job, samples: Sequences) -> bool {
+    let target = job.spec.training().and_then(|training| training.target);
+    target.is_some_and(|target| job.tokens(samples) >= target.tokens)
+}
+
 impl Engine {
     /// Whether a report of the job's newest generation may be believed; told where it may not.
     pub(super) fn believes(&mut self, node: NodeId, report: &StepReport) -> bool {
-        let wrong = self.judged(node, (report.job, report.generation), |job, live, most, held| {
-            too_fast(report, most).or_else(|| too_many(job, live, report.samples_seen, most, held))
+        let (key, samples) = ((report.job, report.generation), report.samples_seen);
+        let unheard = self.facts.allocations.get(&key).is_some_and(|one| one.training_at.is_none())
+            || self.seen.jobs.get(&key.0).is_some_and(|seen| seen.live.reported_at.is_none());
+        let wrong = self.judged(node, key, |job, live, most, held| {
+            let too_many = || too_many(job, live, samples, most, held);
+            too_fast(report, most).or_else(|| too_many().filter(|_| !unheard || is_target_met(job, samples)))
         });
-        self.tell_unless_believed(node, report.job, wrong)
+        let believed = self.tell_unless_believed(node, report.job, wrong);
+        if let Some(seen) = self.seen.job_mut(key.0) {
+            if believed && unheard {
+                seen.live.began_with = seen.live.began_with.max(samples);
+            }
+            // Whatever it says, it lives.
+            seen.live.reported_at = Some(self.facts.now);
+        }
+        believed
     }
 
     /// Likewise of the samples that a checkpoint is said to hold.

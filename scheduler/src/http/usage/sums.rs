@@ -31,8 +31,8 @@ pub struct Sums {
     span: (Timestamp, Timestamp),
     step: Option<Seconds>,
     now: Timestamp,
-    /// Jobs that took GPUs, of which the reader may not know.
-    hidden: BTreeSet<JobId>,
+    /// Jobs that took GPUs and that the reader may know of; `None`: he may know of all.
+    shown: Option<BTreeSet<JobId>>,
     all: Rows,
     steps: BTreeMap<Timestamp, Rows>,
 }
@@ -44,9 +44,9 @@ impl Sums {
         span: (Timestamp, Timestamp),
         step: Option<Seconds>,
         now: Timestamp,
-        hidden: BTreeSet<JobId>,
+        shown: Option<BTreeSet<JobId>>,
     ) -> Self {
-        Self { by, span, step, now, hidden, all: BTreeMap::new(), steps: BTreeMap::new() }
+        Self { by, span, step, now, shown, all: BTreeMap::new(), steps: BTreeMap::new() }
     }
 
     /// All of one job have to come one after another.
@@ -71,7 +71,7 @@ impl Sums {
     fn values(&self, held: &HeldFor) -> [Vec<String>; 5] {
         let tenure = &held.tenure;
         let taker = |cause: &str| match tenure.displaced_by.as_ref().filter(|_| cause == DISPLACED) {
-            Some(taker) if self.hidden.contains(&taker.job) => ANOTHER.to_owned(),
+            Some(taker) if self.shown.as_ref().is_some_and(|shown| !shown.contains(&taker.job)) => ANOTHER.to_owned(),
             Some(taker) => taker.owner.clone(),
             None => NOBODY.to_owned(),
         };
@@ -200,8 +200,7 @@ mod tests {
     fn told(by: &str, span: (Timestamp, Timestamp), step: Option<f64>, hides: bool) -> v1::Usage {
         let by = dimension::dimensions(Some(by)).unwrap();
         let held = displaced();
-        let hidden = held.tenure.displaced_by.as_ref().filter(|_| hides).map(|taker| taker.job);
-        let mut sums = Sums::new(by, span, step.map(Seconds), at(9_000), hidden.into_iter().collect());
+        let mut sums = Sums::new(by, span, step.map(Seconds), at(9_000), hides.then(BTreeSet::new));
         sums.add(&held);
         sums.told()
     }
