@@ -1,5 +1,5 @@
 //! Who is connected to a port. Whoever has not said yet who he is is a stranger: of strangers there are only so many, in all and from one
-//! address, and a newcomer takes the place of the one that has stood silent for longest. So nobody who opens connections and says
+//! address, and a newcomer takes the place of the one that came first. So nobody who opens connections and says
 //! nothing shuts anybody out, from whatever address: who brings a credential that opens something is known, and is in nobody's way.
 
 use std::cmp::Reverse;
