@@ -5,6 +5,7 @@
 
 mod arrays;
 mod cluster;
+mod exec;
 mod jobs;
 mod projects;
 mod secrets;
