@@ -133,6 +133,8 @@ mod tests {
                 slowed: None,
                 used: None,
                 busy,
+                celsius: None,
+                watts: None,
                 processes: Vec::new(),
                 files: Vec::new(),
             }
@@ -156,6 +158,8 @@ mod tests {
             slowed: None,
             used: None,
             busy: Some(busy),
+            celsius: None,
+            watts: None,
             processes: Vec::new(),
             files: Vec::new(),
         };

@@ -20,6 +20,7 @@ use crate::activity::Uses;
 use crate::config::{DeclaredGpus, GpuOffer};
 use crate::inventory::Inventory;
 use crate::observer::Observer;
+use crate::readings::Readings;
 
 /// How often health is looked at; an XID wakes earlier.
 const EVERY: Duration = Duration::from_secs(2);
@@ -39,6 +40,9 @@ pub(crate) struct Device {
     pub(crate) used: Option<Bytes>,
     /// Share of the last moments in which it computed; absent where its driver does not say.
     pub(crate) busy: Option<f64>,
+    /// Likewise how hot it is, and what power it draws.
+    pub(crate) celsius: Option<f64>,
+    pub(crate) watts: Option<f64>,
     /// Processes that compute on it, whoever started them.
     pub(crate) processes: Vec<u32>,
     /// Device files a worker needs.
@@ -116,11 +120,11 @@ pub(crate) fn monitor(
     waker: Waker,
     inventory: Inventory,
     observer: Observer,
-    uses: Uses,
+    (uses, readings): (Uses, Readings),
     faults: PathBuf,
 ) -> Result<Gpus, AgentError> {
     let Waker { sender, receiver } = waker;
-    let mut monitor = Monitor { source, faults, inventory, observer, uses, slow: BTreeMap::new() };
+    let mut monitor = Monitor { source, faults, inventory, observer, uses, readings, slow: BTreeMap::new() };
     let run = move || {
         loop {
             let wake = receiver.recv_timeout(EVERY);
@@ -142,6 +146,7 @@ struct Monitor {
     inventory: Inventory,
     observer: Observer,
     uses: Uses,
+    readings: Readings,
     slow: BTreeMap<u32, Slowness>,
 }
 
@@ -183,6 +188,7 @@ impl Monitor {
         let used = devices.iter().filter_map(|device| Some((device.gpu.uuid.clone(), device.used?))).collect();
         self.observer.memory(&used);
         self.uses.take_in(&devices);
+        self.readings.take_in(&devices);
         let conditions = self.throttled(&devices);
         self.inventory.set_conditions(&[ConditionKind::Throttled], conditions);
         devices
@@ -251,6 +257,8 @@ impl DeclaredGpus {
             slowed: None,
             used: None,
             busy: None,
+            celsius: None,
+            watts: None,
             processes: Vec::new(),
             files: Vec::new(),
         };
@@ -295,6 +303,8 @@ mod tests {
             slowed: None,
             used: None,
             busy: None,
+            celsius: None,
+            watts: None,
             processes: Vec::new(),
             files: Vec::new(),
         };
@@ -312,6 +322,7 @@ mod tests {
                 inventory,
                 observer,
                 uses: Uses::default(),
+                readings: Readings::default(),
                 slow: BTreeMap::new(),
             },
             fake,

@@ -31,6 +31,7 @@ mod outbox;
 mod prepare;
 mod pressure;
 mod process;
+mod readings;
 mod session;
 mod site;
 mod user;
@@ -107,7 +108,9 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let outbox = Arc::new(Outbox::default());
     let observer = Observer::new(config.report_every, Arc::clone(&outbox));
     let uses = activity::Uses::default();
-    let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), uses.clone(), files.faults())?;
+    let readings = readings::Readings::default();
+    let seen = (uses.clone(), readings.clone());
+    let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), seen, files.faults())?;
     let dialer = Dialer::new(&config)?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
 
@@ -118,7 +121,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
     let execs = exec::Execs::new(Arc::clone(&site), inputs.clone());
-    let session = Session { dialer, files, inputs, outbox: Arc::clone(&outbox), execs };
+    let session = Session { dialer, files, inputs, outbox: Arc::clone(&outbox), execs, readings };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 

@@ -186,6 +186,8 @@ mod tests {
             slowed: None,
             used: None,
             busy: None,
+            celsius: None,
+            watts: None,
             processes,
             files: vec![file.into()],
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_api::agent::{
-    AgentToScheduler, ExecRequest, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire,
+    AgentToScheduler, ExecRequest, GpuReading, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire,
 };
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
@@ -25,12 +25,15 @@ use crate::files::Files;
 use crate::logs;
 use crate::node::{Input, ask};
 use crate::outbox::Outbox;
+use crate::readings::Readings;
 
 /// Messages that may wait for the stream; beyond this they wait in the outbox, where old step reports give way.
 const IN_FLIGHT: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often people hear what GPUs measure.
+const READINGS_EVERY: Duration = Duration::from_secs(10);
 /// The first may come of a moment (a node that was deleted, GPUs that have changed hands): the second in a row is told.
 const REFUSALS_TOLD: u32 = 2;
 
@@ -102,6 +105,7 @@ pub(crate) struct Session {
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) execs: Execs,
+    pub(crate) readings: Readings,
 }
 
 /// A node's side of its sessions: who dials, and who takes what the scheduler says.
@@ -115,6 +119,8 @@ pub(crate) trait Side: Sync {
     fn log(&self, request: LogRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
     /// Likewise a question for a command beside a rank.
     fn exec(&self, request: ExecRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
+    /// What its GPUs have measured since the last call; empty where they say nothing.
+    fn readings(&self) -> Vec<GpuReading>;
     /// Returns when the node itself is no longer there.
     fn gone(&self) -> impl Future<Output = ()> + Send;
 }
@@ -152,6 +158,10 @@ impl Side for Session {
             let _broken = outgoing.send((&piece).into()).await;
         });
         Ok(())
+    }
+
+    fn readings(&self) -> Vec<GpuReading> {
+        self.readings.take()
     }
 
     async fn gone(&self) {
@@ -276,7 +286,10 @@ pub(crate) async fn handshake(
 async fn serve(side: &impl Side, opened: Opened) -> SessionError {
     let Opened { heartbeat, mut inbound, outgoing, .. } = opened;
     let mut beats = tokio::time::interval(heartbeat);
-    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut readings = tokio::time::interval(READINGS_EVERY);
+    for ticks in [&mut beats, &mut readings] {
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    }
     loop {
         tokio::select! {
             message = inbound.message() => {
@@ -300,6 +313,12 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
                 }
             }
             // A full stream needs no sign of life.
+            _ = readings.tick() => {
+                let readings = side.readings();
+                if !readings.is_empty() {
+                    drop(outgoing.try_send((&AgentToScheduler::Readings(readings)).into()));
+                }
+            }
             _ = beats.tick() => drop(outgoing.try_send((&NodeReport::Heartbeat).into())),
         }
     }

@@ -5,6 +5,7 @@
 
 mod exec;
 mod from_wire;
+mod readings;
 mod secrets;
 mod to_wire;
 
@@ -18,6 +19,7 @@ use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Serial
 use crate::secret::Secret;
 pub use exec::{ExecEnded, ExecPiece, ExecRequest, ExecStart};
 pub use from_wire::followed;
+pub use readings::GpuReading;
 pub use to_wire::registration;
 
 /// The generated messages, client and server.
@@ -38,6 +40,8 @@ pub enum AgentToScheduler {
     Log(LogChunk),
     /// The answer to an exec request; it never reaches the engine.
     Exec(ExecPiece),
+    /// What its GPUs measure, for people; it never reaches the engine.
+    Readings(Vec<GpuReading>),
 }
 
 /// What the scheduler says.

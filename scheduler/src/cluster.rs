@@ -16,7 +16,7 @@ use crate::audit;
 use crate::clock::Clock;
 use crate::config::Retention;
 use crate::driver::{Asker, Input};
-use crate::grpc::{SessionError, Sessions};
+use crate::grpc::{Measured, SessionError, Sessions};
 use crate::planning::{Health, LastRound, Rounds};
 use crate::shown::{Show, Shown};
 use crate::store::Store;
@@ -259,6 +259,12 @@ impl Cluster {
     pub async fn exec(&self, node: NodeId, request: ExecRequest) -> Result<ExecPiece, SessionError> {
         let request_id = self.sessions.next_request();
         self.sessions.exec(node, ExecRequest { request_id, ..request }).await
+    }
+
+    /// What the GPUs of a connected node said of themselves last.
+    #[must_use]
+    pub fn last_measured(&self, node: NodeId) -> Option<Measured> {
+        self.sessions.last_measured(node)
     }
 
     #[must_use]

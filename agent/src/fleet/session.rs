@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headway_api::agent::{AgentToScheduler, ExecPiece, ExecRequest, LogRequest, Secrets};
+use headway_api::agent::{AgentToScheduler, ExecPiece, ExecRequest, GpuReading, LogRequest, Secrets};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -107,6 +107,10 @@ impl Side for Line {
         // Whoever asked through a full stream asks again.
         let _full = outgoing.try_send((&piece).into());
         Ok(())
+    }
+
+    fn readings(&self) -> Vec<GpuReading> {
+        Vec::new()
     }
 
     async fn gone(&self) {

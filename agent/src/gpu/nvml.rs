@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use headway_types::{Bytes, Gpu, GpuHealth, GpuUuid, xid};
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
-use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device as Handle, Nvml};
@@ -99,6 +99,8 @@ impl Nvidia {
         // Not every driver lists processes; every one that works tells the memory.
         device.used = Some(Bytes(handle.memory_info()?.used));
         device.busy = handle.utilization_rates().ok().map(|rates| f64::from(rates.gpu.min(100)) / 100.0);
+        device.celsius = handle.temperature(TemperatureSensor::Gpu).ok().map(f64::from);
+        device.watts = handle.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3);
         let processes = handle.running_compute_processes().unwrap_or_default();
         device.processes = processes.into_iter().map(|process| process.pid).collect();
         Ok(device)
@@ -149,6 +151,8 @@ fn describe(handle: &Handle<'_>, index: u32) -> Result<Device, NvmlError> {
         slowed: None,
         used: None,
         busy: None,
+        celsius: None,
+        watts: None,
         processes: Vec::new(),
         files,
     })

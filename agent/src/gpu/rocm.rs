@@ -1,5 +1,5 @@
 //! AMD's GPUs through sysfs: the compute topology of amdkfd names them, their DRM nodes tell memory and RAS errors.
-//! Temperature and throttling have no stable file there, so such GPUs are never shown as slowed down.
+//! Throttling has no stable file there, so such GPUs are never shown as slowed down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,11 @@ fn describe(root: &Path, node: &Path, index: u32) -> Option<Device> {
     let minor = property("drm_render_minor").filter(|minor| *minor > 0)?;
     let device = root.join(format!("sys/class/drm/renderD{minor}/device"));
     let text = |name: &str| fs::read_to_string(device.join(name)).ok();
+    // One directory, whose number means nothing.
+    let hwmon = |name: &str| -> Option<f64> {
+        let sensors = fs::read_dir(device.join("hwmon")).ok()?.flatten().next()?.path();
+        fs::read_to_string(sensors.join(name)).ok()?.trim().parse().ok()
+    };
     let memory = Bytes(text("mem_info_vram_total")?.trim().parse().ok()?);
     let target = property("gfx_target_version").unwrap_or(0);
     let (major, middle, last) = (target / 10_000, target / 100 % 100, target % 100);
@@ -82,6 +87,8 @@ fn describe(root: &Path, node: &Path, index: u32) -> Option<Device> {
         busy: text("gpu_busy_percent")
             .and_then(|text| text.trim().parse::<u32>().ok())
             .map(|percent| f64::from(percent.min(100)) / 100.0),
+        celsius: hwmon("temp1_input").map(|millidegrees| millidegrees / 1e3),
+        watts: hwmon("power1_average").or_else(|| hwmon("power1_input")).map(|microwatts| microwatts / 1e6),
         processes: Vec::new(),
         files: vec![root.join("dev/kfd"), root.join(format!("dev/dri/renderD{minor}"))],
     })
@@ -106,6 +113,9 @@ mod tests {
         fs::write(device.join("mem_info_vram_total"), format!("{}\n", 192_u64 << 30)).unwrap();
         fs::write(device.join("mem_info_vram_used"), format!("{}\n", 3_u64 << 30)).unwrap();
         fs::write(device.join("ras/umc_err_count"), "ue: 0\nce: 4\n").unwrap();
+        fs::create_dir_all(device.join("hwmon/hwmon4")).unwrap();
+        fs::write(device.join("hwmon/hwmon4/temp1_input"), "61000\n").unwrap();
+        fs::write(device.join("hwmon/hwmon4/power1_average"), "412000000\n").unwrap();
     }
 
     #[test]
@@ -120,6 +130,7 @@ mod tests {
         let names: Vec<_> = found.iter().map(|device| (device.gpu.index, device.gpu.uuid.0.as_str())).collect();
         assert_eq!(names, [(0, "GPU-0000000000000080"), (1, "GPU-0000000000000081"), (2, "GPU-0000000000000082")]);
         assert_eq!((found[0].gpu_type.0.as_str(), found[0].used), ("MI300X", Some(Bytes(3 << 30))));
+        assert_eq!((found[0].celsius, found[0].watts), (Some(61.0), Some(412.0)));
         let device = dir.path().join("sys/class/drm/renderD129/device");
         fs::write(device.join("ras/umc_err_count"), "ue: 2\nce: 4\n").unwrap();
         assert!(matches!(&amd.look()[1].gpu.health, GpuHealth::Broken(cause) if cause.contains("2 uncorrectable")));

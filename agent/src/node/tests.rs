@@ -21,7 +21,6 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::activity::Uses;
 use crate::cgroup::CgroupRoot;
 use crate::config::AgentConfig;
 use crate::connections::Connections;
@@ -121,8 +120,8 @@ impl Agent {
         let outbox = Arc::new(Outbox::default());
         outbox.open();
         let observer = Observer::new(config.report_every, Arc::clone(&outbox));
-        let gpus =
-            gpu::monitor(source, waker, inventory.clone(), observer.clone(), Uses::default(), files.faults()).unwrap();
+        let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), Default::default(), files.faults())
+            .unwrap();
         let (inputs, receiver) = mpsc::channel(64);
         let connections = Connections::default();
         let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users).unwrap());

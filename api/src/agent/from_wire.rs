@@ -126,6 +126,7 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                     .map(|(phase, value)| Ok((phase, seconds("seconds_by_phase", value)?)))
                     .collect::<Read<_>>()?,
             },
+            Body::GpuReadings(readings) => return Ok(Self::Readings(super::readings::from_wire(readings)?)),
             Body::ExecPiece(piece) => return Ok(Self::Exec(piece.into())),
             Body::LogChunk(chunk) => {
                 return Ok(Self::Log(LogChunk {

@@ -218,6 +218,9 @@ fn from_agent() -> Vec<AgentToScheduler> {
         error: Some("rank 9 is not on this node".into()),
         marks: vec![LogMark { offset: 3, at_ms: 1_790_000_000_000 }],
     }));
+    let gpu = GpuUuid("GPU-1".into());
+    let reading = GpuReading { gpu, busy: Some(0.5), celsius: Some(64.0), watts: None, memory_used: Some(Bytes(7)) };
+    messages.push(AgentToScheduler::Readings(vec![reading]));
     let ended = ExecEnded { exit_code: Some(3), signal: None, timed_out: false };
     messages.push(AgentToScheduler::Exec(ExecPiece {
         request_id: 8,

@@ -21,6 +21,9 @@ impl From<&AgentToScheduler> for wire::AgentMessage {
         match message {
             AgentToScheduler::Report(report) => report.into(),
             AgentToScheduler::Log(chunk) => chunk.into(),
+            AgentToScheduler::Readings(readings) => {
+                Self { body: Some(wire::agent_message::Body::GpuReadings(super::readings::to_wire(readings))) }
+            }
             AgentToScheduler::Exec(piece) => Self { body: Some(wire::agent_message::Body::ExecPiece(piece.into())) },
         }
     }

@@ -32,10 +32,14 @@ pub struct GpuDetail {
     pub job_id: Option<Uuid>,
     pub job_name: Option<String>,
     pub generation: Option<u64>,
-    /// Share of time in which some kernel ran; `null`: its agent does not say.
+    /// When it last told what follows; `null`: its driver tells none of it, or its agent is not connected.
+    pub measured_at: Option<DateTime<Utc>>,
+    /// Share of the ten seconds before in which some kernel ran: not how much of the GPU did work.
     pub utilisation_pct: Option<f64>,
-    /// `null`: its agent does not say.
     pub temperature_celsius: Option<f64>,
+    pub power_watts: Option<f64>,
+    /// By whomever.
+    pub memory_used_bytes: Option<u64>,
     /// When it broke and was well again, the newest first, as far as the log is kept: 20 at most.
     pub faults: Vec<GpuFault>,
 }

@@ -8,7 +8,7 @@ mod gateway;
 mod sessions;
 
 pub use gateway::Gateway;
-pub use sessions::{SessionError, Sessions};
+pub use sessions::{Measured, SessionError, Sessions};
 
 #[cfg(test)]
 mod tests;

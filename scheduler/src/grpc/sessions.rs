@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use headway_api::agent::{ExecPiece, ExecRequest, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
+use headway_api::agent::{ExecPiece, ExecRequest, GpuReading, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
 use headway_engine::SessionId;
-use headway_types::{AgentCommand, NodeId, Serial, Term};
+use headway_types::{AgentCommand, NodeId, Serial, Term, Timestamp};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,15 @@ struct Open {
     session: SessionId,
     queue: mpsc::Sender<Outgoing>,
     closed: CancellationToken,
+    /// What its GPUs said last, and when.
+    measured: Option<Measured>,
+}
+
+/// What GPUs of a node measured of themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub at: Timestamp,
+    pub gpus: Arc<[GpuReading]>,
 }
 
 /// Why a node could not be asked.
@@ -120,7 +129,8 @@ impl Sessions {
         let session = SessionId(registry.last_session);
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let closed = CancellationToken::new();
-        if let Some(older) = registry.open.insert(node, Open { session, queue, closed: closed.clone() }) {
+        if let Some(older) = registry.open.insert(node, Open { session, queue, closed: closed.clone(), measured: None })
+        {
             tracing::info!(node_id = %node, "newer session replaces an open one");
             older.closed.cancel();
         }
@@ -210,6 +220,20 @@ impl Sessions {
         }
     }
 
+    /// Keeps what GPUs measure until the next time, or the end of the session.
+    pub(super) fn measured(&self, node: NodeId, session: SessionId, at: Timestamp, gpus: Vec<GpuReading>) {
+        let mut registry = self.lock();
+        if let Some(open) = registry.open.get_mut(&node).filter(|open| open.session == session) {
+            open.measured = Some(Measured { at, gpus: gpus.into() });
+        }
+    }
+
+    /// What the GPUs of a connected node said last.
+    #[must_use]
+    pub fn last_measured(&self, node: NodeId) -> Option<Measured> {
+        self.lock().open.get(&node)?.measured.clone()
+    }
+
     /// Hands a piece of a log to whoever asked this node for it; late ones are dropped.
     pub(super) fn log_came(&self, node: NodeId, chunk: LogChunk) {
         if let Some(asker) = self.lock().logs.remove(&(node, chunk.request_id)) {
@@ -250,7 +274,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_types::{Generation, IdSource, JobId, Timestamp};
+    use headway_types::{Bytes, Generation, GpuUuid, IdSource, JobId};
 
     use super::*;
 
@@ -308,6 +332,30 @@ mod tests {
         sessions.close(node, older.session);
         let welcome = SchedulerToAgent::Refused { reason: "test".into(), term: None };
         assert!(sessions.send(node, &welcome), "the newer session must survive the end of the older");
+    }
+
+    #[test]
+    fn what_gpus_measure_is_known_while_the_session_that_told_it_stands() {
+        let sessions = Sessions::default();
+        let (node, _) = names();
+        sessions.begin(Term(1));
+        let older = sessions.open(node, Term(0)).unwrap().session;
+        let reading = |bytes| GpuReading {
+            gpu: GpuUuid("GPU-1".into()),
+            busy: None,
+            celsius: None,
+            watts: None,
+            memory_used: Some(Bytes(bytes)),
+        };
+        sessions.measured(node, older, Timestamp(5), vec![reading(7)]);
+        assert_eq!(sessions.last_measured(node).unwrap().gpus[0], reading(7));
+        let newer = sessions.open(node, Term(0)).unwrap().session;
+        sessions.measured(node, older, Timestamp(6), vec![reading(8)]);
+        assert_eq!(sessions.last_measured(node), None, "an older session is not heard");
+        sessions.measured(node, newer, Timestamp(7), vec![reading(9)]);
+        assert_eq!(sessions.last_measured(node).unwrap().at, Timestamp(7));
+        sessions.close(node, newer);
+        assert_eq!(sessions.last_measured(node), None);
     }
 
     #[test]

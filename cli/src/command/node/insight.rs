@@ -107,7 +107,8 @@ mod tests {
         let gpu: GpuDetail = serde_json::from_value(json!({
             "uuid": "GPU-0-3", "index": 3, "memory_bytes": 85_899_345_920_u64, "healthy": false,
             "broken_cause": "XID 79", "activity": "broken", "job_id": null, "job_name": null, "generation": null,
-            "utilisation_pct": null, "temperature_celsius": 41.4, "faults": [],
+            "measured_at": "2026-03-01T13:59:55Z", "utilisation_pct": null, "temperature_celsius": 41.4, "power_watts": 86.0,
+            "memory_used_bytes": 4_294_967_296_u64, "faults": [],
         }))
         .expect("a GPU as the scheduler writes it");
         insta::assert_snapshot!(Printer::plain().rows(&GPUS, vec![gpu_row(&gpu)]), @"

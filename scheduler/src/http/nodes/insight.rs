@@ -6,6 +6,7 @@ use headway_engine::record::{Availability, Entered, EventRecord, NodePolicy, Sta
 use headway_engine::view::{NodeView, View};
 use headway_types::{Gpu, GpuHealth, NodeId, Seconds, Timestamp};
 
+use crate::grpc::Measured;
 use crate::http::auth::Principal;
 use crate::http::conversions::{job_name, time};
 use crate::http::extract::{Json, Path};
@@ -44,7 +45,8 @@ pub async fn node_gpus(
     let id = lookup::node(&state.cluster, &name)?;
     let faults = events(&state, id, &FAULTS, FAULTS_READ).await?;
     let view = state.cluster.view();
-    Ok(Json(gpus(found(&view, id, &name)?, &view, &faults)))
+    let measured = state.cluster.last_measured(id);
+    Ok(Json(gpus(found(&view, id, &name)?, &view, &faults, measured.as_ref())))
 }
 
 /// Whether a node is in reach and trusted with work, why not, and how that came about: what was held against it, and its states over the last 30 days.
@@ -75,13 +77,14 @@ async fn events(state: &HttpState, node: NodeId, verbs: &[&str], limit: u32) -> 
     Ok(state.cluster.store().node_events(node, verbs, limit).await?)
 }
 
-fn gpus(of: &NodeView, view: &View, faults: &[EventRecord]) -> v1::NodeGpus {
+fn gpus(of: &NodeView, view: &View, faults: &[EventRecord], measured: Option<&Measured>) -> v1::NodeGpus {
     let inventory = &of.node.inventory;
     let mut gpus: Vec<&Gpu> = inventory.gpus.iter().collect();
     gpus.sort_by_key(|gpu| gpu.index);
     let waited_for = view.somebody_waits();
     let detail = |gpu: &Gpu| {
         let holder = of.held.get(&gpu.uuid);
+        let reading = measured.and_then(|all| all.gpus.iter().find(|one| one.gpu == gpu.uuid));
         let own = faults.iter().filter(|event| event.detail.get("gpu") == Some(&gpu.uuid.0));
         v1::GpuDetail {
             uuid: gpu.uuid.0.clone(),
@@ -96,8 +99,11 @@ fn gpus(of: &NodeView, view: &View, faults: &[EventRecord]) -> v1::NodeGpus {
             job_id: holder.map(|(job, _)| job.0),
             job_name: holder.map(|(job, _)| job_name(*job, view)),
             generation: holder.map(|(_, generation)| generation.0),
-            utilisation_pct: None,
-            temperature_celsius: None,
+            measured_at: reading.and(measured).map(|all| time(all.at)),
+            utilisation_pct: reading.and_then(|one| one.busy).map(|share| share * 100.0),
+            temperature_celsius: reading.and_then(|one| one.celsius),
+            power_watts: reading.and_then(|one| one.watts),
+            memory_used_bytes: reading.and_then(|one| one.memory_used).map(|bytes| bytes.0),
             faults: own.take(FAULTS_AT_MOST).map(fault).collect(),
         }
     };
@@ -207,8 +213,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use headway_api::agent::GpuReading;
     use headway_engine::event::Actor;
-    use headway_types::{AvailabilityKind, NodePolicyKind, StandingKind};
+    use headway_types::{AvailabilityKind, Bytes, NodePolicyKind, StandingKind};
 
     use super::*;
     use crate::http::fixtures::{self, NOW};
@@ -231,7 +238,22 @@ mod tests {
     fn a_gpu_says_who_holds_it_and_what_has_befallen_it() {
         let view = fixtures::running();
         let events = [event(9, "gpu.broken", "GPU 3 of node n is broken: XID 79: the GPU has fallen off the bus")];
-        let told = gpus(&view.nodes[&fixtures::node_id()], &view, &events);
+        let reading = GpuReading {
+            gpu: view.nodes[&fixtures::node_id()].node.inventory.gpus[0].uuid.clone(),
+            busy: Some(0.5),
+            celsius: Some(64.0),
+            watts: None,
+            memory_used: Some(Bytes(7)),
+        };
+        let measured = Measured { at: NOW, gpus: [reading].into() };
+        let told = gpus(&view.nodes[&fixtures::node_id()], &view, &events, Some(&measured));
+        let first = &told.gpus[0];
+        assert_eq!(
+            (first.utilisation_pct, first.temperature_celsius, first.power_watts),
+            (Some(50.0), Some(64.0), None)
+        );
+        assert_eq!((first.measured_at, first.memory_used_bytes), (Some(time(NOW)), Some(7)));
+        assert_eq!((told.gpus[3].measured_at, told.gpus[3].utilisation_pct), (None, None));
         assert_eq!((told.gpus[0].job_name.as_deref(), told.gpus[0].activity.as_str()), (Some("llama"), "training"));
         assert!(told.gpus[0].faults.is_empty());
         let broken = &told.gpus[3];
