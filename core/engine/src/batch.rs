@@ -35,6 +35,7 @@ impl Engine {
             self.check_standings();
             self.check_reservations();
             self.check_proposals();
+            self.check_return();
             self.reconcile();
             self.settle_dependencies();
             self.settle_arrays();
@@ -109,7 +110,7 @@ impl Engine {
         let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);
         let others =
             [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), self.window_opens(), periodic];
-        let others = others.into_iter().chain([at.behind_until()]);
+        let others = others.into_iter().chain([at.behind_until(), at.returning_until()]);
         let soon = facts.now + Seconds(0.001);
         nodes.chain(jobs).chain(proposals).chain(others.flatten()).min().map(|at| at.max(soon))
     }

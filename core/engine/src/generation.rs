@@ -296,6 +296,9 @@ impl Engine {
                 }
             });
             self.leave_generation(id);
+            if self.seen.returning.is_some() {
+                self.leap_after_restore(id);
+            }
             if let Some(note) = note {
                 self.facts.note(note.job(id));
             }

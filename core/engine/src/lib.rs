@@ -36,6 +36,7 @@ mod pulse;
 mod reconcile;
 mod reports;
 mod requests;
+mod returning;
 mod rounds;
 mod seen;
 mod show;
@@ -59,6 +60,7 @@ pub use pulse::{ProjectPulse, Pulse};
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
+pub use returning::Returning;
 pub use terms::Ahead;
 
 pub use verdicts::Verdicts;

@@ -17,6 +17,7 @@ use crate::activity::Activity;
 use crate::doubt::Doubt;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
+use crate::returning::Returning;
 use crate::terms::Ahead;
 
 /// What was seen. `jobs` and `nodes` have an entry for exactly those that have a row.
@@ -31,6 +32,8 @@ pub(crate) struct Seen {
     pub ahead: BTreeMap<NodeId, Ahead>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
+    /// While nodes are waited for after a restore.
+    pub returning: Option<Returning>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When the log was told of nodes that were refused; they need have no row.
@@ -193,6 +196,7 @@ impl Seen {
             nodes: nodes.collect(),
             ahead: BTreeMap::new(),
             doubt: None,
+            returning: None,
             lessons: Arc::default(),
             turned_away: BTreeMap::new(),
             sent: BTreeMap::new(),

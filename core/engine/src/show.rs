@@ -48,6 +48,7 @@ impl Engine {
         self.view.round_since = self.rounds.under_way_since();
         self.view.ahead = self.seen.ahead.clone();
         self.view.doubt = self.seen.doubt;
+        self.view.returning = self.seen.returning.clone();
         self.view.at = self.facts.now;
     }
 

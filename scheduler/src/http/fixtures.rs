@@ -94,6 +94,7 @@ pub fn running() -> View {
         round_since: None,
         ahead: BTreeMap::new(),
         doubt: None,
+        returning: None,
     }
 }
 

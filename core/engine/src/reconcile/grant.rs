@@ -9,7 +9,8 @@ use crate::situation::Situation;
 /// job is granted takes nothing from the next.
 pub(super) fn queued_jobs(at: Situation<'_>) -> Vec<Step> {
     // Until somebody has said what counts: what waits by an old store may run on the node that knows better.
-    let Some(target) = at.facts.target.as_ref().filter(|_| at.behind_until().is_none()) else { return Vec::new() };
+    let settled = at.behind_until().is_none() && at.returning_until().is_none();
+    let Some(target) = at.facts.target.as_ref().filter(|_| settled) else { return Vec::new() };
     let free = |slice: &NodeSlice| {
         let (grantable, held) = (at.grantable(slice.node), at.held_on(slice.node));
         slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))

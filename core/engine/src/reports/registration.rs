@@ -87,6 +87,7 @@ impl Engine {
         self.facts.observe_node(id, AvailabilityEvent::Registered);
         self.facts.draft.entered.nodes.insert(id);
         self.seen.ahead.remove(&id);
+        self.has_returned(id);
         self.seen.forget_sent_to(id);
         listed
     }
