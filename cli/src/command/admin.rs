@@ -1,13 +1,19 @@
-//! `headway admin …`: what operators do after something has gone badly wrong.
+//! `headway admin …`: what keeps a cluster, and what operators do after something has gone badly wrong.
+
+mod backup;
 
 use clap::Subcommand;
-use headway_api::client::Client;
 
-use crate::failure::Failure;
+use crate::context::Connection;
+use crate::failure::{Failure, Kind};
 use crate::output::Printer;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Admin {
+    /// Write the whole database to one file while the server runs.
+    Backup(backup::Backup),
+    /// Restore a backup into an empty database or a new data directory; agents follow it by themselves. With --dry-run only verify the file.
+    Restore(backup::Restore),
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
     /// not know is stopped.
     Readmit {
@@ -17,9 +23,18 @@ pub enum Admin {
     },
 }
 
-pub async fn run(client: &Client, print: &Printer, admin: Admin) -> Result<(), Failure> {
-    let Admin::Readmit { reason } = admin;
-    let done = client.readmit(reason.as_deref()).await?;
+pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Result<(), Failure> {
+    match admin {
+        Admin::Backup(_) if connection.dry_run => Err(Failure::new(Kind::Usage, "this has no dry run")),
+        Admin::Backup(one) => backup::back_up(print, one).await,
+        Admin::Restore(one) => backup::restore(print, one, connection.dry_run).await,
+        Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
+    }
+}
+
+async fn readmit(connection: &Connection, print: &Printer, reason: Option<&str>) -> Result<(), Failure> {
+    let client = connection.client()?;
+    let done = client.readmit(reason).await?;
     if print.structured() {
         return print.value(&done);
     }

@@ -57,10 +57,10 @@ pub use invariants::InvariantViolation;
 pub use job::{IllegalTransition, JobEvent};
 pub use outcome::{ArrayDone, Change, NodeDeleted, Observation, Outcome, Readmission, Refusal, Reply};
 pub use pulse::{ProjectPulse, Pulse};
+pub use returning::Returning;
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
-pub use returning::Returning;
 pub use terms::Ahead;
 
 pub use verdicts::Verdicts;

@@ -80,7 +80,10 @@ fn what_the_backup_has_running_goes_on_where_it_still_runs_and_starts_above_all_
     };
     let [stays_on, went_from] = jobs.map(|job| node_of(&cluster, job));
     for (job, node) in jobs.into_iter().zip([stays_on, went_from]) {
-        cluster.report(node, NodeReport::Group { status: group(node, job, 1, GroupPhase::Prepared { rendezvous_port: None }) });
+        cluster.report(
+            node,
+            NodeReport::Group { status: group(node, job, 1, GroupPhase::Prepared { rendezvous_port: None }) },
+        );
         cluster.report(node, NodeReport::Group { status: group(node, job, 1, GroupPhase::Running) });
     }
     let [stays, went] = jobs;

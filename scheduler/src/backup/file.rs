@@ -72,11 +72,7 @@ impl BackupFile {
         file.read_exact(&mut text).map_err(read)?;
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|_| not("its manifest cannot be read"))?;
         if !manifest.is_known() {
-            return Err(FileError::Newer {
-                path: path.to_owned(),
-                format: manifest.format,
-                version: manifest.version,
-            });
+            return Err(FileError::Newer { path: path.to_owned(), format: manifest.format, version: manifest.version });
         }
         if manifest.bytes != dump.size {
             return Err(not("its manifest is of another dump"));

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use tokio::process::{Child, Command};
 
-use crate::postgres::{PostgresError, find_program};
+use crate::postgres::{PostgresError, find_dumpers};
 
 /// Why one of Postgres' programs did not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub(super) struct Program {
 impl Program {
     /// `url`: as sqlx and libpq take it.
     pub fn start(name: &'static str, url: &str, arguments: &[String]) -> Result<Self, ProgramError> {
-        let path = find_program(name).map_err(ProgramError::NotInstalled)?;
+        let path = find_dumpers().map_err(ProgramError::NotInstalled)?.join(name);
         let failed = |source| ProgramError::Run { program: path.clone(), source };
         let complaints = tempfile::tempfile().map_err(failed)?;
         let child = Command::new(&path)
@@ -111,9 +111,10 @@ fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
-        let escaped = after.get(..2).filter(|_| *first == b'%').and_then(|digits| {
-            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-        });
+        let escaped = after
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         bytes.push(escaped.unwrap_or(*first));
         rest = if escaped.is_some() { &after[2..] } else { after };
     }

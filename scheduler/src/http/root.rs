@@ -36,7 +36,8 @@ fn in_words(state: &HttpState) -> String {
     let ahead = view.nodes_ahead().map(|told| format!("{told} (`headway admin readmit`)"));
     let doubted = view.clock_doubted();
     let returning = view.nodes_returning();
-    let but: Vec<String> = ahead.into_iter().chain(returning).chain(doubted).chain(trouble).chain(late).chain(left).collect();
+    let but: Vec<String> =
+        ahead.into_iter().chain(returning).chain(doubted).chain(trouble).chain(late).chain(left).collect();
     if but.is_empty() { "ready\n".to_owned() } else { format!("ready, but {}\n", but.join("; ")) }
 }
 

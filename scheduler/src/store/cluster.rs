@@ -27,8 +27,8 @@ impl Store {
         Ok(Term(unsigned(term)))
     }
 
-    /// Says that the store was restored from a backup of this moment. The next term is above the backup's and at least `floor`, and whoever
-    /// leads it waits for nodes before it grants GPUs. Returns the term that the next is above.
+    /// Says that the store was restored from a backup of this moment. The next term is above `floor`, and whoever leads it waits for nodes
+    /// before it grants GPUs. Returns the term that the next is above.
     pub async fn mark_restored(&self, backup_at: Timestamp, floor: Term) -> Result<Term, StoreError> {
         let term = sqlx::query_scalar!(
             "UPDATE cluster SET term = GREATEST(term, $1), restored_backup_at = $2 RETURNING term",

@@ -6,6 +6,7 @@
 mod allocations;
 mod arrays;
 mod audit;
+mod backups;
 mod browser_sessions;
 mod checkpoints;
 mod cluster;
@@ -46,6 +47,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
+pub use backups::{Contents, HeldSnapshot, Unled};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use cluster_series::PulseMean;
 pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
