@@ -7,10 +7,12 @@
 #[macro_use]
 mod output;
 
+mod bundle;
 mod command;
 mod completion;
 mod context;
 mod demo;
+mod doctor;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `headway admin …`: what keeps a cluster, and what operators do after something has gone badly wrong.
 
 mod backup;
+mod bundle;
+mod doctor;
 
 use clap::Subcommand;
 
@@ -14,6 +16,10 @@ pub enum Admin {
     Backup(backup::Backup),
     /// Restore a backup into an empty database or a new data directory; agents follow it by themselves. With --dry-run only verify the file.
     Restore(backup::Restore),
+    /// Check what a person would check when something is wrong, here and over REST; exit code 1 where a check fails.
+    Doctor(doctor::Doctor),
+    /// Write one archive for somebody who helps: what the server says, what `admin doctor` finds, the ends of logs, and nothing that opens anything.
+    SupportBundle(Box<bundle::SupportBundle>),
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
     /// not know is stopped.
     Readmit {
@@ -28,6 +34,8 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::Backup(_) if connection.dry_run => Err(Failure::new(Kind::Usage, "this has no dry run")),
         Admin::Backup(one) => backup::back_up(print, one).await,
         Admin::Restore(one) => backup::restore(print, one, connection.dry_run).await,
+        Admin::Doctor(one) => doctor::run(connection, print, one).await,
+        Admin::SupportBundle(one) => bundle::run(connection, *one).await,
         Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
     }
 }
