@@ -28,8 +28,7 @@ impl<W: Write> Bundle<W> {
 
     pub fn add(&mut self, name: &str, text: &str) -> std::io::Result<()> {
         let text = redacted(text);
-        let entry =
-            Entry { name: format!("{}/{name}", self.directory), size: text.len() as u64, modified: self.at };
+        let entry = Entry { name: format!("{}/{name}", self.directory), size: text.len() as u64, modified: self.at };
         self.out.write_all(&entry.header())?;
         self.out.write_all(text.as_bytes())?;
         self.out.write_all(&vec![0; entry.padding()])?;

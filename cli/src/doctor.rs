@@ -5,6 +5,7 @@ mod look;
 
 use serde::Serialize;
 
+pub use judge::database;
 pub use look::{Places, look};
 
 /// How bad it is, the worst last.
@@ -42,11 +43,11 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+    pub fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, level: Level::Ok, found: found.into(), advice: None }
     }
 
-    fn skipped(check: &'static str, found: impl Into<String>) -> Self {
+    pub fn skipped(check: &'static str, found: impl Into<String>) -> Self {
         Self { check, level: Level::Skipped, found: found.into(), advice: None }
     }
 
@@ -54,7 +55,7 @@ impl Finding {
         Self { check, level: Level::Warn, found: found.into(), advice: Some(advice.into()) }
     }
 
-    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Fail, found: found.into(), advice: Some(advice.into()) }
     }
 }

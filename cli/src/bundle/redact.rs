@@ -5,7 +5,8 @@ const GONE: &str = "[redacted]";
 /// What tokens of Headway begin with.
 const TOKEN: &str = "hw_";
 /// Names with one of these have values that nobody is told.
-const SECRET_NAMES: &[&str] = &["token", "secret", "password", "passwd", "credential", "apikey", "api_key", "private_key"];
+const SECRET_NAMES: &[&str] =
+    &["token", "secret", "password", "passwd", "credential", "apikey", "api_key", "private_key"];
 /// Schemes of URLs that may carry something in their path or query.
 const SCHEMES: &[&str] = &["http", "https", "postgres", "postgresql"];
 
@@ -97,7 +98,10 @@ mod tests {
             ("token hw_0123456789abcdef of ada", "token [redacted] of ada"),
             ("postgres://ada:pw@db.example:5433/headway?x=1 fails", "postgres://db.example:5433/[redacted] fails"),
             ("\"https://hooks.example/services/T0/B1/xyz\"", "\"https://hooks.example/[redacted]\""),
-            ("at http://127.0.0.1:7600 and https://a.example/.", "at http://127.0.0.1:7600 and https://a.example/[redacted]"),
+            (
+                "at http://127.0.0.1:7600 and https://a.example/.",
+                "at http://127.0.0.1:7600 and https://a.example/[redacted]",
+            ),
             ("Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"),
             ("HF_TOKEN=abc WANDB_API_KEY='def' x=1", "HF_TOKEN=[redacted] WANDB_API_KEY='[redacted]' x=1"),
             ("{\"db_password\": \"p w\", \"a\": 1}", "{\"db_password\": \"[redacted] w\", \"a\": 1}"),

@@ -2,7 +2,9 @@
 
 mod backup;
 mod bundle;
+mod config;
 mod doctor;
+mod migrate;
 
 use clap::Subcommand;
 
@@ -20,6 +22,11 @@ pub enum Admin {
     Doctor(doctor::Doctor),
     /// Write one archive for somebody who helps: what the server says, what `admin doctor` finds, the ends of logs, and nothing that opens anything.
     SupportBundle(Box<bundle::SupportBundle>),
+    /// Bring the database's schema up to this release ahead of an upgrade; with --dry-run list what is to be run.
+    Migrate(backup::Whose),
+    /// Settings of the server: show them, check them without a start.
+    #[command(subcommand)]
+    Config(config::Config),
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
     /// not know is stopped.
     Readmit {
@@ -36,6 +43,8 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::Restore(one) => backup::restore(print, one, connection.dry_run).await,
         Admin::Doctor(one) => doctor::run(connection, print, one).await,
         Admin::SupportBundle(one) => bundle::run(connection, *one).await,
+        Admin::Migrate(whose) => migrate::run(print, whose, connection.dry_run).await,
+        Admin::Config(one) => config::run(print, one).await,
         Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
     }
 }

@@ -87,7 +87,9 @@ pub fn nodes(nodes: &[Node]) -> Vec<Finding> {
     let all: usize = nodes.iter().map(|node| node.gpus.len()).sum();
     findings.push(match broken {
         0 => Finding::ok("GPUs", format!("all {all} are healthy")),
-        some => Finding::warn("GPUs", format!("{some} of {all} are broken"), "`headway node gpus NODE` names the faults"),
+        some => {
+            Finding::warn("GPUs", format!("{some} of {all} are broken"), "`headway node gpus NODE` names the faults")
+        }
     });
     findings
 }
@@ -129,8 +131,15 @@ pub fn counters(metrics: &str) -> Finding {
 
 pub fn database(of: &Checkup) -> Vec<Finding> {
     let mut findings = vec![match of.not_durable.as_slice() {
-        [] => Finding::ok("database", format!("Postgres {}, {} GB, keeps what it confirms", of.postgres, gigabytes(of.size.0))),
-        off => Finding::fail("database", format!("{} is off", off.join(" and ")), "turn it on: what was confirmed may be lost"),
+        [] => Finding::ok(
+            "database",
+            format!("Postgres {}, {} GB, keeps what it confirms", of.postgres, gigabytes(of.size.0)),
+        ),
+        off => Finding::fail(
+            "database",
+            format!("{} is off", off.join(" and ")),
+            "turn it on: what was confirmed may be lost",
+        ),
     }];
     findings.push(match (of.unknown.as_slice(), of.pending.len()) {
         ([], 0) => Finding::ok("migrations", "the schema is this release's"),
@@ -177,7 +186,11 @@ pub fn open_files(limit: u64) -> Finding {
     let found = format!("{limit} may be open in one process here");
     match limit {
         limit if limit >= FILES => Finding::ok("open files", found),
-        _ => Finding::warn("open files", found, format!("LimitNOFILE={FILES} in the server's unit: each connection is one")),
+        _ => Finding::warn(
+            "open files",
+            found,
+            format!("LimitNOFILE={FILES} in the server's unit: each connection is one"),
+        ),
     }
 }
 
@@ -247,7 +260,10 @@ mod tests {
     #[test]
     fn what_the_server_says_and_counts_is_taken_up() {
         assert_eq!(readiness("ready\n").level, Level::Ok);
-        assert_eq!(readiness("ready, but 2 nodes follow the newer term t9\n").found, "2 nodes follow the newer term t9");
+        assert_eq!(
+            readiness("ready, but 2 nodes follow the newer term t9\n").found,
+            "2 nodes follow the newer term t9"
+        );
         let metrics = "# HELP headway_engine_faults_total x\nheadway_engine_faults_total{kind=\"illegal\"} 2\nheadway_rounds_failed_total 0\n";
         assert!(counters(metrics).found.contains("2 faults of the engine"));
         assert_eq!(counters("headway_engine_faults_total 0\n").level, Level::Ok);

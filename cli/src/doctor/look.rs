@@ -135,7 +135,9 @@ fn checkpoints(root: &Path) -> Finding {
     let told = root.display();
     match std::fs::metadata(root) {
         Ok(found) if found.is_dir() => Finding::ok("checkpoint root", format!("{told} is visible here")),
-        Ok(_) => Finding::fail("checkpoint root", format!("{told} is no directory"), "give jobs a directory to save in"),
+        Ok(_) => {
+            Finding::fail("checkpoint root", format!("{told} is no directory"), "give jobs a directory to save in")
+        }
         Err(error) => Finding::fail(
             "checkpoint root",
             format!("{told}: {error}"),

@@ -75,9 +75,11 @@ async fn look(connection: &mut PgConnection) -> Result<Checkup, sqlx::Error> {
     let there: bool =
         sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL").fetch_one(&mut *connection).await?;
     let done: Vec<i64> = match there {
-        true => sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success ORDER BY version")
-            .fetch_all(&mut *connection)
-            .await?,
+        true => {
+            sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success ORDER BY version")
+                .fetch_all(&mut *connection)
+                .await?
+        }
         false => Vec::new(),
     };
     let pending = MIGRATIONS.iter().filter(|one| !done.contains(&one.version));

@@ -19,10 +19,10 @@ use crate::up::DataDirectory;
 pub struct Whose {
     /// Postgres of the cluster. Without it the private one below the data directory.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    database_url: Option<String>,
+    pub database_url: Option<String>,
     /// The data directory of `headway up` or `headway server` [default: /var/lib/headway for root, else ~/.local/share/headway].
     #[arg(long, env = "HEADWAY_DATA_DIR")]
-    data_dir: Option<PathBuf>,
+    pub data_dir: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -180,7 +180,7 @@ fn tell(done: &Restored, aside: Option<&Path>) -> Result<(), Failure> {
 }
 
 /// The directory of the private Postgres, where there is one.
-fn existing(chosen: Option<PathBuf>) -> Result<PathBuf, Failure> {
+pub fn existing(chosen: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let root = match chosen {
         Some(root) => root,
         None => DataDirectory::default_root()?,

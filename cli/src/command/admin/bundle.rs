@@ -82,7 +82,9 @@ pub async fn run(connection: &Connection, of: SupportBundle) -> Result<(), Failu
     for missing in &about.missing {
         say!("  could not be had: {missing}")?;
     }
-    say!("It holds no specification of a job, no token, no secret and no address behind a host; names of users, jobs, projects and nodes are in it as your own")?;
+    say!(
+        "It holds no specification of a job, no token, no secret and no address behind a host; names of users, jobs, projects and nodes are in it as your own"
+    )?;
     say!("token sees them. Read it before you send it.")?;
     Ok(())
 }

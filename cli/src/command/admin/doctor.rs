@@ -53,7 +53,11 @@ impl Doctor {
 }
 
 pub async fn run(connection: &Connection, print: &Printer, doctor: Doctor) -> Result<(), Failure> {
-    let findings = look(connection.client(), &doctor.places(), env!("HEADWAY_BUILD")).await;
+    report(print, look(connection.client(), &doctor.places(), env!("HEADWAY_BUILD")).await)
+}
+
+/// Prints what was found; a failure where a check failed.
+pub fn report(print: &Printer, findings: Vec<Finding>) -> Result<(), Failure> {
     let level = findings.iter().map(|one| one.level).max().unwrap_or(Level::Ok);
     let failed = findings.iter().filter(|one| one.level == Level::Fail).count();
     if print.structured() {
