@@ -121,6 +121,16 @@ impl Client {
         Ok(Self { http, root, token: token.to_owned(), dry_run: None })
     }
 
+    /// Where it is, without what may open it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let host = self.root.host_str().unwrap_or_default();
+        match self.root.port_or_known_default() {
+            Some(port) => format!("{}://{host}:{port}", self.root.scheme()),
+            None => format!("{}://{host}", self.root.scheme()),
+        }
+    }
+
     /// A path below the root; every segment is escaped.
     fn url(&self, segments: &[&str]) -> Url {
         let mut url = self.root.clone();

@@ -7,10 +7,12 @@
 #[macro_use]
 mod output;
 
+mod bundle;
 mod command;
 mod completion;
 mod context;
 mod demo;
+mod doctor;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
@@ -119,7 +121,7 @@ enum Command {
     /// The audit: who did what, and what was refused.
     #[command(subcommand)]
     Audit(command::audit::Audit),
-    /// After a disaster: readmit nodes to a database that was restored.
+    /// Keep the cluster: back it up, restore it, readmit nodes to a database that was restored.
     #[command(subcommand)]
     Admin(command::admin::Admin),
     /// Who the scheduler takes you for.
@@ -258,7 +260,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Secret(secret) => command::secret::run(&cli.connection.client()?, &print, secret).await?,
         Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
         Command::Audit(audit) => command::audit::run(&cli.connection.client()?, &print, audit).await?,
-        Command::Admin(admin) => command::admin::run(&cli.connection.client()?, &print, admin).await?,
+        Command::Admin(admin) => command::admin::run(&cli.connection, &print, admin).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
         Command::Queue(queue) => command::queue::run(&cli.connection.client()?, &print, queue).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,

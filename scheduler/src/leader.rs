@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::store::{Store, StoreError, newest_term};
 
 /// The advisory lock's number within the database ("headway" in ASCII).
-const LOCK: i64 = 0x68_65_61_64_77_61_79;
+pub(crate) const LOCK: i64 = 0x68_65_61_64_77_61_79;
 /// How long a leader may be silent.
 const LEASE: Duration = Duration::from_secs(10);
 /// A leader says something so many times in a lease.

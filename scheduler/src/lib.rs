@@ -3,6 +3,7 @@
 //!
 //! It never decides. It gathers events, commits what the engine decides, and only then answers and commands.
 
+pub mod backup;
 pub mod cluster;
 pub mod config;
 pub mod http;
@@ -11,6 +12,7 @@ pub mod postgres;
 pub mod server;
 pub mod spans;
 pub mod store;
+pub mod tar;
 
 mod archive;
 mod asking;

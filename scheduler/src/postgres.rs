@@ -48,11 +48,11 @@ pub struct PrivatePostgres {
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
     #[error(
-        "no Postgres found: neither {}/*/bin nor PATH ({}) has initdb and postgres; install them (Debian: `apt-get install \
+        "no Postgres found: neither {}/*/bin nor PATH ({}) has {}; install {} (Debian: `apt-get install \
          postgresql`; Fedora: postgresql-server), or run `headway server` on a database of yours (--database-url)",
-        distribution.display(), path.display()
+        distribution.display(), path.display(), programs.join(" and "), if programs.len() == 1 { "it" } else { "them" }
     )]
-    NotInstalled { distribution: PathBuf, path: OsString },
+    NotInstalled { programs: &'static [&'static str], distribution: PathBuf, path: OsString },
     #[error("{path} is too long for a unix socket ({bytes} bytes, at most 107): choose a shorter data directory")]
     PathTooLong { path: PathBuf, bytes: usize },
     #[error("Postgres does not run as root, and neither user postgres nor nobody exists")]
@@ -98,7 +98,7 @@ impl PrivatePostgres {
         if bytes > SOCKET_PATH_BYTES {
             return Err(PostgresError::PathTooLong { path: root, bytes });
         }
-        let bin = find_binaries(Path::new(DISTRIBUTION), &std::env::var_os("PATH").unwrap_or_default())?;
+        let bin = find_binaries(&["initdb", "postgres"])?;
         let lent = if geteuid().is_root() { Some(lend()?) } else { None };
         make_private(&root, lent.as_ref())?;
         let mut postgres = Self { root, bin, lent, child: None };
@@ -111,6 +111,13 @@ impl PrivatePostgres {
         }
         postgres.create_database().await?;
         Ok(postgres)
+    }
+
+    /// Where to connect to one that runs below the directory; `None` where none does.
+    pub async fn running(data_dir: &Path) -> Option<String> {
+        let root = std::path::absolute(data_dir).ok()?;
+        let options = PgConnectOptions::new_without_pgpass().socket(root).port(5432).username(ROLE).database(DATABASE);
+        options.connect().await.ok().map(|_| options.to_url_lossy().to_string())
     }
 
     /// Keeps it running: one that has ended is started again, later each time while it does not come up. Never ends by
@@ -276,9 +283,18 @@ fn awaits_predecessor(message: &str) -> bool {
     message.contains("lock file \"postmaster.pid\" already exists") || message.contains("shared memory block")
 }
 
-/// The newest distribution's directory, else wherever PATH has both programs.
-fn find_binaries(distribution: &Path, path: &OsStr) -> Result<PathBuf, PostgresError> {
-    let whole = |dir: &PathBuf| dir.join("initdb").is_file() && dir.join("postgres").is_file();
+/// Where the programs are that dump and load databases.
+pub(crate) fn find_dumpers() -> Result<PathBuf, PostgresError> {
+    find_binaries(&["pg_dump", "pg_restore"])
+}
+
+fn find_binaries(programs: &'static [&'static str]) -> Result<PathBuf, PostgresError> {
+    find_among(programs, Path::new(DISTRIBUTION), &std::env::var_os("PATH").unwrap_or_default())
+}
+
+/// The newest distribution's directory, else wherever PATH has all the programs.
+fn find_among(programs: &'static [&'static str], distribution: &Path, path: &OsStr) -> Result<PathBuf, PostgresError> {
+    let whole = |dir: &PathBuf| programs.iter().all(|program| dir.join(program).is_file());
     let version = |dir: &PathBuf| {
         dir.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse::<u32>().ok()).unwrap_or(0)
     };
@@ -290,7 +306,7 @@ fn find_binaries(distribution: &Path, path: &OsStr) -> Result<PathBuf, PostgresE
         .filter(whole)
         .max_by_key(version);
     let found = installed.or_else(|| std::env::split_paths(path).find(whole));
-    found.ok_or_else(|| PostgresError::NotInstalled { distribution: distribution.into(), path: path.into() })
+    found.ok_or_else(|| PostgresError::NotInstalled { programs, distribution: distribution.into(), path: path.into() })
 }
 
 fn lend() -> Result<Lent, PostgresError> {
@@ -324,11 +340,18 @@ mod tests {
 
     use super::*;
 
+    const BOTH: &[&str] = &["initdb", "postgres"];
+
     #[test]
     fn without_postgres_one_is_told_where_it_was_looked_for_and_what_to_install() {
         let dir = tempfile::tempdir().unwrap();
-        let error = find_binaries(&dir.path().join("none"), OsStr::new("/no/bin:/nor/here")).unwrap_err().to_string();
-        for words in ["none/*/bin nor PATH (/no/bin:/nor/here)", "apt-get install postgresql", "--database-url"] {
+        let none = dir.path().join("none");
+        let error = find_among(BOTH, &none, OsStr::new("/no/bin:/nor/here")).unwrap_err().to_string();
+        for words in [
+            "none/*/bin nor PATH (/no/bin:/nor/here) has initdb and postgres",
+            "apt-get install postgresql",
+            "--database-url",
+        ] {
             assert!(error.contains(words), "{error}");
         }
     }
@@ -343,7 +366,7 @@ mod tests {
                 fs::write(bin(name).join(program), "").unwrap();
             }
         }
-        assert_eq!(find_binaries(dir.path(), bin("own").as_os_str()).unwrap(), bin("15"));
-        assert_eq!(find_binaries(&dir.path().join("none"), bin("own").as_os_str()).unwrap(), bin("own"));
+        assert_eq!(find_among(BOTH, dir.path(), bin("own").as_os_str()).unwrap(), bin("15"));
+        assert_eq!(find_among(BOTH, &dir.path().join("none"), bin("own").as_os_str()).unwrap(), bin("own"));
     }
 }

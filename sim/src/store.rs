@@ -86,6 +86,8 @@ impl Store {
             }
             Change::Target(plan) => self.target = Some(*plan),
             Change::Term(term) => self.term = self.term.max(*term),
+            // No backup is restored in a simulation.
+            Change::Returned => {}
             Change::Policy(policy) => self.policy = policy.clone(),
             Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(project))),
             Change::ProjectGone(name) => drop(self.projects.remove(name)),
@@ -208,6 +210,7 @@ impl Store {
             arrays: self.arrays.values().cloned().collect(),
             models: models.map(|(id, one)| (*id, one.clone())).collect(),
             last_event_seq: self.last_event_seq(),
+            restored: None,
         }
     }
 }

@@ -162,6 +162,35 @@ impl Cluster {
         self.server.take().expect("the scheduler runs").kill_outright();
     }
 
+    /// Where its database is.
+    pub fn database_url(&self) -> String {
+        self.postgres.as_ref().expect("Postgres runs as long as the cluster").url()
+    }
+
+    /// The scheduler is gone, and the disk of its database with it. There is another Postgres, which is empty.
+    pub async fn lose_the_database(&mut self) {
+        self.kill_server();
+        self.postgres.take().expect("Postgres runs as long as the cluster").stop().await.expect("stopping Postgres");
+        let place = self.dir.path().join("pg");
+        std::fs::rename(&place, self.dir.path().join("pg-lost")).expect("moving the database away");
+        self.postgres = Some(PrivatePostgres::start(&place).await.expect("a private Postgres"));
+    }
+
+    /// Runs a command to its end, and returns what it wrote; it must succeed.
+    pub fn command(&self, arguments: &[&str]) -> String {
+        let output = std::process::Command::new(crate::process::binary())
+            .args(arguments)
+            .env("XDG_CONFIG_HOME", self.dir.path().join("config"))
+            .env("HEADWAY_URL", &self.url)
+            .env("HEADWAY_TOKEN", TOKEN)
+            .env_remove("HEADWAY_TOKEN_FILE")
+            .output()
+            .expect("running headway");
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "headway {}: {err}{out}", arguments.join(" "));
+        out
+    }
+
     /// `kill -9` of an agent; its workers live on.
     pub fn kill_agent(&mut self, index: usize) {
         self.agents[index].take().expect("the agent runs").kill_outright();

@@ -253,6 +253,29 @@ impl Client {
         self.read(self.http.get(self.url(&["version"]))).await
     }
 
+    /// What `/readyz` says: that it is ready, perhaps with what is the matter all the same.
+    pub async fn readiness(&self) -> Result<String, ClientError> {
+        self.text(&["readyz"]).await
+    }
+
+    /// The scheduler's metrics, in Prometheus' text format.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        self.text(&["metrics"]).await
+    }
+
+    /// The clock of the scheduler's machine, to the second, where it says.
+    pub async fn clock(&self) -> Result<Option<DateTime<Utc>>, ClientError> {
+        let response = self.send(self.http.get(self.url(&["healthz"])).timeout(REQUEST_TIME)).await?;
+        let date = response.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
+        Ok(date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map(|date| date.to_utc()))
+    }
+
+    async fn text(&self, segments: &[&str]) -> Result<String, ClientError> {
+        let response = self.send(self.http.get(self.url(segments)).timeout(REQUEST_TIME)).await?;
+        let url = response.url().to_string();
+        response.text().await.map_err(|source| ClientError::Unreachable { url, source })
+    }
+
     /// Whether the scheduler leads and answers requests.
     pub async fn ready(&self) -> Result<bool, ClientError> {
         match self.send(self.http.get(self.url(&["readyz"])).timeout(REQUEST_TIME)).await {

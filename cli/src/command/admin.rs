@@ -1,13 +1,32 @@
-//! `headway admin …`: what operators do after something has gone badly wrong.
+//! `headway admin …`: what keeps a cluster, and what operators do after something has gone badly wrong.
+
+mod backup;
+mod bundle;
+mod config;
+mod doctor;
+mod migrate;
 
 use clap::Subcommand;
-use headway_api::client::Client;
 
-use crate::failure::Failure;
+use crate::context::Connection;
+use crate::failure::{Failure, Kind};
 use crate::output::Printer;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Admin {
+    /// Write the whole database to one file while the server runs.
+    Backup(backup::Backup),
+    /// Restore a backup into an empty database or a new data directory; agents follow it by themselves. With --dry-run only verify the file.
+    Restore(backup::Restore),
+    /// Check what a person would check when something is wrong, here and over REST; exit code 1 where a check fails.
+    Doctor(doctor::Doctor),
+    /// Write one archive for somebody who helps: what the server says, what `admin doctor` finds, the ends of logs, and nothing that opens anything.
+    SupportBundle(Box<bundle::SupportBundle>),
+    /// Bring the database's schema up to this release ahead of an upgrade; with --dry-run list what is to be run.
+    Migrate(backup::Whose),
+    /// Settings of the server: show them, check them without a start.
+    #[command(subcommand)]
+    Config(config::Config),
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
     /// not know is stopped.
     Readmit {
@@ -17,9 +36,22 @@ pub enum Admin {
     },
 }
 
-pub async fn run(client: &Client, print: &Printer, admin: Admin) -> Result<(), Failure> {
-    let Admin::Readmit { reason } = admin;
-    let done = client.readmit(reason.as_deref()).await?;
+pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Result<(), Failure> {
+    match admin {
+        Admin::Backup(_) if connection.dry_run => Err(Failure::new(Kind::Usage, "this has no dry run")),
+        Admin::Backup(one) => backup::back_up(print, one).await,
+        Admin::Restore(one) => backup::restore(print, one, connection.dry_run).await,
+        Admin::Doctor(one) => doctor::run(connection, print, one).await,
+        Admin::SupportBundle(one) => bundle::run(connection, *one).await,
+        Admin::Migrate(whose) => migrate::run(print, whose, connection.dry_run).await,
+        Admin::Config(one) => config::run(print, one).await,
+        Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
+    }
+}
+
+async fn readmit(connection: &Connection, print: &Printer, reason: Option<&str>) -> Result<(), Failure> {
+    let client = connection.client()?;
+    let done = client.readmit(reason).await?;
     if print.structured() {
         return print.value(&done);
     }

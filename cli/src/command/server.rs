@@ -129,7 +129,8 @@ impl Server {
         Ok(())
     }
 
-    fn config(self, database_url: String) -> Result<ServerConfig, Failure> {
+    /// What it would be started with.
+    pub fn config(self, database_url: String) -> Result<ServerConfig, Failure> {
         let mut tokens = Vec::new();
         for (name, scope, file) in
             [("admin", TokenScope::Admin, &self.admin_token_file), ("agent", TokenScope::Agent, &self.agent_token_file)]

@@ -52,7 +52,8 @@ impl DataDirectory {
         Ok(Self { root, _lock: lock })
     }
 
-    fn default_root() -> anyhow::Result<PathBuf> {
+    /// Where it lies when nobody says.
+    pub fn default_root() -> anyhow::Result<PathBuf> {
         if nix::unistd::geteuid().is_root() {
             return Ok("/var/lib/headway".into());
         }

@@ -22,6 +22,8 @@ use crate::view::View;
 pub enum Kind {
     /// Nodes follow a newer term and obey nothing.
     NodesAhead,
+    /// A backup was restored, and its nodes have not all come back.
+    NodesReturning,
     /// The machine's clock is not believed, and the cluster's goes on without it.
     ClockDoubted,
     /// Rounds took too long or broke down.
@@ -67,7 +69,7 @@ impl Kind {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
-            Self::NodesAhead | Self::ClockDoubted => Severity::Critical,
+            Self::NodesAhead | Self::NodesReturning | Self::ClockDoubted => Severity::Critical,
             Self::RoundsGivenUp | Self::RoundLate | Self::NodeLost | Self::NodeUnreachable => Severity::Critical,
             Self::PlanningPaused | Self::PlanWaitsApproval | Self::NodeQuarantined | Self::NodeLeftOut => {
                 Severity::Warning
@@ -127,6 +129,7 @@ impl View {
     pub fn attention(&self, most: usize, may_read: impl Fn(&Job) -> bool) -> Attention {
         let mut found = planning::findings(self);
         found.extend(terms::findings(self));
+        found.extend(terms::returning(self));
         found.extend(clock::findings(self));
         found.extend(nodes::findings(self));
         found.extend(jobs::findings(self, may_read));

@@ -35,6 +35,7 @@ impl Engine {
             self.check_standings();
             self.check_reservations();
             self.check_proposals();
+            self.check_return();
             self.reconcile();
             self.settle_dependencies();
             self.settle_arrays();

@@ -22,6 +22,8 @@ pub(crate) struct Draft {
     pub policy: bool,
     /// What the next term is to be above.
     pub term: Option<Term>,
+    /// Nobody is waited for any longer after a restore.
+    pub returned: bool,
     pub projects: BTreeSet<String>,
     pub arrays: BTreeSet<ArrayId>,
     pub reservations: BTreeSet<ReservationId>,

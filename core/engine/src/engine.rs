@@ -29,7 +29,7 @@ impl Engine {
     /// unreachable before one full lease has passed.
     #[must_use]
     pub fn restore(config: EngineConfig, term: Term, seed: u64, now: Timestamp, mut snapshot: Snapshot) -> Engine {
-        let models = std::mem::take(&mut snapshot.models);
+        let (models, restored) = (std::mem::take(&mut snapshot.models), snapshot.restored);
         let facts = Facts::restore(config, term, seed, now, snapshot);
         let seen = Seen::new(now, facts.jobs.values(), facts.nodes.keys().copied(), models);
         let view = View::empty(now, term, facts.policy.clone());
@@ -37,6 +37,9 @@ impl Engine {
         let nodes: Vec<NodeId> = engine.facts.nodes.keys().copied().collect();
         for id in nodes {
             engine.facts.observe_node(id, AvailabilityEvent::TakenOver);
+        }
+        if let Some(backup_of) = restored {
+            engine.begin_return(backup_of);
         }
         engine.show_everything();
         engine

@@ -100,6 +100,7 @@ impl Facts {
         changes.extend(std::mem::take(&mut draft.checkpoints).into_values().flatten().map(Change::Checkpoint));
         changes.extend(draft.policy.then(|| Change::Policy(self.policy.clone())));
         changes.extend(draft.term.map(Change::Term));
+        changes.extend(draft.returned.then_some(Change::Returned));
         changes.extend(draft.projects.iter().map(|name| match self.projects.get(name) {
             Some(project) => Change::Project(project.clone()),
             None => Change::ProjectGone(name.clone()),

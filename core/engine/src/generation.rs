@@ -296,6 +296,9 @@ impl Engine {
                 }
             });
             self.leave_generation(id);
+            if self.seen.old_generations.remove(&id) {
+                self.leap(id);
+            }
             if let Some(note) = note {
                 self.facts.note(note.job(id));
             }

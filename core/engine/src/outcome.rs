@@ -51,6 +51,8 @@ pub enum Change {
     Policy(PolicySettings),
     /// The store takes this term for the newest: whoever leads begins another, above it.
     Term(Term),
+    /// Nodes are waited for no longer after a restore.
+    Returned,
     Project(Arc<Project>),
     Array(Arc<Array>),
     /// The project was deleted.

@@ -33,6 +33,10 @@ pub(crate) struct Seen {
     pub awaited: BTreeMap<NodeId, Timestamp>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
+    /// Of when the store is a backup, while nodes are waited for since it was restored.
+    pub restored: Option<Timestamp>,
+    /// Jobs that held GPUs in that backup: nodes may have seen any generation of them since.
+    pub old_generations: BTreeSet<JobId>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When the log was told of nodes that were refused; they need have no row.
@@ -196,6 +200,8 @@ impl Seen {
             ahead: Arc::default(),
             awaited: BTreeMap::new(),
             doubt: None,
+            restored: None,
+            old_generations: BTreeSet::new(),
             lessons: Arc::default(),
             turned_away: BTreeMap::new(),
             sent: BTreeMap::new(),

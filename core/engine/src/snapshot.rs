@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_goodput::JobModel;
-use headway_types::JobId;
+use headway_types::{JobId, Timestamp};
 
 use crate::record::{
     Allocation, Array, IdempotencyRecord, Job, Node, PlanRecord, PolicySettings, Project, Reservation,
@@ -31,4 +31,6 @@ pub struct Snapshot {
     /// Newest saved model per live job, where there is one.
     pub models: BTreeMap<JobId, JobModel>,
     pub last_event_seq: u64,
+    /// Of when the store is a backup, while not all nodes have come back since it was restored.
+    pub restored: Option<Timestamp>,
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headway_types::{Generation, GroupPhase, JobId, NodeId, Seconds, Term, Timestamp};
+use headway_types::{GroupPhase, JobId, NodeId, Seconds, Term, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -16,8 +16,6 @@ use crate::situation::Situation;
 
 /// Nodes that are kept; of more it is enough to know that there are many.
 const AT_MOST: usize = 1_000;
-/// By so much the generation of each job rises: more than any may have begun since the backup.
-const LEAP: u64 = 1_000;
 /// A term beyond so many more is nothing that a history of this cluster can have come to, and is not taken over.
 const FURTHEST: u64 = 1_000_000;
 /// A node that has not dialled for so long no longer keeps anybody waiting.
@@ -85,7 +83,7 @@ impl Engine {
         // What may still run somewhere is asked to save under the generation that it has.
         let waiting: Vec<JobId> = waiting.filter(|id| !self.facts.still_holds(*id)).collect();
         for id in waiting {
-            self.facts.edit_job(id, |job| job.generation = Generation(job.generation.0.saturating_add(LEAP)));
+            self.leap(id);
         }
         self.facts.draft.term = Some(term);
         let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
@@ -113,7 +111,7 @@ impl Engine {
     /// At the beginning of a term: nothing is granted before these are back, or have been silent for too long.
     pub fn wait_for(&mut self, nodes: BTreeSet<NodeId>) {
         let now = self.facts.now;
-        self.seen.awaited = nodes.into_iter().map(|node| (node, now)).collect();
+        self.seen.awaited.extend(nodes.into_iter().map(|node| (node, now)));
     }
 }
 

@@ -18,6 +18,7 @@ use crate::record::{
     Allocation, AllocationPhase, Array, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings,
     Project, Reservation, line, lineage,
 };
+use crate::returning::Returning;
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
 use crate::terms::Ahead;
@@ -50,6 +51,8 @@ pub struct View {
     pub ahead: Arc<BTreeMap<NodeId, Ahead>>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
+    /// While nodes are waited for after a restore.
+    pub returning: Option<Returning>,
 }
 
 impl View {
@@ -73,6 +76,7 @@ impl View {
             round_since: None,
             ahead: Arc::default(),
             doubt: None,
+            returning: None,
         }
     }
 

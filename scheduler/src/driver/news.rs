@@ -17,6 +17,7 @@ pub(super) fn heard(change: &Change) -> Option<Feed> {
         | Change::Target(_)
         | Change::Policy(_)
         | Change::Term(_)
+        | Change::Returned
         | Change::Array(_)
         | Change::Project(_)
         | Change::ProjectGone(_)

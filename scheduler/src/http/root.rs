@@ -35,7 +35,9 @@ fn in_words(state: &HttpState) -> String {
     let left = (health.deferred > 0).then(|| format!("{} jobs wait for their goodput curves", health.deferred));
     let ahead = view.nodes_ahead().map(|told| format!("{told} (`headway admin readmit`)"));
     let doubted = view.clock_doubted();
-    let but: Vec<String> = ahead.into_iter().chain(doubted).chain(trouble).chain(late).chain(left).collect();
+    let returning = view.nodes_returning();
+    let but: Vec<String> =
+        ahead.into_iter().chain(returning).chain(doubted).chain(trouble).chain(late).chain(left).collect();
     if but.is_empty() { "ready\n".to_owned() } else { format!("ready, but {}\n", but.join("; ")) }
 }
 

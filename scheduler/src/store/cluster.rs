@@ -14,6 +14,7 @@ pub(super) struct ClusterRow {
     pub target: Option<PlanId>,
     pub policy: Option<PolicySettings>,
     pub last_event_seq: u64,
+    pub restored: Option<Timestamp>,
 }
 
 impl Store {
@@ -23,6 +24,20 @@ impl Store {
             .fetch_one(&self.writer)
             .await
             .map_err(StoreError::during("beginning a term"))?;
+        Ok(Term(unsigned(term)))
+    }
+
+    /// Says that the store was restored from a backup of this moment. The next term is above `floor`, and whoever leads it waits for nodes
+    /// before it grants GPUs. Returns the term that the next is above.
+    pub async fn mark_restored(&self, backup_at: Timestamp, floor: Term) -> Result<Term, StoreError> {
+        let term = sqlx::query_scalar!(
+            "UPDATE cluster SET term = GREATEST(term, $1), restored_backup_at = $2 RETURNING term",
+            integer(floor.0),
+            time(backup_at),
+        )
+        .fetch_one(&self.writer)
+        .await
+        .map_err(StoreError::during("raising the term of a restored database"))?;
         Ok(Term(unsigned(term)))
     }
 
@@ -55,13 +70,14 @@ pub(crate) async fn newest_term(connection: &mut PgConnection) -> Result<Term, S
 
 pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sqlx::Error> {
     let row =
-        sqlx::query!(r#"SELECT target_plan_id, policy AS "policy: Json<PolicySettings>", last_event_seq FROM cluster"#)
+        sqlx::query!(r#"SELECT target_plan_id, policy AS "policy: Json<PolicySettings>", last_event_seq, restored_backup_at FROM cluster"#)
             .fetch_one(connection)
             .await?;
     Ok(ClusterRow {
         target: row.target_plan_id.map(PlanId),
         policy: row.policy.map(|policy| policy.0),
         last_event_seq: unsigned(row.last_event_seq),
+        restored: row.restored_backup_at.map(moment),
     })
 }
 
@@ -73,6 +89,8 @@ pub(super) struct ClusterChange<'a> {
     pub last_event_seq: Option<u64>,
     /// The newest term from now on, if it is higher: whoever holds the one before is kept out.
     pub term: Option<Term>,
+    /// Nodes are waited for no longer after a restore.
+    pub returned: bool,
     /// Newest moment of what is committed.
     pub last_at: Option<Timestamp>,
 }
@@ -86,13 +104,15 @@ pub(super) async fn update(
     let done = sqlx::query!(
         "UPDATE cluster SET target_plan_id = COALESCE($2, target_plan_id), \
          policy = COALESCE($3::text::jsonb, policy), last_event_seq = GREATEST($4, last_event_seq), \
-         last_at = GREATEST($5, last_at), term = GREATEST($6, term) WHERE term = $1",
+         last_at = GREATEST($5, last_at), term = GREATEST($6, term), \
+         restored_backup_at = CASE WHEN $7 THEN NULL ELSE restored_backup_at END WHERE term = $1",
         integer(term.0),
         change.target.map(|plan| plan.0),
         change.policy.map(document),
         change.last_event_seq.map(integer),
         change.last_at.map(time),
         change.term.map(|term| integer(term.0)),
+        change.returned,
     )
     .execute(connection)
     .await?;

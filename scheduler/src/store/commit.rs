@@ -91,6 +91,7 @@ impl<'a> Batch<'a> {
             Change::Plan(plan) => self.plans.push(plan),
             Change::Target(plan) => self.cluster.target = Some(*plan),
             Change::Term(term) => self.cluster.term = self.cluster.term.max(Some(*term)),
+            Change::Returned => self.cluster.returned = true,
             Change::Policy(policy) => self.cluster.policy = Some(policy),
             Change::Project(project) => self.projects.push(project),
             Change::ProjectGone(name) => self.projects_gone.push(name),

@@ -33,6 +33,7 @@ impl Store {
             arrays: arrays::live(&mut tx).await.map_err(failed("loading arrays"))?,
             models: job_models::live(&mut tx).await.map_err(failed("loading models"))?,
             last_event_seq: row.last_event_seq,
+            restored: row.restored,
         })
     }
 }

@@ -6,8 +6,10 @@
 mod allocations;
 mod arrays;
 mod audit;
+mod backups;
 mod browser_sessions;
 mod checkpoints;
+mod checkup;
 mod cluster;
 mod cluster_series;
 mod column;
@@ -46,7 +48,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
+pub use backups::{Contents, HeldSnapshot, Unled};
 pub use browser_sessions::{BrowserSession, Sessions};
+pub use checkup::Checkup;
 pub(crate) use cluster::newest_term;
 pub use cluster_series::PulseMean;
 pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};

@@ -18,7 +18,31 @@ pub(super) fn findings(view: &View) -> Option<Finding<'_>> {
     })
 }
 
+pub(super) fn returning(view: &View) -> Option<Finding<'_>> {
+    let until = view.returning.as_ref()?.until;
+    Some(Finding {
+        kind: Kind::NodesReturning,
+        subject: Subject::Planning,
+        since: None,
+        at_stake: None,
+        told: Box::new(move || {
+            let step = format!("Wait: it ends by itself within {}", until.since(view.at).words());
+            (view.nodes_returning().unwrap_or_default(), step)
+        }),
+    })
+}
+
 impl View {
+    /// That nodes are waited for after a restore; `None` where none are.
+    #[must_use]
+    pub fn nodes_returning(&self) -> Option<String> {
+        let returning = self.returning.as_ref()?;
+        let age = self.at.since(returning.backup_of).words();
+        let awaited = returning.awaited;
+        let nodes = if awaited == 1 { "1 node has".into() } else { format!("{awaited} nodes have") };
+        Some(format!("A backup of {age} ago was restored and {nodes} yet to come back: no GPUs are granted until then"))
+    }
+
     /// In words; `None` while all nodes follow.
     #[must_use]
     pub fn nodes_ahead(&self) -> Option<String> {

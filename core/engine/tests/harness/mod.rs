@@ -46,6 +46,8 @@ pub struct Cluster {
     pub arrays: BTreeMap<ArrayId, Array>,
     curves: CurveCache,
     term: u64,
+    /// Of when the backup is that the store was restored from.
+    pub restored: Option<Timestamp>,
     seq: u64,
     session: u64,
     sessions: BTreeMap<NodeId, SessionId>,
@@ -85,6 +87,7 @@ impl Cluster {
             arrays: BTreeMap::new(),
             curves: CurveCache::default(),
             term: 1,
+            restored: None,
             seq: 0,
             session: 0,
             sessions: BTreeMap::new(),
@@ -132,6 +135,7 @@ impl Cluster {
                 Change::Plan(plan) => drop(self.plans.insert(plan.plan.id, PlanRecord::clone(&plan))),
                 Change::Target(plan) => self.target = Some(plan),
                 Change::Term(term) => self.term = self.term.max(term.0),
+                Change::Returned => self.restored = None,
                 Change::Policy(policy) => self.policy = policy,
                 Change::Idempotency(record) => self.idempotency.push(record),
                 Change::Project(project) => drop(self.projects.insert(project.name.clone(), Project::clone(&project))),
@@ -174,6 +178,7 @@ impl Cluster {
             arrays: self.arrays.values().cloned().collect(),
             models: BTreeMap::new(),
             last_event_seq: self.seq,
+            restored: self.restored,
         };
         self.engine = Engine::restore(self.config.clone(), Term(self.term), 7 + self.term, self.now, snapshot);
         self.commands.clear();
