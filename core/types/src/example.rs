@@ -101,6 +101,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         env: BTreeMap::new(),
         hooks: Hooks::default(),
         secrets: BTreeMap::new(),
+        progress: None,
     };
     JobSpec {
         name: name.into(),
@@ -140,6 +141,7 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
             env: BTreeMap::new(),
             hooks: Hooks::default(),
             secrets: BTreeMap::new(),
+            progress: None,
         },
         placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
         nodes: vec![NodeAddress { node, name: "n".into(), address: "127.0.0.1".into() }],
