@@ -13,6 +13,7 @@ mod limits;
 mod model;
 mod nodes;
 mod notify;
+mod progress;
 mod quantity;
 mod resources;
 mod run;

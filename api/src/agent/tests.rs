@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, Hooks, LrScaling, Notice, NoticeSignal, NoticeTo, Precision, Run, RunPer};
+use headway_types::spec::{
+    Command, Hooks, LrScaling, Notice, NoticeSignal, NoticeTo, Precision, PrintedProgress, PrintingRank, Run, RunPer,
+};
 use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
