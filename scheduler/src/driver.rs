@@ -11,12 +11,12 @@ mod gather;
 mod news;
 mod pipeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, View, doubt};
-use headway_types::{Term, Timestamp};
+use headway_types::{NodeId, Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -94,6 +94,8 @@ pub struct Driver {
     archive: Archive,
     observer: Observer,
     last_request: u64,
+    /// Nodes that knew better than the store when the last term ended.
+    awaited: BTreeSet<NodeId>,
     /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
     pending: BTreeMap<RequestId, Asker>,
 }
@@ -167,6 +169,7 @@ impl Driver {
             archive,
             observer,
             last_request: 0,
+            awaited: BTreeSet::new(),
             pending: BTreeMap::new(),
         };
         Ok(Started { driver, engine, cluster, inbox: sender })
@@ -178,7 +181,7 @@ impl Driver {
         // Since when nothing could be committed.
         let mut away: Option<Away> = None;
         while !shutdown.is_cancelled() {
-            let Some(leading) = engine.take() else {
+            let Some(mut leading) = engine.take() else {
                 engine = self.lead_again(&shutdown).await;
                 continue;
             };
@@ -194,7 +197,8 @@ impl Driver {
                 self.tell(Event::ClockDoubted { beyond });
             }
             let began = Instant::now();
-            let ended = self.lead(leading, &shutdown).await;
+            let ended = self.lead(&mut leading, &shutdown).await;
+            self.awaited = leading.not_back();
             if *self.ready.borrow() {
                 away = None;
             }
@@ -229,7 +233,9 @@ impl Driver {
     async fn lead_again(&mut self, shutdown: &CancellationToken) -> Option<Engine> {
         let attempt = async {
             let term = self.leader.begin_term(&self.store).await?;
-            load(&self.store, &self.config, term, &self.clock).await
+            let mut engine = load(&self.store, &self.config, term, &self.clock).await?;
+            engine.wait_for(self.awaited.clone());
+            Ok::<_, StartError>(engine)
         };
         tokio::select! {
             () = shutdown.cancelled() => None,
@@ -245,8 +251,8 @@ impl Driver {
     }
 
     /// One term: decide, commit, act, until shutdown or a failed commit.
-    async fn lead(&mut self, mut engine: Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
-        let mut hold = self.leader.keep(&self.store, engine.term());
+    async fn lead(&mut self, engine: &mut Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let mut hold = self.leader.told();
         // When the machine's clock is looked at again, while it is not believed.
         let mut look = self.clock.doubted().map(|_| Instant::now() + LOOK);
         // Since when Postgres has not answered, where nothing was to be committed meanwhile.
@@ -261,7 +267,20 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
-                // What is under way is refused by the store.
+                committed = pipeline.committed() => {
+                    let committed = committed?;
+                    self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+                    let over = committed.ends_the_term();
+                    self.act(pipeline.term(), committed);
+                    if over {
+                        tracing::warn!(term = %pipeline.term(), "nodes that follow newer terms are readmitted; another term begins");
+                        return Ok(());
+                    }
+                    if let Some(next) = pipeline.advance() {
+                        self.act(pipeline.term(), next);
+                    }
+                }
+                // What was under way when the lead was lost is refused by the store; what was not has been heard of above.
                 Ok(()) = hold.changed() => {
                     let hold = *hold.borrow_and_update();
                     match (hold, away) {
@@ -275,19 +294,6 @@ impl Driver {
                             self.tell_away(since, "Postgres did not answer".into());
                         }
                         (Hold::Away, Some(_)) | (Hold::Held, None) => {}
-                    }
-                }
-                committed = pipeline.committed() => {
-                    let committed = committed?;
-                    self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
-                    let over = committed.ends_the_term();
-                    self.act(pipeline.term(), committed);
-                    if over {
-                        tracing::warn!(term = %pipeline.term(), "nodes that follow newer terms are readmitted; another term begins");
-                        return Ok(());
-                    }
-                    if let Some(next) = pipeline.advance() {
-                        self.act(pipeline.term(), next);
                     }
                 }
                 () = until(look), if look.is_some() => {
@@ -308,7 +314,7 @@ impl Driver {
                     let since = gathering.oldest();
                     let events = gathering.batch().map(|input| self.admit(input)).collect();
                     let mut outcome = engine.handle(self.clock.now(), events);
-                    faults.tell(&engine, &outcome);
+                    faults.tell(engine, &outcome);
                     asker::tell_origins(&mut outcome, &self.pending);
                     gathering.wake_at = outcome.wake_at;
                     let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use headway_types::Term;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, PgConnection};
+use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, newest_term};
 
 /// The advisory lock's number within the database ("headway" in ASCII).
 const LOCK: i64 = 0x68_65_61_64_77_61_79;
@@ -37,6 +37,7 @@ pub struct Leader {
     lock: Lock,
     /// Says something while a term lasts.
     keeper: Option<AbortOnDropHandle<()>>,
+    hold: watch::Sender<Hold>,
 }
 
 /// The lock, as far as this process knows.
@@ -75,33 +76,42 @@ impl Leader {
     }
 
     pub(crate) fn with_lease(options: PgConnectOptions, lease: Duration) -> Self {
-        Self { lock: Lock { options, lease, held: Arc::default() }, keeper: None }
+        Self { lock: Lock { options, lease, held: Arc::default() }, keeper: None, hold: watch::Sender::new(Hold::Held) }
     }
 
-    /// Makes sure the lock is held, then begins a new term. Waits a moment for a killed predecessor's connection to
-    /// go away, and as long as a stopped one may keep it.
+    /// Makes sure the lock is held, then begins a new term and keeps the lock while it lasts, however long the cluster takes to load.
+    /// Waits a moment for a killed predecessor's connection to go away, and as long as a stopped one may keep it.
     pub async fn begin_term(&mut self, store: &Store) -> Result<Term, LeaderError> {
         self.keeper = None;
         self.lock.hold().await?;
-        store.begin_term().await.map_err(LeaderError::Term)
+        let term = store.begin_term().await.map_err(LeaderError::Term)?;
+        self.keep(term);
+        Ok(term)
     }
 
-    /// Keeps the lock while the term lasts, and tells what becomes of it. One that was lost to a hiccup is taken again, under the same
-    /// term if nobody has begun another meanwhile.
-    pub fn keep(&mut self, store: &Store, term: Term) -> watch::Receiver<Hold> {
-        let (hold, told) = watch::channel(Hold::Held);
-        let (lock, store) = (self.lock.clone(), store.clone());
-        self.keeper = Some(AbortOnDropHandle::new(tokio::spawn(async move { lock.keep(&store, term, &hold).await })));
+    /// What becomes of the lock of the term that was begun last. One that was lost to a hiccup is taken again, under the same term if
+    /// nobody has begun another meanwhile.
+    pub fn told(&self) -> watch::Receiver<Hold> {
+        let mut told = self.hold.subscribe();
+        // What has happened to it already is news to whoever listens from now on.
+        told.mark_changed();
         told
+    }
+
+    fn keep(&mut self, term: Term) {
+        let (lock, hold) = (self.lock.clone(), watch::Sender::new(Hold::Held));
+        self.hold = hold.clone();
+        self.keeper = Some(AbortOnDropHandle::new(tokio::spawn(async move { lock.keep(term, &hold).await })));
     }
 }
 
 impl Lock {
-    async fn hold(&self) -> Result<(), LeaderError> {
+    /// Holds the lock, or finds that it is held still; the newest term that anybody has begun.
+    async fn hold(&self) -> Result<Term, LeaderError> {
         let mut held = self.held.lock().await;
         if let Some(lock) = held.as_mut() {
-            if tokio::time::timeout(self.lease, lock.ping()).await.is_ok_and(|pinged| pinged.is_ok()) {
-                return Ok(());
+            if let Ok(Ok(newest)) = tokio::time::timeout(self.lease, newest_term(lock)).await {
+                return Ok(newest);
             }
             *held = None;
         }
@@ -112,8 +122,9 @@ impl Lock {
         let taken = sqlx::query_scalar!(r#"SELECT pg_advisory_lock($1) IS NOT NULL AS "taken!""#, LOCK);
         match taken.fetch_one(&mut connection).await {
             Ok(_) => {
+                let newest = newest_term(&mut connection).await.map_err(LeaderError::Term)?;
                 *held = Some(connection);
-                Ok(())
+                Ok(newest)
             }
             Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(LOCK_NOT_AVAILABLE) => {
                 Err(LeaderError::AnotherLeads)
@@ -123,12 +134,11 @@ impl Lock {
     }
 
     /// Says something on the lock's connection, again and again, until another server leads.
-    async fn keep(&self, store: &Store, term: Term, told: &watch::Sender<Hold>) {
+    async fn keep(&self, term: Term, told: &watch::Sender<Hold>) {
         loop {
             let (hold, pause) = match self.hold().await {
-                // Where it cannot be read, the next commit finds out.
-                Ok(()) if store.newest_term().await.is_ok_and(|newest| newest != term) => (Hold::Lost, RETRY),
-                Ok(()) => (Hold::Held, self.lease / BEATS),
+                Ok(newest) if newest != term => (Hold::Lost, RETRY),
+                Ok(_) => (Hold::Held, self.lease / BEATS),
                 Err(LeaderError::AnotherLeads) => (Hold::Lost, RETRY),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "Postgres does not answer");
@@ -148,6 +158,8 @@ impl Lock {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use sqlx::Connection;
+
     use super::*;
     use crate::support::TestDatabase;
 
@@ -160,12 +172,13 @@ mod tests {
         let mut stopped = Leader::with_lease(database.options.clone(), SHORT);
         // As a process that was stopped right here: its connection stands, and nobody says anything on it.
         let first = stopped.begin_term(&store).await.unwrap();
+        stopped.keeper = None;
         let mut second = Leader::with_lease(database.options.clone(), SHORT);
         let term = second.begin_term(&store).await.unwrap();
         assert!(term > first);
         assert!(matches!(store.commit(first, &[]).await, Err(StoreError::Fenced { .. })));
-        let mut lost = stopped.keep(&store, first);
-        let _kept = second.keep(&store, term);
+        stopped.keep(first);
+        let mut lost = stopped.told();
         tokio::time::timeout(Duration::from_secs(20), lost.wait_for(|hold| *hold == Hold::Lost))
             .await
             .unwrap()
@@ -177,8 +190,8 @@ mod tests {
         let database = TestDatabase::create().await;
         let store = database.store().await;
         let mut first = Leader::with_lease(database.options.clone(), SHORT);
-        let term = first.begin_term(&store).await.unwrap();
-        let hold = first.keep(&store, term);
+        first.begin_term(&store).await.unwrap();
+        let hold = first.told();
         let mut second = Leader::with_lease(database.options.clone(), SHORT);
         assert!(matches!(second.begin_term(&store).await, Err(LeaderError::AnotherLeads)));
         assert_eq!(*hold.borrow(), Hold::Held);
@@ -190,6 +203,7 @@ mod tests {
         let store = database.store().await;
         let mut leader = Leader::with_lease(database.options.clone(), SHORT);
         let term = leader.begin_term(&store).await.unwrap();
+        leader.keeper = None;
         // Silent for longer than a lease, and nobody came.
         let silent = leader.lock.held.clone();
         let gone = async {
@@ -198,11 +212,12 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
-        let hold = leader.keep(&store, term);
+        leader.keep(term);
+        let hold = leader.told();
         leader.lock.hold().await.unwrap();
         let mut second = Leader::with_lease(database.options.clone(), SHORT);
         assert!(matches!(second.begin_term(&store).await, Err(LeaderError::AnotherLeads)));
         assert_eq!(*hold.borrow(), Hold::Held);
-        assert_eq!(store.newest_term().await.unwrap(), term);
+        assert_eq!(leader.lock.hold().await.unwrap(), term);
     }
 }

@@ -28,7 +28,9 @@ pub(crate) struct Seen {
     pub jobs: OrdMap<JobId, Arc<JobSeen>>,
     pub nodes: BTreeMap<NodeId, NodeSeen>,
     /// Those that follow a newer term and were refused.
-    pub ahead: BTreeMap<NodeId, Ahead>,
+    pub ahead: Arc<BTreeMap<NodeId, Ahead>>,
+    /// Those that were readmitted when the last term ended, or were ahead then, and are not back: since when they are waited for.
+    pub awaited: BTreeMap<NodeId, Timestamp>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
     /// What jobs have taught their like; shared with the rounds.
@@ -191,7 +193,8 @@ impl Seen {
             listening_since: now,
             jobs: jobs.collect(),
             nodes: nodes.collect(),
-            ahead: BTreeMap::new(),
+            ahead: Arc::default(),
+            awaited: BTreeMap::new(),
             doubt: None,
             lessons: Arc::default(),
             turned_away: BTreeMap::new(),

@@ -46,7 +46,7 @@ impl Engine {
         self.view.lessons = Arc::clone(&self.seen.lessons);
         self.view.trouble = self.rounds.trouble().cloned();
         self.view.round_since = self.rounds.under_way_since();
-        self.view.ahead = self.seen.ahead.clone();
+        self.view.ahead = Arc::clone(&self.seen.ahead);
         self.view.doubt = self.seen.doubt;
         self.view.at = self.facts.now;
     }

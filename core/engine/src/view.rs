@@ -47,7 +47,7 @@ pub struct View {
     /// While a round is under way: as of when.
     pub round_since: Option<Timestamp>,
     /// Nodes that follow a newer term, and so nobody.
-    pub ahead: BTreeMap<NodeId, Ahead>,
+    pub ahead: Arc<BTreeMap<NodeId, Ahead>>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
 }
@@ -71,7 +71,7 @@ impl View {
             lessons: Arc::default(),
             trouble: None,
             round_since: None,
-            ahead: BTreeMap::new(),
+            ahead: Arc::default(),
             doubt: None,
         }
     }

@@ -3,6 +3,8 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
+
 use harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::{Kind, Severity};
 use headway_engine::event::{Event, Request};
@@ -77,7 +79,10 @@ fn once_readmitted_nodes_are_under_a_higher_term_and_no_gpu_is_granted_twice() {
     assert_eq!((done.term, done.nodes.len()), (Term(10), 1));
 
     // The shell begins the next term; the node registers with a group that this store has never heard of.
+    let not_back = cluster.engine.not_back();
+    assert_eq!(not_back, BTreeSet::from([node_id(0)]));
     cluster.restart();
+    cluster.engine.wait_for(not_back);
     assert!(cluster.engine.term() >= done.term);
     assert!(cluster.engine.view().ahead.is_empty());
     let gpus: Vec<GpuUuid> = inventory(0, 4).gpus.into_iter().map(|gpu| gpu.uuid).collect();
@@ -101,4 +106,52 @@ fn once_readmitted_nodes_are_under_a_higher_term_and_no_gpu_is_granted_twice() {
     assert!(matches!(cluster.state(job), JobState::Starting { .. }));
     let generation = cluster.engine.view().jobs[&job].job.generation;
     assert!(generation > Generation(1_000), "above what nodes may have seen: {generation}");
+}
+
+#[test]
+fn a_job_that_the_store_takes_for_waiting_is_not_granted_beside_itself() {
+    let mut cluster = restored();
+    let job = cluster.submit(rigid("one", 4));
+    ahead(&mut cluster, node_id(0), 9);
+    assert!(matches!(cluster.request(Request::Readmit { reason: None }), Reply::Readmitted(_)));
+    let not_back = cluster.engine.not_back();
+    cluster.restart();
+    cluster.engine.wait_for(not_back);
+    cluster.register(inventory(1, 4), Vec::new());
+    // The other node, which runs it, dials late.
+    cluster.pass_beating(40.0, &[1]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "node 0 is not back");
+    let gpus: Vec<GpuUuid> = inventory(0, 4).gpus.into_iter().map(|gpu| gpu.uuid).collect();
+    let own = |phase| GroupStatus { job, generation: Generation(7), gpus: gpus.clone(), phase, revision: 0, notice: 0 };
+    cluster.register(inventory(0, 4), vec![own(GroupPhase::Running)]);
+    cluster.pass_beating(60.0, &[0, 1]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "it runs on node 0");
+    cluster.report(0, NodeReport::Group { status: own(GroupPhase::Ended { outcome: GroupOutcome::Stopped }) });
+    cluster.pass_beating(20.0, &[0, 1]);
+    assert!(matches!(cluster.state(job), JobState::Starting { .. }));
+}
+
+#[test]
+fn strangers_with_absurd_terms_decide_nothing_and_give_way_to_the_clusters_own() {
+    let mut cluster = restored();
+    for stranger in 100..1_100 {
+        ahead(&mut cluster, NodeId(uuid::Uuid::from_u128(stranger)), 1 << 40);
+    }
+    let refused = cluster.request(Request::Readmit { reason: None });
+    assert!(
+        matches!(&refused, Reply::Refused(Refusal::WrongState(told)) if told.contains("no history of this cluster"))
+    );
+    ahead(&mut cluster, node_id(0), 9);
+    assert!(cluster.engine.view().ahead.contains_key(&node_id(0)));
+    let Reply::Readmitted(done) = cluster.request(Request::Readmit { reason: None }) else { panic!("refused") };
+    assert_eq!((done.term, done.nodes.len()), (Term(10), 1));
+}
+
+#[test]
+fn a_node_that_follows_the_same_number_from_another_history_is_not_said_to_follow_a_newer_one() {
+    let mut cluster = restored();
+    let term = cluster.engine.term();
+    ahead(&mut cluster, node_id(0), term.0);
+    let told = cluster.engine.view().nodes_ahead().unwrap();
+    assert!(told.contains("another term") && !told.contains("newer"), "{told}");
 }

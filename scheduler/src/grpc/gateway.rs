@@ -8,7 +8,7 @@ use futures::Stream;
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, followed, wire};
 use headway_engine::{Event, SessionId};
 use headway_goodput::catalog::Catalog;
-use headway_types::{NodeId, NodeReport, Seconds, Term};
+use headway_types::{NodeId, NodeInventory, NodeReport, Seconds, Term};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -106,7 +106,7 @@ impl AgentGateway for Gateway {
         let opened = match self.sessions.open(node, followed) {
             Ok(opened) => opened,
             Err(NotOpened::NoLeader) => return Err(Status::unavailable("the scheduler does not lead now")),
-            Err(NotOpened::Ahead { term }) => return Ok(self.tell_ahead(node, inventory.name, followed, term).await),
+            Err(NotOpened::Ahead { term }) => return Ok(self.tell_ahead(&inventory, followed, term).await),
         };
         let session = opened.session;
         let heartbeat = Seconds(self.lease.0 / HEARTBEATS_PER_LEASE);
@@ -128,11 +128,13 @@ impl Gateway {
     /// Tells the node that it is ahead, and the engine, which has a person hear of it.
     async fn tell_ahead(
         &self,
-        node: NodeId,
-        name: String,
+        inventory: &NodeInventory,
         followed: Term,
         term: Term,
     ) -> Response<<Self as AgentGateway>::SessionStream> {
+        let node = inventory.node;
+        // What offers more than any machine has is no name to show.
+        let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
         tracing::error!(node_id = %node, %name, %followed, %term, "an agent follows a newer term; was the database restored from a backup?");
         let reason = format!("this scheduler leads term {term}, the node follows {followed}");
         // The loop has ended if this fails; then the node asks whoever comes next.

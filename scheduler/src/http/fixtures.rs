@@ -92,7 +92,7 @@ pub fn running() -> View {
         verdicts: Verdicts::default(),
         trouble: None,
         round_since: None,
-        ahead: BTreeMap::new(),
+        ahead: Arc::default(),
         doubt: None,
     }
 }

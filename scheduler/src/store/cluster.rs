@@ -26,12 +26,6 @@ impl Store {
         Ok(Term(unsigned(term)))
     }
 
-    /// The newest term that somebody has begun.
-    pub async fn newest_term(&self) -> Result<Term, StoreError> {
-        let term = sqlx::query_scalar!("SELECT term FROM cluster").fetch_one(&self.pool).await;
-        Ok(Term(unsigned(term.map_err(StoreError::during("reading the newest term"))?)))
-    }
-
     /// Which cluster this is, for as long as its database lives.
     pub async fn identity(&self) -> Result<Uuid, StoreError> {
         sqlx::query_scalar!("SELECT identity FROM cluster")
@@ -51,6 +45,12 @@ impl Store {
         .map_err(StoreError::during("reading the newest moment"))?;
         Ok(newest.map(moment))
     }
+}
+
+/// The newest term that somebody has begun, asked on the connection that keeps the lead: no other can hold it up.
+pub(crate) async fn newest_term(connection: &mut PgConnection) -> Result<Term, StoreError> {
+    let term = sqlx::query_scalar!("SELECT term FROM cluster").fetch_one(connection).await;
+    Ok(Term(unsigned(term.map_err(StoreError::during("reading the newest term"))?)))
 }
 
 pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sqlx::Error> {

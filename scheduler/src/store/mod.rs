@@ -47,6 +47,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use browser_sessions::{BrowserSession, Sessions};
+pub(crate) use cluster::newest_term;
 pub use cluster_series::PulseMean;
 pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
 pub use events::EventFilter;

@@ -27,9 +27,10 @@ impl View {
             1 => self.ahead.values().map(|one| format!("Node {} follows", one.name)).collect(),
             many => format!("{many} nodes follow"),
         };
-        Some(format!(
-            "{nodes} the newer term {highest}, not {}: the database is older than what they have lived through",
-            self.term
-        ))
+        let follow = match highest > self.term {
+            true => format!("the newer term {highest}, not {}", self.term),
+            false => format!("another term {highest} than this scheduler's"),
+        };
+        Some(format!("{nodes} {follow}: the database is older than what they have lived through"))
     }
 }

@@ -86,7 +86,10 @@ impl Engine {
         self.seen.nodes.insert(id, NodeSeen::new(Some(self.facts.now), contact));
         self.facts.observe_node(id, AvailabilityEvent::Registered);
         self.facts.draft.entered.nodes.insert(id);
-        self.seen.ahead.remove(&id);
+        if self.seen.ahead.contains_key(&id) {
+            Arc::make_mut(&mut self.seen.ahead).remove(&id);
+        }
+        self.seen.awaited.remove(&id);
         self.seen.forget_sent_to(id);
         listed
     }
