@@ -29,7 +29,6 @@ enum Group {
     Samples,
     Consumed,
     TokensPerSecond,
-    SamplesPerSecond,
 }
 
 /// A compiled pattern.
@@ -56,7 +55,6 @@ pub struct Printed {
     /// Sequences since the job began.
     pub consumed: Option<u64>,
     pub tokens_per_second: Option<f64>,
-    pub samples_per_second: Option<f64>,
 }
 
 /// Why no steps can be found by a pattern.
@@ -71,12 +69,18 @@ impl Pattern {
     /// # Errors
     /// What is no regular expression, is too large, or has no group for the step.
     pub fn compile(pattern: &str) -> Result<Self, PatternError> {
-        let built =
-            RegexBuilder::new(pattern).unicode(false).size_limit(COMPILED).dfa_size_limit(SEARCHING).nest_limit(NESTED);
-        let regex = built.build().map_err(uncompiled)?;
+        let mut builder = RegexBuilder::new(pattern);
+        builder.unicode(false).size_limit(COMPILED).dfa_size_limit(SEARCHING).nest_limit(NESTED);
+        let regex = builder.build().map_err(uncompiled)?;
         let groups = groups(&regex)?;
         let found = regex.capture_locations();
         Ok(Self { regex, groups, found })
+    }
+
+    /// Whether lines say how many samples were consumed, so that it does not follow from the number of steps.
+    #[must_use]
+    pub fn tells_consumed(&self) -> bool {
+        self.groups.iter().any(|(_, group)| *group == Group::Consumed)
     }
 
     /// What a line tells; `None` if the pattern does not match or what it calls the step is no whole number.
@@ -96,7 +100,6 @@ impl Pattern {
                 Group::Samples => printed.samples = whole,
                 Group::Consumed => printed.consumed = whole,
                 Group::TokensPerSecond => printed.tokens_per_second = finite,
-                Group::SamplesPerSecond => printed.samples_per_second = finite,
             }
         }
         Some(Printed { step: step?, ..printed })
@@ -186,8 +189,8 @@ mod tests {
         let torchtitan = "\x1b[31mstep: 20  \x1b[32mloss:  4.81234  \x1b[38;2;180;60;0mgrad_norm:  1.2345";
         let told = read(r"step: +(?P<step>\d+) .*?loss: +(?P<loss>[\d.]+)", torchtitan).unwrap();
         assert_eq!((told.step, told.loss), (20, Some(4.81234)));
-        let rates = read(r"(?P<step>[\d,]+) (?P<samples_per_second>\S+) (?P<samples>\d+)", "1,024 12.5 32").unwrap();
-        assert_eq!((rates.step, rates.samples_per_second, rates.samples), (1024, Some(12.5), Some(32)));
+        let batch = read(r"(?P<step>[\d,]+) (?P<samples>\d+)", "1,024 32").unwrap();
+        assert_eq!((batch.step, batch.samples), (1024, Some(32)));
         // A group beside named ones that has no name only groups.
         assert_eq!(read(r"(it|step) (?P<step>\d+)", "it 3").unwrap().step, 3);
     }

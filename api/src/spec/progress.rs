@@ -106,7 +106,10 @@ mod tests {
         let one = bare(r"{source: stdout, regex: 'step (\d+)', rank: last, samples_per_step: 16, sequence_length: 64}");
         let one = one.unwrap();
         let read = one.role().run.progress.clone().unwrap();
-        assert_eq!((read.rank, read.samples_per_step, read.sequence_length), (PrintingRank::Last, Some(Sequences(16)), Some(64)));
+        assert_eq!(
+            (read.rank, read.samples_per_step, read.sequence_length),
+            (PrintingRank::Last, Some(Sequences(16)), Some(64))
+        );
         assert_eq!(one.reads_steps_by(), Some("run.progress"));
         let other = tuned(r"{regex: 'step (\d+)'}", "").unwrap();
         assert_eq!(other.reads_steps_by(), Some("training.progress"));

@@ -25,7 +25,8 @@ mod tests {
     use strum::VariantArray;
 
     use crate::spec::{
-        Condition, LrScaling, NoiseKind, NoticeKind, NoticeSignal, NoticeTo, Precision, PrintingRank, RunPer, TargetCount, Topology,
+        Condition, LrScaling, NoiseKind, NoticeKind, NoticeSignal, NoticeTo, Precision, PrintingRank, RunPer,
+        TargetCount, Topology,
     };
     use crate::*;
 
