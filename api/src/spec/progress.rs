@@ -2,7 +2,8 @@
 //! `run` of a job that has no such section.
 
 use headway_types::Sequences;
-use headway_types::spec::{PrintedProgress, PrintingRank};
+use headway_types::report::Flexibility;
+use headway_types::spec::{PrintedProgress, PrintingRank, Role};
 use serde_json::{Map, Value, json};
 
 use super::quantity;
@@ -65,6 +66,20 @@ fn progress(spec: &Section<'_>, key: &str, value: &Value) -> Option<Option<Print
     let tokens_per_step = section.quantity("tokens_per_step", quantity::tokens);
     let sequence_length = section.whole("sequence_length", 1);
     Some(Some(PrintedProgress { regex, rank: rank?, samples_per_step, tokens_per_step, sequence_length }))
+}
+
+/// Steps count samples only while they are all of one batch: where the batch may differ between starts, lines have to say it.
+pub(super) fn check(spec: &Section<'_>, role: &Role) {
+    let (Some(training), Some(progress)) = (&role.training, &role.run.progress) else { return };
+    let differs = training.batch.min < training.batch.max && training.reconfigure.batch != Flexibility::Never;
+    if differs && Pattern::compile(&progress.regex).is_ok_and(|pattern| !pattern.tells_consumed()) {
+        let hint = r"add a group (?P<consumed>\d+) for the sequences since the beginning, or leave training.batch out";
+        spec.wrong_hint(
+            "training.progress.regex",
+            "cannot tell how much was trained while training.batch may change",
+            hint,
+        );
+    }
 }
 
 /// As it is written, in the section where it stands.
@@ -132,6 +147,7 @@ mod tests {
             (bare(r"{regex: '(\d)', samples_per_step: 0}"), "run.progress.samples_per_step"),
             (tuned("{source: stdout, regex: 'step'}", ""), "training.progress.regex"),
             (tuned(r"{regex: '(\d)', sequence_length: 64}", ""), "training.progress.sequence_length"),
+            (tuned(r"{regex: '(\d)'}, batch: {max: 128 sequences}", ""), "training.progress.regex"),
             (tuned(r"{regex: '(\d)'}", r", progress: {regex: '(\d)'}"), "run.progress"),
             (bare(&format!("{{regex: '(\\d){}'}}", "x".repeat(2_000))), "run.progress.regex"),
         ] {
