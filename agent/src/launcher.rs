@@ -30,6 +30,8 @@ use crate::environment::{self, Member};
 use crate::exec;
 use crate::files::{read_end, write_durably};
 use crate::node::Input;
+use crate::observer::Observer;
+use crate::printed;
 use crate::process;
 use crate::site::Site;
 use crate::user::{UnixUser, give};
@@ -60,6 +62,7 @@ pub(crate) struct Launcher {
     site: Arc<Site>,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
+    observer: Observer,
     warm: Warm,
     starts: Arc<Starts>,
 }
@@ -89,9 +92,14 @@ enum Tie {
 }
 
 impl Launcher {
-    pub(crate) fn new(site: Arc<Site>, inputs: mpsc::Sender<Input>, connections: Connections) -> Self {
+    pub(crate) fn new(
+        site: Arc<Site>,
+        inputs: mpsc::Sender<Input>,
+        connections: Connections,
+        observer: Observer,
+    ) -> Self {
         let warm = Warm::new(Arc::clone(&site));
-        Self { site, inputs, connections, warm, starts: Arc::default() }
+        Self { site, inputs, connections, observer, warm, starts: Arc::default() }
     }
 
     /// Starts the group and watches it; answers `Spawned` and then each `Exited`, or `SpawnFailed`.
@@ -299,6 +307,8 @@ impl Launcher {
             RunPer::Node => 0..u32::MAX,
             RunPer::Gpu => process.rank..process.rank + 1,
         };
+        let adopted = matches!(tie, Tie::Adopted);
+        let follower = printed::follow(&self.site, &self.observer, &order, process.rank, adopted);
         tokio::spawn(async move {
             // Beside the wait: who looks users up may answer late or never.
             let looked_up = tokio::spawn({
@@ -329,6 +339,9 @@ impl Launcher {
             process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
             let killed = launcher.end_cgroup(job, generation, process.rank).await;
             launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;
+            if let Some(follower) = follower {
+                follower.end().await;
+            }
             let log = launcher.site.files.log(job, generation, process.rank);
             let last_words = read_end(&log, LAST_OUTPUT).unwrap_or_default();
             let fault = cause::of(exit, before, killed, &last_words, &order, &launcher.site.inventory.now());

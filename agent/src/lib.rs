@@ -30,6 +30,7 @@ mod orphans;
 mod outbox;
 mod prepare;
 mod pressure;
+mod printed;
 mod process;
 mod readings;
 mod session;
@@ -117,7 +118,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let connections = connections::Connections::default();
     let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users)?);
     let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
-    let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
+    let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections, observer.clone());
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
     let execs = exec::Execs::new(Arc::clone(&site), inputs.clone());

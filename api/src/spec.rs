@@ -13,6 +13,7 @@ mod limits;
 mod model;
 mod nodes;
 mod notify;
+mod progress;
 mod quantity;
 mod resources;
 mod run;
@@ -245,6 +246,7 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
     let training: Option<Training> = training.map_or(Some(None), |t| t.map(Some))?;
     let gpus = training.as_ref().map_or(gpus.clone(), |training| sizes::bound(&section, gpus, &training.layouts));
     let role = Role { name: "trainer".into(), gpus, per_node, nodes, training, run: run? };
+    progress::check(&section, &role);
     if role.training.is_none() && role.gpus.min != role.gpus.max {
         section.wrong_hint(
             "resources.gpus",

@@ -82,6 +82,7 @@ async fn a_first_job_takes_three_commands() {
     assert_eq!(terminal.says(&["job", "wait", "train"]), "job train succeeded\n");
 
     a_slurm_script_runs_as_it_is(&terminal);
+    an_untouched_script_shows_its_steps(&terminal);
     a_failure_is_told_with_its_exit_code_and_last_lines(&terminal);
     waiting_ends_in_time(&terminal);
     process.stop();
@@ -94,6 +95,24 @@ fn a_slurm_script_runs_as_it_is(terminal: &Terminal) {
     terminal.script("job.sh", script);
     terminal.says(&["submit", "--from-sbatch", "job.sh"]);
     assert_eq!(terminal.says(&["logs", "-f", "from-slurm"]), "from-slurm 1 1 0 0 2 1 0\n");
+}
+
+fn an_untouched_script_shows_its_steps(terminal: &Terminal) {
+    let script = "#!/bin/sh\nfor step in 10 11 12; do echo \"step $step loss 3.$step\"; sleep 0.7; done\n";
+    terminal.script("steps.sh", script);
+    let wrong = terminal.output(&["submit", "--gpus", "1", "--progress", "loss", "--", "./steps.sh"]);
+    let told = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(
+        !wrong.status.success() && told.contains("run.progress.regex") && told.contains("has no group for the step"),
+        "{told}"
+    );
+    let pattern = r"step (?P<step>\d+) loss (?P<loss>\S+)";
+    terminal.says(&["submit", "--gpus", "1", "--progress", pattern, "--", "./steps.sh"]);
+    assert_eq!(terminal.says(&["job", "wait", "steps"]), "job steps succeeded\n");
+    let job: serde_json::Value = serde_json::from_str(&terminal.says(&["job", "get", "steps", "-o", "json"])).unwrap();
+    let events = terminal.says(&["events", "--job", "steps"]);
+    assert!(events.contains("steps trains under"), "{events}");
+    assert_eq!(job["loss"], serde_json::json!(3.12), "{job}");
 }
 
 fn a_failure_is_told_with_its_exit_code_and_last_lines(terminal: &Terminal) {

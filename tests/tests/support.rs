@@ -12,7 +12,7 @@ async fn a_cluster_that_is_well_passes_and_its_support_bundle_gives_nothing_away
     let mut cluster = Cluster::start(1, 2).await;
     let yaml = EmulatedJob { min_gpus: 1, max_gpus: 1, ..EmulatedJob::named("plain") }.yaml();
     let yaml = format!(
-        "{yaml}    HIDDEN: {HUSH}-value\nnotify: {{webhook: \"https://ada:{HUSH}-pass@192.0.2.1/{HUSH}-path?key={HUSH}-query\", on: [failed]}}\n"
+        "{yaml}    HIDDEN: {HUSH}-value\nnotify: {{webhook: \"https://192.0.2.1/{HUSH}-path?key={HUSH}-query\", on: [failed]}}\n"
     );
     cluster.client.submit_yaml(&yaml, None).await.unwrap();
     let url = cluster.database_url();

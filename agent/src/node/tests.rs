@@ -5,6 +5,7 @@ mod exec;
 mod hooks;
 mod isolation;
 mod life;
+mod printed;
 mod secrets;
 mod socket;
 mod trouble;
@@ -127,7 +128,7 @@ impl Agent {
         let site = Arc::new(Site::new(&config, files.clone(), inventory.clone(), gpus, users).unwrap());
         let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
         let socket = socket.unwrap();
-        let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
+        let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections, observer.clone());
         let execs = Execs::new(Arc::clone(&site), inputs.clone());
         let node = Node::load(site, launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone()).unwrap();
         let tasks = vec![

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, Hooks, LrScaling, Notice, NoticeSignal, NoticeTo, Precision, Run, RunPer};
+use headway_types::spec::{
+    Command, Hooks, LrScaling, Notice, NoticeSignal, NoticeTo, Precision, PrintedProgress, PrintingRank, Run, RunPer,
+};
 use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
@@ -139,6 +141,13 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
             env: [("A".into(), "1".into())].into(),
             secrets: [("HF_TOKEN".into(), "team-hf".into())].into(),
             hooks,
+            progress: tuned.then(|| PrintedProgress {
+                regex: r"step (\d+)".into(),
+                rank: PrintingRank::Last,
+                samples_per_step: Some(Sequences(8)),
+                tokens_per_step: Some(Tokens(512.0)),
+                sequence_length: Some(64),
+            }),
         },
         placement: Placement::try_new(vec![NodeSlice { node: node(), gpus: vec![GpuUuid("GPU-0".into())] }]).unwrap(),
         nodes: vec![NodeAddress { node: node(), name: "node-a".into(), address: "10.0.0.1".into() }],

@@ -2,7 +2,7 @@
 
 use headway_types::command::{GroupStatus, NodeAddress};
 use headway_types::report::Flexibility;
-use headway_types::spec::{Command, LrScaling, NoticeTo, Precision, Run, RunPer};
+use headway_types::spec::{Command, LrScaling, NoticeTo, Precision, PrintingRank, Run, RunPer};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice,
@@ -251,6 +251,13 @@ impl From<&Run> for wire::Run {
                 prolog: run.hooks.prolog.clone(),
                 epilog: run.hooks.epilog.clone(),
                 timeout_seconds: run.hooks.timeout.0,
+            }),
+            progress: run.progress.as_ref().map(|progress| wire::PrintedProgress {
+                regex: progress.regex.clone(),
+                last_rank: progress.rank == PrintingRank::Last,
+                samples_per_step: progress.samples_per_step.map(|samples| samples.0),
+                tokens_per_step: progress.tokens_per_step.map(|tokens| tokens.0),
+                sequence_length: progress.sequence_length,
             }),
         }
     }

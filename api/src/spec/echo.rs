@@ -30,6 +30,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         Topology::PreferRack => json!({ "prefer": "rack" }),
         Topology::RequireRack => json!({ "require": "rack" }),
     };
+    let progress = role.run.progress.as_ref().map(super::progress::to_json);
     let run = object([
         ("per", Some(json!(role.run.per))),
         (
@@ -43,6 +44,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ("env", Some(json!(role.run.env))),
         ("secrets", (!role.run.secrets.is_empty()).then(|| json!(role.run.secrets))),
         ("hooks", super::hooks::to_json(&role.run.hooks)),
+        ("progress", progress.clone().filter(|_| role.training.is_none())),
     ]);
     object([
         ("version", Some(json!(1))),
@@ -52,7 +54,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ("priority", Some(json!(spec.priority.0))),
         ("labels", Some(json!(spec.labels))),
         ("resources", Some(resources)),
-        ("training", role.training.as_ref().map(training)),
+        ("training", role.training.as_ref().map(|section| training(section, progress))),
         (
             "elastic",
             Some(object([
@@ -85,7 +87,7 @@ fn gpus(range: &GpuRange) -> Value {
     ])
 }
 
-fn training(training: &Training) -> Value {
+fn training(training: &Training, progress: Option<Value>) -> Value {
     let (model, curve, seq_len) = match &training.work {
         Work::Model(shape) => (Some(json!(shape)), None, None),
         Work::Curve { points, seq_len } => {
@@ -107,6 +109,7 @@ fn training(training: &Training) -> Value {
     // The directory is filled in already: what braces are left are its own.
     let dir = checkpoint.dir.as_ref().map(|dir| json!(dir.replace('{', "{{").replace('}', "}}")));
     object([
+        ("progress", progress),
         ("model", model),
         ("curve", curve),
         ("seq_len", seq_len),

@@ -75,6 +75,14 @@ impl Amount {
     }
 }
 
+/// An amount of tokens; `4Mi` needs no unit where the key says it.
+pub(super) fn tokens(text: &str) -> Result<Tokens, String> {
+    match Amount::parse(text).or_else(|error| Amount::bare(text).ok_or(error))? {
+        Amount::Tokens(tokens) => Ok(Tokens(tokens)),
+        Amount::Sequences(_) => Err(format!("must be an amount of tokens such as \"4Mi tokens\", not \"{text}\"")),
+    }
+}
+
 /// `15m`, `48h`, `90s`, `1h30m`; more than nothing.
 pub fn duration(text: &str) -> Result<Seconds, String> {
     match duration_or_none(text)? {

@@ -4,6 +4,7 @@ use headway_types::spec::{Command, Run, RunPer};
 use serde_json::Value;
 
 use super::hooks;
+use super::progress;
 use super::secrets;
 use super::section::{Findings, Section, kind, text};
 use super::template::{self, Has};
@@ -16,7 +17,7 @@ const HIDDEN: &str = "null stands in place of the values of somebody else's job,
 pub(super) fn read(spec: &Section<'_>, tuned: bool, array: bool) -> Option<Run> {
     let value = spec.require("run", EXAMPLE)?;
     let path = spec.field("run");
-    let known = ["per", "command", "workdir", "env", "secrets", "hooks"];
+    let known = ["per", "command", "workdir", "env", "secrets", "hooks", "progress"];
     let section = Section::open(&path, value, &known, &["image", "mounts"], spec.findings())?;
     let has = Has { training: tuned, array };
     let per = section.word_or("per", RunPer::Node);
@@ -25,7 +26,8 @@ pub(super) fn read(spec: &Section<'_>, tuned: bool, array: bool) -> Option<Run> 
     let secrets = secrets::read(&section, &env);
     let command = command(&section, has);
     let hooks = hooks::read(&section, has);
-    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets?, hooks })
+    let progress = progress::read(spec);
+    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets?, hooks, progress: progress? })
 }
 
 fn workdir(section: &Section<'_>) -> Option<String> {

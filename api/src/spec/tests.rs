@@ -256,7 +256,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64 sequences\n  layouts: {sharding: [zero1], recompute: [], cp: 0, schedule: 1f1b}"),
         ("64 sequences", "64 sequences\n  lr_scaling: cubic"),
         ("64 sequences", "64 sequences\n  checkpoint: {dir: '/ckpt/${JOB_NAME}', signal: USR1}"),
-        ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: x}"),
+        ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: 'loss (?P<los>.)'}"),
         ("python train.py", "'{pyton} train.py'"),
         ("python train.py", "[python, 3]"),
         ("{command: python train.py}", "{command: a, hooks: {prolog: x}, env: {A: '{dpp}'}, workdir: proj}"),

@@ -47,7 +47,6 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
     let noise = section.word_or("noise", NoiseKind::Raw);
     // The square root is what adaptive optimizers call for (Malladi et al. 2022).
     let lr_scaling = section.word_or("lr_scaling", LrScaling::Sqrt);
-    progress(&section);
     section.require("reference_batch", "the batch the recipe was validated at, as in reference_batch: 4Mi tokens");
     // Batches are counted in sequences of this length.
     let work = work?;
@@ -340,17 +339,6 @@ fn dir(section: &Section<'_>, job_name: &str) -> Option<String> {
             section.wrong_hint("dir", error.to_string(), hint);
             None
         }
-    }
-}
-
-/// Progress comes over the worker socket; the SDK speaks there.
-fn progress(training: &Section<'_>) {
-    let Some(value) = training.get("progress") else { return };
-    let path = training.field("progress");
-    if let Some(section) = Section::open(&path, value, &["source"], &["regex"], training.findings())
-        && section.text("source").is_some_and(|source| source != "socket")
-    {
-        section.wrong_hint("source", "is not supported yet", "only source: socket is");
     }
 }
 

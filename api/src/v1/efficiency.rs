@@ -15,7 +15,7 @@ pub struct EfficiencyReport {
 /// Something that its owner can change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EfficiencyAdvice {
-    /// `lost_work`, `slow_start`, `slow_stop`, `hangs`, `fails_by_itself`, `not_modelled`, `no_noise` or `generous_limit`.
+    /// `lost_work`, `slow_start`, `slow_stop`, `hangs`, `fails_by_itself`, `progress_silent`, `not_modelled`, `no_noise` or `generous_limit`.
     pub code: String,
     /// What was measured and which field of the specification to change.
     pub detail: String,

@@ -40,6 +40,9 @@ pub struct Flags {
     /// Without a step, or without output where it tells of no steps, for so long it is started again ("20m").
     #[arg(long, value_name = "TIME")]
     pub stall_after: Option<String>,
+    /// Reads its steps from what it prints: a regular expression with a group named step, as in 'step (?P<step>\d+) loss (?P<loss>\S+)'.
+    #[arg(long, value_name = "REGEX")]
+    pub progress: Option<String>,
     /// How much of a time it must use its GPUs ("10%/1h"): below it is warned, and after as long again it has failed.
     #[arg(long, value_name = "SHARE/TIME")]
     pub min_gpu_util: Option<String>,
@@ -142,6 +145,9 @@ impl Overlay<'_> {
         self.set(&["limits", "signal"], text(&flags.signal), "--signal")?;
         self.set(&["limits", "stall_after"], text(&flags.stall_after), "--stall-after")?;
         self.set(&["limits", "min_gpu_util"], text(&flags.min_gpu_util), "--min-gpu-util")?;
+        let section = if self.job.get("training").is_some_and(|value| !value.is_null()) { "training" } else { "run" };
+        let progress = flags.progress.as_ref().map(|regex| json!({ "source": "stdout", "regex": regex }));
+        self.set(&[section, "progress"], progress, "--progress")?;
         self.set(&["limits", "max_restarts"], flags.max_restarts.map(Value::from), "--max-restarts")?;
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;

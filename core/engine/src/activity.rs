@@ -115,7 +115,7 @@ impl Situation<'_> {
             let node = self.facts.nodes.get(id).filter(|_| self.seen.connected(*id));
             node.filter(|node| node.availability == Availability::Available)
         };
-        if job.tells_steps() {
+        if job.tells_steps(allocation) {
             let teller = near(&allocation.placement.first_node())?;
             let from = since.max(self.seen.listening_since).max(teller.registered_at);
             return Some(seen.live.reported_at.map_or(from, |at| at.max(from)) + patience);

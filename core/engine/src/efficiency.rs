@@ -44,6 +44,7 @@ pub enum AdviceCode {
     SlowStop,
     Hangs,
     FailsByItself,
+    ProgressSilent,
     NotModelled,
     NoNoise,
     GenerousLimit,
@@ -55,6 +56,7 @@ pub fn report(job: &Job, model: Option<&JobModel>) -> Report {
     let mut advice = if job.spent.total() < LEAST { Vec::new() } else { costs(job) };
     advice.extend(fails_by_itself(job));
     if job.spent.total() >= LEAST {
+        advice.extend(progress_silent(job));
         advice.extend(not_tuned(job, model));
         advice.extend(generous_limit(job));
     }
@@ -128,6 +130,13 @@ fn fails_by_itself(job: &Job) -> Option<Advice> {
         job.restarts, job.generation.0, last.message
     );
     Some(Advice { code: AdviceCode::FailsByItself, detail })
+}
+
+/// Nothing was learnt of it, since its pattern found nothing.
+fn progress_silent(job: &Job) -> Option<Advice> {
+    let field = job.spec.reads_steps_by().filter(|_| job.capabilities.is_none())?;
+    let detail = format!("no step was found in its output: compare {field}.regex with what it prints");
+    Some(Advice { code: AdviceCode::ProgressSilent, detail })
 }
 
 /// Why nobody tuned its batch or its layout.
@@ -231,5 +240,14 @@ mod tests {
             .map(|one| one.code)
             .collect();
         assert_eq!(codes, [AdviceCode::NotModelled]);
+    }
+
+    #[test]
+    fn a_pattern_that_found_nothing_is_told() {
+        let mut silent = job([0.0, 6_000.0, 0.0, 0.0, 100.0]);
+        silent.spec.roles[0].run.progress = Some(example::progress());
+        assert!(told(&silent).contains("progress_silent: no step was found in its output: compare run.progress.regex"));
+        silent.capabilities = Some(silent.able());
+        assert!(!told(&silent).contains("progress_silent"));
     }
 }

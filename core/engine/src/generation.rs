@@ -124,7 +124,7 @@ impl Engine {
         };
         let (now, key) = (self.facts.now, (id, allocation.generation));
         // A script that does not speak to the agent may save at any time from now on, and nobody hears of it.
-        let bound = allocation.configuration.filter(|_| job.capabilities.is_none()).map(|at| at.layout);
+        let bound = allocation.configuration.filter(|_| !job.speaks()).map(|at| at.layout);
         let gpus_by_type = self.facts.gpus_by_type(&allocation.placement);
         self.facts.edit_job(id, |job| {
             job.started_at = job.started_at.or(Some(now));

@@ -97,6 +97,10 @@ enum Step {
     BusyAgain {
         job: JobId,
     },
+    /// No step was found in what it prints, and it is told so.
+    Silent {
+        job: JobId,
+    },
     /// The time limit is near, and the job wants to hear of it.
     Notify {
         job: JobId,
@@ -162,6 +166,7 @@ impl Engine {
             Step::ChangeRate { job, generation, lr_scale } => self.change_rate((job, generation), lr_scale),
             Step::WarnIdle { job, message } => self.warn_idle(job, &message),
             Step::BusyAgain { job } => self.busy_again(job),
+            Step::Silent { job } => self.progress_silent(job),
             Step::Notify { job, generation } => self.notify((job, generation)),
             Step::Grant { job, assignment } => self.grant(job, &assignment),
             Step::Send { node, command } => self.send(node, command),

@@ -177,6 +177,21 @@ impl Engine {
         self.facts.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
     }
 
+    /// Told once per generation and term.
+    pub(crate) fn progress_silent(&mut self, job: JobId) {
+        let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
+            return self.facts.impossible("nothing is known of a job that prints", Some(job), None);
+        };
+        seen.silent_told = Some(row.generation);
+        let field = row.spec.reads_steps_by().unwrap_or_default();
+        let message = format!(
+            "no step of {} was found in its output since it started: compare {field}.regex with `headway logs {}`",
+            row.spec.name, row.spec.name
+        );
+        let note = Note::new("job.progress_silent", message).job(job).with("generation", row.generation);
+        self.facts.note(note.with("field", field));
+    }
+
     /// Before a restart was ever measured, the first start tells what one costs. It counts once per start and once per
     /// layout that was ordered, whatever the script repeats.
     fn start_phases(&mut self, job: JobId, generation: Generation, phases: &BTreeMap<String, Seconds>) {

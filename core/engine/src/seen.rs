@@ -67,6 +67,8 @@ pub(crate) struct JobSeen {
     pub moving: Option<Moving>,
     /// The newest generation whose start the log told of.
     pub start_told: Option<Generation>,
+    /// The generation in whose output no step was found, as the log was told.
+    pub silent_told: Option<Generation>,
     /// The revision of the newest generation whose reshard the log has heard of.
     pub reshard_told: Option<(Generation, u64)>,
     /// When the log last told of its loss.
@@ -294,6 +296,7 @@ impl JobSeen {
             save_time: None,
             moving: None,
             start_told: None,
+            silent_told: None,
             reshard_told: None,
             anomaly_at: None,
             disbelieved_at: None,

@@ -4,7 +4,7 @@
 pub(crate) mod breakdown;
 pub(crate) mod gang;
 mod leave;
-mod time;
+pub(crate) mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -21,6 +21,7 @@ use crate::record::{
 use crate::returning::Returning;
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
+use crate::situation::time::SILENT;
 use crate::terms::Ahead;
 use crate::verdicts::Verdicts;
 
@@ -150,6 +151,16 @@ pub struct JobView {
     pub allocation: Option<Arc<Allocation>>,
     pub model: Option<Arc<JobModel>>,
     pub live: LiveNumbers,
+}
+
+impl JobView {
+    /// The field whose pattern has found no step in the job's output for so long that it is likely to be wrong.
+    #[must_use]
+    pub fn progress_silent(&self, now: Timestamp) -> Option<&'static str> {
+        let JobState::Running { since, .. } = self.job.state else { return None };
+        let unheard = self.allocation.as_ref().is_some_and(|held| held.training_at.is_none());
+        self.job.spec.reads_steps_by().filter(|_| unheard && now.since(since) >= SILENT)
+    }
 }
 
 /// A node and who holds its GPUs.

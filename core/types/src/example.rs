@@ -6,7 +6,8 @@ use crate::command::NodeAddress;
 use crate::report::Flexibility;
 use crate::spec::{
     BatchPolicy, BatchRange, CheckpointPolicy, Command, Elasticity, GpuRange, Hooks, LayoutLimits, Limits, LrScaling,
-    NodeChoice, NodeResources, NoiseKind, Precision, Priority, Role, Run, RunPer, Training, Work,
+    NodeChoice, NodeResources, NoiseKind, Precision, PrintedProgress, PrintingRank, Priority, Role, Run, RunPer,
+    Training, Work,
 };
 use crate::{
     BootId, Bytes, Capabilities, Fabric, Generation, Gpu, GpuCount, GpuHealth, GpuType, GpuUuid, JobId, JobSpec,
@@ -101,6 +102,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         env: BTreeMap::new(),
         hooks: Hooks::default(),
         secrets: BTreeMap::new(),
+        progress: None,
     };
     JobSpec {
         name: name.into(),
@@ -140,6 +142,7 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
             env: BTreeMap::new(),
             hooks: Hooks::default(),
             secrets: BTreeMap::new(),
+            progress: None,
         },
         placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
         nodes: vec![NodeAddress { node, name: "n".into(), address: "127.0.0.1".into() }],
@@ -196,5 +199,17 @@ pub fn inventory(node: NodeId, index: u64, gpus: u32) -> NodeInventory {
         conditions: Vec::new(),
         labels: BTreeMap::new(),
         agent_version: "test".into(),
+    }
+}
+
+/// Steps read from lines such as `step 12 loss 3.4`.
+#[must_use]
+pub fn progress() -> PrintedProgress {
+    PrintedProgress {
+        regex: r"step (?P<step>\d+) loss (?P<loss>\S+)".into(),
+        rank: PrintingRank::First,
+        samples_per_step: None,
+        tokens_per_step: None,
+        sequence_length: None,
     }
 }

@@ -9,6 +9,7 @@ mod limits;
 mod nodes;
 mod notice;
 mod notify;
+mod progress;
 mod resources;
 mod statistics;
 mod target;
@@ -30,6 +31,7 @@ pub use limits::Limits;
 pub use nodes::{MOST_NODE_LABELS, NodeChoice, NodeSelector, Topology, check_node_label};
 pub use notice::{Notice, NoticeSignal, NoticeTo};
 pub use notify::{MOST_WEBHOOKS, NoticeKind, Notify};
+pub use progress::{PrintedProgress, PrintingRank};
 pub use resources::{GpuRange, HostResource, NodeResources};
 pub use statistics::{BatchPolicy, LrScaling, NoiseKind, NormTestEta, NormTestEtaError};
 pub use target::{Target, TargetCount};
@@ -78,6 +80,13 @@ impl JobSpec {
             role.run.workdir = role.run.workdir.take().map(|dir| dir.replace("{array_index}", &index.to_string()));
         }
         element
+    }
+
+    /// The field by which its steps are read from its output; `None` where they are not.
+    #[must_use]
+    pub fn reads_steps_by(&self) -> Option<&'static str> {
+        self.role().run.progress.as_ref()?;
+        Some(if self.training().is_some() { "training.progress" } else { "run.progress" })
     }
 
     /// How the job saves itself; one without a training section is given the defaults.
@@ -217,6 +226,9 @@ pub struct Run {
     pub secrets: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Hooks::are_none")]
     pub hooks: Hooks,
+    /// Where its steps are read from its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<PrintedProgress>,
 }
 
 words! {

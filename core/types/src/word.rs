@@ -25,7 +25,8 @@ mod tests {
     use strum::VariantArray;
 
     use crate::spec::{
-        Condition, LrScaling, NoiseKind, NoticeKind, NoticeSignal, NoticeTo, Precision, RunPer, TargetCount, Topology,
+        Condition, LrScaling, NoiseKind, NoticeKind, NoticeSignal, NoticeTo, Precision, PrintingRank, RunPer,
+        TargetCount, Topology,
     };
     use crate::*;
 
@@ -63,6 +64,7 @@ mod tests {
         spelled_once::<TargetCount>();
         spelled_once::<Topology>();
         spelled_once::<RunPer>();
+        spelled_once::<PrintingRank>();
         spelled_once::<Condition>();
         spelled_once::<NoticeKind>();
         spelled_once::<NoticeSignal>();

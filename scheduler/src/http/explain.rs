@@ -86,7 +86,13 @@ pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timest
             None => "waits for the next planning round".into(),
         },
         (JobState::Running { .. } | JobState::Held { .. }, _) if job.wish.is_none() => {
-            verdict.map_or_else(|| in_words(job, now), |verdict| verdict.headline.clone())
+            let headline = verdict.map_or_else(|| in_words(job, now), |verdict| verdict.headline.clone());
+            match view.jobs.get(&job.id).and_then(|shown| shown.progress_silent(now)) {
+                Some(field) => {
+                    format!("{headline}; no step is found in its output: compare {field}.regex with what it prints")
+                }
+                None => headline,
+            }
         }
         _ => in_words(job, now),
     };

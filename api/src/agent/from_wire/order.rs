@@ -1,7 +1,9 @@
 //! Launch orders from the wire.
 
-use headway_types::spec::{Command, Hooks, LrScaling, Notice, NoticeTo, Precision, Run, RunPer};
-use headway_types::{Generation, LaunchOrder, ModelShape, Placement, Sequences};
+use headway_types::spec::{
+    Command, Hooks, LrScaling, Notice, NoticeTo, Precision, PrintedProgress, PrintingRank, Run, RunPer,
+};
+use headway_types::{Generation, LaunchOrder, ModelShape, Placement, Sequences, Tokens};
 
 use super::{
     Read, WireError, array_place, checkpoint, configuration, node_address, node_slice, parse, present, seconds,
@@ -84,7 +86,18 @@ fn run(run: wire::Run) -> Read<Run> {
         env: run.env,
         secrets: run.secrets,
         hooks: run.hooks.map(hooks).transpose()?.unwrap_or_default(),
+        progress: run.progress.map(progress),
     })
+}
+
+fn progress(progress: wire::PrintedProgress) -> PrintedProgress {
+    PrintedProgress {
+        regex: progress.regex,
+        rank: if progress.last_rank { PrintingRank::Last } else { PrintingRank::First },
+        samples_per_step: progress.samples_per_step.map(Sequences),
+        tokens_per_step: progress.tokens_per_step.map(Tokens),
+        sequence_length: progress.sequence_length,
+    }
 }
 
 fn hooks(hooks: wire::Hooks) -> Read<Hooks> {

@@ -45,7 +45,7 @@ impl Facts {
         for ((id, generation), allocation) in &self.allocations {
             let Some(job) = self.jobs.get_mut(id).filter(|job| job.layout.is_none()) else { continue };
             let saved = job.checkpoint.as_ref().is_some_and(|one| one.generation == *generation);
-            let unheard = job.capabilities.is_none() && allocation.launched_at.is_some();
+            let unheard = !job.speaks() && allocation.launched_at.is_some();
             if let Some(configuration) = allocation.configuration.filter(|_| saved || unheard) {
                 Arc::make_mut(job).layout = Some(configuration.layout);
             }

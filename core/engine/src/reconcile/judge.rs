@@ -131,6 +131,9 @@ fn running(
         let reason = format!("its budget of {} is spent", job.budget_in_words());
         return Some(Step::Stop { job: id, cause: StopCause::BudgetSpent, reason });
     }
+    if at.progress_silent_at(job, seen, allocation).is_some_and(|at| at <= now) {
+        return Some(Step::Silent { job: id });
+    }
     let coming_down = coming_down(job, parts);
     if coming_down == Seconds(0.0)
         && let Some(step) = idles(at, job, seen, allocation)
@@ -140,7 +143,7 @@ fn running(
     let passed = |at: &Timestamp| *at + coming_down <= now;
     if let Some(patience) = job.spec.limits.stall_after {
         at.stalled_at(job, seen, allocation).filter(passed)?;
-        let what = if job.tells_steps() { "no step" } else { "nothing written to its log" };
+        let what = if job.tells_steps(allocation) { "no step" } else { "nothing written to its log" };
         let message = format!("{what} for over {} (limits.stall_after)", patience.words());
         return Some(Step::Hung { job: id, message });
     }

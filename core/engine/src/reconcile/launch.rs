@@ -1,8 +1,8 @@
 //! The launch order of a generation, the same each time it is built.
 
 use headway_types::command::NodeAddress;
-use headway_types::spec::{LrScaling, Precision, Training, Work};
-use headway_types::{ArrayPlace, LaunchOrder, ModelShape};
+use headway_types::spec::{LrScaling, Precision, Run, Training, Work};
+use headway_types::{ArrayPlace, JobSpec, LaunchOrder, ModelShape};
 
 use crate::facts::Facts;
 use crate::record::{Allocation, Element, Job};
@@ -27,7 +27,7 @@ pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) ->
         job_name: spec.name.clone(),
         array: job.element.as_ref().and_then(|element| array_place(facts, element)),
         owner: job.owner.clone(),
-        run: spec.role().run.clone(),
+        run: run(spec),
         model: training.and_then(model),
         placement: allocation.placement.clone(),
         nodes: nodes.collect(),
@@ -43,6 +43,15 @@ pub(super) fn launch_order(facts: &Facts, job: &Job, allocation: &Allocation) ->
         notice: spec.limits.signal,
         watched: spec.limits.watch(),
     }
+}
+
+/// Of a job with a training section, that says how many tokens its samples have.
+fn run(spec: &JobSpec) -> Run {
+    let mut run = spec.role().run.clone();
+    if let (Some(progress), Some(training)) = (&mut run.progress, spec.training()) {
+        progress.sequence_length = Some(training.work.seq_len());
+    }
+    run
 }
 
 fn array_place(facts: &Facts, element: &Element) -> Option<ArrayPlace> {

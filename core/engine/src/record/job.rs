@@ -10,7 +10,7 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::allocation::Displacer;
+use super::allocation::{Allocation, Displacer};
 use super::array::Element;
 use super::dependency::Dependency;
 use super::job_state::{JobState, StopCause, Wish};
@@ -194,10 +194,17 @@ impl Job {
         }
     }
 
-    /// Whether its script tells of its steps.
+    /// Whether its script tells of its steps; one whose output is read, once some were found there in this generation.
     #[must_use]
-    pub fn tells_steps(&self) -> bool {
-        self.spec.training().is_some() && self.capabilities.is_some()
+    pub fn tells_steps(&self, allocation: &Allocation) -> bool {
+        let read = self.spec.reads_steps_by().is_none() || allocation.training_at.is_some();
+        self.spec.training().is_some() && self.capabilities.is_some() && read
+    }
+
+    /// Whether its script speaks to the agent: it saves when it is asked to, and says so.
+    #[must_use]
+    pub fn speaks(&self) -> bool {
+        self.capabilities.is_some() && self.spec.reads_steps_by().is_none()
     }
 
     /// Tokens seen at the last committed checkpoint.

@@ -131,6 +131,15 @@ impl Engine {
                 job.moved_for += took;
             });
         }
+        // A script whose output is read says nothing of itself.
+        if self
+            .facts
+            .jobs
+            .get(&job)
+            .is_some_and(|job| job.capabilities.is_none() && job.spec.reads_steps_by().is_some())
+        {
+            self.facts.edit_job(job, |job| job.capabilities = Some(job.able()));
+        }
         self.facts.note(Note::new("job.training", message).job(job));
     }
 }
@@ -147,11 +156,15 @@ fn learnt(job: &Job, assumed: Seconds, took: Seconds) -> Seconds {
 impl LiveNumbers {
     /// Takes in a report; `fresh` of its samples were not counted before.
     fn fold(&mut self, job: &Job, report: &StepReport, fresh: Sequences, efficiency: Option<f64>) {
-        let rate = (report.tokens / report.duration).0;
-        let smooth = self.throughput.map_or(rate, |old| old.0 + NEWEST * (rate - old.0));
-        self.throughput = Some(TokensPerSecond(smooth));
+        // Output may tell of steps and not of tokens.
+        if report.tokens.0 > 0.0 {
+            let rate = (report.tokens / report.duration).0;
+            let smooth = self.throughput.map_or(rate, |old| old.0 + NEWEST * (rate - old.0));
+            self.throughput = Some(TokensPerSecond(smooth));
+        }
         self.efficiency = efficiency;
-        self.goodput = efficiency.map(|efficiency| TokensPerSecond(smooth * efficiency));
+        self.goodput =
+            self.throughput.zip(efficiency).map(|(smooth, efficiency)| TokensPerSecond(smooth.0 * efficiency));
         let (tokens, worth) = (job.tokens(fresh), efficiency.unwrap_or(0.0));
         self.progress += tokens * worth;
         self.credit += tokens * (worth - 1.0).max(0.0);

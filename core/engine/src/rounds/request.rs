@@ -137,7 +137,7 @@ impl RoundRequest {
     /// A script that speaks to the agent saves before it stops; any other loses what it did since its checkpoint.
     fn rework(&self, job: &Job) -> Seconds {
         match job.state {
-            JobState::Running { since, .. } if job.capabilities.is_none() => {
+            JobState::Running { since, .. } if !job.speaks() => {
                 self.frame.now.since(job.checkpoint_at.map_or(since, |at| at.max(since)))
             }
             _ => Seconds(0.0),

@@ -1,10 +1,14 @@
 //! What time alone will change: leases, standings, limits, budgets, patience.
 
+use headway_types::placement::NodeSlice;
 use headway_types::{Generation, NodeId, Seconds, Timestamp};
 
 use super::Situation;
 use crate::record::{Allocation, Availability, Job, JobState};
 use crate::seen::JobSeen;
+
+/// After so long without a step in its output, a job's pattern is likely to be wrong.
+pub(crate) const SILENT: Seconds = Seconds(600.0);
 
 impl Situation<'_> {
     /// When a node's lease runs out, while it has one.
@@ -70,11 +74,22 @@ impl Situation<'_> {
         self.facts.allocations.get(&(job.id, generation))?.prepared_at
     }
 
+    /// When the log will be told that no step was found in what a job prints; `None` once one was, it was told, or a node that may hear of
+    /// one is out of reach.
+    pub fn progress_silent_at(self, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Timestamp> {
+        let JobState::Running { since, generation } = job.state else { return None };
+        job.spec.reads_steps_by()?;
+        let told = allocation.training_at.is_some() || seen.silent_told == Some(generation);
+        let near = |slice: &NodeSlice| self.seen.connected(slice.node);
+        (!told && allocation.placement.slices().iter().all(near))
+            .then_some(since.max(self.seen.listening_since) + SILENT)
+    }
+
     /// When a running job will count as hung; `None` for jobs that do not tell of their steps, and while the node that
     /// tells is out of reach.
     pub fn hung_at(self, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Timestamp> {
         let JobState::Running { since, .. } = job.state else { return None };
-        if !job.tells_steps() {
+        if !job.tells_steps(allocation) {
             return None;
         }
         let first = allocation.placement.first_node();
