@@ -30,6 +30,7 @@ mod outbox;
 mod prepare;
 mod pressure;
 mod process;
+mod servers;
 mod session;
 mod site;
 mod user;
@@ -53,7 +54,8 @@ use launcher::Launcher;
 use node::Node;
 use observer::Observer;
 use outbox::Outbox;
-use session::{Dialer, Session};
+use servers::Servers;
+use session::Session;
 use site::Site;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -107,7 +109,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let observer = Observer::new(config.report_every, Arc::clone(&outbox));
     let uses = activity::Uses::default();
     let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), uses.clone(), files.faults())?;
-    let dialer = Dialer::new(&config)?;
+    let servers = Servers::new(&config.server_urls, &config.token, config.tls_ca.as_deref())?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
 
     let connections = connections::Connections::default();
@@ -116,7 +118,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
-    let session = Session { dialer, files, inputs, outbox: Arc::clone(&outbox) };
+    let session = Session { servers, files, inputs, outbox: Arc::clone(&outbox) };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 

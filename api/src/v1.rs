@@ -26,6 +26,7 @@ mod queue;
 mod rebalancing;
 mod reservation;
 mod secret;
+mod server;
 mod simulation;
 mod site;
 mod stream;
@@ -82,6 +83,7 @@ pub use rebalancing::{
 };
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
+pub use server::{Leadership, Server};
 pub use simulation::{
     Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest,
 };

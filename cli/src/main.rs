@@ -119,7 +119,7 @@ enum Command {
     /// The audit: who did what, and what was refused.
     #[command(subcommand)]
     Audit(command::audit::Audit),
-    /// After a disaster: readmit nodes to a database that was restored.
+    /// The servers: which leads; after a disaster, readmit nodes to a database that was restored.
     #[command(subcommand)]
     Admin(command::admin::Admin),
     /// Who the scheduler takes you for.

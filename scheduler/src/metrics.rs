@@ -22,6 +22,8 @@ const CLUSTER_GOODPUT: &str = "headway_cluster_goodput_tokens_per_second";
 const CLUSTER_THROUGHPUT: &str = "headway_cluster_throughput_tokens_per_second";
 const CLUSTER_TERM: &str = "headway_cluster_term";
 const CLOCK_DOUBTED: &str = "headway_clock_doubted_seconds";
+const LEADER: &str = "headway_leader";
+const TAKEOVERS: &str = "headway_takeovers_total";
 const CLUSTER_NODES_AHEAD: &str = "headway_cluster_nodes_ahead";
 const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
@@ -90,6 +92,8 @@ fn describe() {
         CLOCK_DOUBTED,
         "How far the machine's clock is ahead of what is stored, while it is not believed; else 0"
     );
+    describe_gauge!(LEADER, "Whether this server leads and can commit (1), or stands by or waits for the store (0)");
+    describe_counter!(TAKEOVERS, "Times this server took the lead over from another");
     describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
     describe_counter!(
         ENGINE_FAULTS,
@@ -227,6 +231,16 @@ pub fn round_given_up() {
 /// A round broke down, or its plan was refused.
 pub fn round_failed() {
     counter!(ROUNDS_FAILED).increment(1);
+}
+
+/// This server has taken the lead over from another.
+pub fn took_over() {
+    counter!(TAKEOVERS).increment(1);
+}
+
+/// Whether this server leads; called at each scrape.
+pub fn leads(leads: bool) {
+    gauge!(LEADER).set(if leads { 1.0 } else { 0.0 });
 }
 
 /// A job was stopped for another shape and started again as it was.

@@ -6,6 +6,7 @@ mod clock;
 mod jobs;
 mod nodes;
 mod planning;
+mod takeover;
 mod terms;
 
 use std::cmp::Reverse;
@@ -50,6 +51,8 @@ pub enum Kind {
     JobStarves,
     /// Its goodput is far from what was predicted when it was placed.
     JobMispredicted,
+    /// Another server led a short while ago.
+    TookOver,
 }
 
 /// How pressing it is.
@@ -74,7 +77,7 @@ impl Kind {
             }
             Self::NodeAiling | Self::GpusBroken | Self::JobSetAside | Self::JobLeftOut => Severity::Warning,
             Self::JobHangs | Self::JobFails => Severity::Warning,
-            Self::JobNever | Self::JobStarves | Self::JobMispredicted => Severity::Notice,
+            Self::JobNever | Self::JobStarves | Self::JobMispredicted | Self::TookOver => Severity::Notice,
         }
     }
 }
@@ -128,6 +131,7 @@ impl View {
         let mut found = planning::findings(self);
         found.extend(terms::findings(self));
         found.extend(clock::findings(self));
+        found.extend(takeover::findings(self));
         found.extend(nodes::findings(self));
         found.extend(jobs::findings(self, may_read));
         let mut by_kind = BTreeMap::new();

@@ -40,6 +40,8 @@ pub enum Event {
     ClockBelieved,
     /// The store could not be written to since then, for this reason; now it can, if this is stored.
     StoreAway { since: Timestamp, message: String },
+    /// Another server led before, where that one was reached and for how long it had been silent, in wall time.
+    TookOver { former: String, silent: Seconds },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.
     Tick,
 }

@@ -41,6 +41,7 @@ mod seen;
 mod show;
 mod situation;
 mod snapshot;
+mod takeover;
 mod terms;
 mod verdicts;
 
@@ -59,6 +60,7 @@ pub use pulse::{ProjectPulse, Pulse};
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
+pub use takeover::TookOver;
 pub use terms::Ahead;
 
 pub use verdicts::Verdicts;

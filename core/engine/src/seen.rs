@@ -17,6 +17,7 @@ use crate::activity::Activity;
 use crate::doubt::Doubt;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
+use crate::takeover::TookOver;
 use crate::terms::Ahead;
 
 /// What was seen. `jobs` and `nodes` have an entry for exactly those that have a row.
@@ -33,6 +34,8 @@ pub(crate) struct Seen {
     pub awaited: BTreeMap<NodeId, Timestamp>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
+    /// Who led before, where this server has taken over.
+    pub took_over: Option<TookOver>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When the log was told of nodes that were refused; they need have no row.
@@ -196,6 +199,7 @@ impl Seen {
             ahead: Arc::default(),
             awaited: BTreeMap::new(),
             doubt: None,
+            took_over: None,
             lessons: Arc::default(),
             turned_away: BTreeMap::new(),
             sent: BTreeMap::new(),

@@ -48,6 +48,7 @@ impl Engine {
         self.view.round_since = self.rounds.under_way_since();
         self.view.ahead = Arc::clone(&self.seen.ahead);
         self.view.doubt = self.seen.doubt;
+        self.view.took_over.clone_from(&self.seen.took_over);
         self.view.at = self.facts.now;
     }
 

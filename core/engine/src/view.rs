@@ -20,6 +20,7 @@ use crate::record::{
 };
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
+use crate::takeover::TookOver;
 use crate::terms::Ahead;
 use crate::verdicts::Verdicts;
 
@@ -50,6 +51,8 @@ pub struct View {
     pub ahead: Arc<BTreeMap<NodeId, Ahead>>,
     /// While the machine's clock is not believed.
     pub doubt: Option<Doubt>,
+    /// Who led before, where this server has taken over.
+    pub took_over: Option<TookOver>,
 }
 
 impl View {
@@ -73,6 +76,7 @@ impl View {
             round_since: None,
             ahead: Arc::default(),
             doubt: None,
+            took_over: None,
         }
     }
 

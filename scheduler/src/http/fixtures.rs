@@ -94,6 +94,7 @@ pub fn running() -> View {
         round_since: None,
         ahead: Arc::default(),
         doubt: None,
+        took_over: None,
     }
 }
 

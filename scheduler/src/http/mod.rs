@@ -26,6 +26,7 @@ mod goodput;
 mod history;
 mod jobs;
 mod labels;
+mod leadership;
 mod ledger;
 mod limits;
 mod listing;
@@ -50,6 +51,7 @@ mod reservations;
 mod root;
 mod secrets;
 mod simulate;
+mod standby;
 mod stream;
 mod submit;
 #[cfg(test)]
@@ -255,6 +257,7 @@ pub fn router(state: HttpState) -> Router {
         .layer(middleware::from_fn(once::keyed))
         .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
+        .layer(middleware::from_fn_with_state(state.clone(), standby::checked))
         .with_state(state);
     limits::limited(routes)
 }

@@ -111,6 +111,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
         .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(overview::overview))
+        .routes(routes!(leadership::leader))
         .routes(routes!(queue::queue))
         .routes(routes!(goodput::goodput))
         .routes(routes!(goodput::calibration::calibration))

@@ -8,6 +8,7 @@ use headway_api::v1;
 
 use super::HttpState;
 use super::problem::Problem;
+use super::standby::not_leading;
 use crate::{metrics, web};
 
 /// The process answers.
@@ -15,9 +16,11 @@ pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The loop leads and answers requests.
+/// The loop leads and answers requests. A standby is not ready, so that what spreads the load sends everything to the leader.
 pub async fn readyz(State(state): State<HttpState>) -> Response {
-    if state.cluster.ready() {
+    if let Some(standing) = state.cluster.stands_by() {
+        not_leading(&standing).into_response()
+    } else if state.cluster.ready() {
         (StatusCode::OK, in_words(&state)).into_response()
     } else {
         Problem::unavailable("the scheduler does not lead yet").into_response()
@@ -44,6 +47,7 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
     let Some(handle) = &state.metrics else {
         return Problem::not_found("metrics are not recorded in this process").into_response();
     };
+    metrics::leads(state.cluster.ready());
     metrics::observe(&state.cluster.view(), state.cluster.plan_age());
     handle.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()

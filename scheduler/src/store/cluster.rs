@@ -17,15 +17,6 @@ pub(super) struct ClusterRow {
 }
 
 impl Store {
-    /// Begins a new term; every commit under an older one is refused from now on.
-    pub async fn begin_term(&self) -> Result<Term, StoreError> {
-        let term = sqlx::query_scalar!("UPDATE cluster SET term = term + 1 RETURNING term")
-            .fetch_one(&self.writer)
-            .await
-            .map_err(StoreError::during("beginning a term"))?;
-        Ok(Term(unsigned(term)))
-    }
-
     /// Which cluster this is, for as long as its database lives.
     pub async fn identity(&self) -> Result<Uuid, StoreError> {
         sqlx::query_scalar!("SELECT identity FROM cluster")
@@ -45,12 +36,6 @@ impl Store {
         .map_err(StoreError::during("reading the newest moment"))?;
         Ok(newest.map(moment))
     }
-}
-
-/// The newest term that somebody has begun, asked on the connection that keeps the lead: no other can hold it up.
-pub(crate) async fn newest_term(connection: &mut PgConnection) -> Result<Term, StoreError> {
-    let term = sqlx::query_scalar!("SELECT term FROM cluster").fetch_one(connection).await;
-    Ok(Term(unsigned(term.map_err(StoreError::during("reading the newest term"))?)))
 }
 
 pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sqlx::Error> {

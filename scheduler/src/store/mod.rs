@@ -29,6 +29,7 @@ mod projects;
 mod realised_goodput;
 mod reservations;
 mod secrets;
+mod servers;
 mod spans;
 mod tokens;
 mod transitions;
@@ -47,7 +48,6 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use browser_sessions::{BrowserSession, Sessions};
-pub(crate) use cluster::newest_term;
 pub use cluster_series::PulseMean;
 pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
 pub use events::EventFilter;
@@ -57,6 +57,8 @@ pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
+pub use servers::{KnownServer, Leadership, Server};
+pub(crate) use servers::{former, tell_and_ask};
 pub use spans::{Entries, SpanFilter, SpannedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
@@ -69,8 +71,8 @@ use crate::secrets::{Keyring, OpenError};
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
-/// No commit may stand still longer between two of its statements.
-const WRITE_TIMEOUT: &str = "15s";
+/// No commit may stand still longer between two of its statements: a leader that is stopped in one holds the row that the next leader changes.
+const WRITE_TIMEOUT: &str = "3s";
 
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
@@ -180,6 +182,18 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
         self.writer.close().await;
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// As a flood of readers does.
+    pub async fn take_all_connections(&self) -> Vec<sqlx::pool::PoolConnection<sqlx::Postgres>> {
+        let mut taken = Vec::new();
+        while taken.len() < self.pool.options().get_max_connections() as usize {
+            taken.extend(self.pool.acquire().await);
+        }
+        taken
     }
 }
 

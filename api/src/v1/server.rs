@@ -1,0 +1,34 @@
+//! The servers of a cluster: one leads, others stand by.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// `GET /leader`. Times are the database's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Leadership {
+    /// The newest that a server has begun.
+    pub term: u64,
+    /// When the leader began it.
+    pub since: Option<DateTime<Utc>>,
+    /// Whoever began the newest term; absent where it does not name itself. One that is silent for more than three seconds leads no longer.
+    pub leader: Option<Server>,
+    /// Others that told of themselves within the last minute, in the order in which they started.
+    pub standbys: Vec<Server>,
+}
+
+/// One server process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Server {
+    /// Drawn at its start.
+    pub id: Uuid,
+    /// Where people reach it.
+    pub url: String,
+    /// Where agents reach it.
+    pub agents_url: String,
+    pub version: String,
+    pub started_at: DateTime<Utc>,
+    /// Since it last told of itself.
+    pub silent_seconds: f64,
+}

@@ -1,0 +1,25 @@
+//! Another server led a short while ago.
+
+use headway_types::Seconds;
+
+use super::{Finding, Kind, Subject, elapsed, lasting};
+use crate::view::View;
+
+/// For so long it is told.
+const TOLD: Seconds = Seconds(900.0);
+
+pub(super) fn findings(view: &View) -> Option<Finding<'_>> {
+    let done = view.took_over.as_ref().filter(|done| elapsed(view, done.at).0 < TOLD.0)?;
+    Some(Finding {
+        kind: Kind::TookOver,
+        subject: Subject::Planning,
+        since: Some(done.at),
+        at_stake: None,
+        told: Box::new(move || {
+            let headline =
+                format!("This server has led {}; {} did before", lasting(view, done.at), done.former);
+            let step = "See why it fell silent (its log, its machine), so that there is a standby again: headway admin leader";
+            (headline, step.into())
+        }),
+    })
+}
