@@ -10,6 +10,12 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// A statement takes as long as the process that made it is stopped.
+    pub const SLOW_STATEMENT: Self = Self::warning("sqlx::query", "slow statement");
+    /// So does the wait for a connection of the pool.
+    pub const SLOW_CONNECTION: Self =
+        Self::warning("sqlx::pool::acquire", "acquired connection, but time to acquire exceeded slow threshold");
+
     pub const fn warning(module: &'static str, message: &'static str) -> Self {
         Self { level: "WARN", module, message }
     }

@@ -18,10 +18,11 @@ use rand::{RngExt, SeedableRng};
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Longer than three leases of the test cluster.
 const PAUSE: Duration = Duration::from_secs(7);
-/// What a worker had sent last may be lost with its connection, and a statement takes as long as its process is stopped.
+/// What a worker had sent last may be lost with its connection.
 const EXPECTED: &[Expected] = &[
     Expected::warning("headway_agent::worker_socket", "a worker's line cannot be read"),
-    Expected::warning("sqlx::query", "slow statement"),
+    Expected::SLOW_STATEMENT,
+    Expected::SLOW_CONNECTION,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -127,7 +127,7 @@ async fn a_scheduler_stopped_for_three_leases_loses_no_node_and_moves_no_job() {
     assert_eq!(after.generation, before.generation);
     let events = cluster.client.events(200).await.unwrap();
     assert!(events.iter().all(|event| event.verb != "node.unreachable"), "{events:#?}");
-    cluster.stop(&[]).await;
+    cluster.stop(&[Expected::SLOW_STATEMENT, Expected::SLOW_CONNECTION]).await;
 }
 
 /// Submits a job and waits until it trains and has a committed checkpoint.

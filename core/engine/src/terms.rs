@@ -128,15 +128,16 @@ impl Situation<'_> {
         ours.map(|(_, at)| at + patience).max().filter(|until| *until > self.facts.now)
     }
 
-    /// Whether a node has a group of the job that has not ended there, of whatever generation.
-    pub fn runs_somewhere(self, job: JobId) -> bool {
-        let of_job = (job, Generation(0))..=(job, Generation(u64::MAX));
-        self.seen.nodes.iter().any(|(id, seen)| {
-            let lost =
-                self.facts.nodes.get(id).is_none_or(|node| matches!(node.availability, Availability::Lost { .. }));
-            let mut groups =
-                seen.contact.groups().filter(|_| !lost).into_iter().flat_map(|all| all.range(of_job.clone()));
-            groups.any(|(_, group)| !matches!(group.phase, GroupPhase::Ended { .. }))
-        })
+    /// Jobs that have a group on some node which has not ended there, of a generation for which the store knows no grant. Looks at every
+    /// group.
+    pub fn unknown_on_nodes(self) -> BTreeSet<JobId> {
+        let lost = |id: &NodeId| {
+            self.facts.nodes.get(id).is_none_or(|node| matches!(node.availability, Availability::Lost { .. }))
+        };
+        let said = self.seen.nodes.iter().filter(|(id, _)| !lost(id)).filter_map(|(_, seen)| seen.contact.groups());
+        let unknown = said.flatten().filter(|(key, group)| {
+            !matches!(group.phase, GroupPhase::Ended { .. }) && !self.facts.allocations.contains_key(*key)
+        });
+        unknown.map(|((job, _), _)| *job).collect()
     }
 }

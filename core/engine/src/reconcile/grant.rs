@@ -1,5 +1,7 @@
 //! Queued jobs whose target names GPUs that nothing else holds any more.
 
+use std::cell::LazyCell;
+
 use headway_types::NodeSlice;
 
 use super::Step;
@@ -14,6 +16,7 @@ pub(super) fn queued_jobs(at: Situation<'_>) -> Vec<Step> {
         let (grantable, held) = (at.grantable(slice.node), at.held_on(slice.node));
         slice.gpus.iter().all(|gpu| grantable.contains(gpu) && !held.contains_key(gpu))
     };
+    let unknown = LazyCell::new(|| at.unknown_on_nodes());
     let due = target.plan.assignments.iter().filter(|(job, assignment)| {
         let slices = assignment.placement.slices();
         at.facts.may_start(**job)
@@ -28,7 +31,7 @@ pub(super) fn queued_jobs(at: Situation<'_>) -> Vec<Step> {
                 .is_none_or(|off| slices.iter().all(|slice| slice.node != off))
             && slices.iter().all(free)
             // What an old store takes for waiting may run under a generation that it does not know.
-            && !at.runs_somewhere(**job)
+            && !unknown.contains(*job)
     });
     due.map(|(job, assignment)| Step::Grant { job: *job, assignment: assignment.clone() }).collect()
 }
