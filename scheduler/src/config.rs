@@ -100,7 +100,9 @@ impl std::fmt::Debug for InitialToken {
 pub enum ConfigError {
     #[error("refusing to listen on {0} without TLS: tokens would cross the network in the clear")]
     PlainBeyondLoopback(SocketAddr),
-    #[error("{0} is no URL at which a server is reached: it begins with http:// or https:// and ends with a host and a port")]
+    #[error(
+        "{0} is no URL at which a server is reached: it begins with http:// or https:// and ends with a host and a port"
+    )]
     Advertised(String),
 }
 

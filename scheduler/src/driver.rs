@@ -262,7 +262,10 @@ impl Driver {
                 if self.leader.stands_by() && matches!(error, StoreError::Fenced { .. }) {
                     tracing::warn!("the lead is lost, another server may have it");
                 } else {
-                    tracing::error!(error = &error as &dyn std::error::Error, "commit failed, reloading under a new term");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "commit failed, reloading under a new term"
+                    );
                 }
                 let message = error.to_string();
                 away.get_or_insert_with(|| Away { since: self.clock.now(), message });
@@ -309,12 +312,7 @@ impl Driver {
     }
 }
 
-async fn load_under(
-    lead: Lead,
-    store: &Store,
-    config: &EngineConfig,
-    clock: &Clock,
-) -> Result<Leading, StartError> {
+async fn load_under(lead: Lead, store: &Store, config: &EngineConfig, clock: &Clock) -> Result<Leading, StartError> {
     let Lead { term, hold, former } = lead;
     Ok(Leading { engine: load(store, config, term, clock).await?, hold, former })
 }

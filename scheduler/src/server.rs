@@ -156,7 +156,8 @@ pub async fn serve_reporting(
     let _ = rustls::crypto::ring::default_provider().install_default();
     let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
     let (outbox, inbox) = (started.cluster.clone(), started.inbox.clone());
-    let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, started.cluster.standing());
+    let gateway =
+        Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, started.cluster.standing());
     let (sampled, counted) = (started.cluster.clone(), started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, tls.is_some());
     let trials = Trials::new(messenger.clone());

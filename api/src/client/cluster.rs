@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeGpus,
-    Leadership, NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList,
-    Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage,
-    Version,
+    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Leadership, Node,
+    NodeGpus, NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory,
+    PlanList, Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound,
+    Usage, Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.

@@ -60,8 +60,7 @@ async fn replying(status: &'static str, body: String) -> (String, Arc<AtomicUsiz
 async fn what_nobody_has_begun_goes_to_the_next_server_and_the_client_stays_with_who_leads() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let (leader, led) = replying("200 OK", r#"{"items":[],"next_cursor":null}"#.into()).await;
-    let problem =
-        format!(r#"{{"title":"t","status":503,"code":"not_leading","detail":"d","leader":"{leader}/"}}"#);
+    let problem = format!(r#"{{"title":"t","status":503,"code":"not_leading","detail":"d","leader":"{leader}/"}}"#);
     let (standby, stood_by) = replying("503 Service Unavailable", problem).await;
     let client = Client::new(&format!("http://{gone}, {standby},http://{gone},{leader}"), "hw_secret").unwrap();
     for _ in 0..3 {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use headway_types::{NodeId, Term, Timestamp};
 
 use crate::config::EngineConfig;
-use crate::facts::Facts;
 use crate::event::SessionId;
+use crate::facts::Facts;
 use crate::record::{Availability, AvailabilityEvent};
 use crate::rounds::Rounds;
 use crate::seen::{Contact, Seen};

@@ -17,9 +17,9 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, arrays, audit, browser_sessions, deliveries, events, explain, goodput, history, jobs, ledger,
-    listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission, rebalance,
-    reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
+    HttpState, actions, arrays, audit, browser_sessions, deliveries, events, explain, goodput, history, jobs,
+    leadership, ledger, listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission,
+    rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.

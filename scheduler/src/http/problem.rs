@@ -76,7 +76,8 @@ impl Problem {
     /// This server stands by; nothing was done.
     pub fn not_leading(detail: impl Into<String>, leader: Option<String>) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", detail);
-        Self { retry_after: Some(TAKEOVER), leader, ..problem }.hint("ask the leader; give clients the addresses of all servers")
+        Self { retry_after: Some(TAKEOVER), leader, ..problem }
+            .hint("ask the leader; give clients the addresses of all servers")
     }
 
     pub fn unavailable(detail: impl Into<String>) -> Self {

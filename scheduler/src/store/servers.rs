@@ -126,10 +126,7 @@ pub(crate) async fn tell_and_ask(connection: &mut PgConnection, server: &Server)
 }
 
 /// Who leads the newest term, where he was another than this one, and for how long nobody has heard of him.
-pub(crate) async fn former(
-    connection: &mut PgConnection,
-    this: &Server,
-) -> Result<Option<KnownServer>, sqlx::Error> {
+pub(crate) async fn former(connection: &mut PgConnection, this: &Server) -> Result<Option<KnownServer>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
         r#"SELECT server_id, url, agents_url, version, started_at,

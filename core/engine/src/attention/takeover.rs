@@ -16,9 +16,9 @@ pub(super) fn findings(view: &View) -> Option<Finding<'_>> {
         since: Some(done.at),
         at_stake: None,
         told: Box::new(move || {
-            let headline =
-                format!("This server has led {}; {} did before", lasting(view, done.at), done.former);
-            let step = "See why it fell silent (its log, its machine), so that there is a standby again: headway admin leader";
+            let headline = format!("This server has led {}; {} did before", lasting(view, done.at), done.former);
+            let step =
+                "See why it fell silent (its log, its machine), so that there is a standby again: headway admin leader";
             (headline, step.into())
         }),
     })
