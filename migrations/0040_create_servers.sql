@@ -11,5 +11,6 @@ CREATE TABLE servers (
     agents_url text NOT NULL,
     version text NOT NULL,
     started_at timestamptz NOT NULL DEFAULT now(),
-    seen_at timestamptz NOT NULL DEFAULT now()
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    stopped_at timestamptz
 );

@@ -1,7 +1,7 @@
 //! A typed client of REST v1, for the command line, tests and scripts in Rust.
 //!
-//! It never repeats what may have been done: whether a request may be is the caller's to know (give `submit` an idempotency key). Where it knows
-//! several servers of a cluster, it goes on to the next with what a server has not begun: nobody listens there, or it does not lead. It
+//! It never repeats what may have been done twice: whether a request may be is the caller's to know (give `submit` an idempotency key). Where it
+//! knows several servers of a cluster, it goes on to whoever leads with what a server has not begun, and with what may be repeated. It
 //! refuses to carry a token over plain HTTP beyond loopback.
 
 mod arrays;
@@ -21,9 +21,8 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
-use self::servers::{PAUSE, Servers, TAKEOVER, not_leading};
+use self::servers::Servers;
 use crate::v1::{Foreseen, Problem};
 
 pub use arrays::ArrayQuery;
@@ -174,40 +173,17 @@ impl Client {
     /// Sends, and turns every status that is no success into an error.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let (http, request) = request.build_split();
-        let unreachable = |url: &Url, source: reqwest::Error| ClientError::Unreachable {
-            url: url.origin().ascii_serialization(),
-            source: source.without_url(),
-        };
-        let mut request = request.map_err(|source| unreachable(self.servers.current(), source))?;
-        let (give_up, mut asked, mut takeover) = (Instant::now() + TAKEOVER, 0, false);
-        loop {
-            let url = request.url().clone();
-            // Bodies are texts, which can be sent again.
-            let again = if self.servers.are_several() { request.try_clone() } else { None };
-            let (error, leader) = match http.execute(request).await {
-                Ok(response) if response.status().is_success() => return Ok(response),
-                Ok(response) => {
-                    let error = problem(response).await;
-                    let Some(leader) = not_leading(&error) else { return Err(error) };
-                    takeover = true;
-                    (error, leader)
-                }
-                Err(source) if source.is_connect() => (unreachable(&url, source), None),
-                Err(source) => return Err(unreachable(&url, source)),
-            };
-            let Some(next) = again else { return Err(error) };
-            self.servers.leave(&url, leader.as_deref());
-            asked += 1;
-            if asked % self.servers.len() == 0 {
-                if !std::mem::take(&mut takeover) || Instant::now() >= give_up {
-                    return Err(error);
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-            request = next;
-            *request.url_mut() = self.servers.here(&url);
+        let request = request.map_err(|source| unreachable(self.servers.current(), source))?;
+        if self.servers.are_several() {
+            return self.ask_whoever_leads(&http, request).await;
         }
+        let response = http.execute(request).await.map_err(|source| unreachable(self.servers.current(), source))?;
+        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
     }
+}
+
+fn unreachable(url: &Url, source: reqwest::Error) -> ClientError {
+    ClientError::Unreachable { url: url.origin().ascii_serialization(), source: source.without_url() }
 }
 
 /// What a dry run adds to the reply.

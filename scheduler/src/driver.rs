@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, Snapshot, View, doubt};
+use headway_engine::{Actor, Cause, Engine, EngineConfig, Event, Request, RequestId, Snapshot, View, doubt};
 use headway_types::{NodeId, Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
@@ -160,7 +160,13 @@ impl Driver {
             Some(leader.begin_term(&store).await?)
         };
         let leading = match lead {
-            Some(lead) => Some(Leading { former: None, ..load_under(lead, &store, &config, &clock).await? }),
+            Some(lead) => {
+                let mut leading = load_under(lead, &store, &config, &clock).await?;
+                // Whoever starts again where it ran before takes nothing over.
+                let elsewhere = |former: &KnownServer| former.server.url != leader.server().url;
+                leading.former = leading.former.filter(|former| leader.stands_by() && elsewhere(former));
+                Some(leading)
+            }
             None => None,
         };
         let first = match &leading {
@@ -173,7 +179,8 @@ impl Driver {
         let (feed, _) = broadcast::channel(FEED);
         let (ready, readiness) = watch::channel(false);
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
-        let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept, retention);
+        let observer =
+            Observer::start(store.clone(), clock.clone(), leader.lease(), config.idempotency_kept, retention);
         let last_round = planning.last_round();
         let rounds = planning.rounds();
         let (lease, round) = (leader.lease(), last_round.clone());
@@ -236,9 +243,7 @@ impl Driver {
             if let Some(former) = term.former.take() {
                 // What kept this server from committing has kept nobody else.
                 away = None;
-                tracing::warn!(former = former.server.url, silent_s = former.silent.0, "this server has taken over");
-                crate::metrics::took_over();
-                self.tell(Event::TookOver { former: former.server.url, silent: former.silent });
+                self.tell_of_takeover(former);
             }
             // Whoever could not commit is ready once it has: the first commit of the new term tells so, and proves it.
             self.ready.send_replace(away.is_none());
@@ -276,11 +281,24 @@ impl Driver {
         }
         self.archive.finish().await;
         self.observer.finish().await;
+        self.leader.resign().await;
     }
 
     /// Has the first commit after a while say that there was none; it makes the server ready again.
     fn tell_away(&self, since: Timestamp, message: String) {
         self.tell(Event::StoreAway { since, message });
+    }
+
+    fn tell_of_takeover(&self, former: KnownServer) {
+        let (from, to) = (former.server.url, self.leader.server().url.clone());
+        let cause = match former.silent {
+            _ if former.stopped => Cause::Stopped,
+            silent if self.leader.keeps_for(silent) => Cause::Ended,
+            silent => Cause::Silent(silent),
+        };
+        tracing::warn!(from, ?cause, "this server has taken over");
+        crate::metrics::took_over();
+        self.tell(Event::TookOver { from, to, cause });
     }
 
     fn tell(&self, event: Event) {

@@ -10,7 +10,7 @@ mod lease;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_types::Term;
+use headway_types::{Seconds, Term};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::{Mutex, watch};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::lease::Lease;
-use crate::store::{KnownServer, Server, Store, StoreError, former, tell_and_ask};
+use crate::store::{KnownServer, Server, Store, StoreError, former, tell_and_ask, tell_of_the_end};
 
 /// The advisory lock's number within the database ("headway" in ASCII).
 const LOCK: i64 = 0x68_65_61_64_77_61_79;
@@ -140,6 +140,23 @@ impl Leader {
     /// The same where the lock is free now.
     pub async fn begin_at_once(&mut self, store: &Store) -> Result<Lead, LeaderError> {
         self.begin_within(Duration::from_millis(1), store).await
+    }
+
+    /// Whether the lock outlasts so long a silence of its holder.
+    #[must_use]
+    pub fn keeps_for(&self, silent: Seconds) -> bool {
+        silent.0 < self.lock.session.as_secs_f64()
+    }
+
+    /// Says that this server stops, and lets the lock go: whoever stands by need not wait until the process has ended.
+    pub async fn resign(mut self) {
+        self.keeper = None;
+        if let Some(mut connection) = self.lock.held.lock().await.take() {
+            let told = tell_of_the_end(&mut connection, self.lock.server.id);
+            if let Err(error) = answered(self.lock.session, told).await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "nobody is told that this server stops");
+            }
+        }
     }
 
     async fn begin_within(&mut self, patience: Duration, store: &Store) -> Result<Lead, LeaderError> {

@@ -24,6 +24,7 @@ const CLUSTER_TERM: &str = "headway_cluster_term";
 const CLOCK_DOUBTED: &str = "headway_clock_doubted_seconds";
 const LEADER: &str = "headway_leader";
 const TAKEOVERS: &str = "headway_takeovers_total";
+const STANDBY_AGE: &str = "headway_standby_age_seconds";
 const CLUSTER_NODES_AHEAD: &str = "headway_cluster_nodes_ahead";
 const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
@@ -94,6 +95,7 @@ fn describe() {
     );
     describe_gauge!(LEADER, "Whether this server leads and can commit (1), or stands by or waits for the store (0)");
     describe_counter!(TAKEOVERS, "Times this server took the lead over from another");
+    describe_gauge!(STANDBY_AGE, "How old what a standby shows is; 0 of a server that does not stand by");
     describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
     describe_counter!(
         ENGINE_FAULTS,
@@ -236,6 +238,11 @@ pub fn round_failed() {
 /// This server has taken the lead over from another.
 pub fn took_over() {
     counter!(TAKEOVERS).increment(1);
+}
+
+/// How old what this server shows is, while another leads; called at each scrape.
+pub fn stands_by(age: Option<Duration>) {
+    gauge!(STANDBY_AGE).set(age.unwrap_or_default().as_secs_f64());
 }
 
 /// Whether this server leads; called at each scrape.

@@ -121,7 +121,7 @@ impl Cluster {
         let ports = &self.ports[index];
         let several = self.ports.len() > 1;
         let mut arguments = vec![
-            "server",
+            "server".to_owned(),
             "--database-url".into(),
             self.postgres.as_ref().expect("Postgres runs as long as the cluster").url(),
             "--listen".into(),

@@ -32,3 +32,14 @@ pub struct Server {
     /// Since it last told of itself.
     pub silent_seconds: f64,
 }
+
+/// How old what a server tells is that stands by while another leads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Standby {
+    /// Where the server that leads is reached; absent where nobody names it.
+    pub leader: Option<String>,
+    /// The cluster's time of all that is told; the header `headway-as-of` of every answer.
+    pub as_of: DateTime<Utc>,
+    /// The same in wall time; the header `headway-age-seconds`.
+    pub age_seconds: f64,
+}

@@ -35,7 +35,7 @@ struct Row {
     server: Server,
 }
 
-/// One that leads speaks several times a second.
+/// One that leads speaks twice a second, one that stands by once.
 const SILENT: f64 = 3.0;
 
 async fn leader(client: &Client, print: &Printer) -> Result<(), Failure> {
@@ -46,15 +46,18 @@ async fn leader(client: &Client, print: &Printer) -> Result<(), Failure> {
     let lives = known.leader.as_ref().is_some_and(|one| one.silent_seconds < SILENT);
     let role = if lives { "leads" } else { "led" };
     let leader = known.leader.into_iter().map(|server| Row { role, server });
-    let standbys = known.standbys.into_iter().map(|server| Row { role: "stands by", server });
+    let standing = |server: &Server| if server.silent_seconds < SILENT { "stands by" } else { "silent" };
+    let standbys = known.standbys.into_iter().map(|server| Row { role: standing(&server), server });
     let rows: Vec<Row> = leader.chain(standbys).collect();
     let cells = |row: &Row| {
         let Server { id, url, agents_url, version, silent_seconds, .. } = &row.server;
-        let since = known.since.filter(|_| row.role != "stands by").map_or_else(String::new, moment);
+        let of_a_leader = ["leads", "led"].contains(&row.role);
+        let since = known.since.filter(|_| of_a_leader).map_or_else(String::new, moment);
+        let term = if of_a_leader { format!("t{}", known.term) } else { String::new() };
         let seen = format!("{silent_seconds:.1} s ago");
-        vec![row.role.into(), url.clone(), agents_url.clone(), since, seen, version.clone(), id.to_string()]
+        vec![row.role.into(), term, url.clone(), agents_url.clone(), since, seen, version.clone(), id.to_string()]
     };
-    let columns = ["ROLE", "URL", "AGENTS", "SINCE", "SEEN", "VERSION", "SERVER"];
+    let columns = ["ROLE", "TERM", "URL", "AGENTS", "SINCE", "SEEN", "VERSION", "SERVER"];
     print.list(&rows, &columns, cells, |row| row.server.id.to_string())
 }
 

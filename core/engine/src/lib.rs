@@ -60,7 +60,7 @@ pub use pulse::{ProjectPulse, Pulse};
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
-pub use takeover::TookOver;
+pub use takeover::{Cause, TookOver};
 pub use terms::Ahead;
 
 pub use verdicts::Verdicts;

@@ -1,25 +1,39 @@
-//! A takeover: another server led before this one and fell silent, or gave the lead back.
+//! A takeover: another server led before this one, and was stopped, ended or fell silent.
 
 use headway_types::{Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
 
+/// Why another server leads no more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cause {
+    /// It was told to stop.
+    Stopped,
+    /// Its connection to the database ended while it spoke: it was killed, or the database was.
+    Ended,
+    /// It hung, was stopped in its tracks or was cut off: nobody had heard of it for so long, in wall time.
+    Silent(Seconds),
+}
+
 /// Who led before this term.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TookOver {
     pub at: Timestamp,
     /// Where the former leader was reached.
-    pub former: String,
-    /// For how long nobody had heard of it, in wall time.
-    pub silent: Seconds,
+    pub from: String,
+    pub cause: Cause,
 }
 
 impl Engine {
-    pub(crate) fn took_over(&mut self, former: String, silent: Seconds) {
-        let message = format!("this server leads now; {former} did before and was silent for {:.1} s", silent.0);
-        let note = Note::new("scheduler.took_over", message).with("former", &former);
-        self.facts.note(note.with("seconds", format!("{:.1}", silent.0)));
-        self.seen.took_over = Some(TookOver { at: self.facts.now, former, silent });
+    pub(crate) fn took_over(&mut self, from: String, to: &str, cause: Cause) {
+        let (why, said) = match cause {
+            Cause::Stopped => ("stopped", "which was told to stop".to_owned()),
+            Cause::Ended => ("ended", "whose connection to the database ended".to_owned()),
+            Cause::Silent(silent) => ("silent", format!("which had been silent for {:.1} s", silent.0)),
+        };
+        let note = Note::new("scheduler.took_over", format!("{to} leads now, after {from}, {said}"));
+        self.facts.note(note.with("from", &from).with("to", to).with("why", why));
+        self.seen.took_over = Some(TookOver { at: self.facts.now, from, cause });
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use headway_engine::{Engine, EngineConfig, View};
 use headway_types::{Term, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Driver, Leading, RETRY, StartError, load_under};
+use super::{Driver, Input, Leading, RETRY, StartError, load_under};
 use crate::clock::Clock;
 use crate::leader::LeaderError;
 use crate::store::{KnownServer, Leadership, Server, Store, StoreError};
@@ -30,9 +30,16 @@ pub struct StandsBy {
     pub leader: Option<KnownServer>,
     /// Of what is shown here, by the cluster's clock.
     pub as_of: Timestamp,
+    /// The same in wall time.
+    read: Instant,
 }
 
 impl StandsBy {
+    /// How old what is shown here is, in wall time.
+    pub fn age(&self) -> Duration {
+        self.read.elapsed()
+    }
+
     /// Where people reach the leader.
     pub fn leader_url(&self) -> Option<&str> {
         self.leader.as_ref().map(|one| one.server.url.as_str())
@@ -57,6 +64,8 @@ struct Shown {
     term: Term,
     newest: Option<Timestamp>,
     as_of: Timestamp,
+    /// The same in wall time.
+    read: Instant,
     until: Instant,
 }
 
@@ -66,6 +75,8 @@ impl Driver {
         let shown = AbortOnDropHandle::new(tokio::spawn(self.lookout().keep()));
         let lead = tokio::select! {
             () = shutdown.cancelled() => return None,
+            // Whoever asked before it was known that another leads is told at once.
+            () = let_go(&mut self.inbox) => return None,
             lead = self.leader.begin_term(&self.store) => lead,
         };
         // Nothing older is shown once this server leads.
@@ -78,8 +89,6 @@ impl Driver {
         };
         match attempt {
             Ok(mut leading) => {
-                // What was asked for before has long been answered otherwise.
-                while self.inbox.try_recv().is_ok() {}
                 leading.engine.wait_for(std::mem::take(&mut self.awaited));
                 Some(leading)
             }
@@ -101,6 +110,11 @@ impl Driver {
             standing: self.standing.clone(),
         }
     }
+}
+
+/// Drops what comes, for as long as anything may.
+async fn let_go(inbox: &mut mpsc::Receiver<Input>) {
+    while inbox.recv().await.is_some() {}
 }
 
 impl Lookout {
@@ -129,7 +143,7 @@ impl Lookout {
             return Ok(shown);
         }
         let shown = self.read(led.term, shown).await?;
-        self.stand_by(led, shown.as_of);
+        self.stand_by(led, &shown);
         Ok(Some(shown))
     }
 
@@ -144,7 +158,7 @@ impl Lookout {
             self.clock.advance_to(newest);
         }
         if let Some(shown) = shown.filter(|shown| shown.term == term && shown.newest == newest) {
-            return Ok(Shown { as_of: now, until: began + READ_EVERY, ..shown });
+            return Ok(Shown { as_of: now, read: began, until: began + READ_EVERY, ..shown });
         }
         // Nobody is answered by keys here.
         let snapshot = self.store.load(now).await?;
@@ -153,16 +167,16 @@ impl Lookout {
         let view = view.unwrap_or_else(|died| std::panic::resume_unwind(died.into_panic()));
         self.view.send_replace(Arc::new(view));
         let rest = (began.elapsed() * REST_PER_WORK).max(READ_EVERY);
-        Ok(Shown { term, newest, as_of: now, until: Instant::now() + rest })
+        Ok(Shown { term, newest, as_of: now, read: began, until: Instant::now() + rest })
     }
 
-    fn stand_by(&self, led: Leadership, as_of: Timestamp) {
+    fn stand_by(&self, led: Leadership, shown: &Shown) {
         let newly = self.standing.borrow().is_none();
         let leader = led.leader;
         if newly {
             let url = leader.as_ref().map(|one| one.server.url.as_str());
             tracing::info!(term = %led.term, leader = url, "standing by");
         }
-        self.standing.send_replace(Some(Arc::new(StandsBy { leader, as_of })));
+        self.standing.send_replace(Some(Arc::new(StandsBy { leader, as_of: shown.as_of, read: shown.read })));
     }
 }

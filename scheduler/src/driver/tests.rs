@@ -343,10 +343,10 @@ async fn a_standby_shows_the_rows_takes_over_and_tells_of_it() {
     assert!(standby.cluster.view().term > term);
     submitted(standby.cluster.request(ada(), submit("second", None)).await.unwrap());
     let told = standby.cluster.view().took_over.clone().unwrap();
-    assert_eq!(told.former, "http://server-1");
+    assert_eq!((told.from.as_str(), told.cause), ("http://server-1", Cause::Stopped));
     let led = database.store().await.leadership().await.unwrap();
     assert_eq!(led.leader.map(|one| one.server), Some(named(2)));
-    assert_eq!(led.others.iter().map(|one| &one.server.id).collect::<Vec<_>>(), [&named(1).id]);
+    assert_eq!(led.others, [], "whoever was told to stop is told of no more");
     standby.stop().await;
 }
 

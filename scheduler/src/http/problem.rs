@@ -34,6 +34,12 @@ impl Problem {
         Self { status, code, detail: detail.into(), field: None, hint: None, retry_after: None, leader: None }
     }
 
+    /// Says more in detail.
+    pub fn and(mut self, more: &str) -> Self {
+        self.detail.push_str(more);
+        self
+    }
+
     pub fn field(mut self, field: impl Into<String>) -> Self {
         self.field = Some(field.into());
         self

@@ -19,7 +19,8 @@ pub async fn healthz() -> &'static str {
 /// The loop leads and answers requests. A standby is not ready, so that what spreads the load sends everything to the leader.
 pub async fn readyz(State(state): State<HttpState>) -> Response {
     if let Some(standing) = state.cluster.stands_by() {
-        not_leading(&standing).into_response()
+        let shown = format!("; what it shows is {:.1} s old", standing.age().as_secs_f64());
+        not_leading(&standing).and(&shown).into_response()
     } else if state.cluster.ready() {
         (StatusCode::OK, in_words(&state)).into_response()
     } else {
@@ -48,6 +49,7 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
         return Problem::not_found("metrics are not recorded in this process").into_response();
     };
     metrics::leads(state.cluster.ready());
+    metrics::stands_by(state.cluster.stands_by().map(|standing| standing.age()));
     metrics::observe(&state.cluster.view(), state.cluster.plan_age());
     handle.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()

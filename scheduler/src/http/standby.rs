@@ -14,6 +14,7 @@ use crate::driver::StandsBy;
 
 const STANDBY: HeaderName = HeaderName::from_static("headway-standby");
 const AS_OF: HeaderName = HeaderName::from_static("headway-as-of");
+const AGE: HeaderName = HeaderName::from_static("headway-age-seconds");
 
 /// Wraps all routes.
 pub async fn checked(State(state): State<HttpState>, request: Request, next: Next) -> Response {
@@ -28,6 +29,8 @@ pub async fn checked(State(state): State<HttpState>, request: Request, next: Nex
     headers.insert(STANDBY, HeaderValue::from_static("true"));
     let as_of = time(standing.as_of).to_rfc3339_opts(SecondsFormat::Millis, true);
     headers.extend(HeaderValue::from_str(&as_of).ok().map(|as_of| (AS_OF, as_of)));
+    let age = format!("{:.1}", standing.age().as_secs_f64());
+    headers.extend(HeaderValue::from_str(&age).ok().map(|age| (AGE, age)));
     response
 }
 

@@ -47,6 +47,16 @@ impl Lease {
 }
 
 #[cfg(test)]
+impl Lease {
+    /// One that outlasts any test.
+    pub fn standing() -> Self {
+        let lease = Self::of(Duration::from_secs(3_600));
+        lease.renew(Instant::now());
+        lease
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

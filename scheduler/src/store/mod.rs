@@ -58,7 +58,7 @@ pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
 pub use servers::{KnownServer, Leadership, Server};
-pub(crate) use servers::{former, tell_and_ask};
+pub(crate) use servers::{former, tell_and_ask, tell_of_the_end};
 pub use spans::{Entries, SpanFilter, SpannedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};

@@ -29,6 +29,8 @@ pub struct KnownServer {
     pub started_at: Timestamp,
     /// Since it last told of itself.
     pub silent: Seconds,
+    /// It was told to stop, and said so.
+    pub stopped: bool,
 }
 
 /// Who leads, and who else told of himself of late.
@@ -89,7 +91,7 @@ impl Store {
         .map_err(failed())?;
         let servers = sqlx::query_as!(
             Row,
-            r#"SELECT server_id, url, agents_url, version, started_at,
+            r#"SELECT server_id, url, agents_url, version, started_at, stopped_at IS NOT NULL AS "stopped!",
             GREATEST(0, EXTRACT(EPOCH FROM now() - seen_at))::float8 AS "silent!"
             FROM servers ORDER BY started_at, server_id"#
         )
@@ -102,7 +104,7 @@ impl Store {
             term: Term(unsigned(row.term)),
             since: row.led_since.filter(|_| row.leader.is_some()).map(moment),
             leader: leader.into_iter().next(),
-            others: others.into_iter().filter(|one| one.silent.0 < TOLD_SECONDS).collect(),
+            others: others.into_iter().filter(|one| !one.stopped && one.silent.0 < TOLD_SECONDS).collect(),
         })
     }
 }
@@ -125,11 +127,17 @@ pub(crate) async fn tell_and_ask(connection: &mut PgConnection, server: &Server)
     Ok(Term(unsigned(term)))
 }
 
+/// Tells of a server that it stops now.
+pub(crate) async fn tell_of_the_end(connection: &mut PgConnection, server: Uuid) -> Result<(), sqlx::Error> {
+    sqlx::query!("UPDATE servers SET stopped_at = now() WHERE server_id = $1", server).execute(connection).await?;
+    Ok(())
+}
+
 /// Who leads the newest term, where he was another than this one, and for how long nobody has heard of him.
 pub(crate) async fn former(connection: &mut PgConnection, this: &Server) -> Result<Option<KnownServer>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT server_id, url, agents_url, version, started_at,
+        r#"SELECT server_id, url, agents_url, version, started_at, stopped_at IS NOT NULL AS "stopped!",
         GREATEST(0, EXTRACT(EPOCH FROM now() - seen_at))::float8 AS "silent!"
         FROM servers JOIN cluster ON leader_id = server_id AND led_term = term WHERE server_id <> $1"#,
         this.id
@@ -145,6 +153,7 @@ struct Row {
     agents_url: String,
     version: String,
     started_at: DateTime<Utc>,
+    stopped: bool,
     silent: f64,
 }
 
@@ -154,6 +163,7 @@ impl From<Row> for KnownServer {
             server: Server { id: row.server_id, url: row.url, agents: row.agents_url, version: row.version },
             started_at: moment(row.started_at),
             silent: Seconds(row.silent),
+            stopped: row.stopped,
         }
     }
 }
