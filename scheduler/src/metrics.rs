@@ -429,9 +429,8 @@ pub fn observe(view: &View, plan_age: Option<Seconds>) {
     gauge!(CLUSTER_NODES_AHEAD).set(view.ahead.len() as f64);
     gauge!(PLAN_AGE).set(plan_age.map_or(f64::NAN, |age| age.0));
     gauge!(PLAN_PROPOSALS).set(view.proposals.len() as f64);
-    if let Some(target) = &view.target {
-        // Zero of a policy that proves nothing would read as proven.
-        gauge!(PLAN_GAP).set(target.plan.report.gap.unwrap_or(f64::NAN));
-        gauge!(PLAN_OBJECTIVE).set(target.plan.report.objective);
-    }
+    let report = view.target.as_ref().map(|target| &target.plan.report);
+    // Zero of a policy that proves nothing would read as proven.
+    gauge!(PLAN_GAP).set(report.and_then(|report| report.gap).unwrap_or(f64::NAN));
+    gauge!(PLAN_OBJECTIVE).set(report.map_or(f64::NAN, |report| report.objective));
 }

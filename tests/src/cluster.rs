@@ -153,6 +153,12 @@ impl Cluster {
         self.servers[index] = Some(process);
     }
 
+    /// A client of all schedulers that has asked none of them yet.
+    pub fn client_of_all(&self) -> Client {
+        let urls: Vec<String> = self.ports.iter().map(Ports::url).collect();
+        Client::new(&urls.join(","), TOKEN).expect("a client")
+    }
+
     /// A client of one scheduler alone.
     pub fn client_of(&self, index: usize) -> Client {
         Client::new(&self.ports[index].url(), TOKEN).expect("a client")

@@ -1,7 +1,11 @@
 //! Several schedulers: whoever leads may be killed or stopped, and another goes on within seconds with all that was acknowledged.
+//!
+//! `HEADWAY_TAKEOVERS` sets how many there are under submitters (3 by default, 120 in `make soak`).
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use headway_api::client::{Client, ClientError, EventQuery};
@@ -14,6 +18,16 @@ use nix::sys::signal::Signal;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From the end of a leader to the first write that another acknowledges.
 const TAKEOVER: Duration = Duration::from_secs(6);
+/// Submitters at a time.
+const CLIENTS: usize = 4;
+const EXPECTED: &[Expected] = &[
+    Expected::warning("headway_scheduler::driver", "this server has taken over"),
+    Expected::warning("headway_scheduler::driver", "the lead is lost"),
+    Expected::warning("headway_scheduler::leader", "Postgres does not answer"),
+    Expected::warning("headway_scheduler::observer", "measurements lost"),
+    Expected::SLOW_STATEMENT,
+    Expected::SLOW_CONNECTION,
+];
 
 /// A job that asks for more than there is, so that nothing but the queue changes.
 async fn submit(client: &Client, name: &str) -> Result<String, ClientError> {
@@ -28,14 +42,22 @@ async fn writes_resume(client: &Client, name: &str) -> Duration {
     began.elapsed()
 }
 
-fn pids(cluster: &Cluster, job: &str) -> BTreeSet<i32> {
-    cluster.processes_of(job)
-}
-
 async fn reports_again(client: &Client, job: &str) {
     let before = until("the job", PATIENCE, || async { Some(client.job(job).await.ok()?.job.samples_seen) }).await;
     until("the job to report to the new leader", PATIENCE, || async {
         (client.job(job).await.ok()?.job.samples_seen > before).then_some(())
+    })
+    .await;
+}
+
+/// Waits until a server answers that another leads.
+async fn stands_by(client: &Client) {
+    until("the server to stand by", PATIENCE, || async {
+        match submit(client, "too-late").await {
+            Err(ClientError::Problem(refused)) => (refused.code == "not_leading").then_some(()),
+            Err(_) => None,
+            Ok(_) => panic!("two servers lead"),
+        }
     })
     .await;
 }
@@ -50,59 +72,128 @@ async fn a_standby_goes_on_where_a_leader_is_killed_or_stopped() {
         (job.state == State::Running && job.samples_seen > Some(0)).then_some(())
     })
     .await;
-    let workers = pids(&cluster, &job);
-    let mut acknowledged = BTreeSet::new();
-    for n in 0..10 {
-        acknowledged.insert(submit(&cluster.client, &format!("queued-{n}")).await.unwrap());
+    let workers = cluster.processes_of(&job);
+    let mut acknowledged = BTreeMap::new();
+    for name in (0..10).map(|n| format!("queued-{n}")) {
+        acknowledged.insert(name.clone(), submit(&cluster.client, &name).await.unwrap());
     }
 
-    // The standby reads, and sends whatever changes something to the leader.
+    // The standby reads, says how old that is, and sends whatever changes something to the leader.
     let standby = cluster.client_of(1);
     until("the standby to know the jobs", PATIENCE, || async {
         (standby.all_jobs().await.ok()?.len() == 11).then_some(())
     })
     .await;
+    let told = standby.overview().await.unwrap().standby.unwrap();
+    assert_eq!(told.leader.as_deref(), Some(cluster.url.as_str()));
+    assert!(told.age_seconds < 10.0, "{told:?}");
     let Err(ClientError::Problem(refused)) = submit(&standby, "refused").await else { panic!("a standby took a job") };
     assert_eq!((refused.code.as_str(), refused.leader.as_deref()), ("not_leading", Some(cluster.url.as_str())));
 
     cluster.kill_server_at(0);
     let killed = writes_resume(&cluster.client, "after-the-kill").await;
     assert!(killed < TAKEOVER, "writes resumed {killed:?} after the kill");
-    let stored: BTreeSet<String> =
-        cluster.client.all_jobs().await.unwrap().iter().map(|job| job.id.to_string()).collect();
-    assert!(acknowledged.is_subset(&stored), "an acknowledged job is missing");
+    for (name, id) in &acknowledged {
+        assert_eq!(&submit(&cluster.client, name).await.unwrap(), id, "the new leader knows the key of {name}");
+    }
     reports_again(&cluster.client, &job).await;
-    assert_eq!(pids(&cluster, &job), workers, "the workers go on");
+    assert_eq!(cluster.processes_of(&job), workers, "the workers go on");
 
     // A leader that hangs keeps its connections, and is nobody's leader any more.
     cluster.start_server_at(0).await;
     let (stopped, next) = (cluster.client_of(1), cluster.client_of(0));
-    until("the restarted server to stand by", PATIENCE, || async {
-        (next.leadership().await.ok()?.standbys.len() == 1).then_some(())
-    })
-    .await;
+    stands_by(&next).await;
     cluster.signal_server_at(1, Signal::SIGSTOP);
     let hung = writes_resume(&next, "after-the-stop").await;
     reports_again(&next, &job).await;
     cluster.signal_server_at(1, Signal::SIGCONT);
-    until("the stopped server to stand by", PATIENCE, || async {
-        match submit(&stopped, "too-late").await {
-            Err(ClientError::Problem(refused)) => (refused.code == "not_leading").then_some(()),
-            Err(_) => None,
-            Ok(_) => panic!("two servers lead"),
-        }
-    })
-    .await;
+    stands_by(&stopped).await;
     assert!(hung < TAKEOVER, "writes resumed {hung:?} after the stop");
-    assert_eq!(pids(&cluster, &job), workers, "the workers go on");
+    assert_eq!(cluster.processes_of(&job), workers, "the workers go on");
     let told = EventQuery { verb: Some("scheduler.took_over".into()), ..EventQuery::default() };
-    assert_eq!(next.search_events(&told).await.unwrap().items.len(), 2, "each takeover is told of");
+    let told = next.search_events(&told).await.unwrap().items;
+    let why = |at: usize| told[at].message.split_once(", ").map(|(_, why)| why.to_owned()).unwrap();
+    assert_eq!(told.len(), 2, "each takeover is told of: {told:?}");
+    assert!(why(0).contains("had been silent for") && why(1).contains("connection to the database ended"), "{told:?}");
     println!("writes resumed {:.2} s after a kill, {:.2} s after a stop", killed.as_secs_f64(), hung.as_secs_f64());
-    cluster
-        .stop(&[
-            Expected::warning("headway_scheduler::driver", "this server has taken over"),
-            Expected::warning("headway_scheduler::driver", "the lead is lost"),
-            Expected::warning("headway_scheduler::leader", "Postgres does not answer"),
-        ])
-        .await;
+    cluster.stop(EXPECTED).await;
+}
+
+/// Which of two servers leads.
+async fn leader(clients: &[Client; 2]) -> usize {
+    until("a leader", PATIENCE, || async {
+        for (at, client) in clients.iter().enumerate() {
+            if matches!(client.ready().await, Ok(true)) {
+                return Some(at);
+            }
+        }
+        None
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_lead_changes() {
+    let takeovers: usize = std::env::var("HEADWAY_TAKEOVERS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let mut cluster = Cluster::start_several(2, 0, 0).await;
+    let clients = [cluster.client_of(0), cluster.client_of(1)];
+    let (stop, names) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let submitters: Vec<_> = (0..CLIENTS)
+        .map(|_| tokio::spawn(submit_until(cluster.client.clone(), Arc::clone(&names), Arc::clone(&stop))))
+        .collect();
+    let (mut killed, mut hung) = (Vec::new(), Vec::new());
+    for n in 0..takeovers {
+        let from = leader(&clients).await;
+        // Under load, and with a standby that knows who leads.
+        stands_by(&clients[1 - from]).await;
+        let moment = names.load(Ordering::Relaxed) + 5 * CLIENTS;
+        until("some submits", PATIENCE, || async { (names.load(Ordering::Relaxed) >= moment).then_some(()) }).await;
+        // A client that has just begun, as far as it knows with the server that is gone.
+        let client = cluster.client_of_all();
+        if n % 3 == 2 {
+            cluster.signal_server_at(from, Signal::SIGSTOP);
+            hung.push(writes_resume(&client, &format!("takeover-{n}")).await);
+            cluster.signal_server_at(from, Signal::SIGCONT);
+        } else {
+            cluster.kill_server_at(from);
+            killed.push(writes_resume(&client, &format!("takeover-{n}")).await);
+            cluster.start_server_at(from).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut acknowledged = BTreeMap::new();
+    for submitter in submitters {
+        acknowledged.extend(submitter.await.unwrap());
+    }
+    let mut stored: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for job in cluster.client.all_jobs().await.unwrap() {
+        stored.entry(job.name).or_default().insert(job.id.to_string());
+    }
+    let lost = acknowledged.iter().filter(|(name, id)| !stored.get(*name).is_some_and(|ids| ids.contains(*id)));
+    let (lost, doubled) = (lost.count(), stored.values().filter(|ids| ids.len() > 1).count());
+    println!("{} submits: {lost} lost, {doubled} doubled", acknowledged.len());
+    println!("writes resumed after a kill: {}", spread(&mut killed));
+    println!("writes resumed after a stop: {}", spread(&mut hung));
+    assert_eq!((lost, doubled), (0, 0));
+    let slowest = killed.iter().chain(&hung).max().copied().unwrap_or_default();
+    assert!(slowest < TAKEOVER, "writes resumed after {slowest:?}");
+    cluster.stop(EXPECTED).await;
+}
+
+/// Submits one job after the other until told to stop, each until it is acknowledged; says under which id.
+async fn submit_until(client: Client, names: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> BTreeMap<String, String> {
+    let mut acknowledged = BTreeMap::new();
+    while !stop.load(Ordering::Relaxed) {
+        let name = format!("job-{}", names.fetch_add(1, Ordering::Relaxed));
+        let id = until("a job to be acknowledged", PATIENCE, || async { submit(&client, &name).await.ok() }).await;
+        acknowledged.insert(name, id);
+    }
+    acknowledged
+}
+
+fn spread(times: &mut [Duration]) -> String {
+    times.sort();
+    let at = |place: usize| times.get(place).map_or(0.0, Duration::as_secs_f64);
+    let (middle, last) = (at(times.len() / 2), at(times.len().saturating_sub(1)));
+    format!("{} times, p50 {middle:.2} s, max {last:.2} s", times.len())
 }

@@ -56,6 +56,12 @@ pub struct View {
 }
 
 impl View {
+    /// The same of a cluster of which nothing is told but the term and the policy.
+    #[must_use]
+    pub fn without_rows(&self) -> Self {
+        Self::empty(self.at, self.term, self.policy.clone())
+    }
+
     pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
         let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
         let (projects, reservations) = (OrdMap::new(), OrdMap::new());

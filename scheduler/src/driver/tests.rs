@@ -8,8 +8,9 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::*;
 use crate::cluster::RequestError;
-use crate::store::Server;
 use crate::support::{TestDatabase, node, spec};
+
+mod standby;
 
 /// A loop of its own on a test's database.
 struct Running {
@@ -17,32 +18,6 @@ struct Running {
     inbox: mpsc::Sender<Input>,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
-}
-
-/// A server with an address.
-fn named(number: u128) -> Server {
-    let (url, agents) = (format!("http://server-{number}"), format!("http://agents-{number}"));
-    Server { id: uuid::Uuid::from_u128(number), url, agents, version: "1".into() }
-}
-
-/// Ends the session that keeps the lock, as Postgres does with one that is silent, and has another server lead.
-async fn replaced_by(database: &TestDatabase, leader: Leader) -> Running {
-    let mut connection = database.options.connect().await.unwrap();
-    let starts = Running::of(leader, database);
-    tokio::pin!(starts);
-    // Until the one that waits comes before the one that takes the lock again.
-    loop {
-        sqlx::query(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-        )
-        .execute(&mut connection)
-        .await
-        .unwrap();
-        if let Ok(running) = tokio::time::timeout(Duration::from_millis(500), &mut starts).await {
-            return running;
-        }
-    }
 }
 
 impl Running {
@@ -58,7 +33,10 @@ impl Running {
 
     /// One that may stand by.
     async fn start(leader: Leader, database: &TestDatabase) -> Self {
-        let store = database.store().await;
+        Self::start_on(database.store().await, leader).await
+    }
+
+    async fn start_on(store: Store, leader: Leader) -> Self {
         let config = EngineConfig::default();
         let started = Driver::start(
             store,
@@ -319,57 +297,6 @@ async fn a_server_told_to_stop_answers_what_it_has_decided() {
     assert!(database.store().await.job(job).await.unwrap().is_some());
     held.close().await.unwrap();
     running.stop().await;
-}
-
-#[tokio::test]
-async fn a_standby_shows_the_rows_takes_over_and_tells_of_it() {
-    let database = TestDatabase::create().await;
-    let first = Running::of(Leader::new(database.options.clone()).of(named(1)), &database).await;
-    let (job, _) = submitted(first.cluster.request(ada(), submit("first", None)).await.unwrap());
-    let leader = Leader::new(database.options.clone()).of(named(2)).standing_by();
-    let standby = Running::start(leader, &database).await;
-    let shown = standby.cluster.stands_by().unwrap();
-    assert_eq!(shown.leader_url(), Some("http://server-1"));
-    assert!(standby.cluster.view().jobs.contains_key(&job), "it shows what the leader has stored");
-    let asked = standby.cluster.request(ada(), submit("refused", None)).await;
-    assert!(matches!(asked, Err(RequestError::Unavailable)), "{asked:?}");
-
-    let term = first.cluster.view().term;
-    first.stop().await;
-    let mut standing = standby.cluster.standing();
-    drop(in_time(standing.wait_for(Option::is_none)).await);
-    let mut ready = standby.cluster.readiness();
-    drop(in_time(ready.wait_for(|ready| *ready)).await);
-    assert!(standby.cluster.view().term > term);
-    submitted(standby.cluster.request(ada(), submit("second", None)).await.unwrap());
-    let told = standby.cluster.view().took_over.clone().unwrap();
-    assert_eq!((told.from.as_str(), told.cause), ("http://server-1", Cause::Stopped));
-    let led = database.store().await.leadership().await.unwrap();
-    assert_eq!(led.leader.map(|one| one.server), Some(named(2)));
-    assert_eq!(led.others, [], "whoever was told to stop is told of no more");
-    standby.stop().await;
-}
-
-#[tokio::test]
-async fn a_leader_that_was_replaced_stands_by() {
-    let database = TestDatabase::create().await;
-    let leader = Leader::new(database.options.clone()).of(named(1)).standing_by();
-    let former = Running::start(leader, &database).await;
-    let mut ready = former.cluster.readiness();
-    drop(in_time(ready.wait_for(|ready| *ready)).await);
-    // Another has begun a term: as after this process was stopped for a while.
-    let store = database.store().await;
-    store.tell_of(&named(2)).await.unwrap();
-    let mut standing = former.cluster.standing();
-    let other = Leader::new(database.options.clone()).of(named(2));
-    let other = replaced_by(&database, other).await;
-    drop(in_time(standing.wait_for(Option::is_some)).await);
-    assert!(!former.cluster.ready());
-    assert_eq!(former.cluster.stands_by().unwrap().leader_url(), Some("http://server-2"));
-    other.stop().await;
-    drop(in_time(standing.wait_for(Option::is_none)).await);
-    drop(in_time(ready.wait_for(|ready| *ready)).await);
-    former.stop().await;
 }
 
 #[tokio::test]

@@ -48,9 +48,14 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
     let Some(handle) = &state.metrics else {
         return Problem::not_found("metrics are not recorded in this process").into_response();
     };
+    let standing = state.cluster.stands_by();
     metrics::leads(state.cluster.ready());
-    metrics::stands_by(state.cluster.stands_by().map(|standing| standing.age()));
-    metrics::observe(&state.cluster.view(), state.cluster.plan_age());
+    metrics::stands_by(standing.as_ref().map(|standing| standing.age()));
+    match standing {
+        None => metrics::observe(&state.cluster.view(), state.cluster.plan_age()),
+        // The leader counts: sums over servers count once.
+        Some(_) => metrics::observe(&state.cluster.view().without_rows(), None),
+    }
     handle.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()
 }
