@@ -1,5 +1,6 @@
 //! The servers that an agent may dial. It stays with the one that takes it; from one that does not it goes on to the next at once, and pauses only
-//! when all have been asked. One that does not even answer is passed over for a while: it would hold up every turn.
+//! when all have been asked. One that does not even answer is passed over for a while: it would hold up every turn. So is, for a moment, one whose
+//! connection broke: it may hang.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,9 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::AgentError;
 use crate::session::Dialer;
-
-/// How long one that does not answer is passed over.
-const PASSED_OVER: Duration = Duration::from_secs(5);
 
 /// How to reach each of them, and whose turn it is. At least one.
 pub(crate) struct Servers {
@@ -44,17 +42,17 @@ struct State {
     current: usize,
     /// Still to be asked before the next pause, the current one among them.
     left: usize,
-    /// When each was last found silent.
-    silent: Vec<Option<Instant>>,
+    /// Until when each is passed over.
+    passed_over: Vec<Option<Instant>>,
 }
 
 impl Turns {
     pub(crate) fn of(count: usize) -> Self {
-        Self(Mutex::new(State { current: 0, left: count, silent: vec![None; count] }))
+        Self(Mutex::new(State { current: 0, left: count, passed_over: vec![None; count] }))
     }
 
     pub(crate) fn are_several(&self) -> bool {
-        self.state().silent.len() > 1
+        self.state().passed_over.len() > 1
     }
 
     pub(crate) fn current(&self) -> usize {
@@ -64,14 +62,14 @@ impl Turns {
     /// The current one has taken this node: a turn begins with whoever is dialled next.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
-        state.left = state.silent.len();
+        state.left = state.passed_over.len();
         let current = state.current;
-        state.silent[current] = None;
+        state.passed_over[current] = None;
     }
 
-    /// Goes on from the current one; whether the next is to be dialled at once. `silent`: it did not answer.
-    pub(crate) fn go_on(&self, silent: bool) -> bool {
-        self.state().go_on(Instant::now(), silent)
+    /// Goes on from the current one, which is passed over for so long; whether the next is to be dialled at once.
+    pub(crate) fn go_on(&self, pass_over: Duration) -> bool {
+        self.state().go_on(Instant::now(), pass_over)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -80,14 +78,12 @@ impl Turns {
 }
 
 impl State {
-    fn go_on(&mut self, now: Instant, silent: bool) -> bool {
-        let (count, from) = (self.silent.len(), self.current);
-        if silent {
-            self.silent[from] = Some(now);
-        }
-        let passed_over = |at: usize| self.silent[at].is_some_and(|since| now < since + PASSED_OVER);
+    fn go_on(&mut self, now: Instant, pass_over: Duration) -> bool {
+        let (count, from) = (self.passed_over.len(), self.current);
+        self.passed_over[from] = Some(now + pass_over);
+        let passed_over = |at: usize| self.passed_over[at].is_some_and(|until| now < until);
         let mut others = (1..=count).map(|step| (step, (from + step) % count));
-        // Where all are silent, each has its turn.
+        // Where all are, each has its turn.
         let (step, next) = others.find(|(_, at)| !passed_over(*at)).unwrap_or((1, (from + 1) % count));
         self.current = next;
         self.left = self.left.saturating_sub(step);
@@ -110,7 +106,7 @@ mod tests {
         for _ in 0..times {
             told.push_str(&turns.current.to_string());
             let silent = silent.contains(&turns.current);
-            if !turns.go_on(now, silent) {
+            if !turns.go_on(now, if silent { Duration::from_secs(5) } else { Duration::ZERO }) {
                 told.push('-');
             }
         }
@@ -118,7 +114,7 @@ mod tests {
     }
 
     fn turns(count: usize) -> State {
-        State { current: 0, left: count, silent: vec![None; count] }
+        State { current: 0, left: count, passed_over: vec![None; count] }
     }
 
     #[test]
@@ -137,9 +133,9 @@ mod tests {
     #[test]
     fn after_a_session_the_others_are_asked_before_a_pause() {
         let turns = Turns::of(2);
-        assert!(turns.go_on(false));
+        assert!(turns.go_on(Duration::ZERO));
         turns.begin_anew();
-        assert!(turns.go_on(false));
-        assert!(!turns.go_on(false));
+        assert!(turns.go_on(Duration::ZERO));
+        assert!(!turns.go_on(Duration::ZERO));
     }
 }

@@ -34,6 +34,10 @@ const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
 /// And none that does not answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+/// Nobody answers there: who dials again only waits again.
+const SILENT: Duration = Duration::from_secs(5);
+/// The connection was cut: by a server that ended, by the network, or because its pulse failed.
+const BROKEN: Duration = Duration::from_millis(1_500);
 /// A server that is stopped keeps its connections: whether it lives is asked so often, and waited for so long.
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -111,14 +115,19 @@ pub(crate) enum SessionError {
 }
 
 impl SessionError {
-    /// Nobody answers there: who would be dialled again would only be waited for again.
-    fn is_silence(&self) -> bool {
+    /// For how long the server is passed over where there are others.
+    fn passes_over(&self) -> Duration {
         let words = match self {
-            Self::Silent => return true,
+            Self::Silent => return SILENT,
             Self::Connect(_) | Self::Stream(_) => chain(self).to_ascii_lowercase(),
-            _ => return false,
+            _ => return Duration::ZERO,
         };
-        ["timed out", "timedout", "deadline has elapsed"].iter().any(|one| words.contains(one))
+        let silent = ["timed out", "timedout", "deadline has elapsed"].iter().any(|one| words.contains(one));
+        match self {
+            _ if silent => SILENT,
+            Self::Stream(_) => BROKEN,
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -234,7 +243,7 @@ pub(crate) async fn keep_session(side: &impl Side) {
         }
         // Whoever refuses this node, or is behind it, leads.
         if !matches!(ended, SessionError::Refused(_) | SessionError::Behind { .. }) {
-            if side.turns().go_on(ended.is_silence()) {
+            if side.turns().go_on(ended.passes_over()) {
                 tracing::debug!(error = %chain(&ended), "the next server is dialled");
                 continue;
             }

@@ -264,8 +264,10 @@ impl Driver {
             self.sessions.close_all();
             self.pending.clear();
             if let Err(error) = ended {
-                if self.leader.stands_by() && matches!(error, StoreError::Fenced { .. }) {
-                    tracing::warn!("the lead is lost, another server may have it");
+                let lost = matches!(error, StoreError::Fenced { .. }) || !self.lease.stands();
+                if self.leader.stands_by() && lost {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "the lead is lost, another server may have it");
                 } else {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,

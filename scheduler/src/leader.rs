@@ -161,7 +161,7 @@ impl Leader {
 
     async fn begin_within(&mut self, patience: Duration, store: &Store) -> Result<Lead, LeaderError> {
         self.keeper = None;
-        self.lock.hold(patience).await?;
+        self.lock.hold(patience, None).await?;
         let former = self.lock.former().await.map_err(LeaderError::Lock)?;
         let term = store.begin_term_of(Some(self.lock.server.id)).await.map_err(LeaderError::Term)?;
         let (told, hold) = watch::channel(Hold::Held);
@@ -172,8 +172,9 @@ impl Leader {
 }
 
 impl Lock {
-    /// Says something on the lock's connection, or takes the lock if it has none; the newest term that somebody has begun.
-    async fn hold(&self, patience: Duration) -> Result<Term, LeaderError> {
+    /// Says something on the lock's connection, or takes the lock if it has none; the newest term that somebody has begun. `led`: the term that the
+    /// lock is taken again for, and not at all where there is a newer one.
+    async fn hold(&self, patience: Duration, led: Option<Term>) -> Result<Term, LeaderError> {
         let mut held = self.held.lock().await;
         if let Some(lock) = held.as_mut() {
             if let Ok(newest) = self.say(lock).await {
@@ -186,6 +187,13 @@ impl Lock {
         let options =
             options.options([("lock_timeout", millis(patience)), ("idle_session_timeout", millis(self.session))]);
         let mut connection = answered(self.session, options.connect()).await.map_err(LeaderError::Lock)?;
+        if let Some(led) = led {
+            let newest = tell_and_ask(&mut connection, &self.server);
+            let newest = answered(self.session, newest).await.map_err(LeaderError::Lock)?;
+            if newest != led {
+                return Ok(newest);
+            }
+        }
         let taken = sqlx::query_scalar!(r#"SELECT pg_advisory_lock($1) IS NOT NULL AS "taken!""#, LOCK);
         match answered(self.session + patience, taken.fetch_one(&mut connection)).await {
             Ok(_) => {
@@ -219,7 +227,7 @@ impl Lock {
     async fn keep(&self, term: Term, told: &watch::Sender<Hold>) {
         let tell = |hold| told.send_if_modified(|known| std::mem::replace(known, hold) != hold);
         loop {
-            let holding = self.hold(self.session + PATIENCE);
+            let holding = self.hold(self.session + PATIENCE, Some(term));
             tokio::pin!(holding);
             let answer = tokio::select! {
                 biased;
@@ -334,7 +342,7 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
-        assert_eq!(leader.lock.hold(SHORT).await.unwrap(), term);
+        assert_eq!(leader.lock.hold(SHORT, Some(term)).await.unwrap(), term);
         let (told, hold) = watch::channel(Hold::Held);
         let lock = leader.lock.clone();
         tokio::spawn(async move { lock.keep(term, &told).await });

@@ -25,6 +25,8 @@ const EXPECTED: &[Expected] = &[
     Expected::warning("headway_scheduler::driver", "the lead is lost"),
     Expected::warning("headway_scheduler::leader", "Postgres does not answer"),
     Expected::warning("headway_scheduler::observer", "measurements lost"),
+    // Postgres has ended a transaction that the process was stopped in.
+    Expected::warning("sqlx_core::pool::connection", "error occurred while testing the connection"),
     Expected::SLOW_STATEMENT,
     Expected::SLOW_CONNECTION,
 ];
