@@ -285,6 +285,11 @@ impl Cluster {
         *self.outlook.ready.borrow() && self.outlook.lease.stands()
     }
 
+    /// Whether nobody else can lead now.
+    pub(crate) fn holds_the_lead(&self) -> bool {
+        self.outlook.lease.stands()
+    }
+
     /// Who leads, and how old what is shown here is, while that is another server.
     pub(crate) fn stands_by(&self) -> Option<Arc<StandsBy>> {
         self.outlook.standing.borrow().clone()

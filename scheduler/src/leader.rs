@@ -23,7 +23,9 @@ use crate::store::{KnownServer, Server, Store, StoreError, former, tell_and_ask,
 /// The advisory lock's number within the database ("headway" in ASCII).
 const LOCK: i64 = 0x68_65_61_64_77_61_79;
 /// How long a leader may be silent before Postgres ends its session.
-const SESSION: Duration = Duration::from_secs(3);
+const SESSION: Duration = Duration::from_secs(10);
+/// And where others stand by.
+const SHORT_SESSION: Duration = Duration::from_secs(3);
 /// A leader says something so many times meanwhile.
 const BEATS: u32 = 5;
 /// Beyond the session: the lock comes free when Postgres notices that it is over.
@@ -110,7 +112,9 @@ impl Leader {
 
     /// One that waits for as long as another leads.
     #[must_use]
-    pub fn standing_by(self) -> Self {
+    pub fn standing_by(mut self) -> Self {
+        self.lock.session = self.lock.session.min(SHORT_SESSION);
+        self.lock.lease = Lease::of(self.lock.session);
         Self { stands_by: true, ..self }
     }
 

@@ -121,7 +121,10 @@ pub async fn serve_reporting(
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
     let keyring = config.secrets_key.as_deref().map(Keyring::read).transpose()?;
-    let store = Store::connect(options.clone()).await?;
+    let store = match config.standby {
+        true => Store::connect_beside_others(options.clone()).await?,
+        false => Store::connect(options.clone()).await?,
+    };
     store.migrate().await?;
     let store = match keyring {
         Some(keyring) => store.with_keyring(keyring),

@@ -12,7 +12,7 @@ pub struct Leadership {
     pub term: u64,
     /// When the leader began it.
     pub since: Option<DateTime<Utc>>,
-    /// Whoever began the newest term; absent where it does not name itself. One that is silent for more than three seconds leads no longer.
+    /// Whoever began the newest term; absent where it does not name itself. One that is silent for more than three seconds leads no longer where others stand by.
     pub leader: Option<Server>,
     /// Others that told of themselves within the last minute, in the order in which they started.
     pub standbys: Vec<Server>,

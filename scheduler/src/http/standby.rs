@@ -18,7 +18,14 @@ const AGE: HeaderName = HeaderName::from_static("headway-age-seconds");
 
 /// Wraps all routes.
 pub async fn checked(State(state): State<HttpState>, request: Request, next: Next) -> Response {
-    let Some(standing) = state.cluster.stands_by().filter(|_| request.uri().path().starts_with("/api/v1/")) else {
+    if !request.uri().path().starts_with("/api/v1/") {
+        return next.run(request).await;
+    }
+    let Some(standing) = state.cluster.stands_by() else {
+        // As after this process was stopped for a while: who leads now it is about to find out.
+        if changes(request.method()) && !state.cluster.holds_the_lead() {
+            return Problem::unavailable("the scheduler does not lead at the moment").into_response();
+        }
         return next.run(request).await;
     };
     if is_the_leaders(request.method(), request.uri().path()) {
@@ -37,7 +44,11 @@ pub async fn checked(State(state): State<HttpState>, request: Request, next: Nex
 /// What only the leader does and knows. Questions that are posted are about its newest round.
 fn is_the_leaders(method: &Method, path: &str) -> bool {
     let live = path == "/api/v1/stream" || path.ends_with("/logs");
-    live || !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+    live || changes(method)
+}
+
+fn changes(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Nothing was done: the request is for another server.

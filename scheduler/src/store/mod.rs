@@ -71,8 +71,10 @@ use crate::secrets::{Keyring, OpenError};
 
 /// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
-/// No commit may stand still longer between two of its statements: a leader that is stopped in one holds the row that the next leader changes.
-const WRITE_TIMEOUT: &str = "3s";
+/// No commit may stand still longer between two of its statements.
+const WRITE_TIMEOUT: &str = "15s";
+/// Nor where others stand by: a leader that is stopped in a commit holds the row that the next leader changes.
+const SHORT_WRITE_TIMEOUT: &str = "3s";
 
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
@@ -158,9 +160,18 @@ fn durable(options: PgPoolOptions) -> PgPoolOptions {
 impl Store {
     /// Connects without looking at the schema. Refuses a database that forgets what it has confirmed.
     pub async fn connect(options: PgConnectOptions) -> Result<Self, StoreError> {
+        Self::connect_within(options, WRITE_TIMEOUT).await
+    }
+
+    /// The same of a server that may not keep waiting whoever stands by.
+    pub async fn connect_beside_others(options: PgConnectOptions) -> Result<Self, StoreError> {
+        Self::connect_within(options, SHORT_WRITE_TIMEOUT).await
+    }
+
+    async fn connect_within(options: PgConnectOptions, timeout: &str) -> Result<Self, StoreError> {
         let connecting = || StoreError::during("connecting to Postgres");
         // A server that is stopped in the middle of a commit holds its rows no longer than this.
-        let writing = options.clone().options([("idle_in_transaction_session_timeout", WRITE_TIMEOUT)]);
+        let writing = options.clone().options([("idle_in_transaction_session_timeout", timeout)]);
         let writer =
             durable(PgPoolOptions::new().max_connections(2)).connect_with(writing).await.map_err(connecting())?;
         let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&writer).await.map_err(connecting())?;
