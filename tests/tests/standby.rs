@@ -3,15 +3,14 @@
 //! `HEADWAY_TAKEOVERS` sets how many there are under submitters (3 by default, 120 in `make soak`).
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use headway_api::client::{Client, ClientError, EventQuery};
 use headway_api::v1::JobStateKind as State;
 use headway_tests::complaint::Expected;
 use headway_tests::job::EmulatedJob;
+use headway_tests::submitters::{Submitters, submit};
 use headway_tests::{Cluster, until};
 use nix::sys::signal::Signal;
 
@@ -30,12 +29,6 @@ const EXPECTED: &[Expected] = &[
     Expected::SLOW_STATEMENT,
     Expected::SLOW_CONNECTION,
 ];
-
-/// A job that asks for more than there is, so that nothing but the queue changes.
-async fn submit(client: &Client, name: &str) -> Result<String, ClientError> {
-    let yaml = EmulatedJob { min_gpus: 64, max_gpus: 64, ..EmulatedJob::named(name) }.yaml();
-    client.submit_yaml_for(&yaml, Some(&format!("key-{name}")), true).await.map(|done| done.jobs[0].id.to_string())
-}
 
 /// How long it takes until a server acknowledges a write.
 async fn writes_resume(client: &Client, name: &str) -> Duration {
@@ -139,17 +132,13 @@ async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_lead_change
     let takeovers: usize = std::env::var("HEADWAY_TAKEOVERS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     let mut cluster = Cluster::start_several(2, 0, 0).await;
     let clients = [cluster.client_of(0), cluster.client_of(1)];
-    let (stop, names) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let submitters: Vec<_> = (0..CLIENTS)
-        .map(|_| tokio::spawn(submit_until(cluster.client.clone(), Arc::clone(&names), Arc::clone(&stop))))
-        .collect();
+    let submitters = Submitters::start(&cluster.client, CLIENTS);
     let (mut killed, mut hung) = (Vec::new(), Vec::new());
     for n in 0..takeovers {
         let from = leader(&clients).await;
         // Under load, and with a standby that knows who leads.
         stands_by(&clients[1 - from]).await;
-        let moment = names.load(Ordering::Relaxed) + 5 * CLIENTS;
-        until("some submits", PATIENCE, || async { (names.load(Ordering::Relaxed) >= moment).then_some(()) }).await;
+        submitters.go_on(5 * CLIENTS).await;
         // A client that has just begun, as far as it knows with the server that is gone.
         let client = cluster.client_of_all();
         if n % 3 == 2 {
@@ -162,35 +151,14 @@ async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_lead_change
             cluster.start_server_at(from).await;
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    let mut acknowledged = BTreeMap::new();
-    for submitter in submitters {
-        acknowledged.extend(submitter.await.unwrap());
-    }
-    let mut stored: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for job in cluster.client.all_jobs().await.unwrap() {
-        stored.entry(job.name).or_default().insert(job.id.to_string());
-    }
-    let lost = acknowledged.iter().filter(|(name, id)| !stored.get(*name).is_some_and(|ids| ids.contains(*id)));
-    let (lost, doubled) = (lost.count(), stored.values().filter(|ids| ids.len() > 1).count());
-    println!("{} submits: {lost} lost, {doubled} doubled", acknowledged.len());
+    let tally = submitters.tally(&cluster.client).await;
+    println!("{tally:?}");
     println!("writes resumed after a kill: {}", spread(&mut killed));
     println!("writes resumed after a stop: {}", spread(&mut hung));
-    assert_eq!((lost, doubled), (0, 0));
+    assert_eq!((tally.lost, tally.doubled), (0, 0));
     let slowest = killed.iter().chain(&hung).max().copied().unwrap_or_default();
     assert!(slowest < TAKEOVER, "writes resumed after {slowest:?}");
     cluster.stop(EXPECTED).await;
-}
-
-/// Submits one job after the other until told to stop, each until it is acknowledged; says under which id.
-async fn submit_until(client: Client, names: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> BTreeMap<String, String> {
-    let mut acknowledged = BTreeMap::new();
-    while !stop.load(Ordering::Relaxed) {
-        let name = format!("job-{}", names.fetch_add(1, Ordering::Relaxed));
-        let id = until("a job to be acknowledged", PATIENCE, || async { submit(&client, &name).await.ok() }).await;
-        acknowledged.insert(name, id);
-    }
-    acknowledged
 }
 
 fn spread(times: &mut [Duration]) -> String {
