@@ -7,7 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::AgentError;
-use crate::session::Dialer;
+use crate::session::{Dialer, SessionError, chain};
+
+/// Nobody answers there: who dials again only waits again.
+const SILENT: Duration = Duration::from_secs(5);
+/// The connection was cut: by a server that ended, by the network, or because its pulse failed.
+const BROKEN: Duration = Duration::from_millis(1_500);
 
 /// How to reach each of them, and whose turn it is. At least one.
 pub(crate) struct Servers {
@@ -92,6 +97,23 @@ impl State {
             return false;
         }
         true
+    }
+}
+
+impl SessionError {
+    /// For how long the server is passed over where there are others.
+    pub(crate) fn passes_over(&self) -> Duration {
+        let words = match self {
+            Self::Silent => return SILENT,
+            Self::Connect(_) | Self::Stream(_) => chain(self).to_ascii_lowercase(),
+            _ => return Duration::ZERO,
+        };
+        let silent = ["timed out", "timedout", "deadline has elapsed"].iter().any(|one| words.contains(one));
+        match self {
+            _ if silent => SILENT,
+            Self::Stream(_) => BROKEN,
+            _ => Duration::ZERO,
+        }
     }
 }
 

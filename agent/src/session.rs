@@ -34,10 +34,6 @@ const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
 /// And none that does not answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
-/// Nobody answers there: who dials again only waits again.
-const SILENT: Duration = Duration::from_secs(5);
-/// The connection was cut: by a server that ended, by the network, or because its pulse failed.
-const BROKEN: Duration = Duration::from_millis(1_500);
 /// A server that is stopped keeps its connections: whether it lives is asked so often, and waited for so long.
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -112,23 +108,6 @@ pub(crate) enum SessionError {
     Behind { term: Term, followed: Term },
     #[error("the agent is going down")]
     GoingDown,
-}
-
-impl SessionError {
-    /// For how long the server is passed over where there are others.
-    fn passes_over(&self) -> Duration {
-        let words = match self {
-            Self::Silent => return SILENT,
-            Self::Connect(_) | Self::Stream(_) => chain(self).to_ascii_lowercase(),
-            _ => return Duration::ZERO,
-        };
-        let silent = ["timed out", "timedout", "deadline has elapsed"].iter().any(|one| words.contains(one));
-        match self {
-            _ if silent => SILENT,
-            Self::Stream(_) => BROKEN,
-            _ => Duration::ZERO,
-        }
-    }
 }
 
 pub(crate) struct Session {
@@ -387,7 +366,7 @@ async fn answer_log(files: Files, inputs: mpsc::Sender<Input>, request: LogReque
 }
 
 /// An error with all its causes, for the log.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

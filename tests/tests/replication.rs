@@ -19,9 +19,17 @@ const CLIENTS: usize = 4;
 const SOCKET: &str = ".s.PGSQL.5432";
 /// Nothing answers between the death of one database and the promotion of the other.
 const EXPECTED: &[Expected] = &[
-    Expected::warning("headway_scheduler", ""),
-    Expected::error("headway_scheduler", ""),
-    Expected::warning("sqlx", ""),
+    Expected::error("headway_scheduler::driver", "commit failed"),
+    Expected::warning("headway_scheduler::driver", "this server has taken over"),
+    Expected::warning("headway_scheduler::driver", "the lead is lost"),
+    Expected::warning("headway_scheduler::driver::standby", "cannot take over"),
+    Expected::warning("headway_scheduler::driver::standby", "the cluster cannot be shown"),
+    Expected::warning("headway_scheduler::leader", "Postgres does not answer"),
+    Expected::warning("headway_scheduler::observer", ""),
+    Expected::warning("sqlx::postgres::notice", "terminating connection"),
+    Expected::warning("sqlx_core::pool::connection", "error occurred while testing the connection"),
+    Expected::SLOW_STATEMENT,
+    Expected::SLOW_CONNECTION,
 ];
 
 /// A Postgres that repeats what another does.

@@ -23,6 +23,7 @@ const EXPECTED: &[Expected] = &[
     Expected::warning("headway_scheduler::driver", "this server has taken over"),
     Expected::warning("headway_scheduler::driver", "the lead is lost"),
     Expected::warning("headway_scheduler::leader", "Postgres does not answer"),
+    Expected::warning("headway_scheduler::driver::standby", "the cluster cannot be shown"),
     Expected::warning("headway_scheduler::observer", "measurements lost"),
     // Postgres has ended a transaction that the process was stopped in.
     Expected::warning("sqlx_core::pool::connection", "error occurred while testing the connection"),

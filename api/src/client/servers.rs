@@ -111,7 +111,7 @@ impl Client {
                 if over && !silent.is_empty() {
                     // They may only have been slow: each is waited for once.
                     silent.clear();
-                } else if over || !(std::mem::take(&mut takeover) || !silent.is_empty()) {
+                } else if over || (!std::mem::take(&mut takeover) && silent.is_empty()) {
                     return Err(error);
                 }
                 tokio::time::sleep(PAUSE).await;
