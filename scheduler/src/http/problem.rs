@@ -26,7 +26,8 @@ pub struct Problem {
     field: Option<String>,
     hint: Option<String>,
     retry_after: Option<Duration>,
-    leader: Option<String>,
+    /// Whoever leads instead; boxed, since nearly no problem has it.
+    leader: Option<Box<headway_api::v1::NotLeading>>,
 }
 
 impl Problem {
@@ -82,7 +83,7 @@ impl Problem {
     /// This server stands by; nothing was done.
     pub fn not_leading(detail: impl Into<String>, leader: Option<String>) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", detail);
-        Self { retry_after: Some(TAKEOVER), leader, ..problem }
+        Self { retry_after: Some(TAKEOVER), leader: Some(Box::new(headway_api::v1::NotLeading { leader })), ..problem }
             .hint("ask the leader; give clients the addresses of all servers")
     }
 
@@ -183,7 +184,7 @@ impl IntoResponse for Problem {
             detail: self.detail,
             field: self.field,
             hint: self.hint,
-            leader: self.leader,
+            leader: self.leader.and_then(|told| told.leader),
             request_id: limits::REQUEST_ID_HERE.try_with(String::clone).ok(),
             trace_id: limits::TRACE_ID_HERE.try_with(Option::clone).ok().flatten(),
         };
