@@ -52,6 +52,14 @@ impl Member {
         }
     }
 
+    /// Makes it one that runs beside the ranks and speaks to nobody.
+    pub(crate) fn stand_aside(&mut self, mark: String) {
+        self.variables.insert(MARK.to_owned(), mark);
+        for name in ["HEADWAY_SOCKET", "HEADWAY_SECRET", "MASTER_PORT"] {
+            self.variables.remove(name);
+        }
+    }
+
     /// Says when the launch began, so that the worker can tell what its start took.
     pub(crate) fn launched_at(&mut self, at: Timestamp) {
         self.variables.insert("HEADWAY_LAUNCHED_AT".to_owned(), format!("{:.6}", at.0 as f64 / 1e6));

@@ -5,12 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use headway_node::{Process, Share};
 use headway_types::{Fault, GroupOutcome, LaunchOrder};
-use tokio::process::Command;
 use tokio::time::{sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -163,24 +161,12 @@ async fn wait(
     until: Until<'_>,
 ) -> io::Result<End> {
     let (job, generation, rank) = (order.job, order.generation, member.rank);
-    let mut words = match &site.cgroups {
-        Some(cgroups) => cgroups.words(job, generation, rank)?,
-        None => Vec::new(),
-    };
-    words.extend(site.users.prefix(user));
-    words.extend(["/bin/sh", "-c", SHELL, "headway"].map(String::from));
-    let directory = order.run.workdir.as_ref().map_or_else(|| site.files.work(job), PathBuf::from);
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .arg(directory)
+    let mut child = site
+        .shell(order, member, user, SHELL)?
+        .arg(site.directory(order))
         .args(&member.argv[2..])
-        .env_clear()
-        .envs(&member.variables)
-        .current_dir("/")
-        .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log.try_clone()?)
-        .process_group(0)
         .spawn()?;
     let leader = child.id().and_then(|pid| Some(Process { rank, pid, started: process::started(pid)? }));
     let end = tokio::select! {
@@ -214,11 +200,7 @@ fn member(
     let Some(mut member) = (!members.is_empty()).then(|| members.swap_remove(0)) else {
         return Err(Fault::of_infrastructure("no rank runs on this node"));
     };
-    member.variables.insert(process::MARK.to_owned(), mark);
-    // It speaks to nobody.
-    for name in ["HEADWAY_SOCKET", "HEADWAY_SECRET", "MASTER_PORT"] {
-        member.variables.remove(name);
-    }
+    member.stand_aside(mark);
     Ok(member)
 }
 

@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +19,7 @@ use headway_node::{Exit, NodeEvent, Process};
 use headway_types::spec::RunPer;
 use headway_types::{Fault, Generation, JobId, LaunchOrder};
 use nix::sys::signal::SIGKILL;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 
 use crate::cause::{self, Before};
@@ -28,6 +27,7 @@ use crate::cgroup::OutOfMemory;
 use crate::clock::now;
 use crate::connections::Connections;
 use crate::environment::{self, Member};
+use crate::exec;
 use crate::files::{read_end, write_durably};
 use crate::node::Input;
 use crate::process;
@@ -120,6 +120,10 @@ impl Launcher {
     /// Watches processes an earlier agent started.
     pub(crate) fn adopt(&self, order: &LaunchOrder, processes: Vec<Process>) {
         for process in processes {
+            exec::end_forgotten(
+                environment::mark(self.site.inventory.now().node, order.job, order.generation),
+                process.rank,
+            );
             self.watch(order, process, Tie::Adopted, Before::now());
         }
         self.warm_up(order.clone());
@@ -229,7 +233,7 @@ impl Launcher {
         let mut status = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
         status.write_all(NO_STATUS.as_bytes())?;
         give(&path, user)?;
-        let directory = order.run.workdir.as_ref().map_or_else(|| files.work(order.job), PathBuf::from);
+        let directory = self.site.directory(order);
         Ok(Place { output: output.into(), exit_status: status.into(), exit_status_path: path, directory })
     }
 
@@ -267,25 +271,14 @@ impl Launcher {
         place: Place,
     ) -> io::Result<(Process, Tie)> {
         let rank = member.rank;
-        let mut words = match &self.site.cgroups {
-            Some(cgroups) => cgroups.words(order.job, order.generation, rank)?,
-            None => Vec::new(),
-        };
-        words.extend(self.site.users.prefix(user));
-        // By the last of them the shell calls itself in what it says of a command that cannot be run.
-        words.extend(["/bin/sh", "-c", WRAPPER, "headway"].map(String::from));
-        let child = Command::new(&words[0])
-            .args(&words[1..])
+        let child = self
+            .site
+            .shell(order, member, user, WRAPPER)?
             .arg(place.exit_status_path)
             .arg(place.directory)
             .args(&member.argv)
-            .env_clear()
-            .envs(&member.variables)
-            .current_dir("/")
-            .stdin(Stdio::null())
             .stdout(place.output.try_clone()?)
             .stderr(place.output)
-            .process_group(0)
             .spawn()?;
         let identity = child.id().and_then(|pid| Some(Process { rank, pid, started: process::started(pid)? }));
         let process = identity.ok_or_else(|| io::Error::other("it does not show in /proc"))?;

@@ -13,6 +13,7 @@ mod config;
 mod connections;
 mod emulated;
 mod environment;
+mod exec;
 mod files;
 mod fleet;
 mod gpu;
@@ -118,7 +119,8 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
-    let session = Session { servers, files, inputs, outbox: Arc::clone(&outbox) };
+    let execs = exec::Execs::new(Arc::clone(&site), inputs.clone());
+    let session = Session { servers, files, inputs, outbox: Arc::clone(&outbox), execs };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use headway_api::agent::Secrets;
 use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
 use headway_types::{
-    Capabilities, ConditionKind, Fault, Generation, JobId, NodeInventory, NodeReport, Term, Timestamp,
+    Capabilities, ConditionKind, Fault, Generation, JobId, LaunchOrder, NodeInventory, NodeReport, Term, Timestamp,
 };
 use nix::sys::signal::{SIGKILL, SIGTERM};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -53,6 +53,12 @@ pub(crate) enum Input {
     Register(oneshot::Sender<(NodeReport, Term)>),
     /// A session was welcomed; answered with whether its term is acceptable.
     Opened(Term, oneshot::Sender<bool>),
+    /// What a group was started with; `None` if it does not run.
+    Running {
+        job: JobId,
+        generation: Generation,
+        reply: oneshot::Sender<Option<Box<LaunchOrder>>>,
+    },
     /// Whether nothing more will be written to the group's logs.
     IsOver {
         job: JobId,
@@ -178,6 +184,12 @@ impl Node {
                 let result = self.handle(NodeEvent::SessionOpened { term }).await;
                 answer(reply, accepted);
                 result
+            }
+            Input::Running { job, generation, reply } => {
+                let group = self.ledger.group(job, generation);
+                let running = group.filter(|group| !group.phase.members().is_empty() && !group.phase.is_ended());
+                answer(reply, running.map(|group| Box::new(group.order.clone())));
+                Ok(())
             }
             Input::IsOver { job, generation, reply } => {
                 let over = self.ledger.group(job, generation).is_none_or(|group| group.phase.is_ended());
@@ -324,6 +336,16 @@ impl Node {
             }
         }
     }
+}
+
+/// Asks the loop; `None` when it is gone.
+pub(crate) async fn ask<T>(
+    inputs: &mpsc::Sender<Input>,
+    question: impl FnOnce(oneshot::Sender<T>) -> Input,
+) -> Option<T> {
+    let (reply, answer) = oneshot::channel();
+    inputs.send(question(reply)).await.ok()?;
+    answer.await.ok()
 }
 
 /// An asker that has gone away needs no answer.

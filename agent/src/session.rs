@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
-use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire};
+use headway_api::agent::{
+    AgentToScheduler, ExecRequest, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire,
+};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use rand::RngExt;
@@ -17,9 +19,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::AgentError;
+use crate::exec::Execs;
 use crate::files::Files;
 use crate::logs;
-use crate::node::Input;
+use crate::node::{Input, ask};
 use crate::outbox::Outbox;
 use crate::servers::{Servers, Turns};
 
@@ -115,6 +118,7 @@ pub(crate) struct Session {
     pub(crate) files: Files,
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) outbox: Arc<Outbox>,
+    pub(crate) execs: Execs,
 }
 
 /// A node's side of its sessions: who dials, and who takes what the scheduler says.
@@ -128,6 +132,8 @@ pub(crate) trait Side: Sync {
     fn command(&self, event: NodeEvent, secrets: Secrets) -> impl Future<Output = Result<(), SessionError>> + Send;
     /// Answers a log request in its own time.
     fn log(&self, request: LogRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
+    /// Likewise a question for a command beside a rank.
+    fn exec(&self, request: ExecRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
     /// Returns when the node itself is no longer there.
     fn gone(&self) -> impl Future<Output = ()> + Send;
 }
@@ -160,6 +166,15 @@ impl Side for Session {
 
     async fn log(&self, request: LogRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
         tokio::spawn(answer_log(self.files.clone(), self.inputs.clone(), request, outgoing.clone()));
+        Ok(())
+    }
+
+    async fn exec(&self, request: ExecRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
+        let (execs, outgoing) = (self.execs.clone(), outgoing.clone());
+        tokio::spawn(async move {
+            let piece = AgentToScheduler::Exec(execs.answer(request).await);
+            let _broken = outgoing.send((&piece).into()).await;
+        });
         Ok(())
     }
 
@@ -335,6 +350,7 @@ async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &O
             side.command(NodeEvent::Command { term, serial, command }, secrets).await
         }
         Ok(SchedulerToAgent::Log(request)) => side.log(request, outgoing).await,
+        Ok(SchedulerToAgent::Exec(request)) => side.exec(request, outgoing).await,
         Ok(SchedulerToAgent::Refused { reason, .. }) => Err(SessionError::Refused(reason)),
         Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),
         Err(error) => {
@@ -342,13 +358,6 @@ async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &O
             Ok(())
         }
     }
-}
-
-/// `None` when the node's loop is gone.
-async fn ask<T>(inputs: &mpsc::Sender<Input>, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
-    let (reply, answer) = oneshot::channel();
-    inputs.send(question(reply)).await.ok()?;
-    answer.await.ok()
 }
 
 async fn answer_log(files: Files, inputs: mpsc::Sender<Input>, request: LogRequest, outgoing: Outgoing) {

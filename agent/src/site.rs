@@ -2,10 +2,13 @@
 //! launch and by the launch itself, so that both see the same command.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use headway_node::Share;
 use headway_types::{Condition, ConditionKind, Fault, LaunchOrder};
+use tokio::process::Command;
 use tokio::sync::watch;
 
 use crate::AgentError;
@@ -99,6 +102,38 @@ impl Site {
             inherited: &inherited,
         };
         environment::members(order, &share, port, secret, &host).map_err(Fault::of_job)
+    }
+
+    /// Where the order's commands begin.
+    pub(crate) fn directory(&self, order: &LaunchOrder) -> PathBuf {
+        order.run.workdir.as_ref().map_or_else(|| self.files.work(order.job), PathBuf::from)
+    }
+
+    /// A shell in the cgroup of a rank, as the job's user, with the rank's variables, which leads a process group of its own. What follows its
+    /// script (arguments) and where its output goes is the caller's to add.
+    pub(crate) fn shell(
+        &self,
+        order: &LaunchOrder,
+        member: &Member,
+        user: Option<&UnixUser>,
+        script: &str,
+    ) -> io::Result<Command> {
+        let mut words = match &self.cgroups {
+            Some(cgroups) => cgroups.words(order.job, order.generation, member.rank)?,
+            None => Vec::new(),
+        };
+        words.extend(self.users.prefix(user));
+        // By the last of them the shell calls itself in what it says of a command that cannot be run.
+        words.extend(["/bin/sh", "-c", script, "headway"].map(String::from));
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .env_clear()
+            .envs(&member.variables)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .process_group(0);
+        Ok(command)
     }
 
     /// What an order needs that names this node's interpreter and sets no variables, where one user runs all jobs.

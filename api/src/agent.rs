@@ -3,6 +3,7 @@
 //! `wire` is generated from `proto/headway/agent/v1/agent.proto`. Nothing past the two shells sees it: a message is
 //! translated at the border, and what is missing or out of range is an error that names the field, never a default.
 
+mod exec;
 mod from_wire;
 mod secrets;
 mod to_wire;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Serial, Term};
 
 use crate::secret::Secret;
+pub use exec::{ExecEnded, ExecPiece, ExecRequest, ExecStart};
 pub use from_wire::followed;
 pub use to_wire::registration;
 
@@ -34,6 +36,8 @@ pub enum AgentToScheduler {
     Report(NodeReport),
     /// The answer to a log request; it never reaches the engine.
     Log(LogChunk),
+    /// The answer to an exec request; it never reaches the engine.
+    Exec(ExecPiece),
 }
 
 /// What the scheduler says.
@@ -48,6 +52,8 @@ pub enum SchedulerToAgent {
     Command { term: Term, serial: Option<Serial>, command: AgentCommand, secrets: Secrets },
     /// Answered with one chunk; it never reaches the ledger.
     Log(LogRequest),
+    /// Likewise.
+    Exec(ExecRequest),
     /// The session is not accepted; the stream ends. `term`: the scheduler's, where the node follows a newer one.
     Refused { reason: String, term: Option<Term> },
 }

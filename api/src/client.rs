@@ -6,6 +6,7 @@
 
 mod arrays;
 mod cluster;
+mod exec;
 mod jobs;
 mod projects;
 mod secrets;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_api::agent::{LogMark, LogRequest};
+use headway_api::agent::{ExecPiece, ExecRequest, LogMark, LogRequest};
 use headway_engine::record::{Allocation, EventRecord};
 use headway_engine::{Actor, Reply, Request, View};
 use headway_types::{Generation, JobId, NodeId, PlanId, Seconds, Timestamp};
@@ -256,6 +256,12 @@ impl Cluster {
             data: chunk.bytes,
             marks: chunk.marks,
         })
+    }
+
+    /// Has a node start a command beside a rank, or asks what one has written; the request is numbered here.
+    pub async fn exec(&self, node: NodeId, request: ExecRequest) -> Result<ExecPiece, SessionError> {
+        let request_id = self.sessions.next_request();
+        self.sessions.exec(node, ExecRequest { request_id, ..request }).await
     }
 
     #[must_use]

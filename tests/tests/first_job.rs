@@ -110,7 +110,19 @@ fn waiting_ends_in_time(terminal: &Terminal) {
     let waited = terminal.output(&["job", "wait", "long", "--timeout", "1s"]);
     assert_eq!(waited.status.code(), Some(124), "{}", String::from_utf8_lossy(&waited.stderr));
     terminal.says(&["job", "wait", "long", "--for", "running"]);
+    a_command_runs_beside_it(terminal);
     terminal.says(&["cancel", "long"]);
     let waited = terminal.output(&["job", "wait", "long"]);
     assert_eq!(waited.status.code(), Some(1));
+}
+
+fn a_command_runs_beside_it(terminal: &Terminal) {
+    let exec = |arguments: &[&str]| terminal.output(&[&["job", "exec", "long"], arguments].concat());
+    let ran = exec(&["--", "sh", "-c", "echo $RANK of $WORLD_SIZE; echo aside >&2; printf '\\377'; exit 5"]);
+    assert_eq!((ran.stdout.as_slice(), ran.status.code()), (&b"0 of 1\n\xff"[..], Some(5)));
+    assert_eq!(ran.stderr, b"aside\n");
+    let late = exec(&["--timeout", "1s", "--", "sleep", "60"]);
+    assert_eq!(late.status.code(), Some(124), "{}", String::from_utf8_lossy(&late.stderr));
+    let missing = exec(&["--rank", "7", "--", "true"]);
+    assert_eq!(missing.status.code(), Some(3), "{}", String::from_utf8_lossy(&missing.stderr));
 }

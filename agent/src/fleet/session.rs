@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_api::agent::{LogRequest, Secrets};
+use headway_api::agent::{AgentToScheduler, ExecPiece, ExecRequest, LogRequest, Secrets};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -116,6 +116,14 @@ impl Side for Line {
 
     async fn log(&self, request: LogRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
         self.tell(Input::Log { node: self.node, request, outgoing: outgoing.clone() }).await
+    }
+
+    async fn exec(&self, request: ExecRequest, outgoing: &Outgoing) -> Result<(), SessionError> {
+        let error = Some("nothing runs on an emulated node that a command could run beside".to_owned());
+        let piece = AgentToScheduler::Exec(ExecPiece { request_id: request.request_id, error, ..ExecPiece::default() });
+        // Whoever asked through a full stream asks again.
+        let _full = outgoing.try_send((&piece).into());
+        Ok(())
     }
 
     async fn gone(&self) {

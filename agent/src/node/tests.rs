@@ -1,6 +1,7 @@
 //! The node's loop with real processes.
 #![allow(clippy::unwrap_used)]
 
+mod exec;
 mod hooks;
 mod isolation;
 mod life;
@@ -24,6 +25,7 @@ use crate::activity::Uses;
 use crate::cgroup::CgroupRoot;
 use crate::config::AgentConfig;
 use crate::connections::Connections;
+use crate::exec::Execs;
 use crate::files::{Files, Lock};
 use crate::gpu;
 use crate::inventory::Inventory;
@@ -100,6 +102,7 @@ struct Agent {
     files: Files,
     lock: Lock,
     launcher: Launcher,
+    execs: Execs,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -126,13 +129,14 @@ impl Agent {
         let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone());
         let socket = socket.unwrap();
         let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections);
+        let execs = Execs::new(Arc::clone(&site), inputs.clone());
         let node = Node::load(site, launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone()).unwrap();
         let tasks = vec![
             tokio::spawn(socket),
             tokio::spawn(observer.run()),
             tokio::spawn(async move { node.run(receiver).await.unwrap() }),
         ];
-        Self { inputs, outbox, inventory, files, lock, launcher, tasks }
+        Self { inputs, outbox, inventory, files, lock, launcher, execs, tasks }
     }
 
     fn order(&self, dir: &TempDir, generation: u64, line: &str) -> LaunchOrder {

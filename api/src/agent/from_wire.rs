@@ -21,13 +21,13 @@ mod order;
 
 use order::launch_order;
 
-type Read<T> = Result<T, WireError>;
+pub(super) type Read<T> = Result<T, WireError>;
 
-fn present<T>(field: &'static str, value: Option<T>) -> Read<T> {
+pub(super) fn present<T>(field: &'static str, value: Option<T>) -> Read<T> {
     value.ok_or(WireError::Missing { field })
 }
 
-fn parse<T: FromStr>(field: &'static str, text: &str) -> Read<T>
+pub(super) fn parse<T: FromStr>(field: &'static str, text: &str) -> Read<T>
 where
     T::Err: Display,
 {
@@ -50,7 +50,7 @@ fn seconds(field: &'static str, value: f64) -> Read<Seconds> {
     }
 }
 
-fn positive(field: &'static str, value: f64) -> Read<f64> {
+pub(super) fn positive(field: &'static str, value: f64) -> Read<f64> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
@@ -126,6 +126,7 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                     .map(|(phase, value)| Ok((phase, seconds("seconds_by_phase", value)?)))
                     .collect::<Read<_>>()?,
             },
+            Body::ExecPiece(piece) => return Ok(Self::Exec(piece.into())),
             Body::LogChunk(chunk) => {
                 return Ok(Self::Log(LogChunk {
                     request_id: chunk.request_id,
@@ -170,6 +171,7 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 tail_lines: request.tail_lines,
                 since_ms: request.since_ms,
             }),
+            Body::ExecRequest(request) => Self::Exec(request.try_into()?),
             Body::Refused(refused) => Self::Refused { reason: refused.reason, term: refused.term.map(Term) },
         })
     }

@@ -218,6 +218,14 @@ fn from_agent() -> Vec<AgentToScheduler> {
         error: Some("rank 9 is not on this node".into()),
         marks: vec![LogMark { offset: 3, at_ms: 1_790_000_000_000 }],
     }));
+    let ended = ExecEnded { exit_code: Some(3), signal: None, timed_out: false };
+    messages.push(AgentToScheduler::Exec(ExecPiece {
+        request_id: 8,
+        stdout: b"\xff\x00".to_vec(),
+        stderr: b"no".to_vec(),
+        ended: Some(ended),
+        error: Some("there is no such command".into()),
+    }));
     messages
 }
 
@@ -276,6 +284,11 @@ fn from_scheduler() -> Vec<SchedulerToAgent> {
         tail_lines: Some(100),
         since_ms: Some(-1),
     }));
+    let command = vec!["nvidia-smi".to_owned(), String::new()];
+    let start = ExecStart { job, generation, rank: 9, command, timeout: Seconds(60.0) };
+    for start in [Some(start), None] {
+        messages.push(SchedulerToAgent::Exec(ExecRequest { request_id: 8, exec: uuid::Uuid::from_u128(5), start }));
+    }
     messages
 }
 

@@ -21,6 +21,7 @@ impl From<&AgentToScheduler> for wire::AgentMessage {
         match message {
             AgentToScheduler::Report(report) => report.into(),
             AgentToScheduler::Log(chunk) => chunk.into(),
+            AgentToScheduler::Exec(piece) => Self { body: Some(wire::agent_message::Body::ExecPiece(piece.into())) },
         }
     }
 }
@@ -116,6 +117,7 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
                 Body::Command(command_to_wire(*term, *serial, command, secrets))
             }
             SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
+            SchedulerToAgent::Exec(request) => Body::ExecRequest(request.into()),
             SchedulerToAgent::Refused { reason, term } => {
                 Body::Refused(wire::Refused { reason: reason.clone(), term: term.map(|term| term.0) })
             }

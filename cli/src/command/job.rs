@@ -9,7 +9,7 @@ use headway_api::v1::{ElasticPatch, JobPatch, ResizeRequest};
 use headway_types::Seconds;
 
 use super::curve::{self, Curve};
-use super::{cancel, describe, events, logs, notify, ps, wait, why};
+use super::{cancel, describe, events, exec, logs, notify, ps, wait, why};
 use super::{resolve_job, resolve_only_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, moment};
@@ -102,6 +102,8 @@ pub enum Job {
         /// Id, unique end or beginning of one, or name.
         job: String,
     },
+    /// Run a command beside a rank of a running job, as its user: nvidia-smi, py-spy, ls.
+    Exec(exec::Exec),
     /// Print what its ranks wrote (`headway logs`).
     Logs(logs::Logs),
     /// End a job (`headway cancel`).
@@ -150,6 +152,7 @@ pub struct Update {
 pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode, Failure> {
     match job {
         Job::Wait(of) => return wait::run(client, print, of).await,
+        Job::Exec(of) => return exec::run(client, of).await,
         Job::Curve(of) => curve::run(client, print, of).await,
         Job::List(of) => ps::run(client, print, of).await,
         Job::Logs(of) => logs::run(client, of).await,

@@ -14,6 +14,7 @@ pub mod describe;
 pub mod estimate;
 pub mod evaluate;
 pub mod events;
+pub mod exec;
 pub mod job;
 pub mod logs;
 pub mod model;

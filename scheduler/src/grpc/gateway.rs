@@ -187,7 +187,8 @@ impl Gateway {
             };
             match message.map(|message| message.map(AgentToScheduler::try_from)) {
                 Ok(Some(Ok(AgentToScheduler::Report(next)))) => report = Some(next),
-                Ok(Some(Ok(AgentToScheduler::Log(chunk)))) => self.sessions.answered(chunk),
+                Ok(Some(Ok(AgentToScheduler::Log(chunk)))) => self.sessions.log_came(node, chunk),
+                Ok(Some(Ok(AgentToScheduler::Exec(piece)))) => self.sessions.exec_came(node, piece),
                 // An agent may be newer than the scheduler: what it says beyond this version is skipped.
                 Ok(Some(Err(WireError::Missing { field: "body" }))) => {}
                 Ok(Some(Err(error))) => {

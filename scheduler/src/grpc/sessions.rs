@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use headway_api::agent::{LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
+use headway_api::agent::{ExecPiece, ExecRequest, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
 use headway_engine::SessionId;
 use headway_types::{AgentCommand, NodeId, Serial, Term};
 use tokio::sync::mpsc::error::TrySendError;
@@ -17,8 +17,8 @@ use crate::spans;
 
 /// Messages a slow agent may leave unread before it is disconnected.
 const QUEUE: usize = 512;
-/// Longest wait for a piece of a log.
-const LOG_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest wait for a piece of a log or of a command's output.
+const ASK_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) type Outgoing = Result<wire::SchedulerMessage, Status>;
 
@@ -41,9 +41,12 @@ struct Registry {
     /// Never set back: a term that comes again to this process goes on counting.
     last_command: u64,
     last_request: u64,
-    /// Log requests without an answer yet.
-    asked: BTreeMap<u64, oneshot::Sender<LogChunk>>,
+    /// Requests without an answer yet. A node answers what it was asked itself.
+    logs: Asked<LogChunk>,
+    execs: Asked<ExecPiece>,
 }
+
+type Asked<T> = BTreeMap<(NodeId, u64), oneshot::Sender<T>>;
 
 struct Open {
     session: SessionId,
@@ -91,7 +94,8 @@ impl Sessions {
         let mut registry = self.lock();
         registry.term = None;
         std::mem::take(&mut registry.open).into_values().for_each(|open| open.closed.cancel());
-        registry.asked.clear();
+        registry.logs.clear();
+        registry.execs.clear();
     }
 
     /// Tokens were revoked, or open something else: every session's is looked up again.
@@ -162,7 +166,7 @@ impl Sessions {
         self.lock().send(node, message)
     }
 
-    /// A number for the next log request.
+    /// A number for the next request to a node.
     #[must_use]
     pub fn next_request(&self) -> u64 {
         let mut registry = self.lock();
@@ -173,28 +177,51 @@ impl Sessions {
     /// Asks a node for a piece of a log and waits for the answer.
     pub async fn ask(&self, node: NodeId, request: LogRequest) -> Result<LogChunk, SessionError> {
         let id = request.request_id;
-        let (answer, chunk) = oneshot::channel();
+        self.wait(node, id, &SchedulerToAgent::Log(request), |registry| &mut registry.logs).await
+    }
+
+    /// Has a node start a command, or asks what one has written, and waits for the answer.
+    pub async fn exec(&self, node: NodeId, request: ExecRequest) -> Result<ExecPiece, SessionError> {
+        let id = request.request_id;
+        self.wait(node, id, &SchedulerToAgent::Exec(request), |registry| &mut registry.execs).await
+    }
+
+    async fn wait<T>(
+        &self,
+        node: NodeId,
+        id: u64,
+        message: &SchedulerToAgent,
+        asked: fn(&mut Registry) -> &mut Asked<T>,
+    ) -> Result<T, SessionError> {
+        let (answer, piece) = oneshot::channel();
         {
             let mut registry = self.lock();
-            if !registry.send(node, &SchedulerToAgent::Log(request)) {
+            if !registry.send(node, message) {
                 return Err(SessionError::NotConnected(node));
             }
-            registry.asked.insert(id, answer);
+            asked(&mut registry).insert((node, id), answer);
         }
-        let waited = tokio::time::timeout(LOG_DEADLINE, chunk).instrument(spans::agent_asked(node)).await;
-        self.lock().asked.remove(&id);
+        let waited = tokio::time::timeout(ASK_DEADLINE, piece).instrument(spans::agent_asked(node)).await;
+        asked(&mut self.lock()).remove(&(node, id));
         match waited {
-            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Ok(piece)) => Ok(piece),
             Ok(Err(_)) => Err(SessionError::NotConnected(node)),
             Err(_) => Err(SessionError::TimedOut(node)),
         }
     }
 
-    /// Hands an answer to whoever asked; late ones are dropped.
-    pub(super) fn answered(&self, chunk: LogChunk) {
-        if let Some(asker) = self.lock().asked.remove(&chunk.request_id) {
+    /// Hands a piece of a log to whoever asked this node for it; late ones are dropped.
+    pub(super) fn log_came(&self, node: NodeId, chunk: LogChunk) {
+        if let Some(asker) = self.lock().logs.remove(&(node, chunk.request_id)) {
             // The asker may have given up meanwhile.
             let _ = asker.send(chunk);
+        }
+    }
+
+    /// Likewise what a command has written.
+    pub(super) fn exec_came(&self, node: NodeId, piece: ExecPiece) {
+        if let Some(asker) = self.lock().execs.remove(&(node, piece.request_id)) {
+            let _ = asker.send(piece);
         }
     }
 
@@ -341,8 +368,11 @@ mod tests {
         let id = sessions.next_request();
         let chunk =
             LogChunk { request_id: id, bytes: b"x".to_vec(), next_offset: 1, eof: false, error: None, marks: vec![] };
+        let other = IdSource::seeded(2).node(Timestamp(0));
+        let forged = LogChunk { bytes: b"y".to_vec(), ..chunk.clone() };
         let (asked, ()) = tokio::join!(sessions.ask(node, request(id, job)), async {
-            sessions.answered(chunk.clone());
+            sessions.log_came(other, forged);
+            sessions.log_came(node, chunk.clone());
         });
         assert_eq!(asked, Ok(chunk));
     }

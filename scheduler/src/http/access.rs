@@ -163,7 +163,7 @@ async fn permit(
     };
     let param = |name: &str| params?.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_owned());
     match act {
-        Act::SeeJob | Act::ReadJob | Act::ReadEnvironment | Act::ChangeJob => {
+        Act::SeeJob | Act::ReadJob | Act::ReadEnvironment | Act::ChangeJob | Act::RunInJob => {
             // The handler says what is wrong with an id that is none.
             let id = param("id").and_then(|id| Uuid::parse_str(&id).ok());
             let Some(id) = id else { return caller.has_scope(act) };

@@ -17,6 +17,7 @@ mod cookies;
 mod deliveries;
 mod dependencies;
 mod events;
+mod exec;
 mod explain;
 mod extract;
 #[cfg(test)]
@@ -79,6 +80,7 @@ use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache};
@@ -111,6 +113,8 @@ pub struct HttpState {
     build: &'static str,
     metrics: Option<PrometheusHandle>,
     trials: Trials,
+    /// Places for commands beside jobs.
+    execs: Arc<Semaphore>,
 }
 
 impl HttpState {
@@ -142,6 +146,7 @@ impl HttpState {
             build,
             metrics,
             trials,
+            execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
         }
     }
 

@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, arrays, audit, browser_sessions, deliveries, events, explain, goodput, history, jobs,
+    HttpState, actions, arrays, audit, browser_sessions, deliveries, events, exec, explain, goodput, history, jobs,
     leadership, ledger, listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission,
     rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
 };
@@ -77,6 +77,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(events::job_events))
         .routes(routes!(history::checkpoints))
         .routes(routes!(deliveries::deliveries, deliveries::test_delivery))
+        .routes(routes!(exec::exec))
         .routes(routes!(logs::logs))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::update_node, nodes::delete_node))
@@ -186,11 +187,12 @@ pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
     text.into()
 }
 
-/// Whatever is posted takes a key; tokens and sessions are the exception, whose secret is shown once, and tests of webhooks, which are for calling again.
+/// Whatever is posted takes a key; tokens and sessions are the exception, whose secret is shown once, and tests of webhooks and commands, which are for doing again.
 fn accept_key(post: &mut Operation) {
     const NAME: &str = "Idempotency-Key";
     let parameters = post.parameters.get_or_insert_default();
-    let repeats = matches!(post.operation_id.as_deref(), Some("create_token" | "create_session" | "test_delivery"));
+    let repeats =
+        matches!(post.operation_id.as_deref(), Some("create_token" | "create_session" | "test_delivery" | "exec"));
     let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == NAME);
     if repeats || parameters.iter().any(known) {
         return;

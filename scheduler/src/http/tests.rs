@@ -9,6 +9,7 @@ mod contract;
 mod dependencies;
 mod documented;
 mod events;
+mod exec;
 mod front;
 mod hostile;
 mod jobs;

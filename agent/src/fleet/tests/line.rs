@@ -69,7 +69,7 @@ async fn nodes_register_train_on_the_schedulers_time_and_dial_again() {
     say(&session, command(AgentCommand::Launch { job, generation, rendezvous_port: 29_500 })).await;
     let steps = |message| match message {
         AgentToScheduler::Report(report) => super::steps(&report),
-        AgentToScheduler::Log(_) => None,
+        AgentToScheduler::Log(_) | AgentToScheduler::Exec(_) => None,
     };
     hear(&mut session, steps).await;
     let second = hear(&mut session, steps).await;
@@ -89,7 +89,7 @@ async fn nodes_register_train_on_the_schedulers_time_and_dial_again() {
     say(&session, SchedulerToAgent::Log(request)).await;
     let chunk = hear(&mut session, |message| match message {
         AgentToScheduler::Log(chunk) => Some(chunk),
-        AgentToScheduler::Report(_) => None,
+        AgentToScheduler::Report(_) | AgentToScheduler::Exec(_) => None,
     })
     .await;
     assert!(String::from_utf8(chunk.bytes).unwrap().contains("training") && !chunk.eof);

@@ -13,6 +13,7 @@ pub enum Act {
     ReadJob,
     ReadEnvironment,
     ChangeJob,
+    RunInJob,
     Submit,
     RaisePriority,
     SeeMembers,
@@ -111,6 +112,8 @@ impl Act {
             Self::ReadJob => rule(Viewer, Some(O::Open), true, Some(P::Viewer), Operator),
             Self::ReadEnvironment => rule(Viewer, None, true, Some(P::Admin), Operator),
             Self::ChangeJob => rule(User, None, true, Some(P::Admin), Operator),
+            // As its user: nobody else's business, whatever he may change.
+            Self::RunInJob => rule(User, None, true, None, Admin),
             Self::Submit => rule(User, Some(O::Open), false, Some(P::User), Operator),
             Self::KeepSecrets => rule(User, Some(O::Private), false, None, Operator),
             Self::UseProjectSecrets => rule(User, None, false, Some(P::User), Admin),
@@ -126,7 +129,7 @@ impl Act {
 
     /// Whether it is done with the job that the path names.
     pub fn is_of_job(self) -> bool {
-        matches!(self, Self::SeeJob | Self::ReadJob | Self::ReadEnvironment | Self::ChangeJob)
+        matches!(self, Self::SeeJob | Self::ReadJob | Self::ReadEnvironment | Self::ChangeJob | Self::RunInJob)
     }
 
     /// What it is, for people.
@@ -139,6 +142,7 @@ impl Act {
             Self::ChangeJob => {
                 "change, resize, cancel, hold, release, requeue, save, pin a job or an array, test its webhooks"
             }
+            Self::RunInJob => "run a command beside a running job, as its user",
             Self::Submit => "submit a job to a project",
             Self::RaisePriority => "give a job a priority above 75 (high)",
             Self::SeeMembers => "see who is a member of a project",
@@ -190,6 +194,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("checkpoints", Act::ReadJob),
     ("deliveries", Act::ReadJob),
     ("logs", Act::ReadJob),
+    ("exec", Act::RunInJob),
     ("list_nodes", Act::Look),
     ("get_node", Act::Look),
     ("node_gpus", Act::Look),

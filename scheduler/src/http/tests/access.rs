@@ -69,7 +69,13 @@ fn standing(act: Act, caller: usize, project: usize) -> Standing {
     let (name, scope, role) = CALLERS[caller];
     let openness = PROJECTS[project].1;
     match act {
-        Act::SeeJob | Act::ReadJob | Act::ChangeJob | Act::Submit | Act::SeeMembers | Act::NameMembers => Standing {
+        Act::SeeJob
+        | Act::ReadJob
+        | Act::ChangeJob
+        | Act::RunInJob
+        | Act::Submit
+        | Act::SeeMembers
+        | Act::NameMembers => Standing {
             scope,
             owner: name == "ada" && !matches!(act, Act::Submit | Act::SeeMembers | Act::NameMembers),
             role: role.filter(|_| openness != Openness::Open),

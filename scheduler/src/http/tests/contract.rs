@@ -100,6 +100,7 @@ impl Furnished {
             ("POST", "/arrays/{id}/release") => (&**held_array, Value::Null, 200),
             // Nothing runs.
             ("POST", "/jobs/{id}/checkpoint") => (&**queued, Value::Null, 409),
+            ("POST", "/jobs/{id}/exec") => (&**queued, json!({"command": ["id"]}), 409),
             // It has no webhook.
             ("POST", "/jobs/{id}/deliveries") => (&**queued, Value::Null, 409),
             ("POST", "/jobs/{id}/requeue") => (&**cancelled, Value::Null, 200),
