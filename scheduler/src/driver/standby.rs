@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Driver, Input, Leading, RETRY, StartError, load_under};
 use crate::clock::Clock;
-use crate::leader::LeaderError;
+use crate::leader::{Lead, Leader, LeaderError};
 use crate::store::{KnownServer, Leadership, Server, Store, StoreError};
 
 /// Between looks at who leads.
@@ -77,13 +77,12 @@ impl Driver {
             () = shutdown.cancelled() => return None,
             // Whoever asked before it was known that another leads is told at once.
             () = let_go(&mut self.inbox) => return None,
-            lead = self.leader.begin_term(&self.store) => lead,
+            lead = led_no_more(&mut self.leader, &self.store) => lead,
         };
         // Nothing older is shown once this server leads.
         shown.abort();
         let _ended = shown.await;
         let attempt = match lead {
-            Err(LeaderError::AnotherLeads) => return None,
             Ok(lead) => load_under(lead, &self.store, &self.config, &self.clock).await,
             Err(error) => Err(error.into()),
         };
@@ -108,6 +107,16 @@ impl Driver {
             server: self.leader.server(),
             view: self.view.clone(),
             standing: self.standing.clone(),
+        }
+    }
+}
+
+/// Begins a term as soon as nobody else leads. What is shown meanwhile is read on, however long one reading takes.
+async fn led_no_more(leader: &mut Leader, store: &Store) -> Result<Lead, LeaderError> {
+    loop {
+        match leader.begin_term(store).await {
+            Err(LeaderError::AnotherLeads) => {}
+            lead => return lead,
         }
     }
 }
