@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long versions: every layout of the worker and a life under kills, 20,000 requests to the REST API, many simulated lifetimes, submits
-# across 200 kills, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
+# across 200 kills and across 120 takeovers, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
 # microlp; its sources take some 15 CPU minutes, cmake and libclang to build.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -20,6 +20,7 @@ inputs=${HEADWAY_SPEC_CASES:-1000000}
 step "specification reader, twice $inputs inputs" env HEADWAY_SPEC_CASES="$inputs" cargo test --locked --release -p headway-api --lib spec::tests
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture
+step "standby, 120 takeovers" env HEADWAY_TAKEOVERS=120 cargo test --locked -p headway-tests --test standby -- --nocapture
 for round in $(seq "$rounds"); do
     step "fire, seed $round" env HEADWAY_FIRE_SECONDS="${HEADWAY_SOAK_FIRE_SECONDS:-300}" HEADWAY_FIRE_SEED="$round" \
         cargo test --locked -p headway-tests --test fire -- --nocapture

@@ -30,9 +30,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::AgentError;
-use crate::session::Dialer;
+use crate::servers::Servers;
 use emulation::Emulation;
-use session::Line;
+use session::{Line, Way};
 
 /// Nodes that share one connection: servers commonly allow a few hundred streams on one.
 const NODES_PER_CONNECTION: usize = 100;
@@ -42,8 +42,8 @@ const INPUTS: usize = 4096;
 /// What a fleet is told at start.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// `http://host:port` or `https://host:port` of the scheduler's agent port.
-    pub server_url: String,
+    /// `http://host:port` or `https://host:port` of the scheduler's agent port; of each of its servers, where there are several.
+    pub server_urls: Vec<String>,
     pub token: String,
     /// PEM certificates to trust; required with `https`.
     pub tls_ca: Option<PathBuf>,
@@ -60,17 +60,16 @@ pub struct FleetConfig {
 
 /// Runs a fleet until `shutdown`. Its workers end with it.
 pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let dialer = Dialer::to(&config.server_url, &config.token, config.tls_ca.as_deref())?;
+    let servers = Servers::new(&config.server_urls, &config.token, config.tls_ca.as_deref())?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
     let emulation = Emulation::new(&config);
     let mut sessions = JoinSet::new();
-    let mut channel = None;
+    let mut channels = Vec::new();
     for (number, node) in emulation.nodes().iter().enumerate() {
         if number % NODES_PER_CONNECTION == 0 {
-            channel = Some(dialer.endpoint.connect_lazy());
+            channels = servers.dialers.iter().map(Way::to).collect();
         }
-        let Some(channel) = channel.clone() else { continue };
-        let line = Line::new(number, node, channel, dialer.authorization.clone(), inputs.clone());
+        let line = Line::new(number, node, channels.clone(), inputs.clone());
         sessions.spawn(async move { crate::session::keep_session(&line).await });
     }
     tracing::info!(name = %config.name, nodes = emulation.nodes().len(), failures = config.failures, "fleet started");

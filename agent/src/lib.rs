@@ -33,6 +33,7 @@ mod pressure;
 mod printed;
 mod process;
 mod readings;
+mod servers;
 mod session;
 mod site;
 mod user;
@@ -56,7 +57,8 @@ use launcher::Launcher;
 use node::Node;
 use observer::Observer;
 use outbox::Outbox;
-use session::{Dialer, Session};
+use servers::Servers;
+use session::Session;
 use site::Site;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +114,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let readings = readings::Readings::default();
     let seen = (uses.clone(), readings.clone());
     let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), seen, files.faults())?;
-    let dialer = Dialer::new(&config)?;
+    let servers = Servers::new(&config.server_urls, &config.token, config.tls_ca.as_deref())?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
 
     let connections = connections::Connections::default();
@@ -122,7 +124,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
     let execs = exec::Execs::new(Arc::clone(&site), inputs.clone());
-    let session = Session { dialer, files, inputs, outbox: Arc::clone(&outbox), execs, readings };
+    let session = Session { servers, files, inputs, outbox: Arc::clone(&outbox), execs, readings };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 

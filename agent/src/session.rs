@@ -19,13 +19,13 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::AgentError;
-use crate::config::AgentConfig;
 use crate::exec::Execs;
 use crate::files::Files;
 use crate::logs;
 use crate::node::{Input, ask};
 use crate::outbox::Outbox;
 use crate::readings::Readings;
+use crate::servers::{Servers, Turns};
 
 /// Messages that may wait for the stream; beyond this they wait in the outbox, where old step reports give way.
 const IN_FLIGHT: usize = 64;
@@ -34,6 +34,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often people hear what GPUs measure.
 const READINGS_EVERY: Duration = Duration::from_secs(10);
+/// Where there are other servers: from the end of a session on, for as long as a takeover takes, none is waited for longer than this.
+const TAKEOVER: Duration = Duration::from_secs(30);
+const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
+/// And none that does not answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+/// A server that is stopped keeps its connections: whether it lives is asked so often, and waited for so long.
+const PULSE: Duration = Duration::from_secs(1);
+const PULSE_PATIENCE: Duration = Duration::from_secs(2);
 /// The first may come of a moment (a node that was deleted, GPUs that have changed hands): the second in a row is told.
 const REFUSALS_TOLD: u32 = 2;
 
@@ -41,13 +50,11 @@ const REFUSALS_TOLD: u32 = 2;
 pub(crate) struct Dialer {
     pub(crate) endpoint: Endpoint,
     pub(crate) authorization: MetadataValue<Ascii>,
+    /// How long a welcome is waited for.
+    pub(crate) patience: Duration,
 }
 
 impl Dialer {
-    pub(crate) fn new(config: &AgentConfig) -> Result<Self, AgentError> {
-        Self::to(&config.server_url, &config.token, config.tls_ca.as_deref())
-    }
-
     pub(crate) fn to(url: &str, token: &str, tls_ca: Option<&Path>) -> Result<Self, AgentError> {
         let unusable = |message: String| AgentError::Server { url: url.to_owned(), message };
         let mut endpoint = Endpoint::from_shared(url.to_owned())
@@ -67,7 +74,14 @@ impl Dialer {
         let authorization = format!("Bearer {token}")
             .parse()
             .map_err(|_| unusable("the token holds characters that cannot be sent".to_owned()))?;
-        Ok(Self { endpoint, authorization })
+        Ok(Self { endpoint, authorization, patience: PATIENCE })
+    }
+
+    /// One that has others beside it.
+    pub(crate) fn hurried(self) -> Self {
+        let endpoint = self.endpoint.connect_timeout(CONNECT_PATIENCE);
+        let endpoint = endpoint.http2_keep_alive_interval(PULSE).keep_alive_timeout(PULSE_PATIENCE);
+        Self { endpoint, patience: SHORT_PATIENCE, ..self }
     }
 }
 
@@ -86,6 +100,9 @@ pub(crate) enum SessionError {
     Refused(String),
     #[error("the scheduler's message cannot be read")]
     Wire(#[source] WireError),
+    /// It stands by.
+    #[error("the server takes no agents: {0}")]
+    NotLeading(String),
     #[error("the scheduler has been replaced by a newer one")]
     OldTerm,
     /// Its database was restored from an older backup, or this node is of another cluster.
@@ -100,7 +117,7 @@ pub(crate) enum SessionError {
 }
 
 pub(crate) struct Session {
-    pub(crate) dialer: Dialer,
+    pub(crate) servers: Servers,
     pub(crate) files: Files,
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) outbox: Arc<Outbox>,
@@ -111,6 +128,8 @@ pub(crate) struct Session {
 /// A node's side of its sessions: who dials, and who takes what the scheduler says.
 pub(crate) trait Side: Sync {
     fn outbox(&self) -> &Outbox;
+    /// Whom `dial` dials.
+    fn turns(&self) -> &Turns;
     /// Dials and registers.
     fn dial(&self) -> impl Future<Output = Result<Opened, SessionError>> + Send;
     /// `secrets`: of a launch, for the workers' environment alone.
@@ -130,10 +149,15 @@ impl Side for Session {
         &self.outbox
     }
 
+    fn turns(&self) -> &Turns {
+        &self.servers.turns
+    }
+
     async fn dial(&self) -> Result<Opened, SessionError> {
-        let channel = self.dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
+        let dialer = self.servers.current();
+        let channel = dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
         let registered = self.ask(Input::Register).await?;
-        let opened = handshake(channel, self.dialer.authorization.clone(), registered).await?;
+        let opened = handshake(channel, dialer.authorization.clone(), registered, dialer.patience).await?;
         if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
             tracing::info!("session opened");
             Ok(opened)
@@ -198,6 +222,7 @@ pub(crate) async fn keep_session(side: &impl Side) {
     let (mut pause, mut longest) = (FIRST_PAUSE, LONGEST_PAUSE);
     let mut behind = None;
     let mut refusals = 0_u32;
+    let mut ended_at = Instant::now();
     loop {
         let (mut welcomed, began) = (None, Instant::now());
         let ended = tokio::select! {
@@ -208,6 +233,8 @@ pub(crate) async fn keep_session(side: &impl Side) {
         if let Some(heartbeat) = welcomed {
             // A scheduler that comes back should hear of this node before its lease is over.
             (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
+            ended_at = Instant::now();
+            side.turns().begin_anew();
         }
         refusals = match &ended {
             // A session that stood for a while may be ended to be begun anew.
@@ -217,6 +244,16 @@ pub(crate) async fn keep_session(side: &impl Side) {
         if refusals >= REFUSALS_TOLD {
             // For a person to mend, so there is no hurry.
             (pause, longest) = (LONGEST_PAUSE, LONGEST_PAUSE);
+        }
+        // Whoever refuses this node, or is behind it, leads.
+        if !matches!(ended, SessionError::Refused(_) | SessionError::Behind { .. }) {
+            if side.turns().go_on(ended.passes_over()) {
+                tracing::debug!(error = %chain(&ended), "the next server is dialled");
+                continue;
+            }
+            if side.turns().are_several() && ended_at.elapsed() < TAKEOVER {
+                pause = pause.min(TAKEOVER_PAUSE);
+            }
         }
         let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
         // Told once: an agent that waits for its scheduler all night has nothing new to say.
@@ -254,6 +291,7 @@ pub(crate) async fn handshake(
     channel: Channel,
     authorization: MetadataValue<Ascii>,
     (registered, followed): (NodeReport, Term),
+    patience: Duration,
 ) -> Result<Opened, SessionError> {
     let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
     outgoing.send(registration(&registered, followed)).await.map_err(|_| SessionError::Ended)?;
@@ -264,13 +302,14 @@ pub(crate) async fn handshake(
         let broke = |status: Status| match status.code() {
             // What this node says of itself cannot be taken.
             Code::InvalidArgument => SessionError::Refused(status.message().to_owned()),
+            Code::FailedPrecondition => SessionError::NotLeading(status.message().to_owned()),
             _ => SessionError::Stream(Box::new(status)),
         };
         let mut inbound = client.session(request).await.map_err(broke)?.into_inner();
         let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
         Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))
     };
-    let (first, inbound) = tokio::time::timeout(PATIENCE, welcome).await.map_err(|_| SessionError::Silent)??;
+    let (first, inbound) = tokio::time::timeout(patience, welcome).await.map_err(|_| SessionError::Silent)??;
     match first {
         SchedulerToAgent::Welcome { term, heartbeat, speed, .. } => {
             let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
@@ -355,7 +394,7 @@ async fn answer_log(files: Files, inputs: mpsc::Sender<Input>, request: LogReque
 }
 
 /// An error with all its causes, for the log.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

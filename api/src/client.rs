@@ -1,6 +1,7 @@
 //! A typed client of REST v1, for the command line, tests and scripts in Rust.
 //!
-//! It never retries: whether a request may be repeated is the caller's to know (give `submit` an idempotency key). It
+//! It never repeats what may have been done twice: whether a request may be is the caller's to know (give `submit` an idempotency key). Where it
+//! knows several servers of a cluster, it goes on to whoever leads with what a server has not begun, and with what may be repeated. It
 //! refuses to carry a token over plain HTTP beyond loopback.
 
 mod arrays;
@@ -9,17 +10,20 @@ mod exec;
 mod jobs;
 mod projects;
 mod secrets;
+mod servers;
 mod stream;
 mod tokens;
 
 use core::net::IpAddr;
 use core::time::Duration;
+use std::sync::Arc;
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::servers::Servers;
 use crate::v1::{Foreseen, Problem};
 
 pub use arrays::ArrayQuery;
@@ -30,14 +34,16 @@ pub use tokens::AuditQuery;
 
 const DRY_RUN: &str = "dry_run";
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Where there is another server to ask.
+const SHORT_CONNECT_TIME: Duration = Duration::from_secs(2);
 /// Above the scheduler's own limit, so that its account of what took so long arrives.
 const REQUEST_TIME: Duration = Duration::from_secs(40);
 
-/// A connection to one scheduler in the name of one token. Cheap to clone.
+/// A connection to one cluster in the name of one token. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
-    root: Url,
+    servers: Arc<Servers>,
     token: String,
     dry_run: Option<Hear>,
 }
@@ -68,7 +74,7 @@ pub enum ClientError {
 
 impl Client {
     /// A client of the scheduler at `base_url` ("http://127.0.0.1:7600", "https://headway.example"), trusting the
-    /// system's certificate authorities.
+    /// system's certificate authorities. Several servers of one cluster are separated by commas.
     pub fn new(base_url: &str, token: &str) -> Result<Self, ClientError> {
         Self::build(base_url, token, None)
     }
@@ -92,18 +98,25 @@ impl Client {
 
     fn build(base_url: &str, token: &str, authority: Option<&[u8]>) -> Result<Self, ClientError> {
         let setup = |message: String| ClientError::Setup { url: base_url.to_owned(), message };
-        let root = Url::parse(base_url).map_err(|error| setup(error.to_string()))?;
-        let loopback = is_loopback(&root);
-        let encrypted = match root.scheme() {
-            "https" => true,
-            "http" if loopback => false,
-            "http" => return Err(setup("beyond loopback only https keeps the token secret".into())),
-            other => return Err(setup(format!("{other} is neither http nor https"))),
-        };
+        let mut roots = Vec::new();
+        for url in base_url.split(',').map(str::trim) {
+            roots.push(Url::parse(url).map_err(|error| setup(error.to_string()))?);
+        }
+        for root in &roots {
+            match root.scheme() {
+                "https" => {}
+                "http" if is_loopback(root) => {}
+                "http" => return Err(setup("beyond loopback only https keeps the token secret".into())),
+                other => return Err(setup(format!("{other} is neither http nor https"))),
+            }
+        }
+        let loopback = roots.iter().all(is_loopback);
+        let encrypted = roots.iter().any(|root| root.scheme() == "https");
+        let connect_time = if roots.len() > 1 { SHORT_CONNECT_TIME } else { CONNECT_TIME };
         // An error means that the process has chosen a provider already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIME)
+            .connect_timeout(connect_time)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("headway/", env!("CARGO_PKG_VERSION")));
         if loopback {
@@ -118,22 +131,23 @@ impl Client {
             builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| setup(error.to_string()))?;
-        Ok(Self { http, root, token: token.to_owned(), dry_run: None })
+        Ok(Self { http, servers: Arc::new(Servers::new(roots)), token: token.to_owned(), dry_run: None })
     }
 
     /// Where it is, without what may open it.
     #[must_use]
     pub fn address(&self) -> String {
-        let host = self.root.host_str().unwrap_or_default();
-        match self.root.port_or_known_default() {
-            Some(port) => format!("{}://{host}:{port}", self.root.scheme()),
-            None => format!("{}://{host}", self.root.scheme()),
+        let root = self.servers.current();
+        let host = root.host_str().unwrap_or_default();
+        match root.port_or_known_default() {
+            Some(port) => format!("{}://{host}:{port}", root.scheme()),
+            None => format!("{}://{host}", root.scheme()),
         }
     }
 
     /// A path below the root; every segment is escaped.
     fn url(&self, segments: &[&str]) -> Url {
-        let mut url = self.root.clone();
+        let mut url = self.servers.current().clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
@@ -170,12 +184,18 @@ impl Client {
 
     /// Sends, and turns every status that is no success into an error.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
-        let response = request
-            .send()
-            .await
-            .map_err(|source| ClientError::Unreachable { url: self.root.to_string(), source: source.without_url() })?;
+        let (http, request) = request.build_split();
+        let request = request.map_err(|source| unreachable(self.servers.current(), source))?;
+        if self.servers.are_several() {
+            return self.ask_whoever_leads(&http, request).await;
+        }
+        let response = http.execute(request).await.map_err(|source| unreachable(self.servers.current(), source))?;
         if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
     }
+}
+
+fn unreachable(url: &Url, source: reqwest::Error) -> ClientError {
+    ClientError::Unreachable { url: url.origin().ascii_serialization(), source: source.without_url() }
 }
 
 /// What a dry run adds to the reply.

@@ -27,6 +27,7 @@ mod queue;
 mod rebalancing;
 mod reservation;
 mod secret;
+mod server;
 mod simulation;
 mod site;
 mod stream;
@@ -84,11 +85,12 @@ pub use rebalancing::{
 };
 pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
+pub use server::{Leadership, Server, Standby};
 pub use simulation::{
     Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest,
 };
 pub use site::{Amount, JobLabel, SiteRow};
-pub use stream::StreamMessage;
+pub use stream::{NotLeading, StreamMessage};
 pub use submission::{JobSpecification, JobSubmission, JobValidation, QuotaVerdict, Submitted, Validation};
 pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
 pub use topology::{Topology, TopologyDomain, TopologyGpu, TopologyNode};

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
 pub struct Connection {
-    /// URL of the scheduler.
+    /// URL of the scheduler; several servers of one cluster are separated by commas.
     #[arg(long, global = true, env = "HEADWAY_URL")]
     pub url: Option<String>,
     /// Cluster to speak to, by the name of its context (see `headway context list`); with `up`, the name it gets.
@@ -30,6 +30,7 @@ pub struct Connection {
 /// How to reach one cluster: what `up` leaves for other terminals of the same user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
+    /// Of one server, or of several that are separated by commas.
     pub url: String,
     pub token_file: PathBuf,
 }

@@ -121,7 +121,7 @@ enum Command {
     /// The audit: who did what, and what was refused.
     #[command(subcommand)]
     Audit(command::audit::Audit),
-    /// Keep the cluster: back it up, restore it, readmit nodes to a database that was restored.
+    /// Keep the cluster: back it up, restore it, examine it; which server leads; readmit nodes to a database that was restored.
     #[command(subcommand)]
     Admin(command::admin::Admin),
     /// Who the scheduler takes you for.

@@ -15,8 +15,9 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use crate::audit;
 use crate::clock::Clock;
 use crate::config::Retention;
-use crate::driver::{Asker, Input};
+use crate::driver::{Asker, Input, Standing, StandsBy};
 use crate::grpc::{Measured, SessionError, Sessions};
+use crate::leader::Lease;
 use crate::planning::{Health, LastRound, Rounds};
 use crate::shown::{Show, Shown};
 use crate::store::Store;
@@ -41,6 +42,8 @@ pub(crate) struct Outlook {
     pub view: watch::Receiver<Arc<View>>,
     pub feed: broadcast::Sender<Arc<Feed>>,
     pub ready: watch::Receiver<bool>,
+    pub lease: Lease,
+    pub standing: Standing,
     pub round: LastRound,
     pub rounds: Arc<Rounds>,
 }
@@ -291,7 +294,22 @@ impl Cluster {
     /// Whether the loop leads and answers requests.
     #[must_use]
     pub fn ready(&self) -> bool {
-        *self.outlook.ready.borrow()
+        *self.outlook.ready.borrow() && self.outlook.lease.stands()
+    }
+
+    /// Whether nobody else can lead now.
+    pub(crate) fn holds_the_lead(&self) -> bool {
+        self.outlook.lease.stands()
+    }
+
+    /// Who leads, and how old what is shown here is, while that is another server.
+    pub(crate) fn stands_by(&self) -> Option<Arc<StandsBy>> {
+        self.outlook.standing.borrow().clone()
+    }
+
+    /// Changes of `stands_by`.
+    pub(crate) fn standing(&self) -> Standing {
+        self.outlook.standing.clone()
     }
 
     /// Changes of `ready`.

@@ -19,6 +19,10 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// For agents. Port 0 takes a free one.
     pub agent_listen: SocketAddr,
+    /// Wait while another server leads, instead of refusing to start.
+    pub standby: bool,
+    /// Where this server is reached, for whoever has come to another.
+    pub advertised: Advertised,
     /// Needed on both ports as soon as one of them is reachable from other machines.
     pub tls: Option<TlsPaths>,
     /// Lease, checkpoint root, deadlines, priors.
@@ -61,6 +65,15 @@ impl Default for Retention {
     }
 }
 
+/// URLs at which others reach a server; by default where it listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advertised {
+    /// For people.
+    pub url: Option<String>,
+    /// For agents.
+    pub agents: Option<String>,
+}
+
 /// PEM files.
 #[derive(Clone, Debug)]
 pub struct TlsPaths {
@@ -87,11 +100,22 @@ impl std::fmt::Debug for InitialToken {
 pub enum ConfigError {
     #[error("refusing to listen on {0} without TLS: tokens would cross the network in the clear")]
     PlainBeyondLoopback(SocketAddr),
+    #[error(
+        "{0} is no URL at which a server is reached: it begins with http:// or https:// and ends with a host and a port"
+    )]
+    Advertised(String),
 }
 
 impl ServerConfig {
     /// Refuses what would be unsafe to run.
     pub fn check(&self) -> Result<(), ConfigError> {
+        let told = [&self.advertised.url, &self.advertised.agents].into_iter().flatten();
+        for url in told {
+            let read = reqwest::Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+            if read.is_none_or(|url| url.path() != "/" || url.query().is_some() || !url.username().is_empty()) {
+                return Err(ConfigError::Advertised(url.clone()));
+            }
+        }
         let exposed = [self.listen, self.agent_listen].into_iter().find(|address| !address.ip().is_loopback());
         match exposed {
             Some(address) if self.tls.is_none() => Err(ConfigError::PlainBeyondLoopback(address)),
@@ -110,6 +134,8 @@ mod tests {
             database_url: "postgres:///headway".into(),
             listen: listen.parse().unwrap(),
             agent_listen: "127.0.0.1:0".parse().unwrap(),
+            standby: false,
+            advertised: Advertised::default(),
             tls: None,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
@@ -132,6 +158,18 @@ mod tests {
         assert_eq!(open.check(), Err(ConfigError::PlainBeyondLoopback("0.0.0.0:7070".parse().unwrap())));
         let tls = TlsPaths { certificate: "cert.pem".into(), key: "key.pem".into() };
         assert_eq!(ServerConfig { tls: Some(tls), ..open }.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_others_are_told_is_a_url() {
+        let told = |url: &str| {
+            let advertised = Advertised { url: Some(url.into()), agents: None };
+            ServerConfig { advertised, ..config("127.0.0.1:0") }.check()
+        };
+        assert_eq!(told("https://a.example:7600"), Ok(()));
+        for wrong in ["a.example:7600", "ftp://a.example", "https://a.example/x", "https://me@a.example", "", "a b"] {
+            assert_eq!(told(wrong), Err(ConfigError::Advertised(wrong.into())), "{wrong}");
+        }
     }
 
     #[test]

@@ -10,12 +10,14 @@ mod faults;
 mod gather;
 mod news;
 mod pipeline;
+mod standby;
+mod term;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headway_engine::{Actor, Engine, EngineConfig, Event, Request, RequestId, View, doubt};
+use headway_engine::{Actor, Cause, Engine, EngineConfig, Event, Request, RequestId, Snapshot, View, doubt};
 use headway_types::{NodeId, Term, Timestamp};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
@@ -26,16 +28,13 @@ use crate::clock::Clock;
 use crate::cluster::{Cluster, Feed, Outlook};
 use crate::config::Retention;
 use crate::grpc::Sessions;
-use crate::leader::{Hold, Leader, LeaderError};
+use crate::leader::{Hold, Lead, Leader, LeaderError, Lease};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
 use crate::secrets::Courier;
-use crate::store::{Store, StoreError};
+use crate::store::{KnownServer, Store, StoreError};
 pub use asker::Asker;
-use faults::Faults;
-use gather::Gathering;
-use news::{heard, seen};
-use pipeline::{Decided, Pipeline};
+pub use standby::{Standing, StandsBy};
 
 /// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
 const INBOX: usize = 4_096;
@@ -83,8 +82,11 @@ pub struct Driver {
     view: watch::Sender<Arc<View>>,
     feed: broadcast::Sender<Arc<Feed>>,
     ready: watch::Sender<bool>,
+    standing: watch::Sender<Option<Arc<StandsBy>>>,
     config: EngineConfig,
     leader: Leader,
+    /// While it stands nobody else leads: nothing is decided or commanded without it.
+    lease: Lease,
     store: Store,
     sessions: Sessions,
     courier: Courier,
@@ -94,10 +96,18 @@ pub struct Driver {
     archive: Archive,
     observer: Observer,
     last_request: u64,
-    /// Nodes that knew better than the store when the last term ended.
-    awaited: BTreeSet<NodeId>,
     /// Requests the engine has, by their number. Dropping one tells its asker that the answer is lost.
     pending: BTreeMap<RequestId, Asker>,
+    /// Nodes that knew better than the store when the last term ended.
+    awaited: BTreeSet<NodeId>,
+}
+
+/// A term under which this server decides.
+pub struct Leading {
+    engine: Engine,
+    hold: watch::Receiver<Hold>,
+    /// Who led while this server stood by.
+    former: Option<KnownServer>,
 }
 
 /// Nothing can be committed.
@@ -122,14 +132,16 @@ pub enum StartError {
 /// The loop, ready to run, with the ends that others hold.
 pub struct Started {
     pub driver: Driver,
-    pub engine: Engine,
+    /// `None`: another server leads, and this one stands by.
+    pub leading: Option<Leading>,
     pub cluster: Cluster,
     /// Where agents' reports go.
     pub inbox: mpsc::Sender<Input>,
 }
 
 impl Driver {
-    /// Takes the lead and loads the cluster. Refuses while another server leads. `build`: what the binary was built from.
+    /// Takes the lead and loads the cluster. While another server leads it refuses, unless the leader stands by. `build`: what the binary was
+    /// built from.
     pub async fn start(
         store: Store,
         mut leader: Leader,
@@ -139,17 +151,48 @@ impl Driver {
         retention: Retention,
         build: &str,
     ) -> Result<Started, StartError> {
-        let term = leader.begin_term(&store).await?;
-        let engine = load(&store, &config, term, &clock).await?;
+        let lead = if leader.stands_by() {
+            match leader.begin_at_once(&store).await {
+                Err(LeaderError::AnotherLeads) => None,
+                lead => Some(lead?),
+            }
+        } else {
+            Some(leader.begin_term(&store).await?)
+        };
+        let leading = match lead {
+            Some(lead) => {
+                let mut leading = load_under(lead, &store, &config, &clock).await?;
+                // Whoever starts again where it ran before takes nothing over.
+                let elsewhere = |former: &KnownServer| former.server.url != leader.server().url;
+                leading.former = leading.former.filter(|former| leader.stands_by() && elsewhere(former));
+                Some(leading)
+            }
+            None => None,
+        };
+        let first = match &leading {
+            Some(leading) => leading.engine.view(),
+            None => Engine::look(config.clone(), Term(0), clock.now(), Snapshot::default()),
+        };
         let (sender, inbox) = mpsc::channel(INBOX);
-        let (view, views) = watch::channel(Arc::new(engine.view()));
+        let (view, views) = watch::channel(Arc::new(first));
+        let (standing, stands) = watch::channel(None);
         let (feed, _) = broadcast::channel(FEED);
         let (ready, readiness) = watch::channel(false);
         let planning = Planning::start(sender.clone()).map_err(StartError::Planning)?;
-        let observer = Observer::start(store.clone(), clock.clone(), config.idempotency_kept, retention);
+        let observer =
+            Observer::start(store.clone(), clock.clone(), leader.lease(), config.idempotency_kept, retention);
         let last_round = planning.last_round();
         let rounds = planning.rounds();
-        let outlook = Outlook { view: views, feed: feed.clone(), ready: readiness, round: last_round.clone(), rounds };
+        let (lease, round) = (leader.lease(), last_round.clone());
+        let outlook = Outlook {
+            view: views,
+            feed: feed.clone(),
+            ready: readiness,
+            lease: lease.clone(),
+            standing: stands,
+            round,
+            rounds,
+        };
         let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone(), retention);
         let archive = Archive::start(store.clone(), format!("{} ({build})", env!("CARGO_PKG_VERSION")));
         let driver = Driver {
@@ -158,8 +201,10 @@ impl Driver {
             view,
             feed,
             ready,
+            standing,
             config,
             leader,
+            lease,
             courier: Courier::new(store.clone(), sessions.clone(), clock.clone()),
             store,
             sessions,
@@ -169,27 +214,40 @@ impl Driver {
             archive,
             observer,
             last_request: 0,
-            awaited: BTreeSet::new(),
             pending: BTreeMap::new(),
+            awaited: BTreeSet::new(),
         };
-        Ok(Started { driver, engine, cluster, inbox: sender })
+        if leading.is_none() {
+            driver.lookout().begin().await?;
+        }
+        Ok(Started { driver, leading, cluster, inbox: sender })
     }
 
-    /// Runs until shutdown; a lost term begins anew with what the store says.
-    pub async fn run(mut self, engine: Engine, shutdown: CancellationToken) {
-        let mut engine = Some(engine);
+    /// Runs until shutdown; a lost term begins anew with what the store says, where another server leads once that has ended. `leading`: the
+    /// term that has begun, if this server leads.
+    pub async fn run(mut self, mut leading: Option<Leading>, shutdown: CancellationToken) {
         // Since when nothing could be committed.
         let mut away: Option<Away> = None;
         while !shutdown.is_cancelled() {
-            let Some(mut leading) = engine.take() else {
-                engine = self.lead_again(&shutdown).await;
+            let Some(mut term) = leading.take() else {
+                leading = if self.leader.stands_by() {
+                    self.stand_by(&shutdown).await
+                } else {
+                    self.lead_again(&shutdown).await
+                };
                 continue;
             };
-            tracing::info!(term = %leading.term(), "term begins");
-            self.view.send_replace(Arc::new(leading.view()));
-            self.sessions.begin(leading.term());
+            tracing::info!(term = %term.engine.term(), "term begins");
+            self.view.send_replace(Arc::new(term.engine.view()));
+            self.sessions.begin(term.engine.term());
+            if let Some(former) = term.former.take() {
+                // What kept this server from committing has kept nobody else.
+                away = None;
+                self.tell_of_takeover(former);
+            }
             // Whoever could not commit is ready once it has: the first commit of the new term tells so, and proves it.
             self.ready.send_replace(away.is_none());
+            self.standing.send_replace(None);
             if let Some(away) = &away {
                 self.tell_away(away.since, away.message.clone());
             }
@@ -197,8 +255,8 @@ impl Driver {
                 self.tell(Event::ClockDoubted { beyond });
             }
             let began = Instant::now();
-            let ended = self.lead(&mut leading, &shutdown).await;
-            self.awaited = leading.not_back();
+            let ended = self.lead(&mut term, &shutdown).await;
+            self.awaited = term.engine.not_back();
             if *self.ready.borrow() {
                 away = None;
             }
@@ -206,7 +264,16 @@ impl Driver {
             self.sessions.close_all();
             self.pending.clear();
             if let Err(error) = ended {
-                tracing::error!(error = &error as &dyn std::error::Error, "commit failed, reloading under a new term");
+                let lost = matches!(error, StoreError::Fenced { .. }) || !self.lease.stands();
+                if self.leader.stands_by() && lost {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "the lead is lost, another server may have it");
+                } else {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "commit failed, reloading under a new term"
+                    );
+                }
                 let message = error.to_string();
                 away.get_or_insert_with(|| Away { since: self.clock.now(), message });
                 if began.elapsed() < STEADY {
@@ -216,11 +283,24 @@ impl Driver {
         }
         self.archive.finish().await;
         self.observer.finish().await;
+        self.leader.resign().await;
     }
 
     /// Has the first commit after a while say that there was none; it makes the server ready again.
     fn tell_away(&self, since: Timestamp, message: String) {
         self.tell(Event::StoreAway { since, message });
+    }
+
+    fn tell_of_takeover(&self, former: KnownServer) {
+        let (from, to) = (former.server.url, self.leader.server().url.clone());
+        let cause = match former.silent {
+            _ if former.stopped => Cause::Stopped,
+            silent if self.leader.keeps_for(silent) => Cause::Ended,
+            silent => Cause::Silent(silent),
+        };
+        tracing::warn!(from, ?cause, "this server has taken over");
+        crate::metrics::took_over();
+        self.tell(Event::TookOver { from, to, cause });
     }
 
     fn tell(&self, event: Event) {
@@ -230,17 +310,18 @@ impl Driver {
     }
 
     /// Begins another term from what is stored; `None` on shutdown or when it must be tried again.
-    async fn lead_again(&mut self, shutdown: &CancellationToken) -> Option<Engine> {
+    async fn lead_again(&mut self, shutdown: &CancellationToken) -> Option<Leading> {
         let attempt = async {
-            let term = self.leader.begin_term(&self.store).await?;
-            let mut engine = load(&self.store, &self.config, term, &self.clock).await?;
-            engine.wait_for(self.awaited.clone());
-            Ok::<_, StartError>(engine)
+            let lead = self.leader.begin_term(&self.store).await?;
+            load_under(lead, &self.store, &self.config, &self.clock).await
         };
         tokio::select! {
             () = shutdown.cancelled() => None,
             attempt = attempt => match attempt {
-                Ok(engine) => Some(engine),
+                Ok(mut leading) => {
+                    leading.engine.wait_for(std::mem::take(&mut self.awaited));
+                    Some(Leading { former: None, ..leading })
+                }
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "cannot lead, trying again");
                     tokio::time::sleep(RETRY).await;
@@ -249,154 +330,11 @@ impl Driver {
             },
         }
     }
+}
 
-    /// One term: decide, commit, act, until shutdown or a failed commit.
-    async fn lead(&mut self, engine: &mut Engine, shutdown: &CancellationToken) -> Result<(), StoreError> {
-        let mut hold = self.leader.told();
-        // When the machine's clock is looked at again, while it is not believed.
-        let mut look = self.clock.doubted().map(|_| Instant::now() + LOOK);
-        // Since when Postgres has not answered, where nothing was to be committed meanwhile.
-        let mut away = None;
-        let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
-        let mut gathering = Gathering::new(self.clock.now());
-        let mut faults = Faults::default();
-        // Set while the published snapshot lacks observations the engine has.
-        let mut view_due = None;
-        loop {
-            let committing = pipeline.committing_since();
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return self.settle(pipeline).await,
-                committed = pipeline.committed() => {
-                    let committed = committed?;
-                    self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
-                    let over = committed.ends_the_term();
-                    self.act(pipeline.term(), committed);
-                    if over {
-                        tracing::warn!(term = %pipeline.term(), "nodes that follow newer terms are readmitted; another term begins");
-                        return Ok(());
-                    }
-                    if let Some(next) = pipeline.advance() {
-                        self.act(pipeline.term(), next);
-                    }
-                }
-                // What was under way when the lead was lost is refused by the store; what was not has been heard of above.
-                Ok(()) = hold.changed() => {
-                    let hold = *hold.borrow_and_update();
-                    match (hold, away) {
-                        (Hold::Lost, _) => return Err(StoreError::Fenced { term: engine.term() }),
-                        (Hold::Away, None) => {
-                            self.ready.send_replace(false);
-                            away = Some(self.clock.now());
-                        }
-                        (Hold::Held, Some(since)) => {
-                            away = None;
-                            self.tell_away(since, "Postgres did not answer".into());
-                        }
-                        (Hold::Away, Some(_)) | (Hold::Held, None) => {}
-                    }
-                }
-                () = until(look), if look.is_some() => {
-                    let right = self.clock.is_right_again();
-                    if right {
-                        self.tell(Event::ClockBelieved);
-                    }
-                    look = (!right).then(|| Instant::now() + LOOK);
-                }
-                () = until(view_due), if committing.is_none() => {
-                    self.view.send_replace(Arc::new(engine.view()));
-                    view_due = None;
-                }
-                gathered = gathering.gather(&mut self.inbox, &self.clock, committing), if pipeline.has_room() => {
-                    if !gathered {
-                        return self.settle(pipeline).await;
-                    }
-                    let since = gathering.oldest();
-                    let events = gathering.batch().map(|input| self.admit(input)).collect();
-                    let mut outcome = engine.handle(self.clock.now(), events);
-                    faults.tell(engine, &outcome);
-                    asker::tell_origins(&mut outcome, &self.pending);
-                    gathering.wake_at = outcome.wake_at;
-                    let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));
-                    if let Some(view) = &view {
-                        asker::keep_first_replies(&mut outcome, view, &mut self.pending);
-                    }
-                    view_due = match view {
-                        Some(_) => None,
-                        None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
-                    };
-                    let causes = asker::causes(&outcome, &self.pending);
-                    if let Some(free) = pipeline.push(Decided { outcome, view, since, causes }) {
-                        self.act(pipeline.term(), free);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Commits and answers what has been decided, and ends.
-    async fn settle(&mut self, mut pipeline: Pipeline) -> Result<(), StoreError> {
-        while pipeline.committing_since().is_some() {
-            let committed = pipeline.committed().await?;
-            self.act(pipeline.term(), committed);
-            if let Some(next) = pipeline.advance() {
-                self.act(pipeline.term(), next);
-            }
-        }
-        Ok(())
-    }
-
-    /// Numbers a request and keeps its asker.
-    fn admit(&mut self, input: Input) -> Event {
-        match input {
-            Input::Event { event, .. } => event,
-            Input::Request { actor, body, mut asker, .. } => {
-                self.last_request += 1;
-                let request = RequestId(self.last_request);
-                asker.heed_key(&body);
-                self.pending.insert(request, *asker);
-                Event::Request { request, actor, body }
-            }
-        }
-    }
-
-    /// Everything that may happen only after the commit.
-    fn act(&mut self, term: Term, decided: Decided) {
-        let Decided { outcome, view, since, causes: _ } = decided;
-        // Whoever is answered finds in the snapshot what the answer says.
-        if let Some(view) = view {
-            self.view.send_replace(view);
-        }
-        for (request, reply) in outcome.replies {
-            if let Some(asker) = self.pending.remove(&request) {
-                asker.hear(reply);
-            }
-        }
-        if !outcome.commands.is_empty() {
-            crate::metrics::commands_sent(since.elapsed());
-        }
-        self.courier.send(term, &self.view.borrow(), outcome.commands);
-        for (node, session, reason) in outcome.refused {
-            crate::metrics::agent_refused();
-            self.sessions.refuse(node, session, reason);
-        }
-        // Before the next round is asked for, which takes the place of the one these changes come from.
-        self.archive.take(&outcome.changes, self.last_round.borrow().as_ref());
-        if let Some(round) = outcome.plan_request {
-            self.planning.request(round.plan(), move || round.input());
-        }
-        if self.feed.receiver_count() > 0 {
-            outcome.changes.iter().filter_map(heard).chain(outcome.observations.iter().filter_map(seen)).for_each(
-                |feed| {
-                    // Nobody may be listening any more.
-                    let _ = self.feed.send(Arc::new(feed));
-                },
-            );
-        }
-        for observation in outcome.observations {
-            self.observer.take(observation);
-        }
-    }
+async fn load_under(lead: Lead, store: &Store, config: &EngineConfig, clock: &Clock) -> Result<Leading, StartError> {
+    let Lead { term, hold, former } = lead;
+    Ok(Leading { engine: load(store, config, term, clock).await?, hold, former })
 }
 
 async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
@@ -420,13 +358,6 @@ async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -
     let seed = getrandom::u64().map_err(StartError::Entropy)?;
     tracing::info!(%term, jobs = snapshot.jobs.len(), nodes = snapshot.nodes.len(), "cluster loaded");
     Ok(Engine::restore(config.clone(), term, seed, now, snapshot))
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

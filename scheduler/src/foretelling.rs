@@ -32,7 +32,8 @@ pub async fn keep(cluster: Cluster, mut foretold: watch::Receiver<Arc<Foretold>>
     while foretold.changed().await.is_ok() {
         let newest = foretold.borrow_and_update().clone();
         let fresh = fresh(&newest, &cluster.view(), &mut known);
-        if fresh.is_empty() {
+        // Of an old round of a server that stands by now nothing is kept.
+        if fresh.is_empty() || !cluster.ready() {
             continue;
         }
         match cluster.store().add_predicted_starts(&fresh).await {

@@ -32,7 +32,7 @@ mod web;
 mod webhooks;
 
 pub use clock::Speed;
-pub use config::{InitialToken, Retention, ServerConfig, TlsPaths};
+pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
 pub use server::{Bound, ServerError, serve, serve_reporting};

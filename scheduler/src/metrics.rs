@@ -22,6 +22,9 @@ const CLUSTER_GOODPUT: &str = "headway_cluster_goodput_tokens_per_second";
 const CLUSTER_THROUGHPUT: &str = "headway_cluster_throughput_tokens_per_second";
 const CLUSTER_TERM: &str = "headway_cluster_term";
 const CLOCK_DOUBTED: &str = "headway_clock_doubted_seconds";
+const LEADER: &str = "headway_leader";
+const TAKEOVERS: &str = "headway_takeovers_total";
+const STANDBY_AGE: &str = "headway_standby_age_seconds";
 const CLUSTER_NODES_AHEAD: &str = "headway_cluster_nodes_ahead";
 const ENGINE_FAULTS: &str = "headway_engine_faults_total";
 const PLAN_GAP: &str = "headway_plan_gap_ratio";
@@ -90,6 +93,9 @@ fn describe() {
         CLOCK_DOUBTED,
         "How far the machine's clock is ahead of what is stored, while it is not believed; else 0"
     );
+    describe_gauge!(LEADER, "Whether this server leads and can commit (1), or stands by or waits for the store (0)");
+    describe_counter!(TAKEOVERS, "Times this server took the lead over from another");
+    describe_gauge!(STANDBY_AGE, "How old what a standby shows is; 0 of a server that does not stand by");
     describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
     describe_counter!(
         ENGINE_FAULTS,
@@ -227,6 +233,21 @@ pub fn round_given_up() {
 /// A round broke down, or its plan was refused.
 pub fn round_failed() {
     counter!(ROUNDS_FAILED).increment(1);
+}
+
+/// This server has taken the lead over from another.
+pub fn took_over() {
+    counter!(TAKEOVERS).increment(1);
+}
+
+/// How old what this server shows is, while another leads; called at each scrape.
+pub fn stands_by(age: Option<Duration>) {
+    gauge!(STANDBY_AGE).set(age.unwrap_or_default().as_secs_f64());
+}
+
+/// Whether this server leads; called at each scrape.
+pub fn leads(leads: bool) {
+    gauge!(LEADER).set(if leads { 1.0 } else { 0.0 });
 }
 
 /// A job was stopped for another shape and started again as it was.
@@ -408,9 +429,8 @@ pub fn observe(view: &View, plan_age: Option<Seconds>) {
     gauge!(CLUSTER_NODES_AHEAD).set(view.ahead.len() as f64);
     gauge!(PLAN_AGE).set(plan_age.map_or(f64::NAN, |age| age.0));
     gauge!(PLAN_PROPOSALS).set(view.proposals.len() as f64);
-    if let Some(target) = &view.target {
-        // Zero of a policy that proves nothing would read as proven.
-        gauge!(PLAN_GAP).set(target.plan.report.gap.unwrap_or(f64::NAN));
-        gauge!(PLAN_OBJECTIVE).set(target.plan.report.objective);
-    }
+    let report = view.target.as_ref().map(|target| &target.plan.report);
+    // Zero of a policy that proves nothing would read as proven.
+    gauge!(PLAN_GAP).set(report.and_then(|report| report.gap).unwrap_or(f64::NAN));
+    gauge!(PLAN_OBJECTIVE).set(report.map_or(f64::NAN, |report| report.objective));
 }

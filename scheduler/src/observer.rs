@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::config::Retention;
+use crate::leader::Lease;
 use crate::store::{SeriesPoint, Store, StoreError};
 
 /// Observations that may wait to be written.
@@ -34,12 +35,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts the writer. Idempotency keys older than `keys_kept` are pruned with what `retention` names and the finer
+    /// Starts the writer, which writes and prunes while the `lease` stands. Idempotency keys older than `keys_kept` are pruned with what `retention` names and the finer
     /// measurements.
     #[must_use]
-    pub fn start(store: Store, clock: Clock, keys_kept: Seconds, retention: Retention) -> Self {
+    pub fn start(store: Store, clock: Clock, lease: Lease, keys_kept: Seconds, retention: Retention) -> Self {
         let (queue, observations) = mpsc::channel(QUEUE);
-        let writer = tokio::spawn(Writer { store, clock, keys_kept, retention, observations }.run());
+        let writer = tokio::spawn(Writer { store, clock, lease, keys_kept, retention, observations }.run());
         Self { queue, writer, dropped: 0 }
     }
 
@@ -65,6 +66,8 @@ impl Observer {
 struct Writer {
     store: Store,
     clock: Clock,
+    /// Without it another server may lead, which knows better.
+    lease: Lease,
     keys_kept: Seconds,
     retention: Retention,
     observations: mpsc::Receiver<Observation>,
@@ -91,14 +94,23 @@ impl Writer {
                     None => break,
                 },
                 _ = writes.tick() => self.write(std::mem::take(&mut gathered)).await,
-                _ = prunes.tick() => self.prune().await,
-                _ = plans.tick() => if self.prune_plans().await { plans.reset_after(PRUNE_REST) },
+                _ = prunes.tick() => match self.lease.stands() {
+                    true => self.prune().await,
+                    false => prunes.reset_after(PRUNE_REST),
+                },
+                _ = plans.tick() => if !self.lease.stands() || self.prune_plans().await { plans.reset_after(PRUNE_REST) },
             }
         }
         self.write(gathered).await;
     }
 
     async fn write(&self, gathered: Gathered) {
+        if !self.lease.stands() {
+            if !gathered.is_empty() {
+                tracing::warn!("measurements lost: this server does not lead");
+            }
+            return;
+        }
         log(self.store.add_series(&gathered.points).await, "measurements lost");
         log(self.store.save_models(self.clock.now(), &gathered.models).await, "models lost");
     }
@@ -131,6 +143,10 @@ impl Writer {
 }
 
 impl Gathered {
+    fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.models.is_empty()
+    }
+
     fn add(&mut self, observation: Observation) {
         match observation {
             Observation::Steps { at, report, noise_scale, efficiency, gpus } => {
@@ -182,7 +198,7 @@ mod tests {
         let clock = Clock::default();
         clock.advance_to(START + Seconds(1.0));
         let retention = Retention { plans: Seconds(0.0), ..Retention::default() };
-        let observer = Observer::start(store.clone(), clock, Seconds(0.0), retention);
+        let observer = Observer::start(store.clone(), clock, Lease::standing(), Seconds(0.0), retention);
         let gone = async { while !store.plans(None, None, 1).await.unwrap().items.is_empty() {} };
         tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
         observer.finish().await;

@@ -2,6 +2,7 @@
 //!
 //! Order: schema, leadership, loop, then the two ports, so that nothing is answered before it can be committed.
 
+mod advertised;
 mod connections;
 mod door;
 
@@ -17,7 +18,7 @@ use hyper_util::server::conn::auto;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
@@ -93,6 +94,8 @@ pub enum ServerError {
     Http(#[source] std::io::Error),
     #[error("making ready to call webhooks")]
     Webhooks(#[source] reqwest::Error),
+    #[error("reading entropy")]
+    Entropy(#[source] getrandom::Error),
     #[error("installing the metrics recorder")]
     Metrics(#[source] metrics_exporter_prometheus::BuildError),
     /// A part of the server panicked; its message is in the log.
@@ -106,7 +109,7 @@ pub async fn serve(config: ServerConfig, shutdown: CancellationToken) -> Result<
     serve_reporting(config, shutdown, bound).await
 }
 
-/// Runs until shutdown, and says where it listens once it is ready.
+/// Runs until shutdown, and says where it listens once it is ready, or stands by.
 pub async fn serve_reporting(
     config: ServerConfig,
     shutdown: CancellationToken,
@@ -118,7 +121,10 @@ pub async fn serve_reporting(
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
     let keyring = config.secrets_key.as_deref().map(Keyring::read).transpose()?;
-    let store = Store::connect(options.clone()).await?;
+    let store = match config.standby {
+        true => Store::connect_beside_others(options.clone()).await?,
+        false => Store::connect(options.clone()).await?,
+    };
     store.migrate().await?;
     let store = match keyring {
         Some(keyring) => store.with_keyring(keyring),
@@ -137,42 +143,45 @@ pub async fn serve_reporting(
     let addresses = Bound { http: address(&people, config.listen)?, agents: address(&agents, config.agent_listen)? };
     let tls = config.tls.as_ref().map(read_tls).transpose()?;
 
+    let leader = Leader::new(options).of(advertised::server(&config, addresses)?);
+    let leader = if config.standby { leader.standing_by() } else { leader };
     let sessions = Sessions::default();
     let engine = config.engine.at_speed(config.speed.factor());
     let lease = engine.lease;
-    let leader = Leader::new(options);
     let started =
         Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), engine, config.retention, config.build)
             .await?;
-    // Nobody else leads now, so nobody else has other keys.
-    match store.reseal_secrets().await? {
-        0 => {}
-        resealed => {
-            tracing::info!(resealed, "secrets are sealed with the first key of the key file now; the others may go")
-        }
+    if started.leading.is_some() {
+        reseal(&store).await?;
     }
     let mut ready = started.cluster.readiness();
     // Fails only if a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
     let (outbox, inbox) = (started.cluster.clone(), started.inbox.clone());
-    let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site);
+    let gateway =
+        Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, started.cluster.standing());
     let (sampled, counted) = (started.cluster.clone(), started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, tls.is_some());
     let trials = Trials::new(messenger.clone());
     let state = HttpState::new(started.cluster, cookies, config.build, metrics, trials);
 
+    let leads = started.leading.is_some();
     let mut parts = JoinSet::new();
     let stop = shutdown.child_token();
     parts.spawn({
-        let run = started.driver.run(started.engine, stop.clone());
+        let run = started.driver.run(started.leading, stop.clone());
         async move {
             run.await;
             Ok(())
         }
     });
-    // The loop is about to lead: it has its engine already.
-    let _ = ready.wait_for(|ready| *ready).await;
+    if leads {
+        // The loop has its engine already.
+        let _ = ready.wait_for(|ready| *ready).await;
+    } else {
+        parts.spawn(reseal_once_it_leads(store.clone(), ready, stop.clone()));
+    }
     parts.spawn({
         let sample = sampler::run(sampled, stop.clone());
         async move {
@@ -198,7 +207,8 @@ pub async fn serve_reporting(
     parts.spawn(serve_agents(gateway, agents, visitors, tls.clone(), stop.clone()));
     let visitors = Connections::new("people", Limits::of_people(files));
     parts.spawn(serve_people(state, people, visitors, tls, stop.clone()));
-    tracing::info!(http = %addresses.http, agents = %addresses.agents, "server ready");
+    let what = if leads { "server ready" } else { "server stands by" };
+    tracing::info!(http = %addresses.http, agents = %addresses.agents, "{what}");
     // The caller may not want to know.
     let _ = bound.send(addresses);
 
@@ -210,6 +220,35 @@ pub async fn serve_reporting(
     }
     store.close().await;
     result
+}
+
+/// Nobody else leads now, so nobody else has other keys.
+async fn reseal(store: &Store) -> Result<(), StoreError> {
+    match store.reseal_secrets().await? {
+        0 => {}
+        resealed => {
+            tracing::info!(resealed, "secrets are sealed with the first key of the key file now; the others may go")
+        }
+    }
+    Ok(())
+}
+
+/// Runs until shutdown.
+async fn reseal_once_it_leads(
+    store: Store,
+    mut ready: watch::Receiver<bool>,
+    stop: CancellationToken,
+) -> Result<(), ServerError> {
+    let took_over = tokio::select! {
+        () = stop.cancelled() => false,
+        ready = ready.wait_for(|ready| *ready) => ready.is_ok(),
+    };
+    if took_over && let Err(error) = reseal(&store).await {
+        // They open with the keys that they are sealed with; the next start tries again.
+        tracing::warn!(error = &error as &dyn std::error::Error, "secrets are not sealed anew");
+    }
+    stop.cancelled().await;
+    Ok(())
 }
 
 async fn serve_agents(

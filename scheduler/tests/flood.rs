@@ -32,6 +32,8 @@ async fn serve() -> (TestDatabase, Bound, tokio_util::sync::DropGuard) {
         database_url: database.url(),
         listen: "127.0.0.1:0".parse().unwrap(),
         agent_listen: "127.0.0.1:0".parse().unwrap(),
+        standby: false,
+        advertised: Default::default(),
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],

@@ -11,7 +11,7 @@ use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::{Purse, SecretId, SecretOwner, TokenHash};
 use headway_scheduler::{
-    InitialToken, Keyring, Retention, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting,
+    Advertised, InitialToken, Keyring, Retention, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting,
 };
 use headway_types::TokenScope;
 use support::{START, TestDatabase};
@@ -25,6 +25,8 @@ fn config(database: &TestDatabase) -> ServerConfig {
         database_url: database.url(),
         listen: "127.0.0.1:0".parse().unwrap(),
         agent_listen: "127.0.0.1:0".parse().unwrap(),
+        standby: false,
+        advertised: Advertised::default(),
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],

@@ -77,6 +77,8 @@ fn config(database: &TestDatabase) -> ServerConfig {
         database_url: database.url(),
         listen: "127.0.0.1:0".parse().unwrap(),
         agent_listen: "127.0.0.1:0".parse().unwrap(),
+        standby: false,
+        advertised: Default::default(),
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],

@@ -21,15 +21,37 @@ const AGENT_TOKEN: &str = "hw_test_agent_token_000000000000000000";
 /// Seconds of silence after which the scheduler of a test gives a node up.
 pub const LEASE_SECONDS: f64 = 2.0;
 
+/// Where one scheduler listens.
+struct Ports {
+    people: u16,
+    agents: u16,
+}
+
+impl Ports {
+    fn free() -> Self {
+        Self { people: free_port(), agents: free_port() }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.people)
+    }
+
+    fn agent_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.agents)
+    }
+}
+
 pub struct Cluster {
     pub client: Client,
+    /// Of the first scheduler.
     pub url: String,
-    agent_url: String,
+    /// Of each scheduler: with more than one, all stand by.
+    ports: Vec<Ports>,
     gpus: u32,
     /// Interpreters each agent keeps warm.
     warm: usize,
     python: String,
-    server: Option<Process>,
+    servers: Vec<Option<Process>>,
     agents: Vec<Option<Process>>,
     postgres: Option<PrivatePostgres>,
     dir: TempDir,
@@ -43,8 +65,17 @@ impl Cluster {
         Self::start_with(nodes, gpus, 0, python).await
     }
 
-    /// The same with `warm` interpreters per agent.
+    /// The same with so many schedulers, of which the first leads and the others stand by. The client knows all of them.
+    pub async fn start_several(servers: usize, nodes: usize, gpus: u32) -> Self {
+        Self::start_all(servers, nodes, gpus, 0, "python3".into()).await
+    }
+
+    /// The same of one scheduler with `warm` interpreters per agent.
     pub async fn start_with(nodes: usize, gpus: u32, warm: usize, python: String) -> Self {
+        Self::start_all(1, nodes, gpus, warm, python).await
+    }
+
+    async fn start_all(servers: usize, nodes: usize, gpus: u32, warm: usize, python: String) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
         open_to_postgres(dir.path());
@@ -52,22 +83,25 @@ impl Cluster {
             std::fs::write(dir.path().join(name), secret).expect("writing a token");
         }
         let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("a private Postgres");
-        let (people, agents) = (free_port(), free_port());
-        let url = format!("http://127.0.0.1:{people}");
-        let client = Client::new(&url, TOKEN).expect("a client");
+        let ports: Vec<Ports> = (0..servers).map(|_| Ports::free()).collect();
+        let urls: Vec<String> = ports.iter().map(Ports::url).collect();
+        let client = Client::new(&urls.join(","), TOKEN).expect("a client");
         let mut cluster = Self {
             client,
-            url,
-            agent_url: format!("http://127.0.0.1:{agents}"),
+            url: urls[0].clone(),
+            ports,
             gpus,
             warm,
             python,
-            server: None,
+            servers: Vec::new(),
             agents: Vec::new(),
             postgres: Some(postgres),
             dir,
         };
-        cluster.start_server().await;
+        for index in 0..servers {
+            cluster.servers.push(None);
+            cluster.start_server_at(index).await;
+        }
         for index in 0..nodes {
             cluster.agents.push(None);
             cluster.start_agent(index);
@@ -78,46 +112,66 @@ impl Cluster {
 
     /// Starts the scheduler on the same ports and store as before, and waits until it serves.
     pub async fn start_server(&mut self) {
+        self.start_server_at(0).await;
+    }
+
+    /// One of several; one that stands by is not waited for any longer.
+    pub async fn start_server_at(&mut self, index: usize) {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
-        let address = |url: &str| url.trim_start_matches("http://").to_owned();
-        let arguments = [
-            "server",
-            "--database-url",
-            &self.postgres.as_ref().expect("Postgres runs as long as the cluster").url(),
-            "--listen",
-            &address(&self.url),
-            "--agent-listen",
-            &address(&self.agent_url),
-            "--admin-token-file",
-            &path("admin.token"),
-            "--agent-token-file",
-            &path("agent.token"),
-            "--checkpoint-root",
-            &path("checkpoints"),
-            "--lease-seconds",
-            &LEASE_SECONDS.to_string(),
-        ]
-        .map(String::from);
-        let mut process = Process::start(&arguments, &self.log("server")).expect("starting the scheduler");
-        let client = &self.client;
+        let ports = &self.ports[index];
+        let several = self.ports.len() > 1;
+        let mut arguments = vec![
+            "server".to_owned(),
+            "--database-url".into(),
+            self.postgres.as_ref().expect("Postgres runs as long as the cluster").url(),
+            "--listen".into(),
+            format!("127.0.0.1:{}", ports.people),
+            "--agent-listen".into(),
+            format!("127.0.0.1:{}", ports.agents),
+            "--admin-token-file".into(),
+            path("admin.token"),
+            "--agent-token-file".into(),
+            path("agent.token"),
+            "--checkpoint-root".into(),
+            path("checkpoints"),
+            "--lease-seconds".into(),
+            LEASE_SECONDS.to_string(),
+        ];
+        arguments.extend(several.then(|| "--standby".to_owned()));
+        let log = if index == 0 { "server".to_owned() } else { format!("server-{}", index + 1) };
+        let mut process = Process::start(&arguments, &self.log(&log)).expect("starting the scheduler");
+        let client = self.client_of(index);
         until("the scheduler to be ready", soon(), || {
             let ended = process.ended();
+            let client = client.clone();
             async move {
                 assert!(ended.is_none(), "the scheduler ended: {}", ended.unwrap_or_default());
-                client.ready().await.unwrap_or(false).then_some(())
+                client.ready().await.ok().filter(|ready| *ready || several).map(|_| ())
             }
         })
         .await;
-        self.server = Some(process);
+        self.servers[index] = Some(process);
+    }
+
+    /// A client of all schedulers that has asked none of them yet.
+    pub fn client_of_all(&self) -> Client {
+        let urls: Vec<String> = self.ports.iter().map(Ports::url).collect();
+        Client::new(&urls.join(","), TOKEN).expect("a client")
+    }
+
+    /// A client of one scheduler alone.
+    pub fn client_of(&self, index: usize) -> Client {
+        Client::new(&self.ports[index].url(), TOKEN).expect("a client")
     }
 
     pub fn start_agent(&mut self, index: usize) {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let name = format!("node-{}", index + 1);
+        let servers: Vec<String> = self.ports.iter().map(Ports::agent_url).collect();
         let arguments = [
             "agent",
             "--server",
-            &self.agent_url,
+            &servers.join(","),
             "--agent-token-file",
             &path("agent.token"),
             "--data-dir",
@@ -159,7 +213,12 @@ impl Cluster {
 
     /// `kill -9` of the scheduler.
     pub fn kill_server(&mut self) {
-        self.server.take().expect("the scheduler runs").kill_outright();
+        self.kill_server_at(0);
+    }
+
+    /// The same of one of several.
+    pub fn kill_server_at(&mut self, index: usize) {
+        self.servers[index].take().expect("the scheduler runs").kill_outright();
     }
 
     /// Where its database is.
@@ -207,7 +266,12 @@ impl Cluster {
 
     /// SIGSTOP or SIGCONT of the scheduler.
     pub fn signal_server(&self, signal: Signal) {
-        self.server.as_ref().expect("the scheduler runs").signal(signal);
+        self.signal_server_at(0, signal);
+    }
+
+    /// The same of one of several.
+    pub fn signal_server_at(&self, index: usize, signal: Signal) {
+        self.servers[index].as_ref().expect("the scheduler runs").signal(signal);
     }
 
     /// Its live worker processes.
@@ -251,9 +315,7 @@ impl Cluster {
     /// Stops everything in order and checks that nobody complained of anything but what the test brings about.
     pub async fn stop(mut self, expected: &[Expected]) {
         self.agents.drain(..).flatten().for_each(Process::stop);
-        if let Some(server) = self.server.take() {
-            server.stop();
-        }
+        self.servers.drain(..).flatten().for_each(Process::stop);
         let mut complaints = Vec::new();
         for entry in std::fs::read_dir(self.dir.path()).expect("the directory of the cluster").flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "log") {
@@ -272,7 +334,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.agents.clear();
-        self.server = None;
+        self.servers.clear();
         // Workers outlive their agent by design; those of a test end with it.
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod complaint;
 pub mod job;
 pub mod process;
+pub mod submitters;
 pub mod wait;
 pub mod workers;
 

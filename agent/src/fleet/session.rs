@@ -1,6 +1,7 @@
 //! One node's line to the scheduler; many share a connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, ExecPiece, ExecRequest, GpuReading, LogRequest, Secrets};
 use headway_node::NodeEvent;
@@ -11,7 +12,8 @@ use tonic::transport::Channel;
 
 use super::node::Node;
 use crate::outbox::Outbox;
-use crate::session::{Opened, Outgoing, SessionError, Side, handshake};
+use crate::servers::Turns;
+use crate::session::{Dialer, Opened, Outgoing, SessionError, Side, handshake};
 
 /// What reaches the emulation from its sessions.
 pub(super) enum Input {
@@ -38,10 +40,25 @@ pub(super) enum Input {
     },
 }
 
-pub(super) struct Line {
-    node: usize,
+/// To one server.
+#[derive(Clone)]
+pub(super) struct Way {
     channel: Channel,
     authorization: MetadataValue<Ascii>,
+    patience: Duration,
+}
+
+impl Way {
+    pub(super) fn to(dialer: &Dialer) -> Self {
+        let (channel, authorization) = (dialer.endpoint.connect_lazy(), dialer.authorization.clone());
+        Self { channel, authorization, patience: dialer.patience }
+    }
+}
+
+pub(super) struct Line {
+    node: usize,
+    ways: Vec<Way>,
+    turns: Turns,
     inputs: mpsc::Sender<Input>,
     outbox: Arc<Outbox>,
     /// Whether the node is up.
@@ -49,15 +66,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(
-        number: usize,
-        node: &Node,
-        channel: Channel,
-        authorization: MetadataValue<Ascii>,
-        inputs: mpsc::Sender<Input>,
-    ) -> Self {
-        let (outbox, up) = (node.outbox(), node.watch());
-        Self { node: number, channel, authorization, inputs, outbox, up }
+    /// `ways`: to each server, one at least.
+    pub(super) fn new(number: usize, node: &Node, ways: Vec<Way>, inputs: mpsc::Sender<Input>) -> Self {
+        let (outbox, up, turns) = (node.outbox(), node.watch(), Turns::of(ways.len()));
+        Self { node: number, ways, turns, inputs, outbox, up }
     }
 
     async fn tell(&self, input: Input) -> Result<(), SessionError> {
@@ -76,13 +88,18 @@ impl Side for Line {
         &self.outbox
     }
 
+    fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     async fn dial(&self) -> Result<Opened, SessionError> {
         self.until(true).await;
         let node = self.node;
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Register { node, reply }).await?;
         let registered = answer.await.map_err(|_| SessionError::GoingDown)?;
-        let opened = handshake(self.channel.clone(), self.authorization.clone(), registered).await?;
+        let Way { channel, authorization, patience } = self.ways[self.turns.current()].clone();
+        let opened = handshake(channel, authorization, registered, patience).await?;
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Opened { node, term: opened.term, speed: opened.speed, reply }).await?;
         match answer.await {

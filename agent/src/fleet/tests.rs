@@ -31,7 +31,7 @@ pub(super) fn group(text: &str) -> FleetGroup {
 
 fn config(groups: &[&str]) -> FleetConfig {
     FleetConfig {
-        server_url: "http://127.0.0.1:1".into(),
+        server_urls: vec!["http://127.0.0.1:1".into()],
         token: "t".into(),
         tls_ca: None,
         name: "lab".into(),

@@ -47,7 +47,7 @@ pub(crate) mod fixture {
             hardware: BTreeMap::new(),
             shm: None,
             local_disk: None,
-            server_url: "http://127.0.0.1:1".into(),
+            server_urls: vec!["http://127.0.0.1:1".into()],
             token: "t".into(),
             data_dir: data_dir.into(),
             name: "n".into(),

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use headway_api::agent::Secrets;
 use headway_api::agent::wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
@@ -47,6 +48,33 @@ pub(crate) async fn listen() -> (SocketAddr, mpsc::Receiver<Session>) {
     (address, sessions)
 }
 
+/// A server that stands by, which counts who came.
+struct Standby(Arc<AtomicUsize>);
+
+#[tonic::async_trait]
+impl AgentGateway for Standby {
+    type SessionStream = Pin<Box<dyn tokio_stream::Stream<Item = Result<wire::SchedulerMessage, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        _request: Request<Streaming<wire::AgentMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(Status::failed_precondition("not leading; the leader is elsewhere"))
+    }
+}
+
+async fn stand_by() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    tokio::spawn(
+        tonic::transport::Server::builder()
+            .add_service(AgentGatewayServer::new(Standby(Arc::clone(&asked))))
+            .serve_with_incoming(TcpListenerStream::new(listener)),
+    );
+    (address, asked)
+}
+
 async fn accept(sessions: &mut mpsc::Receiver<Session>) -> Session {
     let (token, mut inbound, sender) =
         tokio::time::timeout(Duration::from_secs(20), sessions.recv()).await.expect("an agent dials").unwrap();
@@ -76,7 +104,7 @@ async fn an_agent_registers_beats_obeys_and_dials_again() {
     let (address, mut sessions) = listen().await;
     let dir = tempfile::tempdir().unwrap();
     let mut config = fixture::config(dir.path(), 1);
-    config.server_url = format!("http://{address}");
+    config.server_urls = vec![format!("http://{address}")];
     let shutdown = tokio_util::sync::CancellationToken::new();
     let agent = tokio::spawn(crate::run(config, shutdown.clone()));
 
@@ -94,6 +122,33 @@ async fn an_agent_registers_beats_obeys_and_dials_again() {
 
     let (_, mut inbound, _outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    shutdown.cancel();
+    agent.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_that_is_silent() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let ((standby, asked), (leader, mut sessions)) = (stand_by().await, listen().await);
+    // Takes connections and says nothing, as a process that is stopped.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let servers = [gone, silent.local_addr().unwrap(), standby, leader];
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = fixture::config(dir.path(), 1);
+    config.server_urls = servers.iter().map(|address| format!("http://{address}")).collect();
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+
+    let (_, mut inbound, outbound) = accept(&mut sessions).await;
+    next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    drop((inbound, outbound));
+    let again = std::time::Instant::now();
+    let (_, mut inbound, _outbound) = accept(&mut sessions).await;
+    next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    // Once around, and the silent one is passed over.
+    assert!(asked.load(Ordering::Relaxed) >= 2);
+    assert!(again.elapsed() < SHORT_PATIENCE, "{:?}", again.elapsed());
     shutdown.cancel();
     agent.await.unwrap().unwrap();
 }

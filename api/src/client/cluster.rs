@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Node, NodeGpus,
-    NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory, PlanList,
-    Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound, Usage,
-    Version,
+    ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Leadership, Node,
+    NodeGpus, NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory,
+    PlanList, Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound,
+    Usage, Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.
@@ -101,6 +101,11 @@ impl Client {
     /// Vouches that nothing runs on an unreachable node any more.
     pub async fn lost(&self, node: &str, reason: Option<&str>) -> Result<Node, ClientError> {
         self.act_on_node(node, "lost", reason).await
+    }
+
+    /// Which server leads, and which stand by.
+    pub async fn leadership(&self) -> Result<Leadership, ClientError> {
+        self.get(&["leader"]).await
     }
 
     /// Has nodes that followed a newer term follow this scheduler again.

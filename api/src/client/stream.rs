@@ -145,6 +145,7 @@ impl Parser {
             "plan" => StreamMessage::Plan(read(&data)?),
             "event" => StreamMessage::Event(read(&data)?),
             "reset" => StreamMessage::Reset,
+            "not_leading" => StreamMessage::NotLeading(*read(&data)?),
             // Nothing was sent, or something newer than this client.
             _ => return Ok(None),
         };

@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 //! The client against a listener that replies from a script, and its parsers alone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
@@ -31,6 +34,50 @@ async fn once(status: &str, headers: &str, body: &str) -> (Client, tokio::task::
         String::from_utf8_lossy(&request).into_owned()
     });
     (client, server)
+}
+
+/// Replies to one request after the other, each time with the same, and counts them.
+async fn replying(status: &'static str, body: String) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&count);
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            asked.fetch_add(1, Ordering::Relaxed);
+            let head = "content-type: application/problem+json\r\nconnection: close";
+            let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            socket.write_all(reply.as_bytes()).await.unwrap();
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn what_nobody_has_begun_goes_to_the_next_server_and_the_client_stays_with_who_leads() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (leader, led) = replying("200 OK", r#"{"items":[],"next_cursor":null}"#.into()).await;
+    let problem = format!(r#"{{"title":"t","status":503,"code":"not_leading","detail":"d","leader":"{leader}/"}}"#);
+    let (standby, stood_by) = replying("503 Service Unavailable", problem).await;
+    let client = Client::new(&format!("http://{gone}, {standby},http://{gone},{leader}"), "hw_secret").unwrap();
+    for _ in 0..3 {
+        assert!(client.jobs(&JobFilter::default()).await.unwrap().items.is_empty());
+    }
+    assert_eq!((stood_by.load(Ordering::Relaxed), led.load(Ordering::Relaxed)), (1, 3));
+}
+
+#[tokio::test]
+async fn what_may_have_been_done_is_asked_of_no_other_server() {
+    let broken = r#"{"title":"t","status":503,"code":"unavailable","detail":"d"}"#;
+    let (first, _) = replying("503 Service Unavailable", broken.into()).await;
+    let (second, asked) = replying("200 OK", "{}".into()).await;
+    let client = Client::new(&format!("{first},{second}"), "hw_secret").unwrap();
+    let refused = client.cancel("7", None).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Problem(problem) if problem.code == "unavailable"));
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::overview::{AttentionItem, ClusterSeries, PlannerHealth};
+use super::server::Standby;
 use super::site::SiteRow;
 
 /// Is the cluster doing useful work?
@@ -55,6 +56,9 @@ pub struct Overview {
     pub attention_by_kind: BTreeMap<String, u32>,
     #[serde(default)]
     pub planner: Option<PlannerHealth>,
+    /// Of a server that stands by while another leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<Standby>,
     /// Where a `window` was asked for.
     #[serde(default)]
     pub series: Option<ClusterSeries>,

@@ -25,4 +25,13 @@ pub enum StreamMessage {
     Event(Box<EventRecord>),
     /// The reader is too far behind: fetch everything again.
     Reset,
+    /// Another server leads now: the stream ends, and goes on there.
+    NotLeading(NotLeading),
+}
+
+/// The last message of a stream whose server leads no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NotLeading {
+    /// Where the server that leads is reached; absent where nobody names it.
+    pub leader: Option<String>,
 }

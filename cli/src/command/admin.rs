@@ -7,10 +7,12 @@ mod doctor;
 mod migrate;
 
 use clap::Subcommand;
+use headway_api::v1::Server;
+use serde::Serialize;
 
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output::Printer;
+use crate::output::{Printer, moment};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Admin {
@@ -27,6 +29,8 @@ pub enum Admin {
     /// Settings of the server: show them, check them without a start.
     #[command(subcommand)]
     Config(config::Config),
+    /// Which server leads since when, and which stand by.
+    Leader,
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
     /// not know is stopped.
     Readmit {
@@ -45,8 +49,42 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::SupportBundle(one) => bundle::run(connection, *one).await,
         Admin::Migrate(whose) => migrate::run(print, whose, connection.dry_run).await,
         Admin::Config(one) => config::run(print, one).await,
+        Admin::Leader => leader(connection, print).await,
         Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
     }
+}
+
+#[derive(Serialize)]
+struct Row {
+    role: &'static str,
+    #[serde(flatten)]
+    server: Server,
+}
+
+/// One that leads speaks twice a second, one that stands by once.
+const SILENT: f64 = 3.0;
+
+async fn leader(connection: &Connection, print: &Printer) -> Result<(), Failure> {
+    let known = connection.client()?.leadership().await?;
+    if print.structured() {
+        return print.value(&known);
+    }
+    let lives = known.leader.as_ref().is_some_and(|one| one.silent_seconds < SILENT);
+    let role = if lives { "leads" } else { "led" };
+    let leader = known.leader.into_iter().map(|server| Row { role, server });
+    let standing = |server: &Server| if server.silent_seconds < SILENT { "stands by" } else { "silent" };
+    let standbys = known.standbys.into_iter().map(|server| Row { role: standing(&server), server });
+    let rows: Vec<Row> = leader.chain(standbys).collect();
+    let cells = |row: &Row| {
+        let Server { id, url, agents_url, version, silent_seconds, .. } = &row.server;
+        let of_a_leader = ["leads", "led"].contains(&row.role);
+        let since = known.since.filter(|_| of_a_leader).map_or_else(String::new, moment);
+        let term = if of_a_leader { format!("t{}", known.term) } else { String::new() };
+        let seen = format!("{silent_seconds:.1} s ago");
+        vec![row.role.into(), term, url.clone(), agents_url.clone(), since, seen, version.clone(), id.to_string()]
+    };
+    let columns = ["ROLE", "TERM", "URL", "AGENTS", "SINCE", "SEEN", "VERSION", "SERVER"];
+    print.list(&rows, &columns, cells, |row| row.server.id.to_string())
 }
 
 async fn readmit(connection: &Connection, print: &Printer, reason: Option<&str>) -> Result<(), Failure> {

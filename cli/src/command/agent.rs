@@ -23,9 +23,9 @@ use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
 pub struct Agent {
-    /// URL of the scheduler's port for agents.
-    #[arg(long, env = "HEADWAY_AGENT_SERVER")]
-    pub server: String,
+    /// URL of the scheduler's port for agents; of each of its servers, with commas or given more than once.
+    #[arg(long, env = "HEADWAY_AGENT_SERVER", value_name = "URL", value_delimiter = ',', required = true)]
+    pub server: Vec<String>,
     /// File that holds the agent token.
     #[arg(long, env = "HEADWAY_AGENT_TOKEN_FILE")]
     pub agent_token_file: PathBuf,
@@ -148,7 +148,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
     }
     if !agent.fleet.emulate.is_empty() {
         let config = FleetConfig {
-            server_url: agent.server,
+            server_urls: agent.server,
             token: read_token(&agent.agent_token_file)?,
             tls_ca: agent.tls_ca,
             name: agent.name.unwrap_or_else(|| "fleet".into()),
@@ -173,7 +173,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         None => nix::unistd::gethostname().context("reading the host name")?.to_string_lossy().into_owned(),
     };
     let config = AgentConfig {
-        server_url: agent.server,
+        server_urls: agent.server,
         token: read_token(&agent.agent_token_file)?,
         data_dir,
         name,

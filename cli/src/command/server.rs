@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
-use headway_scheduler::{InitialToken, Network, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
+use headway_scheduler::{Advertised, InitialToken, Network, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
 use headway_types::{Seconds, TokenScope};
 
 use super::shutdown_token;
@@ -31,6 +31,15 @@ pub struct Server {
     /// Port for agents: gRPC.
     #[arg(long, default_value = "127.0.0.1:7601")]
     pub agent_listen: SocketAddr,
+    /// Wait while another server leads on this database, and take over when it falls silent.
+    #[arg(long, env = "HEADWAY_STANDBY", requires = "database_url")]
+    pub standby: bool,
+    /// URL at which people reach this server, for whoever has come to another [default: the address of --listen].
+    #[arg(long, value_name = "URL")]
+    pub advertise_url: Option<String>,
+    /// URL at which agents reach this server [default: the address of --agent-listen].
+    #[arg(long, value_name = "URL")]
+    pub advertise_agents: Option<String>,
     /// PEM certificate chain; required beyond loopback.
     #[arg(long, requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
@@ -151,6 +160,8 @@ impl Server {
             database_url,
             listen: self.listen,
             agent_listen: self.agent_listen,
+            standby: self.standby,
+            advertised: Advertised { url: self.advertise_url, agents: self.advertise_agents },
             tls,
             engine,
             secrets_key: self.secrets_key_file,

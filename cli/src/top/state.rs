@@ -137,7 +137,8 @@ impl State {
             | StreamMessage::NodePatch(_)
             | StreamMessage::NodeGone(_)
             | StreamMessage::Plan(_)
-            | StreamMessage::Event(_) => {}
+            | StreamMessage::Event(_)
+            | StreamMessage::NotLeading(_) => {}
         }
         self.link = Link::Live;
         Ok(())

@@ -6,6 +6,7 @@ mod clock;
 mod jobs;
 mod nodes;
 mod planning;
+mod takeover;
 mod terms;
 
 use std::cmp::Reverse;
@@ -52,6 +53,8 @@ pub enum Kind {
     JobStarves,
     /// Its goodput is far from what was predicted when it was placed.
     JobMispredicted,
+    /// Another server led a short while ago.
+    TookOver,
 }
 
 /// How pressing it is.
@@ -76,7 +79,7 @@ impl Kind {
             }
             Self::NodeAiling | Self::GpusBroken | Self::JobSetAside | Self::JobLeftOut => Severity::Warning,
             Self::JobHangs | Self::JobFails => Severity::Warning,
-            Self::JobNever | Self::JobStarves | Self::JobMispredicted => Severity::Notice,
+            Self::JobNever | Self::JobStarves | Self::JobMispredicted | Self::TookOver => Severity::Notice,
         }
     }
 }
@@ -131,6 +134,7 @@ impl View {
         found.extend(terms::findings(self));
         found.extend(terms::returning(self));
         found.extend(clock::findings(self));
+        found.extend(takeover::findings(self));
         found.extend(nodes::findings(self));
         found.extend(jobs::findings(self, may_read));
         let mut by_kind = BTreeMap::new();

@@ -12,6 +12,7 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Array, Awaited, Job, NoticeId, PolicySettings, ProjectRules};
+use crate::takeover::Cause;
 
 /// One fact for the engine to digest.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,8 @@ pub enum Event {
     ClockBelieved,
     /// The store could not be written to since then, for this reason; now it can, if this is stored.
     StoreAway { since: Timestamp, message: String },
+    /// Another server led before. `from`, `to`: where that one was reached, and where this one is.
+    TookOver { from: String, to: String, cause: Cause },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.
     Tick,
 }

@@ -42,6 +42,7 @@ mod seen;
 mod show;
 mod situation;
 mod snapshot;
+mod takeover;
 mod terms;
 mod verdicts;
 
@@ -61,6 +62,7 @@ pub use returning::Returning;
 pub use rounds::{Aside, RoundRequest, Trouble};
 pub use seen::LiveNumbers;
 pub use snapshot::Snapshot;
+pub use takeover::{Cause, TookOver};
 pub use terms::Ahead;
 
 pub use verdicts::Verdicts;

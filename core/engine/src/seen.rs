@@ -17,6 +17,7 @@ use crate::activity::Activity;
 use crate::doubt::Doubt;
 use crate::event::SessionId;
 use crate::record::{Job, Shape};
+use crate::takeover::TookOver;
 use crate::terms::Ahead;
 
 /// What was seen. `jobs` and `nodes` have an entry for exactly those that have a row.
@@ -37,6 +38,8 @@ pub(crate) struct Seen {
     pub restored: Option<Timestamp>,
     /// Jobs that held GPUs in that backup: nodes may have seen any generation of them since.
     pub old_generations: BTreeSet<JobId>,
+    /// Who led before, where this server has taken over.
+    pub took_over: Option<TookOver>,
     /// What jobs have taught their like; shared with the rounds.
     pub lessons: Arc<Lessons>,
     /// When the log was told of nodes that were refused; they need have no row.
@@ -204,6 +207,7 @@ impl Seen {
             doubt: None,
             restored: None,
             old_generations: BTreeSet::new(),
+            took_over: None,
             lessons: Arc::default(),
             turned_away: BTreeMap::new(),
             sent: BTreeMap::new(),

@@ -49,6 +49,7 @@ impl Engine {
         self.view.ahead = Arc::clone(&self.seen.ahead);
         self.view.doubt = self.seen.doubt;
         self.view.returning = self.returning();
+        self.view.took_over.clone_from(&self.seen.took_over);
         self.view.at = self.facts.now;
     }
 

@@ -22,6 +22,7 @@ use crate::returning::Returning;
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
 use crate::situation::time::SILENT;
+use crate::takeover::TookOver;
 use crate::terms::Ahead;
 use crate::verdicts::Verdicts;
 
@@ -54,9 +55,17 @@ pub struct View {
     pub doubt: Option<Doubt>,
     /// While nodes are waited for after a restore.
     pub returning: Option<Returning>,
+    /// Who led before, where this server has taken over.
+    pub took_over: Option<TookOver>,
 }
 
 impl View {
+    /// The same of a cluster of which nothing is told but the term and the policy.
+    #[must_use]
+    pub fn without_rows(&self) -> Self {
+        Self::empty(self.at, self.term, self.policy.clone())
+    }
+
     pub(crate) fn empty(at: Timestamp, term: Term, policy: PolicySettings) -> Self {
         let (jobs, nodes, proposals) = (OrdMap::new(), OrdMap::new(), OrdMap::new());
         let (projects, reservations) = (OrdMap::new(), OrdMap::new());
@@ -78,6 +87,7 @@ impl View {
             ahead: Arc::default(),
             doubt: None,
             returning: None,
+            took_over: None,
         }
     }
 

@@ -51,6 +51,8 @@ fn become_server_if_told() {
         database_url: url.clone(),
         listen: listen.parse().expect("the parent gives an address"),
         agent_listen: agents.parse().expect("the parent gives an address"),
+        standby: false,
+        advertised: Default::default(),
         tls: None,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],

@@ -10,6 +10,8 @@ use super::*;
 use crate::cluster::RequestError;
 use crate::support::{TestDatabase, node, spec};
 
+mod standby;
+
 /// A loop of its own on a test's database.
 struct Running {
     cluster: Cluster,
@@ -20,8 +22,21 @@ struct Running {
 
 impl Running {
     async fn on(database: &TestDatabase) -> Self {
-        let store = database.store().await;
-        let leader = Leader::new(database.options.clone());
+        Self::of(Leader::new(database.options.clone()), database).await
+    }
+
+    async fn of(leader: Leader, database: &TestDatabase) -> Self {
+        let running = Self::start(leader, database).await;
+        running.cluster.readiness().wait_for(|ready| *ready).await.unwrap();
+        running
+    }
+
+    /// One that may stand by.
+    async fn start(leader: Leader, database: &TestDatabase) -> Self {
+        Self::start_on(database.store().await, leader).await
+    }
+
+    async fn start_on(store: Store, leader: Leader) -> Self {
         let config = EngineConfig::default();
         let started = Driver::start(
             store,
@@ -35,9 +50,7 @@ impl Running {
         .await
         .unwrap();
         let shutdown = CancellationToken::new();
-        let mut ready = started.cluster.readiness();
-        let task = tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
-        ready.wait_for(|ready| *ready).await.unwrap();
+        let task = tokio::spawn(started.driver.run(started.leading, shutdown.clone()));
         Self { cluster: started.cluster, inbox: started.inbox, shutdown, task }
     }
 
@@ -223,8 +236,8 @@ fn asked(running: &Running, body: Request) -> tokio::task::JoinHandle<Result<Rep
     tokio::spawn(async move { cluster.request(ada(), body).await })
 }
 
-async fn in_time<T>(task: impl Future<Output = Result<T, tokio::task::JoinError>>) -> T {
-    tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap()
+async fn in_time<T, E: std::fmt::Debug>(task: impl Future<Output = Result<T, E>>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), task).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -290,7 +303,7 @@ async fn a_server_told_to_stop_answers_what_it_has_decided() {
 async fn a_second_server_refuses_while_the_first_lives() {
     let database = TestDatabase::create().await;
     let first = Running::on(&database).await;
-    let leader = Leader::with_lease(database.options.clone(), Duration::from_millis(100));
+    let leader = Leader::with_session(database.options.clone(), Duration::from_millis(100));
     let store = database.store().await;
     let second = Driver::start(
         store,

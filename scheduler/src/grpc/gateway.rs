@@ -19,7 +19,7 @@ use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 use super::credentials::Credentials;
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use crate::clock::Clock;
-use crate::driver::Input;
+use crate::driver::{Input, Standing};
 use crate::store::Store;
 use crate::{metrics, spans};
 
@@ -43,10 +43,11 @@ pub struct Gateway {
     clock: Clock,
     lease: Seconds,
     site: Arc<Catalog>,
+    standing: Standing,
 }
 
 impl Gateway {
-    /// `site`: GPU types that are not built in, or not as built in.
+    /// `site`: GPU types that are not built in, or not as built in. `standing`: whether another server leads.
     #[must_use]
     pub fn new(
         inbox: mpsc::Sender<Input>,
@@ -55,9 +56,10 @@ impl Gateway {
         clock: Clock,
         lease: Seconds,
         site: Catalog,
+        standing: Standing,
     ) -> Self {
         let credentials = Credentials::new(store, clock.clone());
-        Self { inbox, sessions, credentials, clock, lease, site: Arc::new(site) }
+        Self { inbox, sessions, credentials, clock, lease, site: Arc::new(site), standing }
     }
 
     /// What an agent does not say of its GPUs, the site's catalog may. From here on it is the node's own fact, which plans carry.
@@ -86,6 +88,9 @@ impl AgentGateway for Gateway {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        if let Some(told) = self.not_leading() {
+            return Err(Status::failed_precondition(told));
+        }
         let changes = self.sessions.token_changes();
         let (hash, token) = self.credentials.admit(&request).await?;
         let mut incoming = request.into_inner();
@@ -125,6 +130,15 @@ impl AgentGateway for Gateway {
 }
 
 impl Gateway {
+    /// For agents that have come to a server that stands by. Nobody is asked who they are: they are told no more than where to go.
+    fn not_leading(&self) -> Option<String> {
+        let standing = self.standing.borrow().clone()?;
+        Some(match &standing.leader {
+            Some(leader) => format!("not leading; the leader is at {}", leader.server.agents),
+            None => "not leading; nobody says that he leads".into(),
+        })
+    }
+
     /// Tells the node that it is ahead, and the engine, which has a person hear of it.
     async fn tell_ahead(
         &self,

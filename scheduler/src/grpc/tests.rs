@@ -59,11 +59,11 @@ async fn serve() -> Served {
             .unwrap();
     let shutdown = CancellationToken::new();
     let mut ready = started.cluster.readiness();
-    tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
+    tokio::spawn(started.driver.run(started.leading, shutdown.clone()));
     ready.wait_for(|ready| *ready).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, site());
+    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, site(), started.cluster.standing());
     tokio::spawn(
         tonic::transport::Server::builder()
             .add_service(gateway.into_service())

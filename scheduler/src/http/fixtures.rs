@@ -95,6 +95,7 @@ pub fn running() -> View {
         ahead: Arc::default(),
         doubt: None,
         returning: None,
+        took_over: None,
     }
 }
 

@@ -27,6 +27,7 @@ mod goodput;
 mod history;
 mod jobs;
 mod labels;
+mod leadership;
 mod ledger;
 mod limits;
 mod listing;
@@ -51,6 +52,7 @@ mod reservations;
 mod root;
 mod secrets;
 mod simulate;
+mod standby;
 mod stream;
 mod submit;
 #[cfg(test)]
@@ -260,6 +262,7 @@ pub fn router(state: HttpState) -> Router {
         .layer(middleware::from_fn(once::keyed))
         .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
+        .layer(middleware::from_fn_with_state(state.clone(), standby::checked))
         .with_state(state);
     limits::limited(routes)
 }

@@ -18,8 +18,8 @@ use utoipa_axum::routes;
 use super::access::act_of;
 use super::{
     HttpState, actions, arrays, audit, browser_sessions, deliveries, events, exec, explain, goodput, history, jobs,
-    ledger, listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission, rebalance,
-    reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
+    leadership, ledger, listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission,
+    rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -112,6 +112,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
         .routes(routes!(reservations::cancel_reservation))
         .routes(routes!(overview::overview))
+        .routes(routes!(leadership::leader))
         .routes(routes!(queue::queue))
         .routes(routes!(goodput::goodput))
         .routes(routes!(goodput::calibration::calibration))

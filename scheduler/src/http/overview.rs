@@ -20,6 +20,7 @@ use super::extract::{Json, Query};
 use super::problem::Problem;
 use super::{HttpState, past};
 use crate::cluster::Cluster;
+use crate::driver::StandsBy;
 use crate::store::{EventFilter, OutOfSight, PulseMean};
 
 /// Of what there is to look at so much is told.
@@ -61,7 +62,7 @@ pub async fn overview(
     // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
     let newest = state.cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
     let seq = newest.items.first().map_or(0, |event| event.seq);
-    let view = state.cluster.view();
+    let (view, standing) = (state.cluster.view(), state.cluster.stands_by());
     let planner = planner(&state.cluster, &view);
     // All jobs and GPUs are looked at.
     let told = tokio::task::spawn_blocking(move || {
@@ -69,6 +70,7 @@ pub async fn overview(
         let attention = view.attention(ATTENTION_AT_MOST, readable);
         v1::Overview {
             planner: Some(planner),
+            standby: standing.as_deref().map(standby),
             series,
             ..summary(&view, &attention, seq, caller.out_of_sight(&view).as_ref())
         }
@@ -123,8 +125,17 @@ fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&O
         attention: attention.items.iter().map(item).collect(),
         attention_by_kind: attention.by_kind.iter().map(|(kind, count)| (<&str>::from(*kind).into(), *count)).collect(),
         planner: None,
+        standby: None,
         series: None,
         seq,
+    }
+}
+
+fn standby(standing: &StandsBy) -> v1::Standby {
+    v1::Standby {
+        leader: standing.leader_url().map(str::to_owned),
+        as_of: time(standing.as_of),
+        age_seconds: standing.age().as_secs_f64(),
     }
 }
 

@@ -14,6 +14,9 @@ use crate::store::StoreError;
 /// What a client should wait before it asks again.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// And where another server may lead by then.
+const TAKEOVER: Duration = Duration::from_secs(1);
+
 /// An error reply under construction.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -23,11 +26,19 @@ pub struct Problem {
     field: Option<String>,
     hint: Option<String>,
     retry_after: Option<Duration>,
+    /// Whoever leads instead; boxed, since nearly no problem has it.
+    leader: Option<Box<headway_api::v1::NotLeading>>,
 }
 
 impl Problem {
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), field: None, hint: None, retry_after: None }
+        Self { status, code, detail: detail.into(), field: None, hint: None, retry_after: None, leader: None }
+    }
+
+    /// Says more in detail.
+    pub fn and(mut self, more: &str) -> Self {
+        self.detail.push_str(more);
+        self
     }
 
     pub fn field(mut self, field: impl Into<String>) -> Self {
@@ -67,6 +78,13 @@ impl Problem {
 
     pub fn unknown_parameter(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "unknown_parameter", detail)
+    }
+
+    /// This server stands by; nothing was done.
+    pub fn not_leading(detail: impl Into<String>, leader: Option<String>) -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", detail);
+        Self { retry_after: Some(TAKEOVER), leader: Some(Box::new(headway_api::v1::NotLeading { leader })), ..problem }
+            .hint("ask the leader; give clients the addresses of all servers")
     }
 
     pub fn unavailable(detail: impl Into<String>) -> Self {
@@ -166,6 +184,7 @@ impl IntoResponse for Problem {
             detail: self.detail,
             field: self.field,
             hint: self.hint,
+            leader: self.leader.and_then(|told| told.leader),
             request_id: limits::REQUEST_ID_HERE.try_with(String::clone).ok(),
             trace_id: limits::TRACE_ID_HERE.try_with(Option::clone).ok().flatten(),
         };

@@ -8,6 +8,7 @@ use headway_api::v1;
 
 use super::HttpState;
 use super::problem::Problem;
+use super::standby::not_leading;
 use crate::{metrics, web};
 
 /// The process answers.
@@ -15,9 +16,12 @@ pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The loop leads and answers requests.
+/// The loop leads and answers requests. A standby is not ready, so that what spreads the load sends everything to the leader.
 pub async fn readyz(State(state): State<HttpState>) -> Response {
-    if state.cluster.ready() {
+    if let Some(standing) = state.cluster.stands_by() {
+        let shown = format!("; what it shows is {:.1} s old", standing.age().as_secs_f64());
+        not_leading(&standing).and(&shown).into_response()
+    } else if state.cluster.ready() {
         (StatusCode::OK, in_words(&state)).into_response()
     } else {
         Problem::unavailable("the scheduler does not lead yet").into_response()
@@ -46,7 +50,14 @@ pub async fn scrape(State(state): State<HttpState>) -> Response {
     let Some(handle) = &state.metrics else {
         return Problem::not_found("metrics are not recorded in this process").into_response();
     };
-    metrics::observe(&state.cluster.view(), state.cluster.plan_age());
+    let standing = state.cluster.stands_by();
+    metrics::leads(state.cluster.ready());
+    metrics::stands_by(standing.as_ref().map(|standing| standing.age()));
+    match standing {
+        None => metrics::observe(&state.cluster.view(), state.cluster.plan_age()),
+        // The leader counts: sums over servers count once.
+        Some(_) => metrics::observe(&state.cluster.view().without_rows(), None),
+    }
     handle.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()
 }

@@ -18,6 +18,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::Stream;
+use headway_api::v1;
 use headway_engine::record::EventRecord;
 use headway_types::{JobId, NodeId, PlanId};
 use serde::Serialize;
@@ -35,6 +36,7 @@ use super::problem::Problem;
 use super::{conversions, lookup};
 use crate::asking::Asking;
 use crate::cluster::{Cluster, Feed};
+use crate::driver::Standing;
 use crate::metrics::OpenStream;
 use crate::store::EventFilter;
 
@@ -59,7 +61,8 @@ impl Default for Streams {
 }
 
 /// Follow what happens, as server-sent events: `job`, `node`, `node_gone` (it was deleted), `plan`, `event`, and `reset` when the
-/// reader has to fetch everything again. With `patch=true` also `job_patch` and `node_patch`.
+/// reader has to fetch everything again. With `patch=true` also `job_patch` and `node_patch`. The last is `not_leading` where another server has taken
+/// over, with its address; from that one the stream is resumed as from this.
 #[utoipa::path(get, path = "/stream", tag = "cluster", params(StreamQuery),
     responses((status = 200, description = "Server-sent events", content_type = "text/event-stream", body = String),
         (status = "4XX", body = headway_api::v1::Problem, content_type = "application/problem+json")))]
@@ -157,6 +160,7 @@ impl Following {
                 }
             }
             let mut changed = Changed::default();
+            let mut standing = self.cluster.standing();
             let mut flush = tokio::time::interval(COALESCE);
             flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
@@ -185,6 +189,10 @@ impl Following {
                         }
                         Err(RecvError::Closed) => break,
                     },
+                    leader = another_leads(&mut standing) => {
+                        yield Ok(named("not_leading", &v1::NotLeading { leader }));
+                        break;
+                    }
                     _ = flush.tick(), if !changed.is_empty() => {
                         for event in self.newest(std::mem::take(&mut changed)).await {
                             yield Ok(event);
@@ -262,6 +270,15 @@ impl Following {
         let own = project.is_none_or(|project| *project == job.project) && self.reader.follows(id, &self.wanted);
         if own { self.caller.sight(&self.cluster.view(), job) } else { None }
     }
+}
+
+/// Returns once another server leads, with its address if it has one.
+async fn another_leads(standing: &mut Standing) -> Option<String> {
+    if let Ok(known) = standing.wait_for(Option::is_some).await {
+        return known.as_ref().and_then(|known| known.leader_url().map(str::to_owned));
+    }
+    // The loop has ended, and the feed says so.
+    std::future::pending().await
 }
 
 fn logged(record: &EventRecord) -> Event {

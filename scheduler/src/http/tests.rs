@@ -23,6 +23,7 @@ mod rounds;
 mod rules;
 mod secrets;
 mod service;
+mod standby;
 mod timeline;
 mod usage;
 mod veil;
@@ -53,7 +54,7 @@ use crate::driver::{Driver, Input};
 use crate::grpc::Sessions;
 use crate::leader::Leader;
 use crate::secrets::Keyring;
-use crate::store::Store;
+use crate::store::{Server, Store};
 use crate::support::{START, TestDatabase, node};
 use crate::webhooks::{Messenger, Trials};
 
@@ -97,6 +98,12 @@ impl Answer {
     }
 }
 
+/// A server with an address.
+fn server(number: u128) -> Server {
+    let (url, agents) = (format!("http://server-{number}"), format!("http://agents-{number}"));
+    Server { id: uuid::Uuid::from_u128(number), url, agents, version: "1".into() }
+}
+
 impl Served {
     async fn start() -> Self {
         Self::keeping(Retention::default()).await
@@ -116,8 +123,20 @@ impl Served {
         for (name, scope) in tokens {
             store.ensure_token(name, scope, name, START).await.unwrap();
         }
-        let options = database.options.clone();
-        let leader = Leader::new(database.options.clone());
+        let leader = Leader::new(database.options.clone()).of(server(1));
+        let served = Self::on(database.options, store, leader, retention).await;
+        served.cluster.readiness().wait_for(|ready| *ready).await.unwrap();
+        served
+    }
+
+    /// Another server of the same cluster, which stands by.
+    async fn beside(&self) -> Self {
+        let store = Store::connect(self.options.clone()).await.unwrap();
+        let leader = Leader::new(self.options.clone()).of(server(2)).standing_by();
+        Self::on(self.options.clone(), store, leader, Retention::default()).await
+    }
+
+    async fn on(options: PgConnectOptions, store: Store, leader: Leader, retention: Retention) -> Self {
         let started = Driver::start(
             store.clone(),
             leader,
@@ -130,9 +149,7 @@ impl Served {
         .await
         .unwrap();
         let shutdown = CancellationToken::new();
-        let mut ready = started.cluster.readiness();
-        tokio::spawn(started.driver.run(started.engine, shutdown.clone()));
-        ready.wait_for(|ready| *ready).await.unwrap();
+        tokio::spawn(started.driver.run(started.leading, shutdown.clone()));
         let cluster = started.cluster.clone();
         let cookies = Cookies::new(store.identity().await.unwrap(), false);
         let _ = rustls::crypto::ring::default_provider().install_default();

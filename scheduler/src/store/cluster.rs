@@ -18,15 +18,6 @@ pub(super) struct ClusterRow {
 }
 
 impl Store {
-    /// Begins a new term; every commit under an older one is refused from now on.
-    pub async fn begin_term(&self) -> Result<Term, StoreError> {
-        let term = sqlx::query_scalar!("UPDATE cluster SET term = term + 1 RETURNING term")
-            .fetch_one(&self.writer)
-            .await
-            .map_err(StoreError::during("beginning a term"))?;
-        Ok(Term(unsigned(term)))
-    }
-
     /// Says that the store was restored from a backup of this moment. The next term is above `floor`, and whoever leads it waits for nodes
     /// before it grants GPUs. Returns the term that the next is above.
     pub async fn mark_restored(&self, backup_at: Timestamp, floor: Term) -> Result<Term, StoreError> {
@@ -60,12 +51,6 @@ impl Store {
         .map_err(StoreError::during("reading the newest moment"))?;
         Ok(newest.map(moment))
     }
-}
-
-/// The newest term that somebody has begun, asked on the connection that keeps the lead: no other can hold it up.
-pub(crate) async fn newest_term(connection: &mut PgConnection) -> Result<Term, StoreError> {
-    let term = sqlx::query_scalar!("SELECT term FROM cluster").fetch_one(connection).await;
-    Ok(Term(unsigned(term.map_err(StoreError::during("reading the newest term"))?)))
 }
 
 pub(super) async fn read(connection: &mut PgConnection) -> Result<ClusterRow, sqlx::Error> {

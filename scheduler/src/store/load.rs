@@ -17,6 +17,11 @@ impl Store {
             .execute(&mut *tx)
             .await
             .map_err(failed("opening a snapshot"))?;
+        // It locks nothing that anybody waits for, and many rows take a while to be understood.
+        sqlx::query!("SET LOCAL idle_in_transaction_session_timeout = '60s'")
+            .execute(&mut *tx)
+            .await
+            .map_err(failed("opening a snapshot"))?;
         let row = cluster::read(&mut tx).await.map_err(failed("loading the cluster row"))?;
         let plans = plans::live(&mut tx, row.target).await.map_err(failed("loading plans"))?;
         let (target, proposals) = plans.into_iter().partition::<Vec<_>, _>(|plan| Some(plan.plan.id) == row.target);

@@ -31,6 +31,7 @@ mod projects;
 mod realised_goodput;
 mod reservations;
 mod secrets;
+mod servers;
 mod spans;
 mod tokens;
 mod transitions;
@@ -51,7 +52,6 @@ pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
 pub use backups::{Contents, HeldSnapshot, Unled};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use checkup::Checkup;
-pub(crate) use cluster::newest_term;
 pub use cluster_series::PulseMean;
 pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
 pub use events::EventFilter;
@@ -61,6 +61,8 @@ pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
+pub use servers::{KnownServer, Leadership, Server};
+pub(crate) use servers::{former, tell_and_ask, tell_of_the_end};
 pub use spans::{Entries, SpanFilter, SpannedJob};
 pub use tokens::{NewToken, Revocation, Token, TokenHash};
 pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, StatesAt};
@@ -75,6 +77,8 @@ use crate::secrets::{Keyring, OpenError};
 const READ_TIMEOUT: &str = "15s";
 /// No commit may stand still longer between two of its statements.
 const WRITE_TIMEOUT: &str = "15s";
+/// Nor where others stand by: a leader that is stopped in a commit holds the row that the next leader changes.
+const SHORT_WRITE_TIMEOUT: &str = "3s";
 
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
@@ -160,9 +164,18 @@ fn durable(options: PgPoolOptions) -> PgPoolOptions {
 impl Store {
     /// Connects without looking at the schema. Refuses a database that forgets what it has confirmed.
     pub async fn connect(options: PgConnectOptions) -> Result<Self, StoreError> {
+        Self::connect_within(options, WRITE_TIMEOUT).await
+    }
+
+    /// The same of a server that may not keep waiting whoever stands by.
+    pub async fn connect_beside_others(options: PgConnectOptions) -> Result<Self, StoreError> {
+        Self::connect_within(options, SHORT_WRITE_TIMEOUT).await
+    }
+
+    async fn connect_within(options: PgConnectOptions, timeout: &str) -> Result<Self, StoreError> {
         let connecting = || StoreError::during("connecting to Postgres");
         // A server that is stopped in the middle of a commit holds its rows no longer than this.
-        let writing = options.clone().options([("idle_in_transaction_session_timeout", WRITE_TIMEOUT)]);
+        let writing = options.clone().options([("idle_in_transaction_session_timeout", timeout)]);
         let writer =
             durable(PgPoolOptions::new().max_connections(2)).connect_with(writing).await.map_err(connecting())?;
         let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&writer).await.map_err(connecting())?;
@@ -184,6 +197,18 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
         self.writer.close().await;
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// As a flood of readers does.
+    pub async fn take_all_connections(&self) -> Vec<sqlx::pool::PoolConnection<sqlx::Postgres>> {
+        let mut taken = Vec::new();
+        while taken.len() < self.pool.options().get_max_connections() as usize {
+            taken.extend(self.pool.acquire().await);
+        }
+        taken
     }
 }
 

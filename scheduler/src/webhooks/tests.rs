@@ -82,7 +82,7 @@ impl Serving {
             Driver::start(store, leader, sessions, clock, config, Retention::default(), "abc1234").await.unwrap();
         let stop = CancellationToken::new();
         let mut ready = started.cluster.readiness();
-        let task = tokio::spawn(started.driver.run(started.engine, stop.clone()));
+        let task = tokio::spawn(started.driver.run(started.leading, stop.clone()));
         ready.wait_for(|ready| *ready).await.unwrap();
         Self { cluster: started.cluster, inbox: started.inbox, stop, task }
     }

@@ -46,7 +46,7 @@ async fn accept(sessions: &mut mpsc::Receiver<Session>) -> (NodeInventory, Sessi
 async fn nodes_register_train_on_the_schedulers_time_and_dial_again() {
     let (address, mut sessions) = tests::listen().await;
     let shutdown = CancellationToken::new();
-    let config = FleetConfig { server_url: format!("http://{address}"), ..config(&["H100-80Gx8=3"]) };
+    let config = FleetConfig { server_urls: vec![format!("http://{address}")], ..config(&["H100-80Gx8=3"]) };
     let fleet = tokio::spawn(run_fleet(config, shutdown.clone()));
     let mut nodes = Vec::new();
     for _ in 0..3 {

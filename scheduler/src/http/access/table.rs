@@ -236,6 +236,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("create_reservation", Act::Operate),
     ("cancel_reservation", Act::Operate),
     ("overview", Act::Look),
+    ("leader", Act::Look),
     ("queue", Act::Look),
     ("goodput", Act::Look),
     ("calibration", Act::Look),

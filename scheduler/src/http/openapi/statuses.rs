@@ -44,7 +44,11 @@ pub fn tell(path: &str, method: &Method, operation: &mut Operation) {
         ),
         (StatusCode::INTERNAL_SERVER_ERROR, true, "A fault of the scheduler; its log says more"),
         (StatusCode::BAD_GATEWAY, is_log, "The agent refuses to read the log"),
-        (StatusCode::SERVICE_UNAVAILABLE, true, "Not now: it starts, is busy, or another leads"),
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            true,
+            "Not now: it starts, is busy, or another server leads (`not_leading`, with its address in `leader`)",
+        ),
         (StatusCode::GATEWAY_TIMEOUT, true, "It took too long; whether it was done is unknown"),
     ];
     for (status, _, what) in may.into_iter().filter(|(_, may, _)| *may) {

@@ -31,7 +31,8 @@ async fn stored(connection: &mut PgConnection) -> Vec<(String, String)> {
     let tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1";
     let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut *connection).await.unwrap();
     let mut all = Vec::new();
-    for table in tables {
+    // Servers tell of themselves whatever is asked of them.
+    for table in tables.into_iter().filter(|table| table != "servers") {
         let rows = format!("SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM {table} t");
         let rows: String = sqlx::query_scalar(AssertSqlSafe(rows)).fetch_one(&mut *connection).await.unwrap();
         all.push((table, rows));

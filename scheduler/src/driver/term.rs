@@ -1,0 +1,178 @@
+//! One term: gather, decide, commit, and only then act, for as long as the lease stands.
+
+use std::sync::Arc;
+
+use headway_engine::{Event, RequestId};
+use headway_types::Term;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::faults::Faults;
+use super::gather::Gathering;
+use super::news::{heard, seen};
+use super::pipeline::{Decided, Pipeline};
+use super::{Driver, Input, LOOK, Leading, VIEW_AGE, asker};
+use crate::leader::Hold;
+use crate::store::StoreError;
+
+impl Driver {
+    /// One term: decide, commit, act, until shutdown or a failed commit.
+    pub(super) async fn lead(&mut self, leading: &mut Leading, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let Leading { engine, hold, former: _ } = leading;
+        // When the machine's clock is looked at again, while it is not believed.
+        let mut look = self.clock.doubted().map(|_| Instant::now() + LOOK);
+        // Since when Postgres has not answered, where nothing was to be committed meanwhile.
+        let mut away = None;
+        let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
+        let mut gathering = Gathering::new(self.clock.now());
+        let mut faults = Faults::default();
+        // Set while the published snapshot lacks observations the engine has.
+        let mut view_due = None;
+        loop {
+            let committing = pipeline.committing_since();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return self.settle(pipeline).await,
+                // Before all else that ends a term: whoever asked for what is stored is told so.
+                committed = pipeline.committed() => {
+                    let committed = committed?;
+                    self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+                    let over = committed.ends_the_term();
+                    self.act(pipeline.term(), committed);
+                    if over {
+                        tracing::warn!(term = %pipeline.term(), "nodes that follow newer terms are readmitted; another term begins");
+                        return Ok(());
+                    }
+                    if let Some(next) = pipeline.advance() {
+                        self.act(pipeline.term(), next);
+                    }
+                }
+                // What is under way is refused by the store.
+                Ok(()) = hold.changed() => {
+                    let hold = *hold.borrow_and_update();
+                    match (hold, away) {
+                        (Hold::Lost, _) => return Err(StoreError::Fenced { term: engine.term() }),
+                        (Hold::Away, None) => {
+                            self.ready.send_replace(false);
+                            away = Some(self.clock.now());
+                        }
+                        (Hold::Held, Some(since)) => {
+                            away = None;
+                            self.tell_away(since, "Postgres did not answer".into());
+                        }
+                        (Hold::Away, Some(_)) | (Hold::Held, None) => {}
+                    }
+                }
+                () = until(look), if look.is_some() => {
+                    let right = self.clock.is_right_again();
+                    if right {
+                        self.tell(Event::ClockBelieved);
+                    }
+                    look = (!right).then(|| Instant::now() + LOOK);
+                }
+                () = until(view_due), if committing.is_none() => {
+                    self.view.send_replace(Arc::new(engine.view()));
+                    view_due = None;
+                }
+                gathered = gathering.gather(&mut self.inbox, &self.clock, committing),
+                    if pipeline.has_room() && away.is_none() && self.lease.stands() =>
+                {
+                    if !gathered {
+                        return self.settle(pipeline).await;
+                    }
+                    let since = gathering.oldest();
+                    let events = gathering.batch().map(|input| self.admit(input)).collect();
+                    let mut outcome = engine.handle(self.clock.now(), events);
+                    faults.tell(engine, &outcome);
+                    asker::tell_origins(&mut outcome, &self.pending);
+                    gathering.wake_at = outcome.wake_at;
+                    let view = (!outcome.changes.is_empty()).then(|| Arc::new(engine.view()));
+                    if let Some(view) = &view {
+                        asker::keep_first_replies(&mut outcome, view, &mut self.pending);
+                    }
+                    view_due = match view {
+                        Some(_) => None,
+                        None => view_due.or_else(|| Some(Instant::now() + VIEW_AGE)),
+                    };
+                    let causes = asker::causes(&outcome, &self.pending);
+                    if let Some(free) = pipeline.push(Decided { outcome, view, since, causes }) {
+                        self.act(pipeline.term(), free);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Commits and answers what has been decided, and ends.
+    async fn settle(&mut self, mut pipeline: Pipeline) -> Result<(), StoreError> {
+        while pipeline.committing_since().is_some() {
+            let committed = pipeline.committed().await?;
+            self.act(pipeline.term(), committed);
+            if let Some(next) = pipeline.advance() {
+                self.act(pipeline.term(), next);
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers a request and keeps its asker.
+    fn admit(&mut self, input: Input) -> Event {
+        match input {
+            Input::Event { event, .. } => event,
+            Input::Request { actor, body, mut asker, .. } => {
+                self.last_request += 1;
+                let request = RequestId(self.last_request);
+                asker.heed_key(&body);
+                self.pending.insert(request, *asker);
+                Event::Request { request, actor, body }
+            }
+        }
+    }
+
+    /// Everything that may happen only after the commit.
+    fn act(&mut self, term: Term, decided: Decided) {
+        let Decided { outcome, view, since, causes: _ } = decided;
+        // Whoever is answered finds in the snapshot what the answer says.
+        if let Some(view) = view {
+            self.view.send_replace(view);
+        }
+        for (request, reply) in outcome.replies {
+            if let Some(asker) = self.pending.remove(&request) {
+                asker.hear(reply);
+            }
+        }
+        // Of one that was stopped in between another may have taken the lead: what is still wanted is commanded again.
+        let commands = if self.lease.stands() { outcome.commands } else { Vec::new() };
+        if !commands.is_empty() {
+            crate::metrics::commands_sent(since.elapsed());
+        }
+        self.courier.send(term, &self.view.borrow(), commands);
+        for (node, session, reason) in outcome.refused {
+            crate::metrics::agent_refused();
+            self.sessions.refuse(node, session, reason);
+        }
+        // Before the next round is asked for, which takes the place of the one these changes come from.
+        self.archive.take(&outcome.changes, self.last_round.borrow().as_ref());
+        if let Some(round) = outcome.plan_request {
+            self.planning.request(round.plan(), move || round.input());
+        }
+        if self.feed.receiver_count() > 0 {
+            outcome.changes.iter().filter_map(heard).chain(outcome.observations.iter().filter_map(seen)).for_each(
+                |feed| {
+                    // Nobody may be listening any more.
+                    let _ = self.feed.send(Arc::new(feed));
+                },
+            );
+        }
+        for observation in outcome.observations {
+            self.observer.take(observation);
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
