@@ -17,7 +17,7 @@ use crate::warm::WarmLimits;
 /// Everything an agent needs to know.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// `http://host:port` or `https://host:port` of the scheduler's agent port; of each of its servers, where there are several.
+    /// `https://host:port` of the scheduler's agent port (`http://…` on loopback only); of each of its servers, where there are several.
     pub server_urls: Vec<String>,
     pub token: String,
     /// Identity, ledger, socket and logs live here; one agent per directory.

@@ -42,7 +42,7 @@ const INPUTS: usize = 4096;
 /// What a fleet is told at start.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// `http://host:port` or `https://host:port` of the scheduler's agent port; of each of its servers, where there are several.
+    /// `https://host:port` of the scheduler's agent port (`http://…` on loopback only); of each of its servers, where there are several.
     pub server_urls: Vec<String>,
     pub token: String,
     /// PEM certificates to trust; required with `https`.

@@ -1,6 +1,7 @@
 //! The agent's stream to the scheduler: dials, registers, carries commands in and reports out, and dials again for
 //! ever. Its loss changes nothing on the node.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use headway_types::{NodeReport, Term};
 use rand::RngExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http::Uri;
+use tonic::codegen::http::uri::Scheme;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
@@ -46,6 +49,9 @@ const PULSE_PATIENCE: Duration = Duration::from_secs(2);
 /// The first may come of a moment (a node that was deleted, GPUs that have changed hands): the second in a row is told.
 const REFUSALS_TOLD: u32 = 2;
 
+const IN_THE_CLEAR: &str = "beyond loopback only https keeps the agent's token secret; write https:// and give the certificate \
+                            authority of the server with --tls-ca";
+
 /// How to reach the scheduler.
 pub(crate) struct Dialer {
     pub(crate) endpoint: Endpoint,
@@ -57,8 +63,11 @@ pub(crate) struct Dialer {
 impl Dialer {
     pub(crate) fn to(url: &str, token: &str, tls_ca: Option<&Path>) -> Result<Self, AgentError> {
         let unusable = |message: String| AgentError::Server { url: url.to_owned(), message };
-        let mut endpoint = Endpoint::from_shared(url.to_owned())
-            .map_err(|error| unusable(error.to_string()))?
+        let mut endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| unusable(error.to_string()))?;
+        if endpoint.uri().scheme() != Some(&Scheme::HTTPS) && !is_loopback(endpoint.uri()) {
+            return Err(unusable(IN_THE_CLEAR.to_owned()));
+        }
+        endpoint = endpoint
             .connect_timeout(PATIENCE)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PATIENCE)
@@ -68,7 +77,7 @@ impl Dialer {
             let pem = std::fs::read(path).map_err(AgentError::io(format!("reading {}", path.display())))?;
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
             endpoint = endpoint.tls_config(tls).map_err(|error| unusable(error.to_string()))?;
-        } else if url.starts_with("https:") {
+        } else if endpoint.uri().scheme() == Some(&Scheme::HTTPS) {
             return Err(unusable("https needs the certificate authority to trust".to_owned()));
         }
         let authorization = format!("Bearer {token}")
@@ -83,6 +92,13 @@ impl Dialer {
         let endpoint = endpoint.http2_keep_alive_interval(PULSE).keep_alive_timeout(PULSE_PATIENCE);
         Self { endpoint, patience: SHORT_PATIENCE, ..self }
     }
+}
+
+/// Names other than `localhost` may mean any machine.
+fn is_loopback(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Why a session ended. All of them are followed by another attempt.

@@ -152,3 +152,19 @@ async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_tha
     shutdown.cancel();
     agent.await.unwrap().unwrap();
 }
+
+#[test]
+fn the_token_crosses_no_network_in_the_clear() {
+    for near in ["http://127.0.0.1:7601", "http://127.8.0.1:1", "http://[::1]:7601", "http://localhost:7601"] {
+        assert!(Dialer::to(near, "secret", None).is_ok(), "{near}");
+    }
+    let far =
+        ["http://10.0.0.1:7601", "http://headway.example:7601", "http://localhost.example:1", "http://[fd00::1]:1"];
+    for far in far.into_iter().chain(["HTTP://10.0.0.1:1", "http://127.0.0.1@10.0.0.1:1", "10.0.0.1:7601"]) {
+        let refused = Dialer::to(far, "secret", None).err().expect(far).to_string();
+        assert!(refused.contains(far), "{refused}");
+        assert!(refused.contains("https://") && refused.contains("--tls-ca"), "{refused}");
+    }
+    let unchecked = Dialer::to("https://headway.example:7601", "secret", None).err().unwrap().to_string();
+    assert!(unchecked.contains("certificate authority"), "{unchecked}");
+}

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
 pub struct Agent {
-    /// URL of the scheduler's port for agents; of each of its servers, with commas or given more than once.
+    /// URL of the scheduler's port for agents: https, on loopback also http; of each of its servers, with commas or given more than once.
     #[arg(long, env = "HEADWAY_AGENT_SERVER", value_name = "URL", value_delimiter = ',', required = true)]
     pub server: Vec<String>,
     /// File that holds the agent token.
