@@ -121,7 +121,9 @@ pub fn counters(metrics: &str) -> Finding {
     };
     let risen: Vec<String> = MUST_BE_ZERO
         .iter()
-        .filter_map(|(name, what)| (sum(name) > 0.0).then(|| format!("{:.0} {what}", sum(name))))
+        .map(|(name, what)| (sum(name), what))
+        .filter(|(sum, _)| *sum > 0.0)
+        .map(|(sum, what)| format!("{sum:.0} {what}"))
         .collect();
     match risen.is_empty() {
         true => Finding::ok("counters", "nothing has been lost or broken down since the server started"),
