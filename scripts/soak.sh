@@ -20,7 +20,7 @@ inputs=${HEADWAY_SPEC_CASES:-1000000}
 step "specification reader, twice $inputs inputs" env HEADWAY_SPEC_CASES="$inputs" cargo test --locked --release -p headway-api --lib spec::tests
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture
-step "standby, 120 takeovers" env HEADWAY_TAKEOVERS=120 cargo test --locked -p headway-tests --test standby -- --nocapture
+step "standby, 45 takeovers" env HEADWAY_TAKEOVERS=45 cargo test --locked -p headway-tests --test standby -- --nocapture
 for round in $(seq "$rounds"); do
     step "fire, seed $round" env HEADWAY_FIRE_SECONDS="${HEADWAY_SOAK_FIRE_SECONDS:-300}" HEADWAY_FIRE_SEED="$round" \
         cargo test --locked -p headway-tests --test fire -- --nocapture

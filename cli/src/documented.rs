@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use crate::Cli;
 
 /// README and every page right below `docs`, by name.
-pub fn pages() -> Vec<(String, String)> {
+fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let below = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let files = below.chain([root.join("README.md")]).filter(|file| file.extension().is_some_and(|one| one == "md"));
