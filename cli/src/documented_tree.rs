@@ -1,4 +1,5 @@
 //! The tree of commands against what people expect of it: all of it is there and says what it does.
+#![allow(clippy::unwrap_used)]
 
 use clap::CommandFactory as _;
 
