@@ -15,6 +15,11 @@ impl Expected {
     /// So does the wait for a connection of the pool.
     pub const SLOW_CONNECTION: Self =
         Self::warning("sqlx::pool::acquire", "acquired connection, but time to acquire exceeded slow threshold");
+    /// What was measured before it was stopped comes too late: another may lead by then.
+    pub const LOST_MEASUREMENTS: Self =
+        Self::warning("headway_scheduler::observer", "measurements lost: this server does not lead");
+    /// All that a server says of having been stopped.
+    pub const STOPPED: &[Self] = &[Self::SLOW_STATEMENT, Self::SLOW_CONNECTION, Self::LOST_MEASUREMENTS];
 
     pub const fn warning(module: &'static str, message: &'static str) -> Self {
         Self { level: "WARN", module, message }

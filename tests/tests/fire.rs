@@ -23,6 +23,7 @@ const EXPECTED: &[Expected] = &[
     Expected::warning("headway_agent::worker_socket", "a worker's line cannot be read"),
     Expected::SLOW_STATEMENT,
     Expected::SLOW_CONNECTION,
+    Expected::LOST_MEASUREMENTS,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
