@@ -4,7 +4,7 @@ mod random;
 
 use headway_emulation::{Linear, Workload};
 use headway_engine::EngineConfig;
-use headway_engine::record::PolicySettings;
+use headway_engine::record::{PolicySettings, UserQuota};
 use headway_types::report::Flexibility;
 use headway_types::spec::{CheckpointPolicy, Elasticity, GpuRange, LayoutLimits, Precision, Training, Work};
 use headway_types::{Capabilities, JobSpec, Seconds, Sequences, StatedDevice, Tokens, example};
@@ -102,7 +102,8 @@ impl Scenario {
             faults: Faults::calm(),
             script: Vec::new(),
             config: EngineConfig { restart_prior: Seconds(10.0), ..EngineConfig::default() },
-            policy: PolicySettings::default(),
+            // One client hands in the jobs of all.
+            policy: PolicySettings { user_quota: UserQuota::UNBOUNDED, ..PolicySettings::default() },
             horizon: Seconds(14_400.0),
             cut: false,
             diary: false,

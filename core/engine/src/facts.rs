@@ -5,6 +5,7 @@ pub(crate) mod arrays;
 mod departed;
 mod displaced;
 mod indices;
+pub(crate) mod owners;
 pub(crate) mod roll;
 pub(crate) mod usage;
 mod wanted;
@@ -32,6 +33,7 @@ use crate::record::{
 use crate::snapshot::Snapshot;
 use arrays::{Arrays, Lot};
 use departed::Departed;
+use owners::Owners;
 use roll::{Place, Roll};
 pub(crate) use wanted::RoundWanted;
 
@@ -54,6 +56,8 @@ pub(crate) struct Facts {
     pub dependents: Dependents,
     /// Of which a job is kept.
     pub arrays: Arrays,
+    /// What their unfinished ones come to, by user.
+    pub owners: Owners,
     pub departed: Departed<JobId, Job>,
     pub departed_arrays: Departed<ArrayId, Array>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
@@ -102,6 +106,7 @@ impl Facts {
             roll: Roll::of(&jobs),
             dependents: Dependents::of_all(&jobs),
             arrays: Arrays::of_all(snapshot.arrays, &jobs),
+            owners: Owners::of(&jobs),
             departed: Departed::default(),
             departed_arrays: Departed::default(),
             jobs,
@@ -263,11 +268,12 @@ impl Facts {
         };
         let shape = |job: &Job| (job.state.kind(), job.generation);
         let (before, from, waited) = (shape(job), Place::of(job), waits_for(job));
-        let lot = Lot::of(job);
+        let (lot, counted) = (Lot::of(job), !job.state.is_final());
         change(Arc::make_mut(job));
         if !job.after.is_empty() {
             self.dependents.renew(id, &waited, &waits_for(job));
         }
+        self.owners.renew(job, counted);
         self.roll.move_to(id, from, Place::of(job));
         if shape(job) != before {
             self.draft.entered.jobs.insert(id);

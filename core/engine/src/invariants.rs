@@ -6,6 +6,7 @@ use headway_types::{ArrayId, Generation, GpuUuid, JobId, JobStateKind, NodeId, P
 
 use crate::dependencies::Dependents;
 use crate::engine::Engine;
+use crate::facts::owners::Owners;
 use crate::facts::roll::Roll;
 use crate::record::{Awaited, PlanState};
 
@@ -30,6 +31,8 @@ pub enum InvariantViolation {
     UnknownNode { node: NodeId },
     #[error("the roll of jobs is wrong")]
     Roll,
+    #[error("the sums of what users' unfinished jobs come to are wrong")]
+    Owners,
     #[error("the index of who waits for whom is wrong")]
     Dependents,
     #[error("job {job} waits for {dependency:?}, which is not live")]
@@ -56,6 +59,9 @@ impl Engine {
         }
         if facts.roll != Roll::of(&facts.jobs) {
             return Err(V::Roll);
+        }
+        if facts.owners != Owners::of(&facts.jobs) {
+            return Err(V::Owners);
         }
         if facts.dependents != Dependents::of_all(&facts.jobs) {
             return Err(V::Dependents);

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::event::{RequestId, SessionId};
 use crate::record::{
-    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, PlanRecord,
-    PolicySettings, Project, Realised, Reservation, Transition,
+    Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, OverQuota,
+    PlanRecord,    PolicySettings, Project, Realised, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
 use crate::terms::Ahead;
@@ -176,6 +176,8 @@ pub enum Refusal {
     WrongState(String),
     #[error("plan {plan} was made from another target; the target is now {target:?}")]
     StalePlan { plan: PlanId, target: Option<PlanId> },
+    #[error("{0}")]
+    OverQuota(OverQuota),
     #[error("{0}")]
     Invalid(String),
 }

@@ -15,6 +15,7 @@ mod notice;
 mod outcome;
 mod plan;
 mod project;
+mod quota;
 mod realised;
 mod reservation;
 
@@ -35,5 +36,6 @@ pub use outcome::{Around, MoveOutcome, MoveState};
 pub use plan::{Adoption, PlanEvent, PlanRecord, PlanState, PlanSummary, PolicyMode, PolicySettings};
 pub(crate) use project::line;
 pub use project::{Openness, Project, ProjectAccess, ProjectRules, lineage};
+pub use quota::{OverQuota, OwnQuota, QuotaKind, UserLoad, UserQuota, weight};
 pub use realised::{Expectation, ModelFamily, Realised};
 pub use reservation::Reservation;

@@ -25,6 +25,7 @@ impl Engine {
         self.show_rules();
         let arrays: Vec<ArrayId> = self.facts.arrays.ids().collect();
         arrays.into_iter().for_each(|id| self.show_array(id));
+        self.view.loads = self.facts.owners.all().clone();
     }
 
     /// Renews what a batch touched.
@@ -42,6 +43,7 @@ impl Engine {
         }
         let arrays = draft.arrays.union(&draft.shown_arrays);
         arrays.copied().for_each(|id| self.show_array(id));
+        self.view.loads = self.facts.owners.all().clone();
         self.view.verdicts = self.rounds.verdicts().clone();
         self.view.lessons = Arc::clone(&self.seen.lessons);
         self.view.trouble = self.rounds.trouble().cloned();

@@ -16,7 +16,7 @@ use crate::doubt::Doubt;
 use crate::facts::usage::usages;
 use crate::record::{
     Allocation, AllocationPhase, Array, Availability, Job, JobState, Node, Openness, PlanRecord, PolicySettings,
-    Project, Reservation, line, lineage,
+    Project, Reservation, UserLoad, line, lineage,
 };
 use crate::returning::Returning;
 use crate::rounds::Trouble;
@@ -42,6 +42,8 @@ pub struct View {
     pub reservations: OrdMap<ReservationId, Arc<Reservation>>,
     /// Those of which a job is kept.
     pub arrays: OrdMap<ArrayId, Arc<ArrayView>>,
+    /// What users' unfinished jobs come to; who has none is not in it.
+    pub loads: OrdMap<String, UserLoad>,
     pub verdicts: Verdicts,
     /// What measured jobs have taught those alike.
     pub lessons: Arc<Lessons>,
@@ -80,6 +82,7 @@ impl View {
             projects,
             reservations,
             arrays: OrdMap::new(),
+            loads: OrdMap::new(),
             verdicts: Verdicts::default(),
             lessons: Arc::default(),
             trouble: None,
@@ -89,6 +92,12 @@ impl View {
             returning: None,
             took_over: None,
         }
+    }
+
+    /// What a user has of its quota.
+    #[must_use]
+    pub fn load_of(&self, user: &str) -> UserLoad {
+        self.loads.get(user).copied().unwrap_or_default()
     }
 
     /// A project and all it is part of, itself first; nothing for one that is not known.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use headway_engine::record::{
     Allocation, Availability, Job, JobState, Node, NodeHealth, NodePolicy, PlanRecord, PolicySettings, Project,
-    Reservation,
+    Reservation, UserLoad,
 };
 use headway_engine::view::{ArrayView, JobView, NodeView, View};
 use headway_engine::{LiveNumbers, Verdicts};
@@ -89,6 +89,7 @@ pub fn running() -> View {
         reservations: std::iter::empty::<(ReservationId, Arc<Reservation>)>().collect(),
         arrays: std::iter::empty::<(ArrayId, Arc<ArrayView>)>().collect(),
         lessons: std::sync::Arc::default(),
+        loads: std::iter::empty::<(String, UserLoad)>().collect(),
         verdicts: Verdicts::default(),
         trouble: None,
         round_since: None,

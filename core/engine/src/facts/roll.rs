@@ -105,6 +105,7 @@ impl Facts {
     /// Takes in a job that was not kept.
     pub fn add_job(&mut self, job: Arc<Job>) {
         let id = job.id;
+        self.owners.renew(&job, false);
         self.roll.move_to(id, Place::None, Place::of(&job));
         self.dependents.renew(id, &[], &waits_for(&job));
         if let Some(array) = &job.element.as_ref().map(|element| element.array) {
@@ -121,6 +122,7 @@ impl Facts {
     /// Lets go of a job that is over.
     pub fn drop_job(&mut self, id: JobId) {
         if let Some(job) = self.jobs.remove(&id) {
+            self.owners.forget(&job);
             self.roll.move_to(id, Place::of(&job), Place::None);
             if let Some(array) = self.arrays.leave(&job) {
                 self.departed_arrays.remember(array.id, array, self.now);

@@ -1,5 +1,6 @@
 //! Plans, what became of them, and the policy under which they are made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use headway_types::PolicyMode;
@@ -7,6 +8,7 @@ use headway_types::{Plan, PlanId, PlanStateKind, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::consent::{AutoApprove, MoveWindow, proposals_last};
+use super::quota::{OwnQuota, UserQuota};
 use crate::event::{Actor, Rebalancing};
 
 /// A plan and what became of it.
@@ -146,6 +148,12 @@ pub struct PolicySettings {
     /// Running jobs are moved only at these times, unless somebody asks for it; none: at any time.
     #[serde(default)]
     pub move_windows: Vec<MoveWindow>,
+    /// What each user may have at most …
+    #[serde(default)]
+    pub user_quota: UserQuota,
+    /// … but for these.
+    #[serde(default)]
+    pub user_quotas: Arc<BTreeMap<String, OwnQuota>>,
     /// While it is paused: the mode that it had.
     #[serde(default)]
     pub resumes: Option<PolicyMode>,
@@ -155,6 +163,14 @@ pub struct PolicySettings {
     /// Who changed it last, and what.
     #[serde(default)]
     pub last_change: Option<String>,
+}
+
+impl PolicySettings {
+    /// What this user may have at most.
+    #[must_use]
+    pub fn quota_of(&self, user: &str) -> UserQuota {
+        self.user_quotas.get(user).copied().unwrap_or_default().over(self.user_quota)
+    }
 }
 
 fn first() -> u64 {
@@ -176,6 +192,8 @@ impl Default for PolicySettings {
             proposals_last: proposals_last(),
             auto_approve: None,
             move_windows: Vec::new(),
+            user_quota: UserQuota::default(),
+            user_quotas: Arc::default(),
             resumes: None,
             version: first(),
             last_change: None,

@@ -8,7 +8,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, ElasticChange, JobChange};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Job, Pin};
+use crate::record::{Job, Pin, UserLoad, weight};
 
 impl Engine {
     /// `expected`: only if the job is at this version now; what a batch has touched already is at the next one.
@@ -31,7 +31,9 @@ impl Engine {
             return self.job_reply(id);
         }
         let message = format!("of {}: {}", after.name, what.join(", "));
-        self.facts.edit_job(id, |job| job.spec = after);
+        let grows = weight(&after).saturating_sub(weight(before));
+        self.within_quota(&job.owner, UserLoad { jobs: 0, bytes: grows })?;
+        self.facts.edit_spec(id, |job| job.spec = after);
         self.facts.note(Note::new("job.changed", message.clone()).by(actor.clone()).job(id));
         self.facts.ask_round_for_somebody(message);
         self.job_reply(id)

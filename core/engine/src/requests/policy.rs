@@ -10,6 +10,9 @@ use crate::event::Actor;
 use crate::outcome::{Refusal, Reply};
 use crate::record::{PolicyMode, PolicySettings};
 
+/// Users with a quota of their own.
+const MOST_OWN_QUOTAS: usize = 1_000;
+
 impl Engine {
     /// `expected`: only if the policy is at this version now.
     pub(super) fn set_policy(
@@ -33,6 +36,15 @@ impl Engine {
         }
         if !(settings.round_pause.0 >= 0.0 && settings.round_every.0 >= 1.0) {
             return Err(Refusal::Invalid("round_every must be at least 1 s and round_pause not negative".into()));
+        }
+        let quotas = settings.user_quotas.keys().map(|user| settings.quota_of(user)).chain([settings.user_quota]);
+        if quotas.into_iter().any(|quota| quota.requests_per_second == 0 || quota.request_burst == 0) {
+            let what = "requests_per_second and request_burst of a quota must be at least 1";
+            return Err(Refusal::Invalid(what.into()));
+        }
+        if settings.user_quotas.len() > MOST_OWN_QUOTAS {
+            let what = format!("user_quotas names more than {MOST_OWN_QUOTAS} users: raise user_quota instead");
+            return Err(Refusal::Invalid(what));
         }
         let what = differences(former, &settings).join(", ");
         let resumes = match (settings.mode, former.mode) {
@@ -111,6 +123,9 @@ fn settings_of(policy: &PolicySettings) -> BTreeMap<String, Value> {
     for (name, value) in settings {
         match value {
             Value::Object(objective) if name == "objective" => all.extend(objective),
+            Value::Object(of) if ["user_quota", "user_quotas"].contains(&name.as_str()) => {
+                all.extend(of.into_iter().map(|(of, value)| (format!("{name}.{of}"), value)));
+            }
             _ if ["version", "last_change", "resumes"].contains(&name.as_str()) => {}
             value => drop(all.insert(name, value)),
         }

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::event::{Actor, Known};
 use crate::job::JobEvent;
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Dependency, DependencyStanding, Job, JobState, StopCause, Turn};
+use crate::record::{Dependency, DependencyStanding, Job, JobState, StopCause, Turn, UserLoad, weight};
 use crate::seen::JobSeen;
 
 impl Engine {
@@ -57,6 +57,7 @@ impl Engine {
                 "its budget of {budget} is spent; submit it again with a larger one"
             )));
         }
+        self.within_quota(&row.owner, UserLoad { jobs: 1, bytes: weight(&row.spec) })?;
         let after = self.judged_anew(row, known)?;
         let id = row.id;
         if let Some(element) = &row.element {

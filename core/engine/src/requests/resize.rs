@@ -32,7 +32,7 @@ impl Engine {
         let message = format!("{by} wants {name} on {}{why}", words(&after.role().gpus));
         let holds = matches!(job.state, JobState::Starting { .. } | JobState::Running { .. });
         let at = self.facts.now;
-        self.facts.edit_job(id, |job| {
+        self.facts.edit_spec(id, |job| {
             job.spec = after;
             job.resize = holds.then_some(Resize { by, reason, at });
         });

@@ -10,7 +10,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, IdempotencyKey, Known};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Array, Awaited, Dependency, Element, Job, Tally, lineage};
+use crate::record::{Array, Awaited, Dependency, Element, Job, Tally, UserLoad, lineage};
 use crate::seen::JobSeen;
 
 /// What a specification is admitted as.
@@ -36,6 +36,7 @@ impl Engine {
             return Err(Refusal::Invalid("a submission needs at least one job".into()));
         }
         specs.iter().try_for_each(|spec| check_spec(spec, self.facts.now))?;
+        self.within_quota(&actor.to_string(), UserLoad::of_submission(&specs))?;
         let after = self.dependencies(actor, &specs, known)?;
         let mut jobs = Vec::new();
         for (spec, admission) in specs.into_iter().zip(after) {
@@ -45,6 +46,12 @@ impl Engine {
             self.remember(key, jobs.iter().map(|job| job.id.0).collect());
         }
         Ok(Reply::Submitted { jobs })
+    }
+
+    /// Whether a user may have so much more of unfinished jobs.
+    pub(super) fn within_quota(&self, user: &str, more: UserLoad) -> Result<(), Refusal> {
+        let quota = self.facts.policy.quota_of(user);
+        quota.admit(user, self.facts.load_of(user), more).map_err(Refusal::OverQuota)
     }
 
     /// Ids for each job and array, and what it waits for.
