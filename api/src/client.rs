@@ -1,13 +1,15 @@
 //! A typed client of REST v1, for the command line, tests and scripts in Rust.
 //!
 //! It never repeats what may have been done twice: whether a request may be is the caller's to know (give `submit` an idempotency key). Where it
-//! knows several servers of a cluster, it goes on to whoever leads with what a server has not begun, and with what may be repeated. It
+//! knows several servers of a cluster, it goes on to whoever leads with what a server has not begun, and with what may be repeated. Told that it asks
+//! too fast, it waits as it is told. It
 //! refuses to carry a token over plain HTTP beyond loopback.
 
 mod arrays;
 mod cluster;
 mod exec;
 mod jobs;
+mod patience;
 mod projects;
 mod secrets;
 mod servers;
@@ -23,6 +25,7 @@ use reqwest::{Method, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::patience::Patience;
 use self::servers::Servers;
 use crate::v1::{Foreseen, Problem};
 
@@ -185,12 +188,23 @@ impl Client {
     /// Sends, and turns every status that is no success into an error.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let (http, request) = request.build_split();
-        let request = request.map_err(|source| unreachable(self.servers.current(), source))?;
+        let mut request = request.map_err(|source| unreachable(self.servers.current(), source))?;
         if self.servers.are_several() {
             return self.ask_whoever_leads(&http, request).await;
         }
-        let response = http.execute(request).await.map_err(|source| unreachable(self.servers.current(), source))?;
-        if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
+        let patience = Patience::new();
+        loop {
+            let again = request.try_clone();
+            let sent = http.execute(request).await;
+            let response = sent.map_err(|source| unreachable(self.servers.current(), source))?;
+            if response.status().is_success() {
+                return Ok(response);
+            }
+            if let Some(error) = patience.refused(response).await {
+                return Err(error);
+            }
+            request = again.expect("a body of text can be sent again");
+        }
     }
 }
 

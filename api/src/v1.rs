@@ -24,6 +24,7 @@ mod plan;
 mod problem;
 mod project;
 mod queue;
+mod quota;
 mod rebalancing;
 mod reservation;
 mod secret;
@@ -80,6 +81,7 @@ pub use project::{
     Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRules,
 };
 pub use queue::{GpuRoom, Queue, QueueShare, QueueTotals, QueuedJob};
+pub use quota::{UserLoad, UserQuota};
 pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };

@@ -30,6 +30,7 @@ mod secrets;
 mod shown;
 mod web;
 mod webhooks;
+mod wrong_tokens;
 
 pub use clock::Speed;
 pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};

@@ -38,8 +38,11 @@ const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const JOBS_SET_ASIDE: &str = "headway_jobs_set_aside_total";
 const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
+const PROGRESS_SILENT: &str = "headway_jobs_progress_silent_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
+const AGENT_WRONG_TOKENS: &str = "headway_agent_wrong_tokens_total";
+const QUOTA_REFUSALS: &str = "headway_user_quota_refusals_total";
 const CONNECTIONS: &str = "headway_connections";
 const STRANGERS_SENT_AWAY: &str = "headway_connections_sent_away_total";
 const BODIES_REFUSED: &str = "headway_http_bodies_refused_total";
@@ -134,6 +137,11 @@ fn describe() {
     );
     counter!(JOBS_PREEMPTED).increment(0);
     describe_counter!(
+        PROGRESS_SILENT,
+        "Times that ten minutes brought no step of a job whose steps are read from its output"
+    );
+    counter!(PROGRESS_SILENT).increment(0);
+    describe_counter!(
         PLAN_INPUTS_LOST,
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
@@ -142,6 +150,17 @@ fn describe() {
         WRONG_TOKENS,
         "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
     );
+    describe_counter!(
+        AGENT_WRONG_TOKENS,
+        "Agents' sessions with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
+    );
+    describe_counter!(
+        QUOTA_REFUSALS,
+        "Requests refused since a user has, or asks, more than its quota, by what is bounded: jobs, bytes or requests"
+    );
+    for quota in ["jobs", "bytes", "requests"] {
+        counter!(QUOTA_REFUSALS, "quota" => quota).increment(0);
+    }
     describe_gauge!(CONNECTIONS, "Open connections, by port");
     describe_counter!(
         STRANGERS_SENT_AWAY,
@@ -260,6 +279,11 @@ pub fn job_preempted() {
     counter!(JOBS_PREEMPTED).increment(1);
 }
 
+/// No step of a job was found in its output for so long.
+pub fn progress_silent() {
+    counter!(PROGRESS_SILENT).increment(1);
+}
+
 /// A job is left as it is since rounds gave no plan with it.
 pub fn job_set_aside() {
     counter!(JOBS_SET_ASIDE).increment(1);
@@ -278,6 +302,16 @@ pub fn plan_input_lost() {
 /// A request came with a token that opens nothing, or from an address with too many of them.
 pub fn wrong_token(outcome: &'static str) {
     counter!(WRONG_TOKENS, "outcome" => outcome).increment(1);
+}
+
+/// Likewise of an agent.
+pub fn agent_wrong_token(outcome: &'static str) {
+    counter!(AGENT_WRONG_TOKENS, "outcome" => outcome).increment(1);
+}
+
+/// A user would have more, or has asked more, than its quota of these allows.
+pub fn quota_refused(quota: &'static str) {
+    counter!(QUOTA_REFUSALS, "quota" => quota).increment(1);
 }
 
 /// Connections of a port have come (1) or gone (-1).

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use reqwest::{Request, Response, Url};
 use tokio::time::Instant;
 
-use super::{Client, ClientError, problem, unreachable};
+use super::patience::Patience;
+use super::{Client, ClientError, unreachable};
 
 /// How long it is asked for whoever leads, once all have said that they do not: a takeover takes some seconds.
 const TAKEOVER: Duration = Duration::from_secs(10);
@@ -77,6 +78,7 @@ impl Client {
         let servers = &self.servers;
         let repeatable = request.method().is_safe() || request.headers().contains_key(KEY);
         let (give_up, mut asked, mut takeover) = (Instant::now() + TAKEOVER, 0, false);
+        let waits = Patience::new();
         // Those that have kept silent to this request.
         let mut silent = BTreeSet::new();
         loop {
@@ -88,7 +90,10 @@ impl Client {
             let (error, leader) = match tokio::time::timeout(patience, http.execute(request)).await {
                 Ok(Ok(response)) if response.status().is_success() => return Ok(response),
                 Ok(Ok(response)) => {
-                    let error = problem(response).await;
+                    let Some(error) = waits.refused(response).await else {
+                        request = again.expect("a body of text can be sent again");
+                        continue;
+                    };
                     let Some(leader) = not_leading(&error) else { return Err(error) };
                     takeover = true;
                     (Some(error), leader)

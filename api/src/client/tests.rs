@@ -80,6 +80,52 @@ async fn what_may_have_been_done_is_asked_of_no_other_server() {
     assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
+/// Refuses the first requests with `refusal`, and replies to the third and all others with `body`.
+async fn refusing_twice(refusal: String, body: &'static str) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&count);
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            let reply = match asked.fetch_add(1, Ordering::Relaxed) {
+                0 | 1 => refusal.clone(),
+                _ => format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len()),
+            };
+            socket.write_all(reply.as_bytes()).await.unwrap();
+        }
+    });
+    (url, count)
+}
+
+#[tokio::test]
+async fn whoever_is_told_that_it_asks_too_fast_asks_again_but_not_for_ever() {
+    let refusal = |code: &str, seconds: u32| {
+        let body = format!(r#"{{"title":"t","status":429,"code":"{code}","detail":"d"}}"#);
+        let head = "content-type: application/problem+json\r\nconnection: close";
+        let length = body.len();
+        format!(
+            "HTTP/1.1 429 Too Many Requests\r\n{head}\r\nretry-after: {seconds}\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    };
+    for servers in 1..=2 {
+        let (url, asked) = refusing_twice(refusal("too_many_requests", 0), r#"{"jobs":[]}"#).await;
+        let client = Client::new(&vec![url; servers].join(","), "hw_secret").unwrap();
+        assert!(client.submit_yaml("version: 1\n", None).await.unwrap().jobs.is_empty());
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "{servers} servers");
+    }
+    // Nobody waits for a minute, and a wrong token does not become right.
+    for (code, seconds) in [("too_many_requests", 60), ("too_many_wrong_tokens", 0)] {
+        let (url, asked) = refusing_twice(refusal(code, seconds), "{}").await;
+        let refused = Client::new(&url, "hw_secret").unwrap().overview().await.unwrap_err();
+        assert!(matches!(refused, ClientError::Problem(problem) if problem.code == code));
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "{code}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_carries_token_and_query() {
     let (client, server) = once("200 OK", "", r#"{"items":[],"next_cursor":null}"#).await;

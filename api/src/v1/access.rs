@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::quota::{UserLoad, UserQuota};
+
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
@@ -81,6 +83,12 @@ pub struct User {
     pub created_at: DateTime<Utc>,
     /// Tokens that open something.
     pub tokens: u32,
+    /// What this user may have at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<UserQuota>,
+    /// What of it is in use; absent where the reader may not know of all jobs and is somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<UserLoad>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::overview::{AttentionItem, ClusterSeries, PlannerHealth};
+use super::quota::UserQuota;
 use super::server::Standby;
 use super::site::SiteRow;
 
@@ -175,6 +176,12 @@ pub struct Policy {
     /// any time. What has to leave its node leaves it, and starts are made at all times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_windows: Option<Vec<String>>,
+    /// What each user may have at most …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_quota: Option<UserQuota>,
+    /// … but for these, by name. A `PATCH` changes those that it names, field by field; `null` in the place of a user or a number takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_quotas: Option<BTreeMap<String, UserQuota>>,
 }
 
 /// Plans that are adopted without approval: those that keep all of it.

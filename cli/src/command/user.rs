@@ -1,8 +1,9 @@
 //! `headway user …`: who there is, and what their tokens open at most.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{TokenScope, User as UserReply};
+use headway_api::v1::{Policy, TokenScope, User as UserReply, UserQuota};
+use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
@@ -27,8 +28,36 @@ pub enum User {
         #[arg(long, default_value = "user")]
         role: TokenScope,
     },
+    /// Give a user a quota of its own: jobs that have not ended, what their specifications take, how fast it may ask. Everybody's is a setting of
+    /// the policy: `headway policy set 'user_quota={"unfinished_jobs": 20000}'`.
+    Quota {
+        name: String,
+        #[command(flatten)]
+        quota: Own,
+        /// As everybody's again.
+        #[arg(long, conflicts_with = "own")]
+        reset: bool,
+    },
     /// Revoke all of a user's tokens at once, and with them the browser sessions. The user, and what is theirs, stays.
     Revoke { name: String },
+}
+
+/// What a user has of its own; what is not named stays.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(id = "own", multiple = true)]
+pub struct Own {
+    /// Most jobs that have not ended; elements of arrays count one by one.
+    #[arg(long, value_name = "N")]
+    jobs: Option<u32>,
+    /// Most bytes of their specifications.
+    #[arg(long, value_name = "N")]
+    bytes: Option<u64>,
+    /// Requests that are answered in the long run.
+    #[arg(long, value_name = "N")]
+    requests_per_second: Option<u32>,
+    /// Requests that may come at once.
+    #[arg(long, value_name = "N")]
+    burst: Option<u32>,
 }
 
 pub async fn run(client: &Client, print: &Printer, user: User) -> Result<(), Failure> {
@@ -43,8 +72,39 @@ pub async fn run(client: &Client, print: &Printer, user: User) -> Result<(), Fai
             }
             show(print, &client.set_user(&name, role).await?)
         }
+        User::Quota { name, quota, reset } => show(print, &give_quota(client, &name, quota, reset).await?),
         User::Revoke { name } => revoke(client, print, &name).await,
     }
+}
+
+async fn give_quota(client: &Client, name: &str, quota: Own, reset: bool) -> Result<UserReply, Failure> {
+    // Who is not there is given nothing.
+    let user = client.user(name).await?;
+    let Own { jobs, bytes, requests_per_second, burst } = quota;
+    let own =
+        UserQuota { unfinished_jobs: jobs, specification_bytes: bytes, requests_per_second, request_burst: burst };
+    if !reset && own == UserQuota::default() {
+        let missing = Failure::new(Kind::Usage, "nothing is to change");
+        return Err(
+            missing.hint("name --jobs, --bytes, --requests-per-second or --burst; --reset takes all of them away")
+        );
+    }
+    let own = if reset { Value::Null } else { json!(own) };
+    let settings = Map::from_iter([("user_quotas".to_owned(), json!({ name: own }))]);
+    let policy = client.change_policy(&settings).await?;
+    Ok(UserReply { quota: quota_of(&policy, name), ..user })
+}
+
+/// What the policy gives a user.
+fn quota_of(policy: &Policy, user: &str) -> Option<UserQuota> {
+    let everybodys = policy.user_quota?;
+    let own = policy.user_quotas.as_ref().and_then(|all| all.get(user)).copied().unwrap_or_default();
+    Some(UserQuota {
+        unfinished_jobs: own.unfinished_jobs.or(everybodys.unfinished_jobs),
+        specification_bytes: own.specification_bytes.or(everybodys.specification_bytes),
+        requests_per_second: own.requests_per_second.or(everybodys.requests_per_second),
+        request_burst: own.request_burst.or(everybodys.request_burst),
+    })
 }
 
 async fn revoke(client: &Client, print: &Printer, name: &str) -> Result<(), Failure> {
@@ -68,10 +128,32 @@ async fn revoke(client: &Client, print: &Printer, name: &str) -> Result<(), Fail
     Ok(())
 }
 
-const HEADERS: &[&str] = &["NAME", "ROLE", "TOKENS", "SINCE"];
+const HEADERS: &[&str] = &["NAME", "ROLE", "TOKENS", "UNFINISHED JOBS", "SPECIFICATIONS", "REQUESTS", "SINCE"];
 
 fn row(user: &UserReply) -> Vec<String> {
-    vec![user.name.clone(), user.role.to_string(), user.tokens.to_string(), moment(user.created_at)]
+    let quota = user.quota.unwrap_or_default();
+    let of = |used: Option<String>, limit: Option<String>| {
+        let limit = limit.map(|limit| format!("of {limit}"));
+        let words: Vec<String> = [used, limit].into_iter().flatten().collect();
+        if words.is_empty() { "-".to_owned() } else { words.join(" ") }
+    };
+    let pace = quota.requests_per_second.zip(quota.request_burst);
+    vec![
+        user.name.clone(),
+        user.role.to_string(),
+        user.tokens.to_string(),
+        of(
+            user.used.map(|used| used.unfinished_jobs.to_string()),
+            quota.unfinished_jobs.map(|limit| limit.to_string()),
+        ),
+        of(user.used.map(|used| mebibytes(used.specification_bytes)), quota.specification_bytes.map(mebibytes)),
+        pace.map_or_else(|| "-".into(), |(rate, burst)| format!("{rate}/s, {burst} at once")),
+        moment(user.created_at),
+    ]
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn show(print: &Printer, user: &UserReply) -> Result<(), Failure> {
@@ -79,4 +161,35 @@ fn show(print: &Printer, user: &UserReply) -> Result<(), Failure> {
         return print.value(user);
     }
     print.list(std::slice::from_ref(user), HEADERS, row, |one| one.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_api::v1::UserLoad;
+
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_is_used_of_what_is_allowed() {
+        let quota = UserQuota {
+            unfinished_jobs: Some(10_000),
+            specification_bytes: Some(64 << 20),
+            requests_per_second: Some(100),
+            request_burst: Some(1_000),
+        };
+        let used = UserLoad { unfinished_jobs: 12, specification_bytes: 1 << 20 };
+        let user = |quota, used| UserReply {
+            name: "ada".into(),
+            role: TokenScope::User,
+            created_at: chrono::DateTime::UNIX_EPOCH,
+            tokens: 1,
+            quota,
+            used,
+        };
+        let told = |user: UserReply| row(&user)[3..6].join("; ");
+        let whole = "12 of 10000; 1.0 MiB of 64.0 MiB; 100/s, 1000 at once";
+        assert_eq!(told(user(Some(quota), Some(used))), whole);
+        assert_eq!(told(user(Some(quota), None)), "of 10000; of 64.0 MiB; 100/s, 1000 at once");
+        assert_eq!(told(user(None, None)), "-; -; -", "of a server before this release");
+    }
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::event::{RequestId, SessionId};
 use crate::record::{
     Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, OverQuota,
-    PlanRecord,    PolicySettings, Project, Realised, Reservation, Transition,
+    PlanRecord, PolicySettings, Project, Realised, Reservation, Transition,
 };
 use crate::rounds::RoundRequest;
 use crate::terms::Ahead;

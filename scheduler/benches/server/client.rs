@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use headway_engine::record::{PolicySettings, UserQuota};
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::Store;
 use http_body_util::{BodyExt, Full};
@@ -23,6 +24,12 @@ pub async fn fresh_database(postgres: &PrivatePostgres, name: &str) -> String {
     let store = Store::connect(url.parse().expect("a URL")).await.expect("the new database");
     store.migrate().await.expect("the schema");
     store.close().await;
+    // One user submits and asks whatever is measured.
+    let policy = PolicySettings { user_quota: UserQuota::UNBOUNDED, ..PolicySettings::default() };
+    let policy = serde_json::to_string(&policy).expect("a policy is plain JSON");
+    let mut database = connect(&url).await;
+    let set = sqlx::query("UPDATE cluster SET policy = $1::text::jsonb").bind(policy).execute(&mut database).await;
+    assert_eq!(set.expect("the policy is set").rows_affected(), 1);
     url
 }
 

@@ -1,5 +1,5 @@
 //! Faults of the scheduler's own, counted and logged: transitions that the engine's tables refuse, states that it rules out, rounds that
-//! break down, jobs that are set aside for it, moves that led nowhere. They are in the event log as well; here they reach whoever watches the process.
+//! break down, jobs that are set aside for it, moves that led nowhere, jobs that fell silent. They are in the event log as well; here they reach whoever watches the process.
 
 use headway_engine::record::EventRecord;
 use headway_engine::{Change, Engine, Outcome};
@@ -32,6 +32,10 @@ impl Faults {
                 }
                 "job.preempted" => {
                     metrics::job_preempted();
+                    continue;
+                }
+                "job.progress_silent" => {
+                    metrics::progress_silent();
                     continue;
                 }
                 "job.report_refused" => {
@@ -74,10 +78,13 @@ mod tests {
                 detail: Default::default(),
             })
         };
-        let verbs = ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up", "job.set_aside"];
+        let verbs =
+            ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up", "job.set_aside", "job.progress_silent"];
         let outcome = Outcome { changes: verbs.map(event).into(), ..Outcome::default() };
         ::metrics::with_local_recorder(&recorder, || Faults::default().tell(&engine, &outcome));
-        for expected in ["headway_rounds_failed_total 2", "headway_jobs_set_aside_total 1"] {
+        for expected in
+            ["headway_rounds_failed_total 2", "headway_jobs_set_aside_total 1", "headway_jobs_progress_silent_total 1"]
+        {
             assert!(counted.render().contains(expected), "{}", counted.render());
         }
     }

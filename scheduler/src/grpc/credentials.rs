@@ -1,18 +1,23 @@
 //! What opens agents' sessions, and for how long: a session stands no longer than the token that opened it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headway_types::TokenScope;
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Status};
 
 use crate::clock::Clock;
+use crate::metrics;
 use crate::server::Visitor;
 use crate::store::{Store, StoreError, Token, TokenHash};
+use crate::wrong_tokens::WrongTokens;
 
 /// After a store that did not answer, which says nothing about tokens.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How long it is known which tokens are right, while wrong ones come.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 /// A wait for an end that is further away is begun anew.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -23,6 +28,9 @@ pub(super) struct Credentials {
     clock: Clock,
     /// The newest look-up after a change: most agents share one token.
     newest: Arc<Mutex<Option<LookUp>>>,
+    wrong_tokens: WrongTokens,
+    /// Tokens that speak for nodes, and when they were read.
+    right: Arc<Mutex<Option<(Instant, BTreeSet<TokenHash>)>>>,
 }
 
 /// What a token opened after so many changes.
@@ -34,7 +42,7 @@ struct LookUp {
 
 impl Credentials {
     pub(super) fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock, newest: Arc::default() }
+        Self { store, clock, newest: Arc::default(), wrong_tokens: WrongTokens::default(), right: Arc::default() }
     }
 
     /// Looks at nothing but the head of the request.
@@ -43,18 +51,44 @@ impl Credentials {
         let header = request.metadata().get("authorization").ok_or_else(refused)?;
         let secret = header.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(refused)?;
         let hash = TokenHash::of(secret);
-        let token = self.store.find_token(&hash, self.clock.now()).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "token lookup failed");
-            Status::unavailable("the scheduler cannot check tokens now")
-        })?;
-        let token = token.ok_or_else(refused)?;
+        let visitor = request.extensions().get::<Visitor>();
+        let address = visitor.map(Visitor::address);
+        if let Some(wait) = self.wrong_tokens.wait(address, Instant::now())
+            && !self.is_right(&hash).await?
+        {
+            metrics::agent_wrong_token("throttled");
+            let wait = wait.as_secs().max(1);
+            let told = format!("too many wrong tokens came from this address: no other is looked at for {wait} s");
+            return Err(Status::resource_exhausted(told));
+        }
+        let token = self.store.find_token(&hash, self.clock.now()).await.map_err(not_looked_up)?;
+        let Some(token) = token else {
+            metrics::agent_wrong_token("refused");
+            self.wrong_tokens.count(address, hash.bytes(), Instant::now());
+            return Err(refused());
+        };
         if !speaks_for_nodes(token.scope) {
             return Err(Status::permission_denied("this token does not speak for nodes"));
         }
-        if let Some(visitor) = request.extensions().get::<Visitor>() {
+        if let Some(visitor) = visitor {
             visitor.is_known();
         }
         Ok((hash, token))
+    }
+
+    /// Whether the token speaks for nodes, by a list of all that do, which is read once a second at most: whoever guesses from the address of
+    /// a node keeps no node out, and has no token of his looked up.
+    async fn is_right(&self, hash: &TokenHash) -> Result<bool, Status> {
+        let mut right = self.right.lock().await;
+        if let Some((read_at, right)) = &*right
+            && read_at.elapsed() < READ_AGAIN
+        {
+            return Ok(right.contains(hash));
+        }
+        let now: BTreeSet<TokenHash> = self.store.tokens_of_nodes(self.clock.now()).await.map_err(not_looked_up)?;
+        let is_right = now.contains(hash);
+        *right = Some((Instant::now(), now));
+        Ok(is_right)
     }
 
     /// Returns once the token opens no session any more. `changes`: from before it was looked up.
@@ -100,6 +134,11 @@ impl Credentials {
             None => std::future::pending().await,
         }
     }
+}
+
+fn not_looked_up(error: StoreError) -> Status {
+    tracing::error!(error = &error as &dyn std::error::Error, "token lookup failed");
+    Status::unavailable("the scheduler cannot check tokens now")
 }
 
 fn speaks_for_nodes(scope: TokenScope) -> bool {

@@ -133,6 +133,22 @@ async fn only_agents_and_administrators_open_sessions() {
 }
 
 #[tokio::test]
+async fn whoever_guesses_waits_and_keeps_no_agent_out() {
+    let served = serve().await;
+    let refusal = async |secret: &str| Session::open(&served, secret, registered()).await.err().unwrap();
+    for number in 0..30 {
+        assert_eq!(refusal(&format!("guess-{number}")).await.code(), Code::Unauthenticated);
+    }
+    let throttled = refusal("guess-30").await;
+    assert_eq!(throttled.code(), Code::ResourceExhausted);
+    assert!(throttled.message().contains("no other is looked at for"), "{throttled}");
+    assert_eq!(refusal("viewer").await.code(), Code::ResourceExhausted, "it speaks for no node");
+    // One that was never used before, too.
+    let mut session = Session::open(&served, "agent", registered()).await.unwrap();
+    assert!(matches!(session.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+}
+
+#[tokio::test]
 async fn a_session_ends_with_the_token_that_opened_it_and_others_stand() {
     let served = serve().await;
     let store = served.cluster.store();

@@ -10,6 +10,7 @@ mod welcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State};
@@ -86,6 +87,10 @@ pub async fn checked(
     };
     if let Some(visitor) = parts.extensions.get::<Visitor>() {
         visitor.is_known();
+    }
+    let quota = state.cluster.view().policy.quota_of(caller.name());
+    if let Err(problem) = state.paces.admit(caller.name(), quota, Instant::now()) {
+        return problem.into_response();
     }
     let params = RawPathParams::from_request_parts(&mut parts, &()).await.ok();
     let origin = Origin {

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use headway_engine::Refusal;
+use headway_engine::record::UserLoad;
 use headway_engine::view::View;
 use headway_planner::{CurveCache, Misnamed, Never, PlanInput, QuotaRoom, name_gpu_types, never_while, quota};
 use headway_types::spec::Priority;
@@ -49,6 +51,13 @@ pub fn check_projects(caller: &Principal, view: &View, specs: &[JobSpec]) -> Res
             .may_in(Act::Submit, view, &spec.project)
             .map_err(|problem| problem.field(field(several, index, "project")))
     })
+}
+
+/// Refuses what would be beyond the caller's quota now; the engine decides when it admits.
+pub fn check_quota(caller: &Principal, view: &View, specs: &[JobSpec]) -> Result<(), Problem> {
+    let (user, more) = (caller.name(), UserLoad::of_submission(specs));
+    let admitted = view.policy.quota_of(user).admit(user, view.load_of(user), more);
+    admitted.map_err(|over| Refusal::OverQuota(over).into())
 }
 
 /// Refuses jobs that ask for a higher priority than the caller may give.

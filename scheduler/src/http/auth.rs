@@ -19,6 +19,7 @@ use super::HttpState;
 use super::access::Act;
 use super::cookies::{self, Cookies};
 use super::problem::Problem;
+use crate::metrics;
 use crate::store::{BrowserSession, StoreError, Token, TokenHash};
 
 /// A token that was revoked elsewhere works for at most this long.
@@ -126,7 +127,7 @@ impl TokenCache {
             return Ok(opened);
         }
         if !self.knows(brought) {
-            state.wrong_tokens.admit(address, Instant::now())?;
+            state.wrong_tokens.wait(address, Instant::now()).map_or(Ok(()), |wait| Err(throttled(wait)))?;
         }
         match brought.look_up(state, now).await? {
             Some(opened) => {
@@ -135,6 +136,7 @@ impl TokenCache {
             }
             None => {
                 self.entries().remove(brought);
+                metrics::wrong_token("refused");
                 state.wrong_tokens.count(address, brought.hash().bytes(), Instant::now());
                 Err(brought.refused())
             }
@@ -222,6 +224,12 @@ impl Credential {
             Self::Cookie(_) => Problem::unauthorized("the session is over").hint("log in again, with a token"),
         }
     }
+}
+
+fn throttled(wait: Duration) -> Problem {
+    metrics::wrong_token("throttled");
+    Problem::too_many("too_many_wrong_tokens", "too many wrong tokens came from this address", wait)
+        .hint("wait, and send a token that is right; tokens that have been in use go on working")
 }
 
 fn bearer(headers: &HeaderMap) -> Result<Credential, Problem> {

@@ -39,6 +39,7 @@ mod once;
 mod openapi;
 mod outcomes;
 mod overview;
+mod pace;
 mod parameters;
 mod past;
 mod plans;
@@ -65,7 +66,6 @@ mod users;
 mod validation;
 mod waiting;
 mod window;
-mod wrong_tokens;
 
 use std::sync::Arc;
 
@@ -85,16 +85,18 @@ use tokio::sync::Semaphore;
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache};
 pub use self::cookies::Cookies;
+use self::pace::Paces;
 use self::problem::Problem;
-use self::wrong_tokens::WrongTokens;
 use crate::asking::Asking;
 use crate::audit::{Refusals, origin};
 use crate::cluster::Cluster;
 use crate::foretelling;
+use crate::metrics;
 use crate::shown::Show;
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
 use crate::webhooks::Trials;
+use crate::wrong_tokens::WrongTokens;
 
 /// What every handler shares.
 #[derive(Clone)]
@@ -108,6 +110,7 @@ pub struct HttpState {
     cookies: Cookies,
     veils: Arc<access::Veils>,
     wrong_tokens: WrongTokens,
+    paces: Paces,
     arrivals: Arrivals,
     refusals: Refusals,
     build: &'static str,
@@ -141,6 +144,7 @@ impl HttpState {
             cookies,
             veils: Arc::default(),
             wrong_tokens: WrongTokens::default(),
+            paces: Paces::default(),
             arrivals: Arrivals::default(),
             refusals,
             build,
@@ -221,7 +225,12 @@ impl HttpState {
         let problem = match reply {
             Reply::Refused(Refusal::NoSuchArray(array)) => self.no_live_array(array).await,
             Reply::Refused(Refusal::NoSuchJob(job)) => self.no_live_job(job).await,
-            Reply::Refused(refusal) => refusal.into(),
+            Reply::Refused(refusal) => {
+                if let Refusal::OverQuota(over) = &refusal {
+                    metrics::quota_refused(over.quota.into());
+                }
+                refusal.into()
+            }
             reply => return Ok(reply),
         };
         self.note_refusal(&problem);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headway_engine::outcome::Refusal;
+use headway_engine::record::QuotaKind;
 
 use super::limits;
 use crate::cluster::{LogError, RequestError};
@@ -156,6 +157,16 @@ impl From<Refusal> for Problem {
             Refusal::WrongState(_) => Self::new(StatusCode::CONFLICT, "wrong_state", detail),
             Refusal::StalePlan { .. } => Self::new(StatusCode::CONFLICT, "stale_plan", detail)
                 .hint("ask for a new proposal with POST /api/v1/plans/rebalance"),
+            Refusal::OverQuota(over) => {
+                let flag = match over.quota {
+                    QuotaKind::Jobs => "jobs",
+                    QuotaKind::Bytes => "bytes",
+                };
+                Self::new(StatusCode::CONFLICT, "user_quota_exceeded", detail).and("; nothing of it was done").hint(format!(
+                    "wait until some have ended, or cancel some; an operator allows more with `headway user quota {} --{flag} N`",
+                    over.user
+                ))
+            }
             Refusal::Invalid(_) => Self::invalid(detail),
         }
     }

@@ -63,6 +63,7 @@ pub async fn submit(
     };
     if parameters::is_dry_run() {
         allowed?;
+        admission::check_quota(&caller, &state.cluster.view(), &jobs)?;
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
     let refused = match allowed {

@@ -19,6 +19,7 @@ mod nodes;
 mod pages;
 mod past;
 mod people;
+mod quotas;
 mod rounds;
 mod rules;
 mod secrets;
@@ -37,9 +38,11 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use futures::StreamExt;
 use headway_api::v1;
+use headway_engine::record::{PolicySettings, UserQuota};
 use headway_engine::{EngineConfig, Event, SessionId};
 use headway_types::{IdSource, NodeId, NodeReport, TokenScope};
 use serde_json::{Value, json};
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -123,10 +126,20 @@ impl Served {
         for (name, scope) in tokens {
             store.ensure_token(name, scope, name, START).await.unwrap();
         }
+        Self::let_all_ask_without_end(&database.options).await;
         let leader = Leader::new(database.options.clone()).of(server(1));
         let served = Self::on(database.options, store, leader, retention).await;
         served.cluster.readiness().wait_for(|ready| *ready).await.unwrap();
         served
+    }
+
+    /// Tests ask as fast as they can until something has happened.
+    async fn let_all_ask_without_end(database: &PgConnectOptions) {
+        let quota = UserQuota { requests_per_second: u32::MAX, request_burst: u32::MAX, ..UserQuota::default() };
+        let policy = PolicySettings { user_quota: quota, ..PolicySettings::default() };
+        let policy = serde_json::to_value(policy).unwrap();
+        let mut connection = database.connect().await.unwrap();
+        sqlx::query("UPDATE cluster SET policy = $1").bind(policy).execute(&mut connection).await.unwrap();
     }
 
     /// Another server of the same cluster, which stands by.

@@ -4,21 +4,23 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
+use headway_engine::view::View;
 use headway_types::TokenScope;
 
 use super::auth::Principal;
 use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, conversions};
-use crate::store::RoleChange;
+use crate::store::{RoleChange, User};
 
 const LONGEST_NAME: usize = 128;
 
 /// All users.
 #[utoipa::path(get, path = "/users", tag = "auth", responses((status = 200, body = v1::UserList)))]
-pub async fn list_users(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::UserList>, Problem> {
+pub async fn list_users(State(state): State<HttpState>, caller: Principal) -> Result<Json<v1::UserList>, Problem> {
     let users = state.cluster.store().users(state.cluster.now()).await?;
-    Ok(Json(v1::UserList { items: users.iter().map(conversions::user).collect() }))
+    let view = state.cluster.view();
+    Ok(Json(v1::UserList { items: users.iter().map(|user| shown(&caller, &view, user)).collect() }))
 }
 
 /// One user.
@@ -26,10 +28,10 @@ pub async fn list_users(State(state): State<HttpState>, _caller: Principal) -> R
     responses((status = 200, body = v1::User), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_user(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(name): Path<String>,
 ) -> Result<Json<v1::User>, Problem> {
-    find(&state, &name).await.map(Json)
+    find(&state, &caller, &name).await.map(Json)
 }
 
 /// Give a user a role, the most that tokens of this user open; who is not there is made. The last admin stays one (409, `last_admin`).
@@ -60,13 +62,20 @@ pub async fn put_user(
     };
     state.tokens_changed();
     tracing::info!(user = name, by = caller.name(), role = %body.role, "user has a role");
-    Ok((status, Json(find(&state, &name).await?)).into_response())
+    Ok((status, Json(find(&state, &caller, &name).await?)).into_response())
 }
 
-async fn find(state: &HttpState, name: &str) -> Result<v1::User, Problem> {
+async fn find(state: &HttpState, caller: &Principal, name: &str) -> Result<v1::User, Problem> {
     let users = state.cluster.store().users(state.cluster.now()).await?;
     let user = users.iter().find(|user| user.name == name);
-    user.map(conversions::user).ok_or_else(|| Problem::not_found(format!("no user {name}")))
+    let view = state.cluster.view();
+    user.map(|user| shown(caller, &view, user)).ok_or_else(|| Problem::not_found(format!("no user {name}")))
+}
+
+/// How many jobs somebody has tells of jobs that not everybody may know of.
+fn shown(caller: &Principal, view: &View, user: &User) -> v1::User {
+    let tells = caller.name() == user.name || caller.out_of_sight(view).is_none();
+    conversions::user(user, view.policy.quota_of(&user.name), tells.then(|| view.load_of(&user.name)))
 }
 
 /// A new name is safe in paths and on command lines, and is nobody's that the log names.

@@ -62,6 +62,7 @@ pub struct Visitor(Arc<Visit>);
 struct Visit {
     port: Arc<Port>,
     id: u64,
+    address: IpAddr,
     over: CancellationToken,
     spoke: AtomicBool,
     known: AtomicBool,
@@ -92,6 +93,7 @@ impl Connections {
         Visitor(Arc::new(Visit {
             port: Arc::clone(&self.0),
             id,
+            address: from,
             over,
             spoke: AtomicBool::new(false),
             known: AtomicBool::new(false),
@@ -139,6 +141,11 @@ impl Table {
 }
 
 impl Visitor {
+    /// Where it comes from.
+    pub fn address(&self) -> IpAddr {
+        self.0.address
+    }
+
     /// It has sent a request, whosever.
     pub fn speaks(&self) {
         self.0.spoke.store(true, Ordering::Relaxed);

@@ -1,5 +1,7 @@
 //! Table `tokens`: who may do what. Secrets are never stored.
 
+use std::collections::BTreeSet;
+
 use headway_types::{Timestamp, TokenScope};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -249,6 +251,19 @@ impl Store {
             self.unknown_tokens.remember(hash, now);
         }
         Ok(row.and_then(Row::token))
+    }
+
+    /// Tokens that may speak for nodes: agents' and admins'.
+    pub async fn tokens_of_nodes(&self, now: Timestamp) -> Result<BTreeSet<TokenHash>, StoreError> {
+        let rows = sqlx::query_scalar!(
+            "SELECT secret_sha256 FROM tokens
+            WHERE scope IN ('agent', 'admin') AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)",
+            time(now),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("reading the tokens of nodes"))?;
+        Ok(rows.into_iter().filter_map(|hash| Some(TokenHash(hash.try_into().ok()?))).collect())
     }
 
     /// This token, unless it has expired or was revoked.

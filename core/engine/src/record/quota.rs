@@ -86,7 +86,8 @@ impl UserLoad {
     #[must_use]
     pub fn of_submission(specs: &[JobSpec]) -> Self {
         specs.iter().fold(Self::default(), |sum, spec| {
-            let (count, one) = match spec.array.as_ref().and_then(|array| array.indices.iter().last().zip(Some(array))) {
+            let (count, one) = match spec.array.as_ref().and_then(|array| array.indices.iter().last().zip(Some(array)))
+            {
                 Some((last, array)) => (array.indices.count(), weight(&spec.element(last))),
                 None => (1, weight(spec)),
             };
@@ -127,7 +128,9 @@ impl fmt::Display for OverQuota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { user, held, more, limit, .. } = self;
         match self.quota {
-            QuotaKind::Jobs => write!(f, "{user} has {held} unfinished jobs of {limit} allowed: {more} more are too many"),
+            QuotaKind::Jobs => {
+                write!(f, "{user} has {held} unfinished jobs of {limit} allowed: {more} more are too many")
+            }
             QuotaKind::Bytes => write!(
                 f,
                 "specifications of {user}'s unfinished jobs take {held} bytes of {limit} allowed: {more} more are too many"

@@ -1,6 +1,7 @@
 //! Users, tokens and browser sessions on the wire.
 
 use headway_api::v1;
+use headway_engine::record::{UserLoad, UserQuota};
 
 use super::time;
 use crate::store::{AuditLine, BrowserSession, SecretOwnerKind, SecretRow, Token, User};
@@ -30,8 +31,16 @@ pub fn browser_session(of: &BrowserSession, current: Option<uuid::Uuid>) -> v1::
     }
 }
 
-pub fn user(of: &User) -> v1::User {
-    v1::User { name: of.name.clone(), role: of.role, created_at: time(of.created_at), tokens: of.tokens }
+/// `used`: where its reader may know.
+pub fn user(of: &User, quota: UserQuota, used: Option<UserLoad>) -> v1::User {
+    v1::User {
+        name: of.name.clone(),
+        role: of.role,
+        created_at: time(of.created_at),
+        tokens: of.tokens,
+        quota: Some(super::policy::quota(quota)),
+        used: used.map(|load| v1::UserLoad { unfinished_jobs: load.jobs, specification_bytes: load.bytes }),
+    }
 }
 
 pub fn secret(of: SecretRow) -> v1::Secret {

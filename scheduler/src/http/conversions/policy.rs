@@ -1,7 +1,10 @@
 //! The policy on the wire, both ways.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use headway_api::v1;
-use headway_engine::record::{AutoApprove, MoveWindow, NoWindow, PolicySettings};
+use headway_engine::record::{AutoApprove, MoveWindow, NoWindow, OwnQuota, PolicySettings, UserQuota};
 use headway_planner::PowerCap;
 use headway_types::{GpuSeconds, GpuType, Seconds};
 use serde::Deserialize as _;
@@ -11,6 +14,8 @@ use super::site;
 use crate::http::problem::Problem;
 
 const DAY: f64 = 86_400.0;
+/// Settings of which a change names parts.
+const MERGED: [&str; 2] = ["user_quota", "user_quotas"];
 
 pub fn policy(of: &PolicySettings) -> v1::Policy {
     let objective = &of.objective;
@@ -51,6 +56,8 @@ pub fn policy(of: &PolicySettings) -> v1::Policy {
             preempt: rule.preempt,
         })),
         move_windows: Some(of.move_windows.iter().map(ToString::to_string).collect()),
+        user_quota: Some(quota(of.user_quota)),
+        user_quotas: Some(of.user_quotas.iter().map(|(user, own)| (user.clone(), own_quota(*own))).collect()),
     }
 }
 
@@ -64,7 +71,16 @@ pub fn patched(body: &Map<String, Value>, base: &PolicySettings) -> Result<Polic
             let unknown = Problem::invalid(format!("there is no setting \"{name}\"")).field(name);
             return Err(unknown.hint(format!("settings are {known}")));
         }
-        whole.insert(name.clone(), value.clone());
+        if MERGED.contains(&name.as_str()) && value.is_null() {
+            let hint =
+                "name what changes of it; `null` in the place of a user takes away what that user has of its own";
+            return Err(Problem::invalid(format!("{name} cannot be null")).field(name).hint(hint));
+        }
+        let merged = match whole.remove(name) {
+            Some(former) if MERGED.contains(&name.as_str()) && value.is_object() => merged(former, value),
+            _ => value.clone(),
+        };
+        whole.insert(name.clone(), merged);
         read(&whole).map_err(|wrong| Problem::invalid(format!("{name}: {wrong}")).field(name))?;
     }
     policy_settings(&read(&whole).map_err(|_| Problem::internal())?, base)
@@ -110,10 +126,61 @@ pub fn policy_settings(of: &v1::Policy, base: &PolicySettings) -> Result<PolicyS
             .as_ref()
             .map_or_else(|| base.auto_approve.clone(), |given| given.as_ref().map(rule)),
         move_windows: of.move_windows.as_deref().map_or_else(|| Ok(base.move_windows.clone()), windows)?,
+        user_quota: of.user_quota.map_or(base.user_quota, |given| own(given).over(base.user_quota)),
+        user_quotas: of
+            .user_quotas
+            .as_ref()
+            .map_or_else(|| base.user_quotas.clone(), |given| Arc::new(own_quotas(given))),
         resumes: base.resumes,
         version: base.version,
         last_change: base.last_change.clone(),
     })
+}
+
+pub fn quota(of: UserQuota) -> v1::UserQuota {
+    v1::UserQuota {
+        unfinished_jobs: Some(of.unfinished_jobs),
+        specification_bytes: Some(of.specification_bytes),
+        requests_per_second: Some(of.requests_per_second),
+        request_burst: Some(of.request_burst),
+    }
+}
+
+fn own_quota(of: OwnQuota) -> v1::UserQuota {
+    v1::UserQuota {
+        unfinished_jobs: of.unfinished_jobs,
+        specification_bytes: of.specification_bytes,
+        requests_per_second: of.requests_per_second,
+        request_burst: of.request_burst,
+    }
+}
+
+fn own(of: v1::UserQuota) -> OwnQuota {
+    OwnQuota {
+        unfinished_jobs: of.unfinished_jobs,
+        specification_bytes: of.specification_bytes,
+        requests_per_second: of.requests_per_second,
+        request_burst: of.request_burst,
+    }
+}
+
+/// Who has nothing of its own is not among them.
+fn own_quotas(of: &BTreeMap<String, v1::UserQuota>) -> BTreeMap<String, OwnQuota> {
+    let each = of.iter().map(|(user, quota)| (user.clone(), own(*quota)));
+    each.filter(|(_, own)| *own != OwnQuota::default()).collect()
+}
+
+/// RFC 7396: what is named is changed, `null` takes away.
+fn merged(former: Value, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else { return patch.clone() };
+    let mut whole = if let Value::Object(former) = former { former } else { Map::new() };
+    for (name, value) in patch {
+        match (whole.remove(name), value) {
+            (_, Value::Null) => {}
+            (former, value) => drop(whole.insert(name.clone(), merged(former.unwrap_or_default(), value))),
+        }
+    }
+    Value::Object(whole)
 }
 
 fn rule(of: &v1::AutoApprove) -> AutoApprove {
@@ -222,6 +289,11 @@ mod tests {
             round_every: Seconds(5.0),
             round_pause: Seconds(0.5),
             usage_half_life: Seconds(3_600.0),
+            user_quota: UserQuota { unfinished_jobs: 7, ..UserQuota::default() },
+            user_quotas: Arc::new(BTreeMap::from([(
+                "ada".to_owned(),
+                OwnQuota { request_burst: Some(3), ..OwnQuota::default() },
+            )])),
             ..PolicySettings::default()
         }
     }
@@ -255,6 +327,30 @@ mod tests {
         let settings = policy_settings(&read, &unusual()).unwrap();
         assert_eq!((settings.objective.max_moves, settings.objective.power_cap), (None, None));
         assert!(settings.objective.rows.is_empty());
+    }
+
+    #[test]
+    fn a_change_of_quotas_names_what_it_changes() {
+        let patch = |body: Value, base: &PolicySettings| patched(body.as_object().unwrap(), base);
+        let base = patch(serde_json::json!({"user_quota": {"unfinished_jobs": 5}}), &unusual()).unwrap();
+        assert_eq!(base.user_quota, UserQuota { unfinished_jobs: 5, ..UserQuota::default() });
+        assert_eq!(base.user_quotas, unusual().user_quotas);
+        let body = serde_json::json!({"user_quotas": {"ada": {"unfinished_jobs": 9}, "bob": {"request_burst": 1}}});
+        let both = patch(body, &base).unwrap();
+        let ada = OwnQuota { unfinished_jobs: Some(9), request_burst: Some(3), ..OwnQuota::default() };
+        assert_eq!((both.user_quotas.len(), both.user_quotas["ada"]), (2, ada));
+        let less = patch(serde_json::json!({"user_quotas": {"ada": {"unfinished_jobs": null}, "bob": null}}), &both);
+        assert_eq!(less.unwrap().user_quotas, unusual().user_quotas);
+        let nobody = patch(serde_json::json!({"user_quotas": {"ada": {"request_burst": null}}}), &base).unwrap();
+        assert!(nobody.user_quotas.is_empty());
+        for wrong in [
+            serde_json::json!({"user_quotas": {"ada": {"jobs": 1}}}),
+            serde_json::json!({"user_quotas": {"ada": 5}}),
+            serde_json::json!({"user_quota": {"unfinished_jobs": -1}}),
+            serde_json::json!({"user_quota": null}),
+        ] {
+            assert!(patch(wrong, &base).is_err());
+        }
     }
 
     #[test]

@@ -31,7 +31,11 @@ pub fn tell(path: &str, method: &Method, operation: &mut Operation) {
         (StatusCode::FORBIDDEN, true, "The token does not open this"),
         (StatusCode::NOT_FOUND, named || subject, "There is none, or none that the caller may know of"),
         (StatusCode::REQUEST_TIMEOUT, body || changes, "The body did not come in time"),
-        (StatusCode::CONFLICT, subject || changes || named, "Its state does not allow it, or its name means several"),
+        (
+            StatusCode::CONFLICT,
+            subject || changes || named,
+            "Its state does not allow it, a quota is used up, or its name means several",
+        ),
         (StatusCode::GONE, forgets, "It was known once, and is not kept any longer"),
         (StatusCode::PRECONDITION_FAILED, conditional, "It is at another version than If-Match says"),
         (StatusCode::PAYLOAD_TOO_LARGE, body || *method == Method::POST, "The body is larger than 2 MiB"),
@@ -40,7 +44,7 @@ pub fn tell(path: &str, method: &Method, operation: &mut Operation) {
         (
             StatusCode::TOO_MANY_REQUESTS,
             true,
-            "Too many wrong tokens came from the caller's address, or too many bodies of the caller's are under way",
+            "The caller asks too fast, has too many bodies under way, or too many wrong tokens came from its address",
         ),
         (StatusCode::INTERNAL_SERVER_ERROR, true, "A fault of the scheduler; its log says more"),
         (StatusCode::BAD_GATEWAY, is_log, "The agent refuses to read the log"),

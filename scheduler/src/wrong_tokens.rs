@@ -1,14 +1,12 @@
 //! Who keeps trying tokens, or cookies, that open nothing is made to wait. What counts is how many different wrong tokens came from an address
-//! within a minute: a script that repeats one mistake shuts nobody else of its machine out, and whoever guesses soon waits. A token
-//! that has opened something not long ago is never made to wait (`auth`).
+//! within a minute: a script that repeats one mistake shuts nobody else of its machine out, and whoever guesses soon waits. Each port
+//! counts for itself, and says whom it never makes to wait (`http/auth.rs`, `grpc/credentials.rs`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::problem::Problem;
-use crate::metrics;
 use crate::server::network;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -23,17 +21,8 @@ pub struct WrongTokens(Arc<Mutex<BTreeMap<IpAddr, Tried>>>);
 type Tried = BTreeMap<[u8; 8], Instant>;
 
 impl WrongTokens {
-    /// Whether a token from this address that is not known to be right is looked up at all.
-    pub fn admit(&self, address: Option<IpAddr>, now: Instant) -> Result<(), Problem> {
-        match self.wait(address, now) {
-            None => Ok(()),
-            Some(wait) => Err(throttled(wait)),
-        }
-    }
-
     /// Counts a token, or a cookie, that opens nothing.
     pub fn count(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) {
-        metrics::wrong_token("refused");
         let mut entries = self.entries();
         if entries.len() >= ADDRESSES_AT_MOST {
             entries.values_mut().for_each(|tried| forget(tried, now));
@@ -48,7 +37,8 @@ impl WrongTokens {
         }
     }
 
-    fn wait(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
+    /// For how long no token from this address that is not known to be right is looked up.
+    pub fn wait(&self, address: Option<IpAddr>, now: Instant) -> Option<Duration> {
         let mut entries = self.entries();
         let key = place(&entries, network(address));
         let tried = entries.get_mut(&key)?;
@@ -61,12 +51,6 @@ impl WrongTokens {
         // The map is valid between any two of its operations, so a panic elsewhere does not spoil it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn throttled(wait: Duration) -> Problem {
-    metrics::wrong_token("throttled");
-    Problem::too_many("too_many_wrong_tokens", "too many wrong tokens came from this address", wait)
-        .hint("wait, and send a token that is right; tokens that have been in use go on working")
 }
 
 fn forget(tried: &mut Tried, now: Instant) {
@@ -82,9 +66,6 @@ fn place(entries: &BTreeMap<IpAddr, Tried>, of: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::http::StatusCode;
-    use axum::response::IntoResponse as _;
-
     use super::*;
 
     fn digest(number: usize) -> [u8; 32] {
@@ -101,21 +82,19 @@ mod tests {
     fn many_different_wrong_tokens_make_their_address_wait_and_no_other() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         for number in 0..WRONG_AT_MOST {
-            assert!(wrong.admit(address(1), now).is_ok());
+            assert_eq!(wrong.wait(address(1), now), None);
             wrong.count(address(1), &digest(number), now);
         }
-        let reply = wrong.admit(address(1), now).unwrap_err().into_response();
-        assert_eq!(reply.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(reply.headers()["retry-after"], "60");
-        assert!(wrong.admit(address(2), now).is_ok());
-        assert!(wrong.admit(address(1), now + WINDOW).is_ok(), "a minute later it may try again");
+        assert_eq!(wrong.wait(address(1), now), Some(WINDOW));
+        assert_eq!(wrong.wait(address(2), now), None);
+        assert_eq!(wrong.wait(address(1), now + WINDOW), None, "a minute later it may try again");
     }
 
     #[test]
     fn one_mistake_repeated_shuts_nobody_out() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         (0..10_000).for_each(|_| wrong.count(address(1), &digest(7), now));
-        assert!(wrong.admit(address(1), now).is_ok());
+        assert_eq!(wrong.wait(address(1), now), None);
     }
 
     #[test]
