@@ -29,8 +29,13 @@ pub(super) struct Credentials {
     /// The newest look-up after a change: most agents share one token.
     newest: Arc<Mutex<Option<LookUp>>>,
     wrong_tokens: WrongTokens,
-    /// Tokens that speak for nodes, and when they were read.
-    right: Arc<Mutex<Option<(Instant, BTreeSet<TokenHash>)>>>,
+    right: Arc<Mutex<Option<Right>>>,
+}
+
+/// Tokens that speak for nodes, as they were read.
+struct Right {
+    read_at: Instant,
+    tokens: BTreeSet<TokenHash>,
 }
 
 /// What a token opened after so many changes.
@@ -80,14 +85,14 @@ impl Credentials {
     /// a node keeps no node out, and has no token of his looked up.
     async fn is_right(&self, hash: &TokenHash) -> Result<bool, Status> {
         let mut right = self.right.lock().await;
-        if let Some((read_at, right)) = &*right
+        if let Some(Right { read_at, tokens }) = &*right
             && read_at.elapsed() < READ_AGAIN
         {
-            return Ok(right.contains(hash));
+            return Ok(tokens.contains(hash));
         }
-        let now: BTreeSet<TokenHash> = self.store.tokens_of_nodes(self.clock.now()).await.map_err(not_looked_up)?;
-        let is_right = now.contains(hash);
-        *right = Some((Instant::now(), now));
+        let tokens = self.store.tokens_of_nodes(self.clock.now()).await.map_err(not_looked_up)?;
+        let is_right = tokens.contains(hash);
+        *right = Some(Right { read_at: Instant::now(), tokens });
         Ok(is_right)
     }
 

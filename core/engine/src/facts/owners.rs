@@ -25,14 +25,9 @@ impl Owners {
 
     /// Takes in a job as it is now, whether it counted before or not. Its specification is as it was.
     pub(super) fn renew(&mut self, job: &Job, counted: bool) {
-        let load = self.of_user(&job.owner);
-        let bytes = || weight(&job.spec);
         match (counted, !job.state.is_final()) {
-            (false, true) => self.set(&job.owner, UserLoad { jobs: load.jobs + 1, bytes: load.bytes + bytes() }),
-            (true, false) => self.set(
-                &job.owner,
-                UserLoad { jobs: load.jobs.saturating_sub(1), bytes: load.bytes.saturating_sub(bytes()) },
-            ),
+            (false, true) => self.add(job),
+            (true, false) => self.take(job),
             (false, false) | (true, true) => {}
         }
     }
@@ -40,10 +35,19 @@ impl Owners {
     /// Lets go of a job that is not kept any more.
     pub(super) fn forget(&mut self, job: &Job) {
         if !job.state.is_final() {
-            let UserLoad { jobs, bytes } = self.of_user(&job.owner);
-            let bytes = bytes.saturating_sub(weight(&job.spec));
-            self.set(&job.owner, UserLoad { jobs: jobs.saturating_sub(1), bytes });
+            self.take(job);
         }
+    }
+
+    fn add(&mut self, job: &Job) {
+        let UserLoad { jobs, bytes } = self.of_user(&job.owner);
+        self.set(&job.owner, UserLoad { jobs: jobs + 1, bytes: bytes + weight(&job.spec) });
+    }
+
+    fn take(&mut self, job: &Job) {
+        let UserLoad { jobs, bytes } = self.of_user(&job.owner);
+        let bytes = bytes.saturating_sub(weight(&job.spec));
+        self.set(&job.owner, UserLoad { jobs: jobs.saturating_sub(1), bytes });
     }
 
     fn of_user(&self, user: &str) -> UserLoad {
