@@ -62,8 +62,9 @@ impl Pace {
     fn take(&mut self, quota: UserQuota, now: Instant) -> Result<(), Duration> {
         let rate = u128::from(quota.requests_per_second.max(1));
         let given_back = now.saturating_duration_since(self.at).as_nanos().saturating_mul(rate);
-        let used = self.used.saturating_sub(given_back) + BILLIONTHS;
         let room = u128::from(quota.request_burst.max(1)) * BILLIONTHS;
+        // Of a burst that was larger no more is owed than there is now.
+        let used = self.used.saturating_sub(given_back).min(room) + BILLIONTHS;
         if used > room {
             let wait = (used - room).div_ceil(rate);
             return Err(Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)));
@@ -165,6 +166,13 @@ mod tests {
         paces.admit("ada", quota(1, 6), now).unwrap_err();
         paces.admit("ada", quota(1_000, 6), now + Duration::from_millis(1)).unwrap();
         (0..10_000).for_each(|_| paces.admit("ada", UserQuota::UNBOUNDED, now).unwrap());
+    }
+
+    #[test]
+    fn a_quota_that_is_lowered_keeps_nobody_out_for_what_was_allowed_before() {
+        let now = Instant::now();
+        let wait = Pace { used: 1_000 * BILLIONTHS, at: now }.take(quota(1, 2), now);
+        assert_eq!(wait, Err(Duration::from_secs(1)));
     }
 
     #[test]
