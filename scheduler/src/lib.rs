@@ -28,10 +28,12 @@ mod planning;
 mod sampler;
 mod secrets;
 mod shown;
+mod troubles;
 mod web;
 mod webhooks;
 mod wrong_tokens;
 
+pub use audit::{Anchor, AuditFileError, Broken, FileVerified, NoAnchor, verify_file};
 pub use clock::Speed;
 pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;

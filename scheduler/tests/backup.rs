@@ -65,7 +65,7 @@ async fn a_backup_of_an_older_schema_is_migrated_and_one_of_a_newer_is_refused()
     write(&from.url(), &file, "abc", moment(0)).await.unwrap();
     let to = empty().await;
     let restored = restore(&to.url(), &file, moment(0)).await.unwrap();
-    assert_eq!(restored.migrated, [49]);
+    assert_eq!(restored.migrated.first(), Some(&49));
 
     run(
         &to,

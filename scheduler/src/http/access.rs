@@ -83,7 +83,10 @@ pub async fn checked(
     };
     let caller = match state.authenticate(&brought, address).await {
         Ok(caller) => caller,
-        Err(problem) => return problem.into_response(),
+        Err(refused) => {
+            state.note_no_person(&refused, operation, address);
+            return refused.problem.into_response();
+        }
     };
     if let Some(visitor) = parts.extensions.get::<Visitor>() {
         visitor.is_known();
