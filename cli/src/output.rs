@@ -1,6 +1,7 @@
 //! Printing: tables for people, JSON, YAML and CSV for programs, names for pipes. Numbers keep their units.
 
-use std::io::IsTerminal as _;
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Write as _};
 
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
@@ -13,12 +14,46 @@ use crate::table::{self, Column};
 
 /// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic.
 macro_rules! say {
-    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// The same without the end of the line.
 macro_rules! put {
-    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+}
+
+/// Writes to standard output what may hold texts of others.
+pub fn print(text: std::fmt::Arguments) -> std::io::Result<()> {
+    std::io::stdout().write_all(harmless(&text.to_string()).as_bytes())
+}
+
+/// A text in which nothing but colours tells a terminal to do anything: reasons, labels and last words are what somebody has made up.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let acts = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(acts) {
+        shown.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let letter = rest.chars().next().map_or(0, char::len_utf8);
+        match colour(rest) {
+            Some(length) => shown.push_str(&rest[..length]),
+            None => shown.push('\u{fffd}'),
+        }
+        rest = &rest[colour(rest).unwrap_or(letter)..];
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+/// How long the escape is that a text begins with, where it only sets a colour.
+fn colour(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix("\u{1b}[")?;
+    let end = inner.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
+    inner[end..].starts_with('m').then_some(end + 3)
 }
 
 /// Sends what is still written to standard output nowhere.
@@ -108,7 +143,7 @@ impl Printer {
         let columns = || columns.iter().map(|column| (*column).into()).collect::<Vec<Column>>();
         match self.format {
             Format::Table if self.layout == Layout::Csv => {
-                put!("{}", csv(&columns(), self.headers, items.iter().map(row))?)?;
+                std::io::stdout().write_all(csv(&columns(), self.headers, items.iter().map(row))?.as_bytes())?;
             }
             // Without a header an empty list is no line, not an empty one.
             Format::Table if items.is_empty() && !self.headers => {}
@@ -144,7 +179,11 @@ impl Printer {
             _ => yaml::write(value).map_err(|error| error.to_string()),
         };
         let text = text.map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?;
-        say!("{}", text.trim_end())?;
+        // In JSON what acts on a terminal is escaped already, but for what few terminals know; a program gets what was there.
+        match self.format {
+            Format::Json => std::io::stdout().write_all(format!("{}\n", text.trim_end()).as_bytes())?,
+            _ => say!("{}", text.trim_end())?,
+        }
         Ok(())
     }
 
@@ -258,6 +297,23 @@ pub fn age(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_have_made_up_tells_a_terminal_nothing() {
+        assert_eq!(harmless("grüße\n\tda"), "grüße\n\tda");
+        assert_eq!(harmless("\u{1b}[32mgreen\u{1b}[0m"), "\u{1b}[32mgreen\u{1b}[0m");
+        for wrong in ["\u{1b}[2J", "\u{1b}]0;title\u{7}", "\u{9b}2J", "\u{1b}[31", "\r", "\u{1b}", "\u{8}"] {
+            let shown = harmless(wrong).into_owned();
+            assert!(shown.starts_with('\u{fffd}') && !shown.contains(char::is_control), "{wrong:?}: {shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_has_no_colours_of_its_own() {
+        let rows = vec![vec!["\u{1b}[31mred\u{1b}[2Jx".to_owned()]];
+        let table = Printer::plain().rows(&[Column::new("WHY")], rows);
+        assert!(!table.contains('\u{1b}') && table.contains("red"), "{table:?}");
+    }
 
     #[test]
     fn csv_has_every_column_and_quotes_what_needs_it() {

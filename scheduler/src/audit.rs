@@ -8,6 +8,7 @@ mod file;
 pub(crate) mod sealer;
 mod verification;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,17 +33,22 @@ const BATCH: usize = 256;
 const REST: Duration = Duration::from_millis(500);
 
 tokio::task_local! {
-    static ORIGIN: Origin;
+    static ORIGIN: (Origin, Cell<bool>);
 }
 
 /// Answers a request that comes from here.
 pub async fn coming_from<F: Future>(origin: Origin, answer: F) -> F::Output {
-    ORIGIN.scope(origin, answer).await
+    ORIGIN.scope((origin, Cell::new(false)), answer).await
 }
 
 /// Where the request under way comes from; `None` where it is no request of a person's.
 pub fn origin() -> Option<Origin> {
-    ORIGIN.try_with(Clone::clone).ok()
+    ORIGIN.try_with(|(origin, _)| origin.clone()).ok()
+}
+
+/// Likewise of one that is refused; `None` where that was noted before.
+pub fn origin_of_refusal() -> Option<Origin> {
+    ORIGIN.try_with(|(origin, noted)| (!noted.replace(true)).then(|| origin.clone())).ok().flatten()
 }
 
 /// Takes refusals and writes them soon.

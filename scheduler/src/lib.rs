@@ -38,7 +38,7 @@ pub use clock::Speed;
 pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
-pub use server::{Bound, ServerError, serve, serve_reporting};
+pub use server::{Bound, CertificateError, Certificates, ServerError, serve, serve_reporting};
 pub use web::licenses;
 pub use webhooks::{Network, NoNetwork};
 

@@ -324,9 +324,10 @@ mod tests {
 
         // The row is changed and its own seal made anew: the next one still tells.
         let mut resealed = chain(4);
+        let first = resealed[0].seal.hash;
         let row = resealed[1].line.as_mut().unwrap();
         row.entry.actor = "user:eve".into();
-        resealed[1].seal = Seal::of(row, 2, resealed[0].seal.hash);
+        resealed[1].seal = Seal::of(row, 2, first);
         assert_eq!(walk(&resealed), Err((30, Fault::OutOfOrder)));
 
         let mut swapped = chain(4);

@@ -75,6 +75,7 @@ impl Principal {
 }
 
 /// Why a credential is no person's.
+#[derive(Debug)]
 pub struct Unidentified {
     pub problem: Problem,
     /// What it opens, though nothing here.
