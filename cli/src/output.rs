@@ -174,7 +174,9 @@ impl Printer {
     /// Prints one value for programs (YAML also where a table was asked for: it reads well).
     pub fn value<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = match self.format {
-            Format::Json if self.layout == Layout::Lines => serde_json::to_string(value).map_err(|error| error.to_string()),
+            Format::Json if self.layout == Layout::Lines => {
+                serde_json::to_string(value).map_err(|error| error.to_string())
+            }
             Format::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
             _ => yaml::write(value).map_err(|error| error.to_string()),
         };
