@@ -1,6 +1,7 @@
 //! Documents nobody would write: refused or solved, never a panic; and what was solved before changes nothing.
 
 use headway_api::solve as wire;
+use headway_fuzz::Target;
 use headway_planner::{CurveCache, plan, verify};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
