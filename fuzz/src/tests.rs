@@ -29,7 +29,8 @@ fn a_panic_is_told_with_the_smallest_input_that_was_found() {
 
 #[test]
 fn too_much_memory_and_too_much_time_are_told() {
-    let greedy = told("greedy", |_| std::hint::black_box(vec![1u8; MEMORY as usize + 1]).len() > 1).expect("it takes too much");
+    let greedy =
+        told("greedy", |_| std::hint::black_box(vec![1u8; MEMORY as usize + 1]).len() > 1).expect("it takes too much");
     assert!(greedy.contains("bytes of memory to read"), "{greedy}");
     let slow = told("slow", |_| {
         let begun = std::time::Instant::now();
