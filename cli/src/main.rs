@@ -196,7 +196,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            eprintln!("{}", output::harmless(&failure.to_string()));
             failure.exit_code()
         }
     }
@@ -259,7 +259,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Token(token) => command::token::run(&cli.connection.client()?, &print, token).await?,
         Command::Secret(secret) => command::secret::run(&cli.connection.client()?, &print, secret).await?,
         Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
-        Command::Audit(audit) => command::audit::run(&cli.connection.client()?, &print, audit).await?,
+        Command::Audit(audit) => command::audit::run(&cli.connection, &print, cli.output, audit).await?,
         Command::Admin(admin) => command::admin::run(&cli.connection, &print, admin).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
         Command::Queue(queue) => command::queue::run(&cli.connection.client()?, &print, queue).await?,

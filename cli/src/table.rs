@@ -78,6 +78,8 @@ pub fn render(
     width: Option<usize>,
     colours: bool,
 ) -> String {
+    let plain = |text: String| text.replace(|letter: char| letter.is_control() && letter != '\n', "\u{fffd}");
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().map(plain).collect()).collect();
     let (columns, rows) = match width {
         Some(width) => fitted(columns, rows, headers, width),
         None => (columns.to_vec(), rows),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
@@ -25,6 +26,8 @@ pub struct ServerConfig {
     pub advertised: Advertised,
     /// Needed on both ports as soon as one of them is reachable from other machines.
     pub tls: Option<TlsPaths>,
+    /// For how long browsers that have come over TLS are to come over nothing else; 0 tells them nothing.
+    pub hsts: Duration,
     /// Lease, checkpoint root, deadlines, priors.
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
@@ -137,6 +140,7 @@ mod tests {
             standby: false,
             advertised: Advertised::default(),
             tls: None,
+            hsts: Duration::ZERO,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
             secrets_key: None,

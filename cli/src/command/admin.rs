@@ -25,7 +25,7 @@ pub enum Admin {
     /// Write one archive for somebody who helps: what the server says, what `admin doctor` finds, the ends of logs, and nothing that opens anything.
     SupportBundle(Box<bundle::SupportBundle>),
     /// Bring the database's schema up to this release ahead of an upgrade; with --dry-run list what is to be run.
-    Migrate(backup::Whose),
+    Migrate(migrate::Migrate),
     /// Settings of the server: show them, check them without a start.
     #[command(subcommand)]
     Config(config::Config),
@@ -47,7 +47,7 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::Restore(one) => backup::restore(print, one, connection.dry_run).await,
         Admin::Doctor(one) => doctor::run(connection, print, one).await,
         Admin::SupportBundle(one) => bundle::run(connection, *one).await,
-        Admin::Migrate(whose) => migrate::run(print, whose, connection.dry_run).await,
+        Admin::Migrate(one) => migrate::run(print, one, connection.dry_run).await,
         Admin::Config(one) => config::run(print, one).await,
         Admin::Leader => leader(connection, print).await,
         Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -46,6 +47,9 @@ pub struct Server {
     /// PEM private key.
     #[arg(long, requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
+    /// Seconds for which browsers that have come over TLS come to this host over nothing else (HSTS), whatever port they ask for; 0 tells them nothing.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2_592_000)]
+    pub hsts_seconds: u64,
     /// Token to accept as administrator.
     #[arg(long)]
     pub admin_token_file: Option<PathBuf>,
@@ -163,6 +167,7 @@ impl Server {
             standby: self.standby,
             advertised: Advertised { url: self.advertise_url, agents: self.advertise_agents },
             tls,
+            hsts: Duration::from_secs(self.hsts_seconds),
             engine,
             secrets_key: self.secrets_key_file,
             webhook_networks: self.webhook_allow_network,

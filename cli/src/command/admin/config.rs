@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use chrono::Utc;
 use clap::{ArgMatches, Args as _, CommandFactory as _, Subcommand};
 use headway_scheduler::store::Checkup;
-use headway_scheduler::{Keyring, TlsPaths};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use headway_scheduler::{Certificates, Keyring, TlsPaths};
 use serde::Serialize;
 
 use super::doctor::report;
@@ -15,7 +14,7 @@ use crate::bundle::redacted;
 use crate::command::server::Server;
 use crate::doctor::{Finding, database};
 use crate::failure::Failure;
-use crate::output::Printer;
+use crate::output::{Printer, moment};
 use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
@@ -135,17 +134,18 @@ async fn reachable(url: &str) -> Vec<Finding> {
     }
 }
 
-/// Whether certificate and key are a pair.
+/// Whether certificate and key are a pair, and for how long.
 fn tls(paths: &TlsPaths) -> Finding {
-    let pair = || -> anyhow::Result<usize> {
-        let chain = CertificateDer::pem_file_iter(&paths.certificate)?.collect::<Result<Vec<_>, _>>()?;
-        let (length, key) = (chain.len(), PrivateKeyDer::from_pem_file(&paths.key)?);
-        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
-        Ok(length)
-    };
-    match pair() {
-        Ok(length) => Finding::ok("TLS", format!("certificate ({length} in the chain) and key are a pair")),
-        Err(error) => Finding::fail("TLS", format!("{error:#}"), "both are PEM files, of one pair"),
+    let renew = "renew both files; a running server reads them within a minute";
+    match Certificates::read(paths) {
+        Ok(read) => match (read.ends_at() - Utc::now()).num_days() {
+            days if days < 0 => Finding::fail("TLS", format!("the certificate ended at {}", moment(read.ends_at())), renew),
+            days if days < 14 => Finding::warn("TLS", format!("the certificate ends in {days} days"), renew),
+            days => Finding::ok("TLS", format!("certificate and key are a pair, for {days} days")),
+        },
+        Err(error) => {
+            Finding::fail("TLS", format!("{:#}", anyhow::Error::new(error)), "both are PEM files, of one pair")
+        }
     }
 }
 
