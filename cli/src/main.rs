@@ -196,7 +196,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", output::harmless(&failure.to_string()));
+            eprintln!("{failure}");
             failure.exit_code()
         }
     }
