@@ -33,7 +33,7 @@ mod webhooks;
 mod wrong_tokens;
 
 pub use clock::Speed;
-pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
+pub use config::{Advertised, InitialToken, Retention, SecretsKey, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
 pub use server::{Bound, ServerError, serve, serve_reporting};
