@@ -170,6 +170,11 @@ impl Launcher {
     }
 
     #[cfg(test)]
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    #[cfg(test)]
     pub(crate) fn warm(&self) -> &Warm {
         &self.warm
     }

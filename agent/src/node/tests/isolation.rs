@@ -163,3 +163,52 @@ async fn jobs_of_two_users_have_no_door_to_each_other() {
     agent.stop(&theirs, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
+
+#[tokio::test]
+async fn a_job_its_hooks_and_what_runs_beside_it_open_its_own_gpus_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(real) = crate::cgroup::tests::Real::make("gpus") else {
+        return eprintln!("SKIPPED: not isolated: no cgroup (version 2) may be made here");
+    };
+    let mut config = AgentConfig { cgroups: CgroupRoot::At(real.0.clone()), ..fixture::config(dir.path(), 2) };
+    if let crate::config::GpuOffer::Declared(gpus) = &mut config.gpus {
+        gpus.emulated = None;
+    }
+    let agent = Agent::start_with(dir.path(), config);
+    let offer = agent.inventory.now();
+    assert!(!offer.isolated, "nothing is said before it was tried");
+    // Of a driver that is not there: opening fails in one way where it is allowed, in another where it is not.
+    let files = ["6", "7"].map(|minor| dir.path().join(format!("nvidia{minor}")));
+    for (file, minor) in files.iter().zip(["6", "7"]) {
+        let made = std::process::Command::new("mknod").arg(file).args(["c", "195", minor]).status();
+        if !made.is_ok_and(|status| status.success()) {
+            return eprintln!("SKIPPED: not isolated: no device file may be made here");
+        }
+    }
+    let own = offer.gpus.iter().map(|gpu| gpu.uuid.clone()).zip(files.iter().map(|file| vec![file.clone()]));
+    agent.launcher.site().isolate(own.collect()).await;
+    let told = agent.inventory.now();
+    assert_eq!(told.isolated, told.not_isolated_reason.is_none());
+    if let Some(reason) = &told.not_isolated_reason {
+        return eprintln!("SKIPPED: not isolated: {reason}");
+    }
+
+    let [first, second] = files.each_ref().map(|file| file.display());
+    let tries = format!("for file in {first} {second}; do true <$file; done 2>&1");
+    let mut order = agent.order(&dir, 1, &format!("{tries}; echo up; sleep 60"));
+    order.run.hooks.prolog = Some(format!("{tries}; true"));
+    let gpus = vec![offer.gpus[1].uuid.clone()];
+    order.placement = Placement::try_new(vec![NodeSlice { node: offer.node, gpus }]).unwrap();
+    agent.launch(&order).await;
+    let output = agent.output(&order, 0, "up").await;
+    let beside = super::exec::told(&agent, &order, &tries).await.stdout;
+    for (said, times) in [(output, 2), (beside, 1)] {
+        let count = |words: &str, file: &Path| {
+            said.lines().filter(|line| line.contains(words) && line.contains(file.to_str().unwrap())).count()
+        };
+        let counted = (count("Operation not permitted", &files[0]), count("No such device", &files[1]));
+        assert_eq!(counted, (times, times), "{said}");
+    }
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+}
