@@ -11,7 +11,8 @@ use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::{Purse, SecretId, SecretOwner, TokenHash};
 use headway_scheduler::{
-    Advertised, InitialToken, Keyring, Retention, SecretsKey, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting,
+    Advertised, InitialToken, Keyring, Retention, SecretsKey, ServerConfig, ServerError, Speed, TlsPaths, serve,
+    serve_reporting,
 };
 use headway_types::TokenScope;
 use support::{START, TestDatabase};

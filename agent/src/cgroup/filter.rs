@@ -85,7 +85,11 @@ impl DeviceFilter {
         match output.status.code() {
             Some(0) => Ok(()),
             Some(3) => Err("a filter was attached, and what it denies could be opened all the same".to_owned()),
-            _ => Err(format!("a filter was attached, and a process in its cgroup failed ({}){}", output.status, said(&output.stderr))),
+            _ => Err(format!(
+                "a filter was attached, and a process in its cgroup failed ({}){}",
+                output.status,
+                said(&output.stderr)
+            )),
         }
     }
 
@@ -221,7 +225,11 @@ mod tests {
         let (real, gpus) = match (Real::make("filter"), made_gpus(dir.path())) {
             (Some(real), Some(gpus)) => (real, gpus),
             (real, _) => {
-                let lacks = if real.is_none() { "no cgroup (version 2) may be made here" } else { "no device file may be made here" };
+                let lacks = if real.is_none() {
+                    "no cgroup (version 2) may be made here"
+                } else {
+                    "no device file may be made here"
+                };
                 return eprintln!("SKIPPED: not isolated: {lacks}");
             }
         };

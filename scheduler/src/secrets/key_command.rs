@@ -51,7 +51,8 @@ async fn printed_within(words: &[String], patience: Duration) -> Result<Keyring,
     if !status.success() {
         return Err(KeyringError::Failed { program: program.clone(), status });
     }
-    let keys = keys(&text).map_err(|Malformed { line }| KeyringError::MalformedOutput { program: program.clone(), line })?;
+    let keys =
+        keys(&text).map_err(|Malformed { line }| KeyringError::MalformedOutput { program: program.clone(), line })?;
     Keyring::of(&keys).ok_or_else(|| KeyringError::NothingPrinted { program: program.clone() })
 }
 

@@ -125,7 +125,8 @@ async fn jobs_of_two_users_have_no_door_to_each_other() {
         let checkpoint_dir = shared.join(job.to_string()).display().to_string();
         LaunchOrder { job, owner: owner.into(), placement, checkpoint_dir, ..agent.order(&dir, 1, line) }
     };
-    let mut theirs = order(0, "nobody", "cat $KEY_FILE >$HEADWAY_CHECKPOINT_DIR/g1/saved; touch mine; echo up; sleep 60");
+    let mut theirs =
+        order(0, "nobody", "cat $KEY_FILE >$HEADWAY_CHECKPOINT_DIR/g1/saved; touch mine; echo up; sleep 60");
     theirs.run.secrets.insert("KEY".into(), "key".into());
     theirs.run.secret_files.insert("KEY".into());
     agent.launch_with(&theirs, [("KEY".to_owned(), Secret::new("hunter22"))].into()).await;

@@ -69,8 +69,7 @@ async fn a_worker_reads_its_secret_from_a_file_in_memory_and_nothing_else_on_the
     let said = agent.output(&order, 0, "variable").await;
     // Python shows bytes as b'…'.
     let (length, shown) = (value().len(), value().len() + "b''\n".len());
-    let expected =
-        format!("path {length} {length}\nchild {shown}\ndescriptor {length} {length}\nvariable none\n");
+    let expected = format!("path {length} {length}\nchild {shown}\ndescriptor {length} {length}\nvariable none\n");
     assert_eq!(said, expected);
     assert_eq!(showing(&value()), Vec::<String>::new());
     assert_eq!(holding(dir.path(), &value()), Vec::<PathBuf>::new());
