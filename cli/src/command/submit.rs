@@ -1,12 +1,13 @@
 //! `headway submit` and `headway validate`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use headway_api::client::Client;
 use headway_api::v1::{Job, JobValidation, Submitted};
-use headway_types::JobStateKind;
+use headway_types::{JobSpec, JobStateKind};
 use tokio::time::Instant;
 
 use super::{short, why};
@@ -61,9 +62,10 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
     let mut checked = Vec::new();
     for mut one in submissions(&submit)? {
         submit.flags.lay_over(&mut one)?;
-        let jobs = one.check()?.len();
+        let jobs = one.check()?;
+        one.notes.extend(handed_as_files(&jobs));
         one.notes.iter().for_each(|note| eprintln!("headway: {}: {note}", one.source));
-        checked.push((one, jobs));
+        checked.push((one, jobs.len()));
     }
     if submit.dry_run {
         for (one, jobs) in &checked {
@@ -122,7 +124,7 @@ fn submissions(submit: &Submit) -> Result<Vec<Submission>, Failure> {
 async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &Submitted) -> Result<(), Failure> {
     match print.format {
         Format::Table => {
-            let mut told = std::collections::BTreeSet::new();
+            let mut told = BTreeSet::new();
             for job in &reply.jobs {
                 match &job.array {
                     None => say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?,
@@ -147,6 +149,15 @@ async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &
         }
         Format::Json | Format::Yaml => print.value(reply),
     }
+}
+
+/// Where scripts find secrets that are files: those for earlier releases read variables.
+fn handed_as_files(jobs: &[JobSpec]) -> Option<String> {
+    let files: BTreeSet<&str> = jobs.iter().flat_map(|job| &job.role().run.secret_files).map(String::as_str).collect();
+    let (first, names) = (files.first()?, Vec::from_iter(files.iter().copied()).join(", "));
+    Some(format!(
+        "secrets are handed over as files ({names}): the path is in ${first}_FILE; `{{name: SECRET, as: env}}` sets the variable instead"
+    ))
 }
 
 /// Where a job will run, as far as that is known at once, and what to type next.
