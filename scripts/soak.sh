@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long versions: every layout of the worker and a life under kills, 20,000 requests to the REST API, many simulated lifetimes, submits
-# across 200 kills and across 120 takeovers, a million edited inputs for each reader of what strangers send, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
+# across 200 kills and across 45 takeovers, a million edited inputs for each reader of what strangers send, minutes of a network that fails, hundreds
+# of kills of servers, primary and agents, hours of fire, the crash tests again and again. With HEADWAY_HIGHS=1 our solver is held against HiGHS instead of
 # microlp; its sources take some 15 CPU minutes, cmake and libclang to build.
 source "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -27,6 +28,15 @@ step "what is submitted and solved, $inputs inputs for each reader" fuzz -p head
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture
 step "standby, 45 takeovers" env HEADWAY_TAKEOVERS=45 cargo test --locked -p headway-tests --test standby -- --nocapture
+# HEADWAY_BLOWS kills and stops in all, in parts so that each begins with an empty queue; HEADWAY_CHAOS_SEED is the first seed of both.
+seed=${HEADWAY_CHAOS_SEED:-1}
+step "network, ${HEADWAY_CHAOS_SECONDS:=600} s, seed $seed" env HEADWAY_CHAOS_SECONDS="$HEADWAY_CHAOS_SECONDS" HEADWAY_CHAOS_SEED="$seed" \
+    cargo test --locked -p headway-tests --test chaos -- --nocapture
+blows=${HEADWAY_BLOWS:-300} part=60
+for part_seed in $(seq "$seed" $((seed + (blows + part - 1) / part - 1))); do
+    step "kills, $part of $blows under ${HEADWAY_CLIENTS:-64} clients, seed $part_seed" env HEADWAY_BLOWS="$part" HEADWAY_CLIENTS="${HEADWAY_CLIENTS:-64}" \
+        HEADWAY_CHAOS_SEED="$part_seed" cargo test --locked -p headway-tests --test kills -- --nocapture
+done
 for round in $(seq "$rounds"); do
     step "fire, seed $round" env HEADWAY_FIRE_SECONDS="${HEADWAY_SOAK_FIRE_SECONDS:-300}" HEADWAY_FIRE_SEED="$round" \
         cargo test --locked -p headway-tests --test fire -- --nocapture
