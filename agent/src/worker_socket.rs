@@ -2,6 +2,8 @@
 //! a checked worker's words go to the node's loop.
 
 mod checkpoint;
+#[cfg(test)]
+mod fuzz;
 mod message;
 mod view;
 

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use headway_api::client::ClientError;
 
+use crate::output::harmless;
+
 /// What went wrong, by what a script can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -46,9 +48,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "headway: {}", self.message)?;
+        write!(f, "headway: {}", harmless(&self.message))?;
         if let Some(hint) = &self.hint {
-            write!(f, "\n  hint: {hint}")?;
+            write!(f, "\n  hint: {}", harmless(hint))?;
         }
         Ok(())
     }

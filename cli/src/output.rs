@@ -1,6 +1,8 @@
 //! Printing: tables for people, JSON, YAML and CSV for programs, names for pipes. Numbers keep their units.
 
-use std::io::IsTerminal as _;
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
 
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
@@ -11,14 +13,53 @@ use serde::Serialize;
 use crate::failure::{Failure, Kind};
 use crate::table::{self, Column};
 
-/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic.
+/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic. A terminal
+/// obeys nothing of what others have written.
 macro_rules! say {
-    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::output::tell(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// The same without the end of the line.
 macro_rules! put {
-    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::tell(format_args!($($text)*)) };
+}
+
+/// What `say!` and `put!` do: files and pipes get the text as it is.
+pub fn tell(text: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout();
+    if out.is_terminal() { out.write_all(harmless(&text.to_string()).as_bytes()) } else { out.write_fmt(text) }
+}
+
+/// Names, messages and last lines of logs are strangers' to whoever reads them. What a terminal would obey (moving about, titles, its
+/// clipboard), and what turns the direction of writing around, is shown as a replacement character; colours stay, they are ours.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |letter: char| {
+        (letter.is_control() && !matches!(letter, '\n' | '\t'))
+            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        let colour = colour(rest);
+        let (taken, behind) = rest.split_at(colour.max(letter.len_utf8()));
+        if colour > 0 || !obeyed(letter) {
+            shown.push_str(taken);
+        } else {
+            shown.push(char::REPLACEMENT_CHARACTER);
+        }
+        rest = behind;
+    }
+    Cow::Owned(shown)
+}
+
+/// Length of the colour that a text begins with; 0 where it begins with none.
+fn colour(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\x1b[") else { return 0 };
+    let numbers = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+    if rest[numbers..].starts_with('m') { 2 + numbers + 1 } else { 0 }
 }
 
 /// Sends what is still written to standard output nowhere.
@@ -283,6 +324,20 @@ pub fn age(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_that_others_have_written() {
+        for (written, shown) in [
+            ("llama 8b\tü 日本\n", "llama 8b\tü 日本\n"),
+            ("\x1b[38;5;10mrunning\x1b[39m \x1b[0m", "\x1b[38;5;10mrunning\x1b[39m \x1b[0m"),
+            ("a\x1b[2J\x1b[1;1Hb", "a\u{fffd}[2J\u{fffd}[1;1Hb"),
+            ("\x1b]0;title\x07\x1b]52;c;AAAA\x1b\\", "\u{fffd}]0;title\u{fffd}\u{fffd}]52;c;AAAA\u{fffd}\\"),
+            ("ok\rno\u{9b}2J\x7f\x1b", "ok\u{fffd}no\u{fffd}2J\u{fffd}\u{fffd}"),
+            ("gpj\u{202e}exe", "gpj\u{fffd}exe"),
+        ] {
+            assert_eq!(harmless(written), shown, "{written:?}");
+        }
+    }
 
     #[test]
     fn csv_has_every_column_and_quotes_what_needs_it() {

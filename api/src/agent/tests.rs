@@ -164,7 +164,7 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
     }
 }
 
-fn from_agent() -> Vec<AgentToScheduler> {
+pub(super) fn from_agent() -> Vec<AgentToScheduler> {
     let (job, generation) = (job(), Generation(3));
     let phases = [
         GroupPhase::Preparing,
@@ -241,7 +241,7 @@ fn from_agent() -> Vec<AgentToScheduler> {
     messages
 }
 
-fn from_scheduler() -> Vec<SchedulerToAgent> {
+pub(super) fn from_scheduler() -> Vec<SchedulerToAgent> {
     let (job, generation) = (job(), Generation(3));
     let argv = Command::Argv(vec!["python".into(), "train.py".into()]);
     let shell = Command::Shell("python train.py".into());
