@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{short, why};
 use crate::failure::{Failure, Kind};
-use crate::output::{Format, Printer};
+use crate::output::{Format, Printer, gpus};
 use crate::submission::{self, Flags, Submission};
 
 /// How long a job that was just submitted is watched for where it will run; a round takes less unless the scheduler is busy.
@@ -183,7 +183,6 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
     if let Some(runs) = from.command_line() {
         say!("  {runs}")?;
     }
-    let gpus = |count: u32| if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
     match now.state {
         JobStateKind::Queued => {
             if let Ok(explain) = client.explain(&job.id.to_string()).await {
@@ -223,19 +222,19 @@ fn summed(mut refused: Vec<Failure>, files: usize) -> Result<(), Failure> {
 /// What a job would find: a line each for sizes, quota and start.
 fn told(job: &JobValidation) -> String {
     let sizes = match (job.sizes.as_slice(), &job.reason) {
-        ([only], _) => format!("could run at {only} GPUs"),
+        ([only], _) => format!("could run at {}", gpus(*only)),
         ([least, .., most], _) => format!("could run at {} sizes, {least} to {most} GPUs", job.sizes.len()),
         ([], why) => why.clone().unwrap_or_else(|| "cannot run on the present nodes".into()),
     };
     let closest = job.closest.as_ref().map_or_else(String::new, |one| format!("  {one}\n"));
     let quota = job.quota.as_ref().map(|quota| {
         let (project, said) = (&quota.project, quota.verdict.replace('_', " "));
-        let (needed, held, of) = (quota.needed_gpus, quota.gpus, quota.quota_gpus);
-        format!("  quota of project {project}: {said} ({needed} GPUs needed, {held} of {of} held)\n")
+        let (needed, held, of) = (gpus(quota.needed_gpus), quota.gpus, quota.quota_gpus);
+        format!("  quota of project {project}: {said} ({needed} needed, {held} of {of} held)\n")
     });
     let start = match (&job.start_left_out, job.starts_with_gpus, &job.predicted_start) {
         (Some(why), ..) => format!("  No word on when it would start: {why}\n"),
-        (None, Some(gpus), _) => format!("  Starts at once with {gpus} GPUs\n"),
+        (None, Some(count), _) => format!("  Starts at once with {}\n", gpus(count)),
         (None, None, start) => start.as_ref().map(|start| format!("  {}\n", why::start(start))).unwrap_or_default(),
     };
     format!("job {}: {sizes}\n{closest}{}{start}", job.name, quota.unwrap_or_default())
