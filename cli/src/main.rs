@@ -46,16 +46,23 @@ struct Cli {
     #[command(flatten)]
     connection: Connection,
     /// How to print [default: table; json for `plan solve`]
-    #[arg(short = 'o', long, global = true, value_enum)]
+    #[arg(short = 'o', long, global = true, help_heading = "For every command", value_enum)]
     output: Option<Output>,
     /// Print no header line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "For every command")]
     no_headers: bool,
     /// Write nothing to standard output: the exit code tells, and complaints go to standard error as ever.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "For every command")]
     quiet: bool,
     /// How lines of the log are written, to standard error.
-    #[arg(long, global = true, value_enum, env = "HEADWAY_LOG_FORMAT", default_value = "text")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "For every command",
+        value_enum,
+        env = "HEADWAY_LOG_FORMAT",
+        default_value = "text"
+    )]
     log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
@@ -196,7 +203,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", output::harmless(&failure.to_string()));
+            eprintln!("{failure}");
             failure.exit_code()
         }
     }

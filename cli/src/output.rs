@@ -1,7 +1,8 @@
 //! Printing: tables for people, JSON, YAML and CSV for programs, names for pipes. Numbers keep their units.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal as _, Write as _};
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
 
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
@@ -12,48 +13,53 @@ use serde::Serialize;
 use crate::failure::{Failure, Kind};
 use crate::table::{self, Column};
 
-/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic.
+/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic. A terminal
+/// obeys nothing of what others have written.
 macro_rules! say {
-    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::output::tell(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// The same without the end of the line.
 macro_rules! put {
-    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::tell(format_args!($($text)*)) };
 }
 
-/// Writes to standard output what may hold texts of others.
-pub fn print(text: std::fmt::Arguments) -> std::io::Result<()> {
-    std::io::stdout().write_all(harmless(&text.to_string()).as_bytes())
+/// What `say!` and `put!` do: files and pipes get the text as it is.
+pub fn tell(text: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout();
+    if out.is_terminal() { out.write_all(harmless(&text.to_string()).as_bytes()) } else { out.write_fmt(text) }
 }
 
-/// A text in which nothing but colours tells a terminal to do anything: reasons, labels and last words are what somebody has made up.
+/// Names, messages and last lines of logs are strangers' to whoever reads them. What a terminal would obey (moving about, titles, its
+/// clipboard), and what turns the direction of writing around, is shown as a replacement character; colours stay, they are ours.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    let acts = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
-    if !text.contains(acts) {
+    let obeyed = |letter: char| {
+        (letter.is_control() && !matches!(letter, '\n' | '\t'))
+            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(obeyed) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(acts) {
-        shown.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let letter = rest.chars().next().map_or(0, char::len_utf8);
-        match colour(rest) {
-            Some(length) => shown.push_str(&rest[..length]),
-            None => shown.push('\u{fffd}'),
+    while let Some(letter) = rest.chars().next() {
+        let colour = colour(rest);
+        let (taken, behind) = rest.split_at(colour.max(letter.len_utf8()));
+        if colour > 0 || !obeyed(letter) {
+            shown.push_str(taken);
+        } else {
+            shown.push(char::REPLACEMENT_CHARACTER);
         }
-        rest = &rest[colour(rest).unwrap_or(letter)..];
+        rest = behind;
     }
-    shown.push_str(rest);
     Cow::Owned(shown)
 }
 
-/// How long the escape is that a text begins with, where it only sets a colour.
-fn colour(text: &str) -> Option<usize> {
-    let inner = text.strip_prefix("\u{1b}[")?;
-    let end = inner.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
-    inner[end..].starts_with('m').then_some(end + 3)
+/// Length of the colour that a text begins with; 0 where it begins with none.
+fn colour(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\x1b[") else { return 0 };
+    let numbers = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+    if rest[numbers..].starts_with('m') { 2 + numbers + 1 } else { 0 }
 }
 
 /// Sends what is still written to standard output nowhere.
@@ -143,7 +149,7 @@ impl Printer {
         let columns = || columns.iter().map(|column| (*column).into()).collect::<Vec<Column>>();
         match self.format {
             Format::Table if self.layout == Layout::Csv => {
-                std::io::stdout().write_all(csv(&columns(), self.headers, items.iter().map(row))?.as_bytes())?;
+                put!("{}", csv(&columns(), self.headers, items.iter().map(row))?)?;
             }
             // Without a header an empty list is no line, not an empty one.
             Format::Table if items.is_empty() && !self.headers => {}
@@ -181,12 +187,21 @@ impl Printer {
             _ => yaml::write(value).map_err(|error| error.to_string()),
         };
         let text = text.map_err(|error| Failure::new(Kind::Failed, format!("printing: {error}")))?;
-        // In JSON what acts on a terminal is escaped already, but for what few terminals know; a program gets what was there.
-        match self.format {
-            Format::Json => std::io::stdout().write_all(format!("{}\n", text.trim_end()).as_bytes())?,
-            _ => say!("{}", text.trim_end())?,
-        }
+        say!("{}", text.trim_end())?;
         Ok(())
+    }
+
+    /// Prints one thing for programs, or by the name that a list gives it.
+    pub fn one<T: Serialize>(&self, value: &T, name: &str) -> Result<(), Failure> {
+        if self.format == Format::Name {
+            return Ok(say!("{name}")?);
+        }
+        self.value(value)
+    }
+
+    /// Whether one thing is printed for programs, whole or by its name.
+    pub fn is_for_programs(&self) -> bool {
+        self.format != Format::Table
     }
 
     /// Whether a program reads what is printed.
@@ -194,10 +209,16 @@ impl Printer {
         matches!(self.format, Format::Json | Format::Yaml)
     }
 
-    /// A table whose columns are all there is.
-    pub fn table(&self, headers: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-        let columns: Vec<Column> = vec![Column::new(""); headers.len()];
-        let headed = self.headers.then(|| headers.iter().map(|header| (*header).to_owned()).collect());
+    /// A table within a page of text, as wide as that may be.
+    pub fn table<C: Copy + Into<Column>>(&self, columns: &[C], rows: impl Iterator<Item = Vec<String>>) -> String {
+        let columns: Vec<Column> = columns.iter().map(|column| (*column).into()).collect();
+        self.rows(&columns, rows.collect())
+    }
+
+    /// A table whose columns are named by what is in it; as wide as it comes.
+    pub fn table_of(&self, names: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
+        let columns: Vec<Column> = vec![Column::new(""); names.len()];
+        let headed = self.headers.then(|| names.to_vec());
         table::render(&columns, headed.into_iter().chain(rows).collect(), false, None, false)
     }
 }
@@ -235,6 +256,19 @@ pub fn si(value: f64) -> String {
         _ => 2,
     };
     format!("{scaled:.digits$}{suffix}")
+}
+
+/// "1 GPU", "8 GPUs".
+pub fn gpus(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "1 GPU".into(),
+        count => format!("{count} GPUs"),
+    }
+}
+
+/// "1480.50", "0.08", "0.0008": of little enough that it is told from nothing.
+pub fn gpu_hours(hours: f64) -> String {
+    if hours > 0.0 && hours < 0.01 { format!("{hours:.4} GPU-hours") } else { format!("{hours:.2} GPU-hours") }
 }
 
 /// "bound 2.25, gap 0.01 %", or that nothing is proven.
@@ -301,20 +335,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_made_up_tells_a_terminal_nothing() {
-        assert_eq!(harmless("grüße\n\tda"), "grüße\n\tda");
-        assert_eq!(harmless("\u{1b}[32mgreen\u{1b}[0m"), "\u{1b}[32mgreen\u{1b}[0m");
-        for wrong in ["\u{1b}[2J", "\u{1b}]0;title\u{7}", "\u{9b}2J", "\u{1b}[31", "\r", "\u{1b}", "\u{8}"] {
-            let shown = harmless(wrong).into_owned();
-            assert!(shown.starts_with('\u{fffd}') && !shown.contains(char::is_control), "{wrong:?}: {shown:?}");
+    fn a_terminal_obeys_nothing_that_others_have_written() {
+        for (written, shown) in [
+            ("llama 8b\tü 日本\n", "llama 8b\tü 日本\n"),
+            ("\x1b[38;5;10mrunning\x1b[39m \x1b[0m", "\x1b[38;5;10mrunning\x1b[39m \x1b[0m"),
+            ("a\x1b[2J\x1b[1;1Hb", "a\u{fffd}[2J\u{fffd}[1;1Hb"),
+            ("\x1b]0;title\x07\x1b]52;c;AAAA\x1b\\", "\u{fffd}]0;title\u{fffd}\u{fffd}]52;c;AAAA\u{fffd}\\"),
+            ("ok\rno\u{9b}2J\x7f\x1b", "ok\u{fffd}no\u{fffd}2J\u{fffd}\u{fffd}"),
+            ("gpj\u{202e}exe", "gpj\u{fffd}exe"),
+        ] {
+            assert_eq!(harmless(written), shown, "{written:?}");
         }
-    }
-
-    #[test]
-    fn a_cell_has_no_colours_of_its_own() {
-        let rows = vec![vec!["\u{1b}[31mred\u{1b}[2Jx".to_owned()]];
-        let table = Printer::plain().rows(&[Column::new("WHY")], rows);
-        assert!(!table.contains('\u{1b}') && table.contains("red"), "{table:?}");
     }
 
     #[test]
@@ -331,6 +362,11 @@ mod tests {
         assert_eq!(si(1234.5), "1.23k");
         assert_eq!(si(56_789.0), "56.8k");
         assert_eq!(si(3.2e9), "3.20G");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!((gpus(1u32), gpus(0u32), gpus(8u64)), ("1 GPU".into(), "0 GPUs".into(), "8 GPUs".into()));
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub struct ServerConfig {
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
     pub tokens: Vec<InitialToken>,
-    /// The file with the keys that seal secrets, readable to its owner alone; without it none can be set.
-    pub secrets_key: Option<PathBuf>,
+    /// Where the keys that seal secrets come from; without them none can be set.
+    pub secrets_key: Option<SecretsKey>,
     /// What webhooks may be called though it is no public address.
     pub webhook_networks: Vec<Network>,
     /// How long what may be forgotten is kept.
@@ -82,6 +82,15 @@ pub struct Advertised {
 pub struct TlsPaths {
     pub certificate: PathBuf,
     pub key: PathBuf,
+}
+
+/// What is read once, when the server starts.
+#[derive(Clone, Debug)]
+pub enum SecretsKey {
+    /// A file that is readable to its owner alone.
+    File(PathBuf),
+    /// The words of a program that prints what such a file holds.
+    Command(Vec<String>),
 }
 
 /// A token whose secret the installation has chosen.

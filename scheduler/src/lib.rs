@@ -35,7 +35,7 @@ mod wrong_tokens;
 
 pub use audit::{Anchor, AuditFileError, Broken, FileVerified, NoAnchor, verify_file};
 pub use clock::Speed;
-pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
+pub use config::{Advertised, InitialToken, Retention, SecretsKey, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
 pub use server::{Bound, CertificateError, Certificates, ServerError, serve, serve_reporting};

@@ -36,7 +36,7 @@ pub(crate) use self::connections::{Visitor, network};
 use self::door::{Door, Watched};
 use crate::audit::sealer;
 use crate::clock::Clock;
-use crate::config::{ConfigError, ServerConfig, TlsPaths};
+use crate::config::{ConfigError, SecretsKey, ServerConfig, TlsPaths};
 use crate::driver::{Driver, StartError};
 use crate::grpc::{Gateway, Sessions};
 use crate::http::{Cookies, HttpState, router};
@@ -130,7 +130,11 @@ pub async fn serve_reporting(
     let metrics = config.metrics.then(crate::metrics::install).transpose().map_err(ServerError::Metrics)?;
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
-    let keyring = config.secrets_key.as_deref().map(Keyring::read).transpose()?;
+    let keyring = match &config.secrets_key {
+        None => None,
+        Some(SecretsKey::File(path)) => Some(Keyring::read(path)?),
+        Some(SecretsKey::Command(words)) => Some(Keyring::printed_by(words).await?),
+    };
     let store = match config.standby {
         true => Store::connect_beside_others(options.clone()).await?,
         false => Store::connect(options.clone()).await?,

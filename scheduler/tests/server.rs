@@ -13,7 +13,8 @@ use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::{GrantError, Purse, SecretId, SecretOwner, Store, StoreError, TokenHash};
 use headway_scheduler::{
-    Advertised, InitialToken, Keyring, Retention, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting,
+    Advertised, InitialToken, Keyring, Retention, SecretsKey, ServerConfig, ServerError, Speed, TlsPaths, serve,
+    serve_reporting,
 };
 use headway_types::TokenScope;
 use sqlx::ConnectOptions as _;
@@ -263,14 +264,19 @@ async fn a_server_without_the_keys_of_its_secrets_does_not_start_and_says_what_i
     let id = SecretId { owner: SecretOwner::User("ada".into()), name: "hf".into() };
     store.set_secret(&id, &Secret::new("hunter22"), "ada", START, None).await.unwrap();
 
-    let with =
-        |file: &tempfile::NamedTempFile| ServerConfig { secrets_key: Some(file.path().into()), ..config(&database) };
+    let with = |file: &tempfile::NamedTempFile| ServerConfig {
+        secrets_key: Some(SecretsKey::File(file.path().into())),
+        ..config(&database)
+    };
     let none = refusal(config(&database)).await;
     assert!(none.contains("1 secrets are stored") && none.contains("--secrets-key-file"), "{none}");
     let other = refusal(with(&key_file(&[[2; 32]], 0o600))).await;
     assert!(other.contains("is not in the key file"), "{other}");
     let open = refusal(with(&key_file(&[[1; 32]], 0o644))).await;
     assert!(open.contains("chmod 600"), "{open}");
+    let failing = ["sh", "-c", "echo hunter22; exit 3"].map(String::from).to_vec();
+    let failed = refusal(ServerConfig { secrets_key: Some(SecretsKey::Command(failing)), ..config(&database) }).await;
+    assert!(failed.contains("exit status: 3") && !failed.contains("hunter22"), "{failed}");
 }
 
 #[tokio::test]
@@ -281,10 +287,12 @@ async fn a_new_first_key_seals_all_secrets_anew_at_the_next_start() {
     let store = database.store().await.with_keyring(old);
     store.set_secret(&id, &Secret::new("hunter22"), "ada", START, None).await.unwrap();
 
-    let both = key_file(&[[2; 32], [1; 32]], 0o600);
+    // By the program that a key command names, which prints as a key file holds them.
+    let both = key_file(&[[2; 32], [1; 32]], 0o644);
+    let command = SecretsKey::Command(vec!["cat".into(), both.path().display().to_string()]);
     let (bound, up) = oneshot::channel();
     let shutdown = CancellationToken::new();
-    let config = ServerConfig { secrets_key: Some(both.path().into()), ..config(&database) };
+    let config = ServerConfig { secrets_key: Some(command), ..config(&database) };
     let server = tokio::spawn(serve_reporting(config, shutdown.clone(), bound));
     up.await.unwrap();
     shutdown.cancel();

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Admin {
@@ -64,6 +65,17 @@ struct Row {
 /// One that leads speaks twice a second, one that stands by once.
 const SILENT: f64 = 3.0;
 
+const COLUMNS: [Column; 8] = [
+    Column::new("ROLE"),
+    Column::new("TERM"),
+    Column::new("URL").cut(12),
+    Column::new("AGENTS").rank(3),
+    Column::new("SINCE").rank(4),
+    Column::new("SEEN").rank(5),
+    Column::new("VERSION").rank(2),
+    Column::new("SERVER").rank(1),
+];
+
 async fn leader(connection: &Connection, print: &Printer) -> Result<(), Failure> {
     let known = connection.client()?.leadership().await?;
     if print.structured() {
@@ -83,8 +95,7 @@ async fn leader(connection: &Connection, print: &Printer) -> Result<(), Failure>
         let seen = format!("{silent_seconds:.1} s ago");
         vec![row.role.into(), term, url.clone(), agents_url.clone(), since, seen, version.clone(), id.to_string()]
     };
-    let columns = ["ROLE", "TERM", "URL", "AGENTS", "SINCE", "SEEN", "VERSION", "SERVER"];
-    print.list(&rows, &columns, cells, |row| row.server.id.to_string())
+    print.list(&rows, &COLUMNS, cells, |row| row.server.id.to_string())
 }
 
 async fn readmit(connection: &Connection, print: &Printer, reason: Option<&str>) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, Printer, moment};
+use crate::table::Column;
 
 /// A page of the interface.
 const PAGE: u32 = 1_000;
@@ -202,14 +203,22 @@ async fn list(client: &Client, print: &Printer, list: List) -> Result<(), Failur
         }
     }
     lines.truncate(limit as usize);
-    print.list(&lines, HEADERS, row, |line| line.id.to_string())?;
+    print.list(&lines, &COLUMNS, row, |line| line.id.to_string())?;
     if query.cursor.is_some() && !print.structured() {
         eprintln!("headway: there are more; ask for them with --limit");
     }
     Ok(())
 }
 
-const HEADERS: &[&str] = &["AT", "WHO", "DID", "TO", "RESULT", "FROM", "WHAT"];
+const COLUMNS: [Column; 7] = [
+    Column::new("AT"),
+    Column::new("WHO").cut(6),
+    Column::new("DID"),
+    Column::new("TO").cut(12),
+    Column::new("RESULT").rank(6).cut(8),
+    Column::new("FROM").rank(1),
+    Column::new("WHAT").rank(7).cut_late(12, 40),
+];
 
 fn row(line: &AuditLine) -> Vec<String> {
     let to = match line.subjects.as_slice() {
@@ -239,5 +248,11 @@ fn changes(line: &AuditLine) -> Vec<String> {
     };
     let told = |value: Option<&serde_json::Value>| value.map_or_else(|| "-".to_owned(), ToString::to_string);
     let paths: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    paths.into_iter().map(|path| format!("{path} {} -> {}", told(before.get(path)), told(after.get(path)))).collect()
+    // The line itself says when.
+    let moment = |path: &&String| path.ends_with(".at") || path.ends_with(".since");
+    paths
+        .into_iter()
+        .filter(|path| !moment(path))
+        .map(|path| format!("{path} {} -> {}", told(before.get(path)), told(after.get(path))))
+        .collect()
 }

@@ -158,7 +158,7 @@ impl HttpState {
     /// The loop knows live jobs only; one that has ended is in the store.
     async fn no_live_job(&self, id: JobId) -> Problem {
         match lookup::record(&self.cluster, id).await {
-            Ok(job) => Refusal::WrongState(format!("job is {}", job.state)).into(),
+            Ok(job) => Refusal::WrongState(job.ended_in_words()).into(),
             Err(problem) => problem,
         }
     }

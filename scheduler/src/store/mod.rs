@@ -46,8 +46,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headway_types::Term;
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool};
 
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
@@ -84,6 +84,17 @@ const WRITE_TIMEOUT: &str = "15s";
 /// Nor where others stand by: a leader that is stopped in a commit holds the row that the next leader changes.
 const SHORT_WRITE_TIMEOUT: &str = "3s";
 
+/// How long a connection may take to say that it is still there.
+const PULSE: Duration = Duration::from_secs(2);
+/// So that Postgres keeps nothing for a server whose machine, or whose connection, is gone without a word: it would for two hours, and have no room for
+/// new connections.
+const VANISHED: [(&str, &str); 4] = [
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "3"),
+    ("client_connection_check_interval", "10s"),
+];
+
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
 
@@ -116,6 +127,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// Postgres has not said whether it was done, on a connection that it may know nothing of any more.
+    #[error("no answer from Postgres in time")]
+    Unanswered,
     /// An acknowledged write could be lost with this database.
     #[error("the database does not keep what it has confirmed: {setting} is off")]
     NotDurable { setting: &'static str },
@@ -160,14 +174,24 @@ impl<T, C> Page<T, C> {
     }
 }
 
-/// A confirmed commit is on disk, whatever the database's or the role's own settings say.
+/// A confirmed commit is on disk, whatever the database's or the role's own settings say. Whoever does not answer is not asked again.
 fn durable(options: PgPoolOptions) -> PgPoolOptions {
-    options.acquire_timeout(Duration::from_secs(10)).after_connect(|connection, _| {
+    let options = options.acquire_timeout(Duration::from_secs(10)).after_connect(|connection, _| {
         Box::pin(async move {
             sqlx::query("SET synchronous_commit = on").execute(connection).await?;
             Ok(())
         })
-    })
+    });
+    // The pool's own test of a connection waits for as long as the kernel repeats what nobody hears: a quarter of an hour.
+    options
+        .test_before_acquire(false)
+        .before_acquire(|connection, _| Box::pin(answers(connection)))
+        .after_release(|connection, _| Box::pin(answers(connection)))
+}
+
+/// Whether the other end is still there: it may have vanished without a word, with its machine or with what a firewall knew of the connection.
+async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    Ok(matches!(tokio::time::timeout(PULSE, connection.ping()).await, Ok(Ok(()))))
 }
 
 impl Store {
@@ -184,6 +208,7 @@ impl Store {
     async fn connect_within(options: PgConnectOptions, timeout: &str) -> Result<Self, StoreError> {
         let connecting = || StoreError::during("connecting to Postgres");
         // A server that is stopped in the middle of a commit holds its rows no longer than this.
+        let options = options.options(VANISHED);
         let writing = options.clone().options([("idle_in_transaction_session_timeout", timeout)]);
         let writer =
             durable(PgPoolOptions::new().max_connections(2)).connect_with(writing).await.map_err(connecting())?;

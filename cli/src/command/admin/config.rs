@@ -77,7 +77,7 @@ fn settings(matches: &ArgMatches) -> Vec<Setting> {
 async fn validate(mut server: Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let url = server.database_url.take();
-    let key = server.secrets_key_file.clone();
+    let (key, command) = (server.secrets_key_file.clone(), server.secrets_key_command.clone());
     if url.is_none() {
         // The server makes one below the data directory.
         server.checkpoint_root.get_or_insert_with(|| "checkpoints".into());
@@ -104,6 +104,9 @@ async fn validate(mut server: Server) -> Vec<Finding> {
         }
     }
     findings.extend(key.as_deref().map(secrets_key));
+    findings.extend(command.map(|command| {
+        Finding::skipped("secrets' key", format!("{command:?} prints it: it runs when the server starts, and not here"))
+    }));
     findings.extend(match &url {
         Some(url) => reachable(url).await,
         None => vec![Finding::skipped("database", "a private one below the data directory")],
