@@ -286,7 +286,7 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The known word a mistyped one most resembles, if any does. Comparing two words takes as much room and time as their lengths multiplied,
+/// The known word a mistyped one most resembles, if any does. Comparing two words takes as long as their lengths multiplied,
 /// and the word is a stranger's: those that differ too much in length alone are not compared.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
