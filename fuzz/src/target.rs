@@ -202,7 +202,7 @@ fn measured(input: &[u8], read: &impl Fn(&[u8]) -> bool) -> Result<(bool, u64, D
 }
 
 /// What this thread has had of a processor: a busy machine makes nothing take longer.
-fn worked() -> Duration {
+pub(crate) fn worked() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread may read its own clock").into()
 }
 
