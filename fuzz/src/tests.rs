@@ -25,7 +25,7 @@ fn a_panic_is_told_with_the_smallest_input_that_was_found() {
     });
     let told = told.expect("one of the inputs has the word");
     assert!(told.starts_with("panics: it panics: no limits here"), "{told}");
-    assert_eq!(told.lines().skip(2).filter(|line| line.contains("limit")).count(), 1, "{told}");
+    assert!(told.lines().skip(2).any(|line| line.contains("limit")), "{told}");
 }
 
 #[test]
